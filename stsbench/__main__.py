@@ -1,0 +1,7 @@
+"""``python -m stsbench``."""
+
+import sys
+
+from stsbench.cli import main
+
+sys.exit(main())

@@ -1,0 +1,157 @@
+"""The commands and their options. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Benchmark sentence encoders on STS and SentEval.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+data_app = typer.Typer(help="Fetch and verify evaluation data and training text.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Data = Annotated[Path | None, typer.Option("--data", help="Folder of evaluation data; default STSBENCH_DATA.")]
+Cards = Annotated[list[Path] | None, typer.Option("--cards", help="A folder with cards of your own; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for scripts.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        from stsbench import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Benchmark sentence encoders on STS and SentEval."""
+
+
+@app.command()
+def run(
+    encoder: Annotated[
+        list[str] | None,
+        typer.Option("--encoder", "-e", help="Encoders: card names, Hub ids, folders, card files; comma list."),
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", "-t", help="Tasks and suites, comma list; default suite 'sts'.")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-p", help="Protocols, e.g. simcse, wmean, mean, semeval.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Score this split (default: test).")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds of the evaluation, comma list.")] = "0",
+    assign: Annotated[
+        list[str] | None, typer.Option("--set", help="Replace a parameter of the encoder, e.g. dtype=bfloat16.")
+    ] = None,
+    data: Data = None,
+    out: Annotated[Path, typer.Option("--out", help="Results folder.")] = Path("results"),
+    store: Annotated[Path | None, typer.Option("--store", help="Folder of stored embeddings.")] = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Keep embeddings in memory alone.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Score again what the results folder holds.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every subset or class.")] = False,
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score encoders on tasks; results are kept as they come, and the same command goes on.
+
+    With no argument: the encoder 'minilm' on the suite 'quickstart', which needs no network.
+    """
+    from stsbench.cli.run import run_command
+
+    raise typer.Exit(
+        run_command(
+            encoders=encoder or [],
+            tasks=tasks,
+            protocol=protocol,
+            split=split,
+            seeds=seeds,
+            assign=assign or [],
+            data=data,
+            out=out,
+            store=store,
+            no_store=no_store,
+            fresh=fresh,
+            verbose=verbose,
+            cards=cards or [],
+            as_json=as_json,
+        )
+    )
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="tasks, encoders, recipes or suites")],
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """List tasks, encoders, recipes or suites."""
+    from stsbench.cli.listing import list_command
+
+    list_command(kind, cards=cards or [], as_json=as_json)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A task, suite, encoder or corpus.")],
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known of one name."""
+    from stsbench.cli.listing import show_command
+
+    show_command(name, cards=cards or [], as_json=as_json)
+
+
+@app.command()
+def leaderboard(
+    results: Annotated[Path, typer.Option("--results", help="Results folder.")] = Path("results"),
+    suite: Annotated[str, typer.Option("--suite", help="The suite whose tasks are the columns.")] = "sts",
+    protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Show this protocol's results.")] = None,
+    output: Annotated[str, typer.Option("--format", help="terminal or markdown")] = "terminal",
+    out: Annotated[Path | None, typer.Option("--out", help="Write to this file instead of the terminal.")] = None,
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the table of all results of a suite."""
+    from stsbench.cli.board import leaderboard_command
+
+    leaderboard_command(results, suite=suite, protocol=protocol, output=output, out=out, cards=cards or [], as_json=as_json)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    names: Annotated[list[str], typer.Argument(help="Tasks, suites or corpora.")],
+    data: Data = None,
+    cards: Cards = None,
+) -> None:
+    """Fetch data from the Hub ahead of a run, and check them."""
+    from stsbench.cli.data import fetch_command
+
+    fetch_command(names, data=data, cards=cards or [])
+
+
+@data_app.command("verify")
+def data_verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Tasks or suites; default all that a folder holds.")] = None,
+    data: Data = None,
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check counts, characters, means and hashes of data against the cards."""
+    from stsbench.cli.data import verify_command
+
+    raise typer.Exit(verify_command(names or [], data=data, cards=cards or [], as_json=as_json))

@@ -1,0 +1,92 @@
+"""``stsbench data fetch`` and ``stsbench data verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench import settings
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import console, print_json, say, table
+from stsbench.data.corpora import fetch_corpus
+from stsbench.data.sources import holds
+from stsbench.data.splits import PairSplit
+from stsbench.data.verify import characters
+from stsbench.errors import SourceError, StsbenchError, UnknownName, one_line
+from stsbench.task import Task, expand_names, load_task
+
+
+def fetch_command(names: Sequence[str], *, data: Path | None, cards: Sequence[Path]) -> None:
+    """Fetch and check everything named; goes on past what cannot be had and says so at the end."""
+    catalogue = Catalogue(cards)
+    corpora, suites, tasks = catalogue.corpora(), catalogue.suites(), catalogue.paths("tasks")
+    for name in names:
+        if name not in corpora and name not in suites and name not in tasks:
+            raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
+    failures: list[StsbenchError] = []
+    for what in [n for name in names for n in ([name] if name in corpora else expand_names(name, catalogue))]:
+        try:
+            if what in corpora:
+                say(f"{what}: {fetch_corpus(corpora[what])}")
+            else:
+                task = load_task(what, data=data, catalogue=catalogue)
+                say(f"{what}: {', '.join(_fetched(task))}")
+        except StsbenchError as error:
+            failures.append(error)
+    if failures:
+        more = f" (and {len(failures) - 1} more that cannot be had)" if len(failures) > 1 else ""
+        raise SourceError(f"{one_line(failures[0])}{more}")
+
+
+def _fetched(task: Task) -> Iterator[str]:
+    for split in task.card.splits:
+        loaded = task.loaded(split)
+        yield f"{split} {loaded.split.n} rows ({loaded.source})"
+
+
+def verify_command(names: Sequence[str], *, data: Path | None, cards: Sequence[Path], as_json: bool) -> int:
+    """Check splits against their cards; returns 0, or 2 where one differs."""
+    catalogue = Catalogue(cards)
+    folder = data or settings.data_folder()
+    wanted = expand_names(names, catalogue) if names else _present(catalogue, folder)
+    rows: list[dict[str, Any]] = []
+    for name in wanted:
+        task = load_task(name, data=data, catalogue=catalogue)
+        rows += [_verified(task, split) for split in task.card.splits]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ["task", "split", "rows", "characters", "mean", "verdict"]
+        cells = [[str(row[column]) for column in columns] for row in rows]
+        console().print(table(columns, cells, right=[2]))
+        bad = sum(row["verdict"] != "as its card" for row in rows)
+        say(f"\n{len(rows) - bad} of {len(rows)} splits are as their cards say (counts, characters, means, sha256)")
+    return 2 if any(row["verdict"] != "as its card" for row in rows) else 0
+
+
+def _present(catalogue: Catalogue, folder: Path | None) -> list[str]:
+    """The tasks whose data are on this machine: in the package, or whole in the data folder."""
+    found = []
+    for name in catalogue.paths("tasks"):
+        card = catalogue.task(name)
+        local = folder is not None and card.local is not None
+        if card.package is not None or (
+            local and all(holds(card.local, split, folder) for split in card.splits)  # type: ignore[arg-type]
+        ):
+            found.append(name)
+    return found
+
+
+def _verified(task: Task, split: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
+    try:
+        loaded = task.load(split)
+    except StsbenchError as error:
+        return {**row, "verdict": one_line(error)}
+    row |= {"rows": loaded.n, "characters": " + ".join(map(str, characters(loaded))), "verdict": "as its card"}
+    if isinstance(loaded, PairSplit):
+        row["mean"] = f"{np.mean(loaded.gold):.6f}"
+    return row

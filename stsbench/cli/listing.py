@@ -1,0 +1,107 @@
+"""``stsbench list`` and ``stsbench show``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stsbench.cards import Catalogue, EncoderCard, Suite, TaskCard
+from stsbench.cli.printing import console, print_json, say, table
+from stsbench.errors import UnknownName
+
+Rows = list[list[str]]
+
+
+def list_command(kind: str, *, cards: Sequence[Path], as_json: bool) -> None:
+    """Print one line a task, encoder, recipe or suite."""
+    if kind not in LISTS:
+        raise UnknownName("list", kind, LISTS, hint=f"list one of {', '.join(LISTS)}")
+    columns, rows = LISTS[kind](Catalogue(cards))
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"]))
+    else:
+        say(f"no {kind} here; pass --cards DIR with cards of your own")
+
+
+def _tasks(catalogue: Catalogue) -> tuple[list[str], Rows]:
+    rows = []
+    for name in catalogue.paths("tasks"):
+        card = catalogue.task(name)
+        sources = [word for word in ("package", "local", "hub") if getattr(card, word) is not None]
+        scored = card.splits[card.score_split].n if card.score_split in card.splits else sum(
+            facts.n for facts in card.splits.values()
+        )
+        rows.append([name, card.name, card.evaluator, ",".join(card.languages), str(scored), ", ".join(sources)])
+    return ["task", "name", "evaluator", "language", "n", "sources"], rows
+
+
+def _encoders(catalogue: Catalogue) -> tuple[list[str], Rows]:
+    cards = {name: catalogue.encoder(name) for name in catalogue.paths("baselines")}
+    rows = [[name, c.name, c.backbone, c.supervision] for name, c in cards.items()]
+    return ["encoder", "name", "backbone", "supervision"], rows
+
+
+def _recipes(catalogue: Catalogue) -> tuple[list[str], Rows]:
+    return ["recipe"], [[name] for name in catalogue.paths("trainers")]
+
+
+def _suites(catalogue: Catalogue) -> tuple[list[str], Rows]:
+    return ["suite", "name", "tasks"], [[k, s.name, ", ".join(s.tasks)] for k, s in catalogue.suites().items()]
+
+
+LISTS: dict[str, Callable[[Catalogue], tuple[list[str], Rows]]] = {
+    "tasks": _tasks,
+    "encoders": _encoders,
+    "recipes": _recipes,
+    "suites": _suites,
+}
+
+
+def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
+    """Print the facts of one task, suite, encoder or corpus."""
+    catalogue = Catalogue(cards)
+    kind, record = _find(name, catalogue)
+    facts: dict[str, Any] = msgspec.to_builtins(record)
+    if as_json:
+        print_json({"kind": kind, "id": name, **facts})
+        return
+    say(f"{name}: {kind}\n")
+    rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
+    console().print(table(["", ""], rows))
+
+
+def _find(name: str, catalogue: Catalogue) -> tuple[str, TaskCard | Suite | EncoderCard | msgspec.Struct]:
+    suites, corpora = catalogue.suites(), catalogue.corpora()
+    if name in catalogue.paths("tasks"):
+        return "task", catalogue.task(name)
+    if name in suites:
+        return "suite", suites[name]
+    if name in catalogue.paths("baselines"):
+        return "encoder", catalogue.encoder(name)
+    if name in corpora:
+        return "corpus", corpora[name]
+    known = [*catalogue.paths("tasks"), *suites, *catalogue.paths("baselines"), *corpora]
+    raise UnknownName("name", name, known, hint="'stsbench list tasks|suites|encoders' shows them")
+
+
+def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in facts.items():
+        if isinstance(value, dict) and any(isinstance(v, dict | list) for v in value.values()):
+            rows += _flat(value, f"{prefix}{key}.")
+        else:
+            rows.append((prefix + key, value))
+    return rows
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_text(v)}" for k, v in value.items() if v not in ("", None))
+    if isinstance(value, list):
+        return "\n".join(map(_text, value)) if value and isinstance(value[0], dict) else ", ".join(map(_text, value))
+    return str(value)

@@ -1,0 +1,22 @@
+"""The Hub as a source: files, checkpoints, sentence pairs and archives, at a known commit."""
+
+from __future__ import annotations
+
+from stsbench.data.hub.archives import fetch_archive
+from stsbench.data.hub.failures import WITHOUT
+from stsbench.data.hub.files import CHECKPOINT, HubFile, HubFolder, fetch_checkpoint, fetch_file, verify_file
+from stsbench.data.hub.listing import expected_sha256
+from stsbench.data.hub.pairs import fetch_pairs
+
+__all__ = [
+    "CHECKPOINT",
+    "WITHOUT",
+    "HubFile",
+    "HubFolder",
+    "expected_sha256",
+    "fetch_archive",
+    "fetch_checkpoint",
+    "fetch_file",
+    "fetch_pairs",
+    "verify_file",
+]

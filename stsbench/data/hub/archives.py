@@ -1,0 +1,121 @@
+"""Evaluation data that the Hub holds as one tar file: fetched, checked, unpacked once."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from stsbench import settings
+from stsbench.cards import HubSource
+from stsbench.data.hub.failures import Address, detail, explained
+from stsbench.data.hub.files import address_of, fetch_file
+from stsbench.data.hub.listing import look_up
+from stsbench.errors import SourceError
+
+MOST_BYTES = 2 << 30
+"""An archive that unpacks to more is refused (SimCSE's is 90 MB)."""
+MOST_MEMBERS = 20_000
+
+
+def fetch_archive(source: HubSource, *, without: str | None = None, progress: bool = False) -> Path:
+    """Fetch a dataset's archive and return the folder it is unpacked in.
+
+    The folder is named after the archive's sha256 and appears only when it is whole; once it
+    is there, neither the archive nor, for a pinned revision, the network is needed again.
+
+    Raises:
+        SourceError: the archive cannot be had, is damaged, or holds what no data archive needs.
+    """
+    address = address_of(source.repo, revision=source.revision, kind="dataset").at(source.archive)
+    sha256 = look_up(address.at(""), without=without).files.get(source.archive, "")
+    folder = _folder(source.archive, sha256)
+    if sha256 and folder.is_dir():
+        return folder
+    fetched = fetch_file(
+        source.repo, source.archive, revision=source.revision, kind="dataset", without=without, progress=progress
+    )
+    folder = _folder(source.archive, fetched.sha256)
+    if not folder.is_dir():
+        with explained(address, without):
+            _unpack_whole(fetched.path, folder, address)
+    return folder
+
+
+def _folder(archive: str, sha256: str) -> Path:
+    name = PurePosixPath(archive).name.split(".")[0]
+    return settings.cache_folder() / "archives" / f"{name}-{sha256[:12]}"
+
+
+def _unpack_whole(archive: Path, folder: Path, address: Address) -> None:
+    """Unpack beside the folder's place, then move there in one step: a killed run leaves no half of it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    draft.mkdir()
+    try:
+        unpack(archive, draft, where=str(address))
+        _sync(draft)
+        try:
+            draft.replace(folder)
+        except OSError:
+            # Another run was faster: its folder is as good, for the name holds the hash.
+            if not folder.is_dir():
+                raise
+        _sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def unpack(archive: Path, into: Path, *, where: str) -> None:
+    """Unpack a tar file of plain files and folders; anything else in it stops the run.
+
+    Raises:
+        SourceError: a member outside the folder, a link, a device, too much of it, or a damaged file.
+    """
+    size = 0
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            for count, member in enumerate(tar, start=1):
+                size += max(member.size, 0)
+                if problem := _problem(member, count, size):
+                    raise SourceError(f"{where}: refused to unpack: {problem}; use another archive")
+                tar.extract(member, into, set_attrs=False, filter="data")
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise SourceError(f"{where}: damaged archive: {detail(error)}; remove {archive} and run again") from error
+
+
+def _problem(member: tarfile.TarInfo, count: int, size: int) -> str:
+    """What is wrong with a member, or nothing."""
+    place = PurePosixPath(member.name.replace("\\", "/"))
+    if not (member.isfile() or member.isdir()):
+        return f"'{member.name}' is a link or device"
+    if place.is_absolute() or ".." in place.parts:
+        return f"'{member.name}' leads outside the folder"
+    if count > MOST_MEMBERS:
+        return f"it holds more than {MOST_MEMBERS} files"
+    if size > MOST_BYTES:
+        return f"it unpacks to more than {MOST_BYTES >> 30} GiB"
+    return ""
+
+
+def _sync(folder: Path) -> None:
+    """Force everything below a folder to the disk, before its name says that it is whole."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+        else:
+            _sync_folder(path)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,212 @@
+"""Files and checkpoints from the Hub, whole and as the Hub has them, or one clear line why not."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from stsbench.data.hub.failures import Address, Kind, explained, persistently
+from stsbench.data.hub.listing import Listing, expected_sha256, heed_offline, look_up, timeout
+from stsbench.data.hub.quiet import quiet_hub
+from stsbench.data.verify import file_digest
+from stsbench.errors import SourceError, did_you_mean
+
+CHECKPOINT = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*/pytorch_model*.bin")
+"""What an encoder is made of: configuration, tokenizer, weights."""
+
+
+class HubFile(NamedTuple):
+    """A file in the Hub's cache, the commit it is of, and its sha256."""
+
+    path: Path
+    commit: str
+    sha256: str
+
+
+class HubFolder(NamedTuple):
+    """A snapshot's folder in the Hub's cache, and its commit."""
+
+    path: Path
+    commit: str
+
+
+def address_of(repo: str, *, revision: str, kind: Kind) -> Address:
+    """The address of a repository; a card's ``unpinned`` means the main branch."""
+    return Address(kind=kind, repo=repo, revision="main" if revision in ("", "unpinned") else revision)
+
+
+def fetch_file(
+    repo: str,
+    path: str,
+    *,
+    revision: str,
+    kind: Kind,
+    sha256: str = "",
+    without: str | None = None,
+    progress: bool = False,
+) -> HubFile:
+    """Fetch one file and check its bytes; in the cache already, no network is needed for a pinned revision.
+
+    Args:
+        repo: ``owner/name``.
+        path: the file in the repository.
+        revision: a commit, branch or tag; ``unpinned`` is the main branch.
+        kind: what the repository holds.
+        sha256: what the file must hash to; without it, what the Hub says where it says so.
+        without: how to go on without the Hub, for the error; ``""`` says nothing of it.
+        progress: whether to let the Hub's library show its bars.
+
+    Raises:
+        SourceError: the file cannot be had, or is not what it should be; one line.
+    """
+    address = address_of(repo, revision=revision, kind=kind)
+    listing = look_up(address, without=without)
+    found, _ = fetch_listed(address.at(path), listing, without=without, progress=progress)
+    digest = verify_file(found, sha256=sha256, listed=listing.files[path], what=address.at(path))
+    return HubFile(found, listing.commit, digest)
+
+
+def fetch_checkpoint(
+    repo: str,
+    *,
+    revision: str,
+    allow: Sequence[str] = CHECKPOINT,
+    without: str | None = None,
+    progress: bool = False,
+) -> HubFolder:
+    """Fetch the files of a model that match a pattern: safetensors where there are, never code.
+
+    ``pytorch_model.bin`` comes only from folders without safetensors; weights of other frameworks
+    never. Each file is checked when it arrives; `verify_file` checks it again at any time.
+
+    Raises:
+        SourceError: the repository has no weights, or a file cannot be had; one line.
+    """
+    address = address_of(repo, revision=revision, kind="model")
+    listing = look_up(address, without=without)
+    wanted, weights = choose(listing.files, allow)
+    if not weights:
+        others = sorted(name for name in listing.files if _is_weights(name))[:3]
+        has = f", only {', '.join(others)}" if others else ""
+        raise SourceError(
+            listing.unreached
+            or f"{address}: no weights in model.safetensors or pytorch_model.bin{has}; choose another checkpoint"
+        )
+    # Weights come last: a folder that has them has the rest, should the network be gone next time.
+    for name in [*wanted, *weights]:
+        path, fresh = fetch_listed(address.at(name), listing, without=without, progress=progress)
+        if fresh:
+            verify_file(path, listed=listing.files[name], what=address.at(name))
+    return HubFolder(folder_of(path, weights[-1]), listing.commit)
+
+
+def folder_of(path: Path, name: str) -> Path:
+    """The snapshot's folder, given where one of its files lies and what the file is called in the repository."""
+    return path.parents[len(PurePosixPath(name).parts) - 1]
+
+
+def fetch_listed(address: Address, listing: Listing, *, without: str | None, progress: bool) -> tuple[Path, bool]:
+    """Return a file's place in the cache and whether it was fetched just now.
+
+    Raises:
+        SourceError: the repository has no such file, or it cannot be had.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+
+    if address.path not in listing.files:
+        near = did_you_mean(address.path, listing.files) or f"; see {address.page}/tree/main for those there are"
+        raise SourceError(listing.unreached or f"{address}: there is no such file{near}")
+    repo, kind, commit = address.repo, address.kind, listing.commit
+    cached = try_to_load_from_cache(repo, address.path, revision=commit, repo_type=kind)
+    if isinstance(cached, str):
+        return Path(cached), False
+    with explained(address, without), quiet_hub(progress):
+        heed_offline()
+        url = hf_hub_url(repo, address.path, repo_type=kind, revision=commit)
+        # The library asks a Hub that hangs for over six minutes before it gives up; we ask first, once.
+        persistently(lambda: get_hf_file_metadata(url, timeout=timeout()))
+        return Path(persistently(lambda: hf_hub_download(repo, address.path, repo_type=kind, revision=commit))), True
+
+
+def verify_file(path: Path, *, sha256: str = "", listed: str = "", what: object = "") -> str:
+    """Return a file's sha256, having held it against what it should be.
+
+    A damaged file is removed from the Hub's cache, so that the next run fetches it again.
+
+    Args:
+        path: the file; one outside the Hub's cache is never removed.
+        sha256: what our card says of it.
+        listed: what the Hub says of it; without it, what the cache's blob is named.
+        what: its name in the error, without it its path.
+
+    Raises:
+        SourceError: the file is damaged, or is another than the card names.
+    """
+    found = file_digest(path)
+    listed = listed or expected_sha256(path) or ""
+    if listed and found != listed:
+        again = "it has left the cache: run again to fetch it anew" if forget(path) else "restore it"
+        raise SourceError(f"{what or path}: damaged (sha256 {found[:12]}, the Hub says {listed[:12]}); {again}")
+    if sha256 and found != sha256:
+        # Without the Hub's word the bytes may be damaged as well as other ones.
+        removed = "" if listed or not forget(path) else "it has left the cache: run again to fetch it anew, "
+        raise SourceError(
+            f"{what or path}: not the file the card names (sha256 {found[:12]}, card {sha256[:12]}); "
+            f"{removed}pin the card's revision, or write a card of your own for other data"
+        )
+    return found
+
+
+def forget(path: Path) -> bool:
+    """Remove a file from the Hub's cache, the link and what is behind it; returns whether it was there."""
+    from huggingface_hub import constants
+
+    if not path.absolute().is_relative_to(Path(constants.HF_HUB_CACHE).absolute()):
+        return False
+    while path.is_symlink():
+        behind = path.parent / path.readlink()
+        path.unlink(missing_ok=True)
+        path = behind
+    path.unlink(missing_ok=True)
+    return True
+
+
+_SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
+_TORCH = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?")
+_WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)")
+_CODE = frozenset({".py", ".pyc", ".sh", ".so", ".dll", ".dylib", ".exe", ".ipynb"})
+
+
+def _is_weights(name: str) -> bool:
+    return _WEIGHTS.fullmatch(name.removesuffix(".index.json")) is not None
+
+
+def choose(names: Iterable[str], allow: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the files that match a pattern into weights to read and all else; other weights and code are left out."""
+    wanted: list[str] = []
+    folders: dict[str, set[str]] = defaultdict(set)
+    for name in sorted(names):
+        place = PurePosixPath(name)
+        if place.suffix in _CODE or not any(fnmatchcase(name, pattern) for pattern in allow):
+            continue
+        if _is_weights(name):
+            folders[str(place.parent)].add(place.name)
+        else:
+            wanted.append(name)
+    deepest_first = sorted(folders, key=lambda folder: (-len(PurePosixPath(folder).parts), folder))
+    return wanted, [(PurePosixPath(f) / name).as_posix() for f in deepest_first for name in _readable(folders[f])]
+
+
+def _readable(names: set[str]) -> list[str]:
+    """The weights of one folder to read: one safetensors file, else its shards, else PyTorch's own."""
+    for whole, family in (("model.safetensors", _SAFETENSORS), ("pytorch_model.bin", _TORCH)):
+        if whole in names:
+            return [whole]
+        shards = sorted(name for name in names if family.fullmatch(name))
+        if any(not name.endswith(".index.json") for name in shards):
+            return shards
+    return []

@@ -1,0 +1,25 @@
+"""One reader a file format; a task card names its reader.
+
+A reader is a function ``(files, **params) -> Split``: it is handed one split's files with
+what the card says of each, and checks form (columns, numbers, text), not counts.
+"""
+
+from __future__ import annotations
+
+from stsbench.registry import Registry
+
+READERS = Registry(
+    "reader",
+    {
+        "semeval": "stsbench.data.readers.pairs:read_semeval",
+        "pair_table": "stsbench.data.readers.pairs:read_pair_table",
+        "class_files": "stsbench.data.readers.labelled:read_class_files",
+        "trec": "stsbench.data.readers.labelled:read_trec",
+        "labelled_table": "stsbench.data.readers.labelled:read_labelled_table",
+        "labelled_pair_table": "stsbench.data.readers.labelled:read_labelled_pair_table",
+        "snli": "stsbench.data.readers.labelled:read_snli",
+        "probing": "stsbench.data.readers.labelled:read_probing",
+        "captions": "stsbench.data.readers.captions:read_captions",
+    },
+    group="readers",
+)

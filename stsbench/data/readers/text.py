@@ -1,0 +1,114 @@
+"""Files to lines, with every way a text file goes wrong told apart."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.errors import DataError, did_you_mean, one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A file on this machine and what its card says of it."""
+
+    path: Path
+    subset: str = ""
+    label: str = ""
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's bytes; raises DataError where it is missing or empty."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if not content:
+        raise DataError(f"{path}: the file is empty; fetch it again")
+    return content
+
+
+def read_text(path: Path, *, encoding: str = "utf-8") -> str:
+    r"""Return a file's text, ``\r\n`` as ``\n`` where every line ends so (SICK's test file does).
+
+    Raises:
+        DataError: a NUL byte, a carriage return elsewhere, or bytes that are not the encoding.
+    """
+    content = read_bytes(path)
+    if content.count(b"\r\n") == content.count(b"\n"):
+        content = content.replace(b"\r\n", b"\n")
+    for byte, what in ((b"\x00", "a NUL byte"), (b"\r", "a carriage return (mixed line ends?)")):
+        if (at := content.find(byte)) >= 0:
+            line = content.count(b"\n", 0, at) + 1
+            raise DataError(f"{path}: line {line}: {what}; restore the file as released")
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}: line {line}: not valid {encoding.upper()} (byte 0x{content[error.start]:02x})") from error
+
+
+def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
+    r"""Return a file's lines, split at ``\n`` alone: other Unicode line ends are text."""
+    lines = read_text(path, encoding=encoding).split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The cells of a delimited file; ``first_line`` is the number of the first row's line."""
+
+    path: Path
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    first_line: int
+
+    def column(self, key: str | int) -> list[str]:
+        """One column by header name or by position; raises DataError where it is missing."""
+        index = self.index(key)
+        for at, row in enumerate(self.rows):
+            if index >= len(row):
+                raise DataError(
+                    f"{self.path}: line {self.first_line + at}: {len(row)} columns, column {key!r} is missing"
+                )
+        return [row[index] for row in self.rows]
+
+    def index(self, key: str | int) -> int:
+        """The position of a column."""
+        if isinstance(key, int):
+            return key
+        if key not in self.header:
+            raise DataError(
+                f"{self.path}: no column '{key}' (has {', '.join(self.header)}){did_you_mean(key, self.header)}"
+            )
+        return list(self.header).index(key)
+
+
+def read_table(path: Path, *, delimiter: str, header: bool, quoting: bool = False, encoding: str = "utf-8") -> Table:
+    """Read a delimited file; without ``quoting`` a double quote is a character like any other."""
+    if quoting:
+        stream = io.StringIO(read_text(path, encoding=encoding), newline="")
+        try:
+            rows = list(csv.reader(stream, delimiter=delimiter, strict=True))
+        except csv.Error as error:
+            raise DataError(f"{path}: not valid CSV: {one_line(error)}") from error
+    else:
+        rows = [line.split(delimiter) for line in read_lines(path, encoding=encoding)]
+    names: list[str] = []
+    if header:
+        names, rows = [name.lstrip("\ufeff") for name in rows[0]], rows[1:]
+    return Table(path=path, header=names, rows=rows, first_line=2 if header else 1)
+
+
+def parse_number(text: str, *, path: Path, line: int, what: str) -> float:
+    """Parse a finite number; raises DataError naming the line."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not -1e300 < value < 1e300:
+        raise DataError(f"{path}: line {line}: {what} '{text.strip()[:40]}' is no number")
+    return value

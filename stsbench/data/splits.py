@@ -1,0 +1,129 @@
+"""What a split holds: plain records that readers make and evaluators read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSplit:
+    """Sentence pairs with a gold score.
+
+    ``gold`` is float64 of shape (n,); ``subset`` names the subset of each pair, ``""`` where
+    the task has none; ``subsets_known`` is false where the task has subsets and this source
+    does not tell them. ``ungraded`` holds the sentences of pairs that the release carries
+    without a gold score: never scored, but training text of some methods.
+    """
+
+    sentences1: Sequence[str]
+    sentences2: Sequence[str]
+    gold: npt.NDArray[np.float64]
+    subset: Sequence[str]
+    subsets_known: bool = True
+    ungraded: Sequence[str] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of pairs."""
+        return len(self.sentences1)
+
+    def texts(self) -> list[str]:
+        """All sentences, first sentences before second ones."""
+        return [*self.sentences1, *self.sentences2]
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of pairs and gold scores in their order, whatever the subsets are called."""
+        rows = zip(self.sentences1, self.sentences2, map(repr, self.gold.tolist()), strict=True)
+        return _digest(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledSplit:
+    """Sentences with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
+
+    sentences: Sequence[str]
+    labels: npt.NDArray[np.int64]
+    classes: Sequence[str] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of sentences."""
+        return len(self.sentences)
+
+    def texts(self) -> list[str]:
+        """All sentences."""
+        return list(self.sentences)
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of sentences and labels in their order."""
+        return _digest(zip(self.sentences, map(str, self.labels.tolist()), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledPairSplit:
+    """Sentence pairs with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
+
+    sentences1: Sequence[str]
+    sentences2: Sequence[str]
+    labels: npt.NDArray[np.int64]
+    classes: Sequence[str] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of pairs."""
+        return len(self.sentences1)
+
+    def texts(self) -> list[str]:
+        """All sentences, first sentences before second ones."""
+        return [*self.sentences1, *self.sentences2]
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of pairs and labels in their order."""
+        rows = zip(self.sentences1, self.sentences2, map(str, self.labels.tolist()), strict=True)
+        return _digest(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionSplit:
+    """Captions of images: ``image_features`` (i, f) float32, ``image_of_caption`` (n,) int64."""
+
+    captions: Sequence[str]
+    image_features: npt.NDArray[np.float32]
+    image_of_caption: npt.NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Number of captions."""
+        return len(self.captions)
+
+    def texts(self) -> list[str]:
+        """All captions."""
+        return list(self.captions)
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of captions, their images and the image features."""
+        text = _digest(zip(self.captions, map(str, self.image_of_caption.tolist()), strict=True))
+        features = hashlib.sha256(np.ascontiguousarray(self.image_features).tobytes()).hexdigest()
+        return _digest([(text, features)])
+
+
+Split = PairSplit | LabelledSplit | LabelledPairSplit | CaptionSplit
+
+
+def _digest(rows: object) -> str:
+    """Hash rows of strings; unit and record separators keep ``a|bc`` apart from ``ab|c``."""
+    h = hashlib.sha256()
+    for row in rows:  # type: ignore[attr-defined]
+        h.update("\x1f".join(row).encode("utf-8", "surrogatepass"))
+        h.update(b"\x1e")
+    return h.hexdigest()

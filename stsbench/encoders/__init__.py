@@ -1,0 +1,1 @@
+"""Everything that turns sentences into embeddings: encoders, pooling, the engine and the store."""

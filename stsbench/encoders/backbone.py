@@ -1,0 +1,146 @@
+"""A loaded model with its tokenizer: token ids in, hidden states out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+
+from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.encoders.kernels import use_onednn_linears
+from stsbench.encoders.tokens import TokenIds
+from stsbench.errors import EncoderError, one_line
+
+TOKENIZE_AT_ONCE = 8192
+
+
+class Backbone:
+    """An ``AutoModel`` in evaluation mode and its tokenizer."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, *, dtype: str, device: str, needs_pooler: bool, layers: Sequence[int]
+    ) -> None:
+        """Load model and tokenizer.
+
+        Raises:
+            EncoderError: weights are missing or do not fit, or a layer asked for does not exist.
+        """
+        self.device = torch.device(pick_device(device))
+        with _quiet():
+            self.tokenizer = _load(transformers.AutoTokenizer, checkpoint)
+            model, info = _load(
+                transformers.AutoModel,
+                checkpoint,
+                dtype=getattr(torch, dtype),
+                attn_implementation="sdpa",
+                output_loading_info=True,
+            )
+        _check_weights(info, checkpoint, needs_pooler=needs_pooler)
+        depth = int(model.config.num_hidden_layers)
+        for layer in layers:
+            if not -depth - 1 <= layer <= depth:
+                raise EncoderError(f"{checkpoint.folder}: pooling asks for layer {layer}; the model has {depth}")
+        self.model: Any = model.eval().to(self.device)
+        if self.device.type == "cpu":
+            use_onednn_linears(self.model)
+        pad = self.tokenizer.pad_token_id
+        self.pad_token = int(pad if pad is not None else self.tokenizer.eos_token_id or 0)
+        self.mask_token = self.tokenizer.mask_token_id
+        self.depth = depth
+
+    def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
+        """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens."""
+        parts = []
+        for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
+            chunk = list(sentences[start : start + TOKENIZE_AT_ONCE])
+            encoded = self.tokenizer(
+                chunk,
+                truncation=max_length is not None,
+                max_length=max_length,
+                padding=False,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+            )
+            parts.append(TokenIds.from_lists(encoded["input_ids"]))
+        return TokenIds.join(parts)
+
+    def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, left: bool) -> dict[str, torch.Tensor]:
+        """Return model inputs (b, t); a batch without padding has no attention mask."""
+        ids, mask = tokens.padded(rows, pad=self.pad_token, left=left)
+        batch = {"input_ids": torch.from_numpy(ids).to(self.device)}
+        if not mask.all():
+            batch["attention_mask"] = torch.from_numpy(mask).to(self.device)
+        return batch
+
+    def hidden_states(self, batch: Mapping[str, torch.Tensor], layers: Sequence[int]) -> list[torch.Tensor]:
+        """Return the hidden states (b, t, h) of these layers."""
+        if tuple(layers) == (-1,):
+            return [self.model(**batch).last_hidden_state]
+        states = self.model(**batch, output_hidden_states=True).hidden_states
+        return [states[layer] for layer in layers]
+
+    def pooler_output(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the first token through the model's own head (b, h)."""
+        output: torch.Tensor | None = getattr(self.model(**batch), "pooler_output", None)
+        if output is None:
+            raise EncoderError(f"{type(self.model).__name__} has no pooler; use pooling 'cls_before_pooler'")
+        return output
+
+
+def pick_device(device: str) -> str:
+    """The device of this name; ``auto`` is a GPU where there is one."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from reporting on the load: we check it ourselves."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load(kind: Any, checkpoint: Checkpoint, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+    is_model = kind is transformers.AutoModel
+    folder = checkpoint.weights[0].parent if is_model else checkpoint.folder
+    try:
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        what = "model" if is_model else "tokenizer"
+        raise EncoderError(f"{folder}: the {what} cannot be loaded: {one_line(error)[:300]}") from error
+    except Exception as error:
+        # safetensors and tokenizers raise bare types of their own for broken files.
+        if type(error).__module__.partition(".")[0] in ("safetensors", "safetensors_rust", "tokenizers", "builtins"):
+            raise EncoderError(f"{folder}: broken file: {one_line(error)[:300]}") from error
+        raise
+
+
+def _check_weights(info: Mapping[str, Any], checkpoint: Checkpoint, *, needs_pooler: bool) -> None:
+    missing = sorted(info.get("missing_keys") or [])
+    lost = [key for key in missing if needs_pooler or "pooler" not in key]
+    if lost and all("pooler" in key for key in lost):
+        raise EncoderError(
+            f"{checkpoint.folder}: the checkpoint has no pooler weights, its head would be random; "
+            "use pooling 'cls_before_pooler'"
+        )
+    wrong = sorted(str(key) for key in info.get("mismatched_keys") or [])
+    if lost or wrong:
+        what = f"lack '{lost[0]}'" if lost else f"do not fit at {wrong[0]}"
+        raise EncoderError(f"{checkpoint.folder}: the weights {what} ({len(lost) + len(wrong)} tensors in all)")

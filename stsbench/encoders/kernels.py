@@ -1,0 +1,36 @@
+"""Linear layers through oneDNN on a CPU.
+
+In float32 torch multiplies matrices with MKL, which leaves the wide instructions of AMD
+processors unused; oneDNN, part of torch as well, takes them (measured on an AMD EPYC with
+AVX-512, one thread: 98 against 200 GFLOP/s). In bfloat16 torch uses oneDNN by itself.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+class OneDnnLinear(torch.nn.Module):
+    """A linear layer for inference whose weights lie in oneDNN's own layout."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        """Take over the weights of a float32 layer."""
+        super().__init__()
+        self.weight = linear.weight.detach().to_mkldnn()
+        self.bias = linear.bias.detach().to_mkldnn() if linear.bias is not None else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x W^T + b: (..., h) to (..., k)."""
+        product: torch.Tensor = torch.ops.aten.mkldnn_linear(x.to_mkldnn(), self.weight, self.bias)
+        return product.to_dense()
+
+
+def use_onednn_linears(model: torch.nn.Module) -> None:
+    """Replace every float32 linear layer of a model in evaluation mode, in place."""
+    if not torch.backends.mkldnn.is_available():
+        return
+    for name, child in model.named_children():
+        if type(child) is torch.nn.Linear and child.weight.dtype == torch.float32:
+            setattr(model, name, OneDnnLinear(child))
+        else:
+            use_onednn_linears(child)

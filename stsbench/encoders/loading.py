@@ -1,0 +1,124 @@
+"""From a name, a path or a card to an encoder."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from stsbench.cards import Catalogue, EncoderCard, card_digest, read_card
+from stsbench.encoders.checkpoint import locate_checkpoint
+from stsbench.encoders.seams import Encoder
+from stsbench.errors import EncoderError, UnknownName
+from stsbench.registry import Registry, call_with_params
+
+ENCODERS = Registry(
+    "encoder kind",
+    {
+        "transformer": "stsbench.encoders.transformer:TransformerEncoder",
+        "sentence_transformer": "stsbench.encoders.sentence_transformer:SentenceTransformerEncoder",
+        "words": "stsbench.encoders.words:WordsEncoder",
+    },
+    group="encoders",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownEncoder:
+    """An encoder under the name results give it, with its card and the card's hash where it has one."""
+
+    name: str
+    encoder: Encoder
+    card: EncoderCard | None = None
+    card_digest: str | None = None
+
+    @property
+    def overlap(self) -> str:
+        """Whether its training text overlaps the test sentences."""
+        return self.card.overlap if self.card else "unknown"
+
+    @property
+    def revision(self) -> str | None:
+        """The commit its checkpoint was resolved to, where it came from the Hub."""
+        return getattr(self.encoder, "revision", None)
+
+
+def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -> Encoder:
+    """Return the encoder of this name.
+
+    Args:
+        name: a card's id, a card file, a checkpoint folder, a Hub id, ``package.module:Name``
+            of your own class, or the name of an entry point in the group ``stsbench.encoders``.
+        params: parameters that replace the card's.
+
+    Raises:
+        UnknownName: none of these; offers the nearest card.
+        EncoderError: the checkpoint cannot be used; SourceError: it cannot be had.
+    """
+    return find_encoder(str(name), params=params).encoder
+
+
+def find_encoder(
+    spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
+) -> KnownEncoder:
+    """As :func:`load_encoder`, with the encoder's card."""
+    catalogue, extra = catalogue or Catalogue(), dict(params or {})
+    cards = catalogue.paths("baselines")
+    if spec.endswith(".toml"):
+        return _from_card(Path(spec).stem, Path(spec), extra)
+    if spec in cards:
+        return _from_card(spec, cards[spec], extra)
+    if ":" in spec or spec in ENCODERS.names()[len(ENCODERS.table) :]:
+        return _own(spec, extra)
+    if Path(spec).is_dir() or spec.count("/") >= 1:
+        return _from_checkpoint(spec, extra)
+    hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
+    raise UnknownName("encoder", spec, [*cards, *ENCODERS.names()], hint=hint)
+
+
+def variant_name(name: str, extra: Mapping[str, Any]) -> str:
+    """The name of an encoder whose parameters were replaced: no other result may pass for its own."""
+    return "+".join([name, *(f"{key}={value}" for key, value in sorted(extra.items()))])
+
+
+def _from_card(name: str, path: Path, extra: dict[str, Any]) -> KnownEncoder:
+    card = read_card(path, EncoderCard)
+    encoder = _make(ENCODERS.load(card.kind), variant_name(name, extra), {**card.params, **extra}, str(path))
+    return KnownEncoder(name=variant_name(name, extra), encoder=encoder, card=card, card_digest=card_digest(path))
+
+
+def _own(spec: str, extra: dict[str, Any]) -> KnownEncoder:
+    """A user's own class, function or ready-made encoder."""
+    made = ENCODERS.load(spec)
+    if isinstance(made, type) or not hasattr(made, "encode"):
+        made = _make(made, "", extra, f"encoder '{spec}'")
+    return KnownEncoder(name=variant_name(made.name, extra), encoder=made)
+
+
+def _from_checkpoint(spec: str, extra: dict[str, Any]) -> KnownEncoder:
+    """A folder or Hub id without a card: run as its own files say, by our engine where it can."""
+    from stsbench.encoders.sentence_transformer import plain_transformer_params
+
+    where = {key: str(extra[key]) for key in ("revision", "subfolder") if key in extra}
+    folder = locate_checkpoint(spec, **where).folder
+    plain = plain_transformer_params(folder)
+    has_modules = plain is None and (folder / "modules.json").is_file()
+    kind = ENCODERS.load("sentence_transformer" if has_modules else "transformer")
+    name = variant_name(Path(spec).resolve().name if Path(spec).is_dir() else spec, extra)
+    return KnownEncoder(name=name, encoder=_make(kind, name, {"model": spec, **(plain or {}), **extra}, spec))
+
+
+def _make(factory: Callable[..., Any], name: str, params: dict[str, Any], where: str) -> Encoder:
+    """Call a factory with params checked against its signature; it is told its name if it wants to know."""
+    if name and "name" in inspect.signature(factory).parameters:
+        params = {"name": name, **params}
+    encoder = call_with_params(factory, params, where=where)
+    for needed in ("name", "fingerprint", "encode"):
+        if not hasattr(encoder, needed):
+            raise EncoderError(
+                f"{where}: {type(encoder).__name__} has no '{needed}'; "
+                "an encoder needs name, fingerprint (or None) and encode(sentences)"
+            )
+    return cast(Encoder, encoder)

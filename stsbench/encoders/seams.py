@@ -1,0 +1,45 @@
+"""What an encoder is: the seam between everything that embeds sentences and everything that scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Sentences in, embeddings out: all that a user's own encoder has to be."""
+
+    name: str
+    fingerprint: str | None
+    """Changes if and only if embeddings can change; None: embeddings are never reused."""
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return one embedding a sentence, shape (n, d), float32, in the order given."""
+        ...
+
+
+class Embeddings(Protocol):
+    """A read-only (n, d) view of embeddings that may live on disk, one row a sentence."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of sentences and embedding size."""
+        ...
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the rows of these indices, shape (len(indices), d)."""
+        ...
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
+        """Return all rows as one array."""
+        ...
+
+
+Embed = Callable[[Sequence[str]], Embeddings]
+"""Sentences to their embeddings; what evaluators are handed instead of an encoder."""

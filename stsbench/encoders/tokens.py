@@ -1,0 +1,75 @@
+"""Token ids of many sentences in two flat arrays, and the batches planned over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """Token ids of n sentences: ``ids`` int32 (total,), ``offsets`` int64 (n + 1,).
+
+    A million sentences take some 100 MB so, against gigabytes as Python lists.
+    """
+
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[Sequence[int]]) -> TokenIds:
+        """Join one list of ids a sentence."""
+        lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+        ids = np.fromiter((i for one in lists for i in one), dtype=np.int32, count=int(lengths.sum()))
+        return cls(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
+    @classmethod
+    def join(cls, parts: Sequence[TokenIds]) -> TokenIds:
+        """Join parts end to end."""
+        lengths = np.concatenate([[0], *(part.lengths for part in parts)]).astype(np.int64)
+        return cls(np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]), np.cumsum(lengths))
+
+    def __len__(self) -> int:
+        """Number of sentences."""
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens in each sentence, (n,)."""
+        return np.diff(self.offsets)
+
+    def padded(
+        self, rows: npt.NDArray[np.int64], *, pad: int, left: bool = False
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the ids of some sentences and their attention mask, both int64 (b, t)."""
+        lengths = self.lengths[rows]
+        width = int(lengths.max())
+        columns = np.arange(width)
+        start = (width - lengths if left else np.zeros_like(lengths))[:, None]
+        mask = (columns >= start) & (columns < start + lengths[:, None])
+        source = np.where(mask, self.offsets[rows][:, None] + columns - start, 0)
+        return np.where(mask, self.ids[source], pad).astype(np.int64), mask.astype(np.int64)
+
+
+def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Cut sentences into batches of at most ``budget`` padded tokens, longest first.
+
+    ``lengths`` is (n,). Sentences of equal length share a batch as far as they go, so that
+    hardly a token is padding. The plan depends on the lengths and their order alone: the same
+    sentences give the same batches, whichever of them are already in the store.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        width = max(int(lengths[order[start]]), 1)
+        stop = start + max(budget // width, 1)
+        batch = order[start:stop]
+        same = int(np.searchsorted(-lengths[batch], -width, side="right"))
+        # A run of equal lengths that fills most of a batch goes alone: no padding, no mask.
+        if 0.75 * len(batch) <= same < len(batch):
+            batch = batch[:same]
+        yield batch
+        start += len(batch)

@@ -1,0 +1,70 @@
+"""The errors a user can cause, as one tree.
+
+    StsbenchError               one clear line on the terminal, exit code 2
+    ├── UnknownName             a task, encoder, suite, protocol or option that does not exist
+    ├── CardError               a card with an unknown, missing, doubled or wrong key
+    ├── DataError               data that is missing, broken or not what its card says
+    │   └── SourceError         no source could give the data (not found, no network, gated, timed out)
+    ├── EncoderError            a checkpoint that cannot be read, or embeddings no score can be made of
+    ├── ProtocolError           scores of different protocols set side by side
+    └── OutputError             a folder or file that cannot be written (permissions, full disk)
+
+Anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class StsbenchError(Exception):
+    """A mistake the user can put right; the message is one line: what, where, what to do."""
+
+
+class UnknownName(StsbenchError):
+    """A name that is in no registry."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        """Say which kind of name is unknown and offer the nearest known ones."""
+        self.kind, self.name = kind, name
+        super().__init__(f"unknown {kind} '{name}'{did_you_mean(name, known)}{f'; {hint}' if hint else ''}")
+
+
+class CardError(StsbenchError):
+    """A card that is not as cards must be; names the file and the key."""
+
+
+class DataError(StsbenchError):
+    """Data that is broken or differs from its card; names the file and the line."""
+
+
+class SourceError(DataError):
+    """No source could give the data; says what was tried and what to do."""
+
+
+class EncoderError(StsbenchError):
+    """An encoder that cannot be loaded, or whose embeddings cannot be scored."""
+
+
+class ProtocolError(StsbenchError):
+    """Scores of different protocols were to be compared; names the field that differs."""
+
+
+class OutputError(StsbenchError):
+    """A result, store or output folder that cannot be written."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known names, or an empty string."""
+    by_fold = {k.casefold(): k for k in known}
+    near = difflib.get_close_matches(name.casefold(), by_fold, n=3, cutoff=0.55)
+    if not near:
+        return ""
+    names = [f"'{by_fold[n]}'" for n in near]
+    return f"; did you mean {' or '.join(names)}?"
+
+
+def one_line(text: object) -> str:
+    """Return the text with every run of white space made one blank: errors print as one line."""
+    return " ".join(str(text).split())

@@ -1,0 +1,8 @@
+"""The linear probe: SentEval's transfer and probing tasks, scored by a classifier on frozen embeddings."""
+
+from __future__ import annotations
+
+from stsbench.evaluators.probe.evaluator import ProbeEvaluator
+from stsbench.evaluators.probe.protocols import PROTOCOLS, ConvergedProtocol, MinibatchProtocol, ProbeProtocol
+
+__all__ = ["PROTOCOLS", "ConvergedProtocol", "MinibatchProtocol", "ProbeEvaluator", "ProbeProtocol"]

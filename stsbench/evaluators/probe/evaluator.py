@@ -1,0 +1,123 @@
+"""The evaluator of SentEval's transfer and probing tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
+from stsbench.encoders.seams import Embed
+from stsbench.errors import DataError
+from stsbench.evaluators.probe.order import toolkit_order
+from stsbench.evaluators.probe.pool import Features, make_pool
+from stsbench.evaluators.probe.protocols import (
+    ConvergedProtocol,
+    MinibatchProtocol,
+    ProbeProtocol,
+    parse_optimiser,
+)
+from stsbench.evaluators.probe.report import Labelled, make_scores
+from stsbench.evaluators.probe.schemes import Solver, run_scheme
+from stsbench.evaluators.probe.training import Rows
+from stsbench.evaluators.seams import Scores
+
+
+class ProbeEvaluator:
+    """Scores one classification task by a classifier on frozen embeddings.
+
+    The splits' names give the scheme: ``all`` nested cross-validation (MR, CR, SUBJ, MPQA); ``train``
+    and ``test`` folds of train, then test (TREC, MRPC); with ``validation`` fixed splits (SST,
+    SICK-E, SNLI, probing).
+    """
+
+    def __init__(
+        self,
+        protocol: ProbeProtocol,
+        *,
+        f1: bool = False,
+        features: Features = "u",
+        nhid: int | None = None,
+        epoch_size: int | None = None,
+        max_epochs: int | None = None,
+        weight_decays: tuple[float, ...] | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        memory: int = 4 << 30,
+    ) -> None:
+        """Set up a probe; ``self.protocol`` then holds the fields that a Result records.
+
+        Args:
+            protocol: how classifiers are trained, chosen and rounded.
+            f1: report the F1 of class 1 beside accuracy (MRPC).
+            features: of pairs: ``abs_mul`` (MRPC, SICK-E) or ``concat_mul_abs`` (SNLI, whose rows
+                are then also sorted as the toolkit sorts SNLI's); of single sentences ``u``.
+            nhid: what the task fixes in place of a minibatch protocol's hidden units (WordContent: 0).
+            epoch_size: likewise its passes between checks (SNLI: 1).
+            max_epochs: likewise its most epochs (SNLI: 15).
+            weight_decays: likewise its grid (SNLI: 1e-9 alone).
+            device: ``cpu`` or a torch device; classifiers with hidden units use torch anywhere.
+            threads: of the CPU; default: all that this process may use.
+            memory: bytes of embeddings held in memory; a larger task is read chunk by chunk.
+        """
+        own = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": weight_decays}
+        known = {field.name for field in fields(protocol)}
+        fixed = {key: value for key, value in own.items() if value is not None and key in known}
+        if "weight_decays" in fixed:
+            fixed["weight_decays"] = tuple(fixed["weight_decays"])  # a card's array is a list
+        self.protocol: ProbeProtocol = replace(protocol, **fixed)
+        if isinstance(self.protocol, MinibatchProtocol):
+            parse_optimiser(self.protocol.optimiser)
+        self.f1, self.features = f1, features
+        self.device, self.memory = device, memory
+        self.threads = threads or len(os.sched_getaffinity(0))
+
+    def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
+        """Train, choose and test classifiers on the embeddings of these splits.
+
+        Args:
+            splits: ``all``; ``train`` and ``test``; or those and ``validation``.
+            embed: sentences to embeddings.
+            seed: 0 is the published run; see :class:`ProbeProtocol`.
+
+        Raises:
+            DataError: splits that are not labelled, too small, or of no known scheme.
+            EncoderError: embeddings that are not finite, or of a wrong shape.
+        """
+        labelled = {name: _labelled(split) for name, split in splits.items()}
+        classes = 1 + max((int(split.labels.max(initial=0)) for split in labelled.values()), default=0)
+        if classes < 2:
+            raise DataError("a probe needs at least two classes")
+        rows = {}
+        for name, split in labelled.items():
+            pool = make_pool(split, embed, self.features, self.memory // len(labelled))
+            order = toolkit_order(split, second_first=self.features == "concat_mul_abs")
+            rows[name] = Rows(pool, order, split.labels[order])
+        solver = self._solver(next(iter(rows.values())).pool.width, classes, seed)
+        outcome = run_scheme(rows, self.protocol, solver, seed=seed)
+        pools = [r.pool for r in rows.values()]
+        return make_scores(Labelled(labelled, classes), outcome, pools, f1=self.f1, rounding=self.protocol.rounding)
+
+    def _solver(self, width: int, classes: int, seed: int) -> Solver:
+        """What trains the protocol's classifiers; imported late, for torch and numba are heavy."""
+        if isinstance(self.protocol, ConvergedProtocol):
+            from stsbench.evaluators.probe.converged import ConvergedSolver
+
+            return ConvergedSolver(self.protocol, classes=classes, device=self.device)
+        if not isinstance(self.protocol, MinibatchProtocol):
+            raise TypeError(f"no solver for a {type(self.protocol).__name__}")
+        from stsbench.evaluators.probe.minibatch import MinibatchSolver, make_trainer
+
+        seed += self.protocol.base_seed
+        trainer = make_trainer(
+            self.protocol, seed=seed, width=width, classes=classes, device=self.device, threads=self.threads
+        )
+        return MinibatchSolver(self.protocol, trainer, seed=seed)
+
+
+def _labelled(split: Split) -> LabelledSplit | LabelledPairSplit:
+    if not isinstance(split, LabelledSplit | LabelledPairSplit):
+        raise DataError("the evaluator 'probe' scores sentences or pairs that have a class")
+    if not split.n:
+        raise DataError("a split of the probe is empty")
+    return split

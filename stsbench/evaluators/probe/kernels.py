@@ -1,0 +1,245 @@
+"""Compiled loops of the linear probe: minibatch steps and predictions, several classifiers in lockstep.
+
+Items are worked on eight at a time: their features are made once in a buffer that fits the first
+cache, then every classifier takes its logits and adds to its gradient from there. Letters: p
+classifiers, c classes, k directions, w features padded to a multiple of 16 (one of them a constant 1,
+whose weight is the bias), d embedding size.
+
+Two classes need one direction, the difference of their weights: the gradient of one class is minus
+that of the other. Both classes keep their own weights, for weight decay acts on each.
+
+This module compiles when it is first imported: import it only where something is to be trained.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from stsbench.encoders.seams import FloatArray
+from stsbench.evaluators.probe.compilation import entry, exp, helper
+
+IndexArray = npt.NDArray[np.int64]
+
+LANES = 16
+ADAM, RMSPROP, SGD = 0, 1, 2
+U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
+_ITEMS = 8
+_ONE, _ZERO = np.float32(1), np.float32(0)
+
+
+@helper
+def _make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buffer: FloatArray) -> None:
+    """Write the features of up to eight items into the buffer (8, w); rows left over keep old ones."""
+    d = u.shape[1]
+    for r in range(len(rows)):
+        a, b, out = u[rows[r]], v[rows[r]], buffer[r]
+        if kind == U:
+            for j in range(d):
+                out[j] = a[j]
+            out[d] = _ONE
+        elif kind == ABS_MUL:
+            for j in range(d):
+                out[j] = abs(a[j] - b[j])
+                out[d + j] = a[j] * b[j]
+            out[2 * d] = _ONE
+        else:
+            for j in range(d):
+                out[j] = a[j]
+                out[d + j] = b[j]
+                out[2 * d + j] = a[j] * b[j]
+                out[3 * d + j] = abs(a[j] - b[j])
+            out[4 * d] = _ONE
+
+
+@helper
+def _logits(buffer: FloatArray, directions: FloatArray, z: FloatArray) -> None:
+    """Fill z (pk, 8) with the buffer's items (8, w) times the directions (pk, w)."""
+    x0, x1, x2, x3 = buffer[0], buffer[1], buffer[2], buffer[3]
+    x4, x5, x6, x7 = buffer[4], buffer[5], buffer[6], buffer[7]
+    for k in range(directions.shape[0]):
+        w = directions[k]
+        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _ZERO
+        for j in range(directions.shape[1]):
+            s0 += w[j] * x0[j]
+            s1 += w[j] * x1[j]
+            s2 += w[j] * x2[j]
+            s3 += w[j] * x3[j]
+            s4 += w[j] * x4[j]
+            s5 += w[j] * x5[j]
+            s6 += w[j] * x6[j]
+            s7 += w[j] * x7[j]
+        z[k, 0], z[k, 1], z[k, 2], z[k, 3] = s0, s1, s2, s3
+        z[k, 4], z[k, 5], z[k, 6], z[k, 7] = s4, s5, s6, s7
+
+
+@helper
+def _add_gradient(buffer: FloatArray, z: FloatArray, gradient: FloatArray) -> None:
+    """Add the items (8, w), each times its residual in z (pk, 8), to the gradient (pk, w)."""
+    x0, x1, x2, x3 = buffer[0], buffer[1], buffer[2], buffer[3]
+    x4, x5, x6, x7 = buffer[4], buffer[5], buffer[6], buffer[7]
+    for k in range(gradient.shape[0]):
+        g = gradient[k]
+        r0, r1, r2, r3 = z[k, 0], z[k, 1], z[k, 2], z[k, 3]
+        r4, r5, r6, r7 = z[k, 4], z[k, 5], z[k, 6], z[k, 7]
+        for j in range(gradient.shape[1]):
+            first = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
+            g[j] += first + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
+
+
+@helper
+def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> None:
+    """Turn logits z (pk, 8) into residuals, probability minus truth, times ``scale``."""
+    if k == 1:
+        for i in range(z.shape[0]):
+            for r in range(_ITEMS):
+                z[i, r] = _ONE / (_ONE + exp(-z[i, r]))
+    else:
+        for i in range(0, z.shape[0], k):
+            _softmax(z[i : i + k])
+    for i in range(z.shape[0]):
+        for r in range(len(labels)):
+            truth = labels[r] if k == 1 else labels[r] == i % k
+            z[i, r] = (z[i, r] - np.float32(truth)) * scale
+        for r in range(len(labels), _ITEMS):
+            z[i, r] = _ZERO
+
+
+@helper
+def _softmax(z: FloatArray) -> None:
+    """Softmax over the first axis of z (c, 8), in place."""
+    for r in range(_ITEMS):
+        top = z[0, r]
+        for i in range(1, z.shape[0]):
+            top = max(top, z[i, r])
+        for i in range(z.shape[0]):
+            z[i, r] -= top
+    for i in range(z.shape[0]):
+        for r in range(_ITEMS):
+            z[i, r] = exp(z[i, r])
+    for r in range(_ITEMS):
+        total = _ZERO
+        for i in range(z.shape[0]):
+            total += z[i, r]
+        for i in range(z.shape[0]):
+            z[i, r] /= total
+
+
+@helper
+def _update(
+    w: FloatArray, m: FloatArray, s: FloatArray, g: FloatArray, sign: np.float32, decay: np.float32,
+    code: int, rate: float, momentum: float, step: int,
+) -> None:  # fmt: skip
+    """One step of torch's optimiser on one class's weights (w,), in torch's order of operations."""
+    if code == ADAM:
+        size, root = np.float32(rate / (1 - 0.9**step)), np.float32(math.sqrt(1 - 0.999**step))
+        for j in range(len(w)):
+            gradient = sign * g[j] + decay * w[j]
+            m[j] += np.float32(0.1) * (gradient - m[j])
+            s[j] = s[j] * np.float32(0.999) + np.float32(0.001) * gradient * gradient
+            w[j] -= size * m[j] / (math.sqrt(s[j]) / root + np.float32(1e-8))
+    elif code == RMSPROP:
+        for j in range(len(w)):
+            gradient = sign * g[j] + decay * w[j]
+            s[j] = s[j] * np.float32(0.99) + np.float32(0.01) * gradient * gradient
+            w[j] -= np.float32(rate) * gradient / (math.sqrt(s[j]) + np.float32(1e-8))
+    else:
+        for j in range(len(w)):
+            m[j] = np.float32(momentum) * m[j] + (sign * g[j] + decay * w[j])
+            w[j] -= np.float32(rate) * m[j]
+
+
+@helper
+def point(weights: FloatArray, directions: FloatArray) -> None:
+    """Set the directions (p, k, w) from the weights (p, c, w)."""
+    for p in range(weights.shape[0]):
+        if directions.shape[1] == 1:
+            for j in range(weights.shape[2]):
+                directions[p, 0, j] = weights[p, 1, j] - weights[p, 0, j]
+        else:
+            directions[p] = weights[p]
+
+
+_F1 = types.Array(types.float32, 1, "C")
+_F3 = types.Array(types.float32, 3, "C")
+_ROWS = types.Array(types.float32, 2, "C", readonly=True)
+_IDS = types.Array(types.int64, 1, "C")
+_INT, _FLOAT = types.int64, types.float64
+
+
+@entry(_INT(_ROWS, _ROWS, _INT, _IDS, _IDS, _INT, _F3, _F3, _F3, _F1, _INT, _FLOAT, _FLOAT, _INT, types.boolean))
+def train(
+    u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, labels: IndexArray, batch: int,
+    weights: FloatArray, first: FloatArray, second: FloatArray, decay: FloatArray,
+    code: int, rate: float, momentum: float, step: int, summed: bool,
+) -> int:  # fmt: skip
+    """Train p classifiers over these items in batches; return the number of steps done so far.
+
+    Args:
+        u: embeddings of first (or only) sentences, (n, d).
+        v: embeddings of second sentences, (n, d).
+        kind: of features: U, ABS_MUL or CONCAT_MUL_ABS.
+        rows: of the items in training order.
+        labels: of the items in training order.
+        batch: items a step; a last, smaller batch is a step as well.
+        weights: (p, c, w), changed in place, as are the optimiser's moments ``first`` and ``second``.
+        first: moving mean of gradients (Adam), or their momentum (SGD).
+        second: moving mean of squared gradients (Adam, RMSprop).
+        decay: L2 added to the gradient, (p,).
+        code: optimiser: ADAM, RMSPROP or SGD.
+        rate: learning rate.
+        momentum: of SGD.
+        step: steps done before.
+        summed: sum the loss over a batch instead of taking its mean.
+    """
+    p, c, w = weights.shape
+    k = 1 if c == 2 else c
+    buffer, z = np.zeros((_ITEMS, w), np.float32), np.zeros((p * k, _ITEMS), np.float32)
+    directions, gradient = np.zeros((p, k, w), np.float32), np.zeros((p, k, w), np.float32)
+    flat_directions, flat_gradient = directions.reshape(p * k, w), gradient.reshape(p * k, w)
+    point(weights, directions)
+    for start in range(0, len(rows), batch):
+        end = min(start + batch, len(rows))
+        scale = _ONE if summed else np.float32(1.0 / (end - start))
+        gradient[:] = _ZERO
+        for at in range(start, end, _ITEMS):
+            to = min(at + _ITEMS, end)
+            _make_features(u, v, kind, rows[at:to], buffer)
+            _logits(buffer, flat_directions, z)
+            _residuals(z, labels[at:to], k, scale)
+            _add_gradient(buffer, z, flat_gradient)
+        step += 1
+        for i in range(p):
+            for j in range(c):
+                sign = np.float32(2 * j - 1) if k == 1 else _ONE
+                _update(
+                    weights[i, j], first[i, j], second[i, j], gradient[i, j if k > 1 else 0],
+                    sign, decay[i], code, rate, momentum, step,
+                )  # fmt: skip
+        point(weights, directions)
+    return step
+
+
+@entry(types.void(_ROWS, _ROWS, _INT, _IDS, _F3, types.Array(types.int64, 2, "C")))
+def predict(
+    u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, weights: FloatArray, classes: IndexArray
+) -> None:
+    """Fill ``classes`` (p, n) with the class each classifier (p, c, w) gives these items; ties to the first."""
+    p, c, w = weights.shape
+    k = 1 if c == 2 else c
+    buffer, z = np.zeros((_ITEMS, w), np.float32), np.zeros((p * k, _ITEMS), np.float32)
+    directions = np.zeros((p, k, w), np.float32)
+    point(weights, directions)
+    for at in range(0, len(rows), _ITEMS):
+        to = min(at + _ITEMS, len(rows))
+        _make_features(u, v, kind, rows[at:to], buffer)
+        _logits(buffer, directions.reshape(p * k, w), z)
+        for i in range(p):
+            for r in range(to - at):
+                if k == 1:
+                    classes[i, at + r] = z[i, r] > 0
+                else:
+                    classes[i, at + r] = np.argmax(z[i * k : (i + 1) * k, r])

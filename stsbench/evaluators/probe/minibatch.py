@@ -1,0 +1,60 @@
+"""The grid search of SentEval's protocol, on the trainer that suits the classifier and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stsbench.evaluators.probe.draws import Orders
+from stsbench.evaluators.probe.pool import IndexArray
+from stsbench.evaluators.probe.protocols import MinibatchProtocol
+from stsbench.evaluators.probe.schemes import Searched
+from stsbench.evaluators.probe.training import Fold, Rows, Trained, Trainer
+
+
+class MinibatchSolver:
+    """Early-stopped classifiers over the grid of weight decays."""
+
+    def __init__(self, protocol: MinibatchProtocol, trainer: Trainer, *, seed: int) -> None:
+        """Take the trainer, which holds the first weights drawn from the same seed."""
+        self.protocol, self.trainer, self.seed = protocol, trainer, seed
+        self._orders: dict[tuple[int, float], Orders] = {}
+
+    def search(self, folds: Sequence[tuple[Rows, Rows]]) -> Searched:
+        """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
+        jobs = [Fold(train, dev, self._orders_of(len(train), 0.0)) for train, dev in folds]
+        found = self.trainer.fit(jobs, [self.protocol.weight_decays] * len(jobs))
+        return Searched(np.array([[t.accuracy for t in row] for row in found]), [list(row) for row in found])
+
+    def refit(self, trains: Sequence[Rows], choices: Sequence[int]) -> list[Trained]:
+        """Train on all items but a share drawn to stop the training."""
+        jobs = []
+        for rows in trains:
+            orders = self._orders_of(len(rows), self.protocol.holdout)
+            jobs.append(Fold(rows.select(orders.kept), rows.select(orders.held_out), orders))
+        found = self.trainer.fit(jobs, [(self.protocol.weight_decays[choice],) for choice in choices])
+        return [row[0] for row in found]
+
+    def predict(self, classifier: Trained, rows: Rows) -> IndexArray:
+        """The class of each item, (m,)."""
+        return self.trainer.predict(classifier, rows)
+
+    def _orders_of(self, n: int, holdout: float) -> Orders:
+        """The batch orders of n training items: one stream, shared by all classifiers of that size."""
+        if (n, holdout) not in self._orders:
+            self._orders[n, holdout] = Orders(self.seed, n, holdout=holdout)
+        return self._orders[n, holdout]
+
+
+def make_trainer(
+    protocol: MinibatchProtocol, *, seed: int, width: int, classes: int, device: str, threads: int
+) -> Trainer:
+    """Compiled loops for linear classifiers on the CPU; torch for hidden layers and accelerators."""
+    if protocol.nhid == 0 and device == "cpu":
+        from stsbench.evaluators.probe.compiled import CompiledTrainer
+
+        return CompiledTrainer(protocol, seed=seed, width=width, classes=classes, threads=threads)
+    from stsbench.evaluators.probe.stacked import StackedTrainer
+
+    return StackedTrainer(protocol, seed=seed, width=width, classes=classes, device=device)

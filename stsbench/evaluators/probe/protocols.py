@@ -1,0 +1,126 @@
+"""How a probe is trained and chosen: SentEval's published protocol, its presets, and a converged one.
+
+Source: SentEval (arXiv 1803.05449), README and ``senteval/tools`` at 5d6dc11 (2020-09-25).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from stsbench.errors import StsbenchError, UnknownName
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeProtocol:
+    """What every probe protocol fixes.
+
+    Seeds: an evaluation with seed ``s`` is the toolkit's run with its seed set to ``base_seed + s``;
+    seed 0 is the published one, 1111. The outer and inner folds of nested cross-validation stay at
+    ``base_seed`` whatever the seed, as they do in the toolkit; those of k-fold tasks follow it.
+
+    ``rounding`` is the number of decimals that accuracies in points are cut to wherever the toolkit does
+    so: before penalties are compared and before folds are averaged. None: nothing is rounded, and the
+    score is the share of all items right.
+    """
+
+    name: str
+    kfold: int = 10
+    base_seed: int = 1111
+    data_order: Literal["length,label"] = "length,label"
+    rounding: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinibatchProtocol(ProbeProtocol):
+    """SentEval's classifier: minibatch training stopped early on development accuracy.
+
+    ``weight_decays`` is the L2 grid in the order tried (the first best wins); it is added to the
+    gradient, not decoupled. ``tenacity`` counts every check without a better accuracy, never reset:
+    training ends at failure ``tenacity + 1``. A check comes every ``epoch_size`` passes over the
+    data, the last one after the first check beyond ``max_epochs``. ``holdout`` is the share of the
+    training data drawn to stop the final classifier where a task has no validation split.
+    ``loss``: 2018's torch summed over the batch, today's averages and ignores the toolkit's wish.
+    """
+
+    optimiser: str = "adam"
+    batch_size: int = 64
+    tenacity: int = 5
+    epoch_size: int = 4
+    max_epochs: int = 200
+    nhid: int = 0
+    dropout: float = 0.0
+    loss: Literal["mean", "sum"] = "mean"
+    weight_decays: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2)
+    holdout: float = 0.05
+    rounding: int | None = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergedProtocol(ProbeProtocol):
+    """Logistic regression trained to its unique optimum: no early stop, no draws, no rounding.
+
+    The loss is the summed cross-entropy plus ``penalty / 2`` times the squared weights, the
+    intercept free: scikit-learn's with ``C = 1 / penalty``. ``penalties`` is tried from strong to
+    weak and the first best wins; the final classifier is trained on all training data. The grid
+    spans embeddings of length 1 and of length 15 alike. ``tolerance`` bounds the gradient, measured in
+    preconditioned weights, whose curvature is at most 1.
+    """
+
+    penalties: tuple[float, ...] = (64.0, 16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
+    tolerance: float = 1e-3
+    max_iterations: int = 1000
+
+
+PROTOCOLS: dict[str, ProbeProtocol] = {
+    p.name: p
+    for p in (
+        # README: "comparable with the literature"; SimCSE's test mode.
+        MinibatchProtocol(name="senteval"),
+        # The same under the torch of 2018, which summed the loss over a batch.
+        MinibatchProtocol(name="senteval-sum", loss="sum"),
+        # README: "prototyping"; SimCSE's dev and fasttest modes.
+        MinibatchProtocol(name="senteval-fast", kfold=5, optimiser="rmsprop", batch_size=128, tenacity=3, epoch_size=2),
+        ConvergedProtocol(name="logreg"),
+    )
+}
+
+
+class Optimiser(NamedTuple):
+    """An optimiser and its settings; all else is torch's default."""
+
+    name: Literal["adam", "rmsprop", "sgd"]
+    learning_rate: float
+    momentum: float = 0.0
+
+
+_DEFAULTS: dict[str, Optimiser] = {
+    "adam": Optimiser("adam", 1e-3),
+    "rmsprop": Optimiser("rmsprop", 1e-2),
+    "sgd": Optimiser("sgd", float("nan")),
+}
+
+
+def parse_optimiser(text: str) -> Optimiser:
+    """Read the toolkit's notation, ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``.
+
+    Raises:
+        UnknownName: an optimiser or a setting that does not exist here.
+        StsbenchError: a setting that is no number, or ``sgd`` without ``lr``.
+    """
+    name, *settings = text.split(",")
+    if name not in _DEFAULTS:
+        raise UnknownName("optimiser", name, _DEFAULTS)
+    optimiser = _DEFAULTS[name]
+    known = {"lr": "learning_rate", **({"momentum": "momentum"} if name == "sgd" else {})}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key not in known:
+            raise UnknownName(f"setting of optimiser '{name}'", key, known)
+        try:
+            optimiser = optimiser._replace(**{known[key]: float(value)})
+        except ValueError:
+            raise StsbenchError(f"optimiser '{text}': '{value}' is not a number") from None
+    if not optimiser.learning_rate > 0:
+        raise StsbenchError(f"optimiser '{text}' needs a learning rate above 0, such as '{name},lr=0.1'")
+    return optimiser

@@ -1,0 +1,220 @@
+"""Classifiers as stacked torch tensors: hidden layers, and accelerators.
+
+Folds with equally many training items see the same batch orders, so that their classifiers (k folds
+times p penalties) take every step together: one matrix product for all. Shapes: k folds, p penalties,
+b items of a batch, w features, h hidden units, c classes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from stsbench.evaluators.probe.draws import first_weights
+from stsbench.evaluators.probe.pool import Block, Features, IndexArray, Pool
+from stsbench.evaluators.probe.protocols import MinibatchProtocol, Optimiser, parse_optimiser
+from stsbench.evaluators.probe.training import Fold, Mask, Rows, Trained, train_until_stopped
+
+_STACK_VALUES = 1 << 26
+"""Weights and activations of one stack at most: 256 MiB each, a handful of times over for moments and gradients."""
+_SCORED_AT_ONCE = 8192
+
+
+class StackedTrainer:
+    """Trains classifiers of any shape as stacked tensors on one device."""
+
+    def __init__(self, protocol: MinibatchProtocol, *, seed: int, width: int, classes: int, device: str) -> None:
+        """Draw the first weights, those of every classifier."""
+        self.protocol, self.device = protocol, torch.device(device)
+        sizes = (width, protocol.nhid, classes) if protocol.nhid else (width, classes)
+        self.start, generator = first_weights(seed, sizes)
+        self.draws = generator.get_state()
+        self._tables: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[Trained]]:
+        """Train one classifier a fold and weight decay."""
+        groups: dict[tuple[int, int, int, object], list[int]] = defaultdict(list)
+        for i, fold in enumerate(folds):
+            alone = i if not fold.train.pool.resident else -1
+            groups[id(fold.orders), id(fold.train.pool), len(decays[i]), alone].append(i)
+        found: dict[int, list[Trained]] = {}
+        for group in groups.values():
+            size = self._folds_at_once(len(decays[group[0]]))
+            for at in range(0, len(group), size):
+                members = group[at : at + size]
+                found.update(zip(members, self._fit_stack([folds[i] for i in members], [decays[i] for i in members])))
+        return [found[i] for i in range(len(folds))]
+
+    def _folds_at_once(self, penalties: int) -> int:
+        """Folds whose weights and activations stay within bounds."""
+        width, hidden = self.start[0].shape[1], self.protocol.nhid
+        weights = penalties * sum(tensor.numel() for tensor in self.start)
+        activations = self.protocol.batch_size * (width + penalties * (hidden + self.start[-1].numel()))
+        return max(1, _STACK_VALUES // max(weights, activations))
+
+    def _fit_stack(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[Trained]]:
+        penalties = len(decays[0])
+        stack = _Stack(self, folds, decays)
+        sizes = [len(fold.dev) for fold in folds for _ in range(penalties)]
+        trained = train_until_stopped(stack, sizes, self.protocol)
+        return [trained[at : at + penalties] for at in range(0, len(trained), penalties)]
+
+    def predict(self, trained: Trained, rows: Rows) -> IndexArray:
+        """The class of each item, (m,)."""
+        weights = [tensor[None, None] for tensor in trained.weights]
+        return self.classes(weights, rows)[:, 0].cpu().numpy()
+
+    @torch.no_grad()
+    def classes(self, weights: Sequence[Tensor], rows: Rows) -> Tensor:
+        """The class each of one fold's classifiers, weights (1, p, …), gives each item: (n, p)."""
+        parts = []
+        for block in rows.pool.blocks(rows.at):
+            u, v, places = self.on_device(rows.pool, block)
+            for at in places.split(_SCORED_AT_ONCE):
+                x = _features(u, v, at, rows.pool.features)
+                parts.append(_logits(weights, x[None])[0].argmax(dim=-1))
+        return torch.cat(parts)
+
+    def on_device(self, pool: Pool, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+        """A block's embeddings and places as tensors; a resident pool's embeddings move once."""
+        places = torch.from_numpy(block.rows).to(self.device)
+        if id(pool) in self._tables:
+            return *self._tables[id(pool)], places
+        u, v = (torch.tensor(side, device=self.device) for side in (block.u, block.v))
+        if pool.resident:
+            self._tables[id(pool)] = (u, v)
+        return u, v, places
+
+
+class _Stack:
+    """The classifiers of folds of one size, in training; member number ``fold * p + penalty``."""
+
+    def __init__(self, trainer: StackedTrainer, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> None:
+        self.trainer, self.protocol, self.folds = trainer, trainer.protocol, list(folds)
+        self.optimiser = parse_optimiser(self.protocol.optimiser)
+        self.alive = np.arange(len(folds))
+        k, p = len(folds), len(decays[0])
+        self.shape, self.dropped = (k, p), np.zeros((k, p), dtype=bool)
+        self.weights = [t.to(trainer.device).expand(k, p, *t.shape).clone().requires_grad_() for t in trainer.start]
+        self.first = [torch.zeros_like(w) for w in self.weights]
+        self.second = [torch.zeros_like(w) for w in self.weights]
+        self.remembered = [w.detach().clone() for w in self.weights]
+        self.decay = torch.tensor(decays, device=trainer.device)  # (k, p)
+        self.generator = torch.Generator()
+        self.generator.set_state(trainer.draws)
+        self.steps = 0
+
+    def train(self, epochs: range) -> None:
+        for epoch in epochs:
+            order = self.folds[0].orders.epoch(epoch)
+            rows = [fold.train.select(order) for fold in self.folds]
+            labels = torch.from_numpy(np.stack([r.labels for r in rows])).to(self.trainer.device)  # (k, n)
+            done = 0
+            for u, v, places in self._blocks(rows):
+                for at in range(0, places.shape[1], self.protocol.batch_size):
+                    batch = places[:, at : at + self.protocol.batch_size]
+                    x = _features(u, v, batch, rows[0].pool.features)  # (k, b, w)
+                    self._step(x, labels[:, done : done + batch.shape[1]])
+                    done += batch.shape[1]
+
+    def _blocks(self, rows: Sequence[Rows]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Embeddings and each fold's places in them, (k, m); a pool read by chunks has one fold."""
+        first, *others = rows
+        for block in first.pool.blocks(first.at, multiple_of=self.protocol.batch_size):
+            places = np.stack([block.rows, *(r.at for r in others)])
+            yield self.trainer.on_device(first.pool, Block(block.u, block.v, places))
+
+    def _step(self, x: Tensor, labels: Tensor) -> None:
+        """One step of every classifier on its fold's batch: x (k, b, w), labels (k, b)."""
+        z = _logits(self.weights, x, self._dropout(x.shape[1]))  # (k, b, p, c)
+        truth = labels[:, :, None].expand(z.shape[:-1])
+        loss = functional.cross_entropy(z.flatten(0, 2), truth.flatten(), reduction="sum")
+        if self.protocol.loss == "mean":
+            loss = loss / x.shape[1]
+        gradients = torch.autograd.grad(loss, self.weights)
+        self.steps += 1
+        with torch.no_grad():
+            for w, m, s, g in zip(self.weights, self.first, self.second, gradients, strict=True):
+                decay = self.decay.view(*self.decay.shape, *[1] * (w.ndim - 2))
+                _update(w, m, s, g + decay * w, self.optimiser, self.steps)
+
+    def _dropout(self, b: int) -> Tensor | None:
+        """What hidden units are multiplied by, (b, h): drawn on the CPU, as torch draws there, for all alike."""
+        keep = 1 - self.protocol.dropout
+        if keep == 1 or not self.protocol.nhid:
+            return None
+        mask = torch.empty(b, self.protocol.nhid).bernoulli_(keep, generator=self.generator)
+        return (mask / keep).to(self.trainer.device)
+
+    def correct(self) -> IndexArray:
+        found = np.zeros(self.shape, dtype=np.int64)
+        for k, (fold, number) in enumerate(zip(self.folds, self.alive, strict=True)):
+            classes = self.trainer.classes([w[k : k + 1] for w in self.weights], fold.dev)
+            truth = torch.from_numpy(fold.dev.labels).to(classes.device)
+            found[number] = (classes == truth[:, None]).sum(dim=0).cpu().numpy()
+        return found.ravel()
+
+    def remember(self, members: Mask) -> None:
+        mask = torch.from_numpy(members.reshape(self.shape)[self.alive]).to(self.trainer.device)
+        folds, penalties = mask.nonzero(as_tuple=True)
+        into = torch.from_numpy(self.alive).to(self.trainer.device)[folds]
+        for best, w in zip(self.remembered, self.weights, strict=True):
+            best[into, penalties] = w.detach()[folds, penalties]
+
+    def drop(self, members: Mask) -> None:
+        """Leave out the folds that have no classifier left; one dropped alone trains on unheeded."""
+        self.dropped |= members.reshape(self.shape)
+        stay = np.flatnonzero(~self.dropped[self.alive].all(axis=1))
+        if len(stay) == len(self.alive):
+            return
+        self.alive, self.folds = self.alive[stay], [self.folds[i] for i in stay]
+        at = torch.from_numpy(stay).to(self.trainer.device)
+        self.decay = self.decay[at]
+        self.weights = [w.detach()[at].requires_grad_() for w in self.weights]
+        self.first, self.second = ([t[at] for t in moments] for moments in (self.first, self.second))
+
+    def best(self, member: int) -> list[Tensor]:
+        fold, penalty = divmod(member, self.shape[1])
+        return [tensor[fold, penalty] for tensor in self.remembered]
+
+
+def _features(u: Tensor, v: Tensor, at: Tensor, kind: Features) -> Tensor:
+    """Features of the items at these places (…,) of their sentences' embeddings (n, d): (…, w)."""
+    if kind == "u":
+        return u[at]
+    a, b = u[at], v[at]
+    if kind == "abs_mul":
+        return torch.cat([(a - b).abs(), a * b], dim=-1)
+    return torch.cat([a, b, a * b, (a - b).abs()], dim=-1)
+
+
+def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None) -> Tensor:
+    """Logits (k, b, p, c) of items (k, b, w): linear, or linear, dropout, sigmoid, linear."""
+    first, bias, *rest = weights
+    k, p, out, width = first.shape
+    z = (x @ first.reshape(k, p * out, width).transpose(1, 2)).unflatten(-1, (p, out)) + bias[:, None]
+    if not rest:
+        return z
+    if dropout is not None:
+        z = z * dropout[:, None]
+    return torch.einsum("kbph,kpch->kbpc", z.sigmoid(), rest[0]) + rest[1][:, None]
+
+
+def _update(w: Tensor, m: Tensor, s: Tensor, g: Tensor, optimiser: Optimiser, step: int) -> None:
+    """One step of torch's optimiser of that name, in place, in torch's order of operations."""
+    if optimiser.name == "adam":
+        size, root = optimiser.learning_rate / (1 - 0.9**step), (1 - 0.999**step) ** 0.5
+        m.lerp_(g, 0.1)
+        s.mul_(0.999).addcmul_(g, g, value=0.001)
+        w.addcdiv_(m, (s.sqrt() / root).add_(1e-8), value=-size)
+    elif optimiser.name == "rmsprop":
+        s.mul_(0.99).addcmul_(g, g, value=0.01)
+        w.addcdiv_(g, s.sqrt().add_(1e-8), value=-optimiser.learning_rate)
+    else:
+        m.mul_(optimiser.momentum).add_(g)
+        w.add_(m, alpha=-optimiser.learning_rate)

@@ -1,0 +1,172 @@
+"""Semantic textual similarity: correlation of cosine with gold scores, aggregated three ways in one pass.
+
+The three aggregations over a task's subsets and who reports which: SimCSE (arXiv 2104.08821),
+appendix B, table B.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.data.splits import PairSplit, Split
+from stsbench.encoders.seams import Embed
+from stsbench.errors import DataError, EncoderError, ProtocolError
+from stsbench.evaluators.seams import Scores
+from stsbench.similarity import paired_cosine
+from stsbench.statistics import CORRELATIONS, percentile_interval, resample, resampled_correlation
+
+Metric = Literal["spearman", "pearson"]
+Aggregation = Literal["all", "mean", "wmean"]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StsProtocol:
+    """Which correlation is the score, and how subsets are aggregated.
+
+    ``all``: one correlation over the subsets joined; ``mean`` and ``wmean``: the plain mean of
+    the subsets' correlations, and the mean weighted by their numbers of pairs.
+    """
+
+    name: str
+    metric: Metric
+    aggregation: Aggregation
+    similarity: Literal["cosine"] = "cosine"
+
+
+PROTOCOLS: dict[str, StsProtocol] = {
+    p.name: p
+    for p in (
+        # SBERT, SimCSE, ConSERT, SG-OPT, MTEB: one Spearman a year.
+        StsProtocol(name="simcse", metric="spearman", aggregation="all"),
+        # BERT-flow and BERT-whitening.
+        StsProtocol(name="wmean", metric="spearman", aggregation="wmean"),
+        # DeCLUTR.
+        StsProtocol(name="mean", metric="spearman", aggregation="mean"),
+        # The official rankings of SemEval 2013 to 2016.
+        StsProtocol(name="semeval", metric="pearson", aggregation="wmean"),
+    )
+}
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StsEvaluator:
+    """Scores one split of pairs."""
+
+    PROTOCOLS: ClassVar[Mapping[str, StsProtocol]] = PROTOCOLS
+    ONE_SPLIT: ClassVar[bool] = True
+
+    protocol: StsProtocol
+
+    def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
+        """Correlate cosine with gold scores.
+
+        Args:
+            splits: one PairSplit under any name.
+            embed: sentences to embeddings.
+            seed: of the bootstrap.
+
+        Raises:
+            EncoderError: every embedding, or every similarity of a subset, is the same.
+            ProtocolError: the protocol needs subsets and the data's source does not tell them.
+        """
+        (split,) = splits.values()
+        if not isinstance(split, PairSplit):
+            raise DataError("the evaluator 'sts' scores sentence pairs with gold scores")
+        if not split.subsets_known and self.protocol.aggregation != "all":
+            raise ProtocolError(
+                f"protocol '{self.protocol.name}' averages over subsets, and this source does not tell the subsets; "
+                "use protocol 'simcse', or a data folder (--data) with the subsets"
+            )
+        similarity, zero_vectors = _similarities(split, embed)
+        subsets = _subset_indices(split)
+        per_subset = {name: _correlations(similarity, split.gold, at, name) for name, at in subsets.items()}
+        scores = _aggregate(similarity, split, subsets, per_subset)
+        return Scores(
+            score=scores[f"{self.protocol.metric}.{self.protocol.aggregation}"],
+            scores=scores,
+            per_subset={n: {**c, "n": len(subsets[n])} for n, c in per_subset.items()} if len(subsets) > 1 else {},
+            interval=self._interval(similarity, split.gold, list(subsets.values()), seed),
+            interval_method=f"percentile bootstrap over pairs, {RESAMPLES} resamples",
+            per_item={"subset": list(split.subset), "gold": split.gold, "similarity": similarity},
+            n=split.n,
+            zero_vectors=zero_vectors,
+            notes=_notes(split, zero_vectors),
+        )
+
+    def _interval(
+        self, similarity: FloatArray, gold: FloatArray, subsets: Sequence[npt.NDArray[np.int64]], seed: int
+    ) -> tuple[float, float]:
+        """The 95% interval of the score; averages over subsets are resampled within each subset."""
+        rng = np.random.default_rng(seed)
+        parts = [np.arange(len(gold))] if self.protocol.aggregation == "all" else subsets
+        weights = [len(at) if self.protocol.aggregation == "wmean" else 1 for at in parts]
+        values = np.zeros(RESAMPLES)
+        for at, weight in zip(parts, weights, strict=True):
+            drawn = [
+                resampled_correlation(similarity[at], gold[at], counts, metric=self.protocol.metric)
+                for counts in resample(len(at), resamples=RESAMPLES, rng=rng)
+            ]
+            values += weight / sum(weights) * np.concatenate(drawn)
+        return percentile_interval(values)
+
+
+def _similarities(split: PairSplit, embed: Embed) -> tuple[FloatArray, int]:
+    """Cosine of each pair, (n,), and how many pairs held a zero vector."""
+    texts = split.texts()
+    embeddings = np.asarray(embed(texts))
+    if len(set(texts)) > 1 and bool((embeddings == embeddings[0]).all()):
+        raise EncoderError(
+            f"the encoder gives every one of {len(texts)} sentences the same embedding; no correlation exists"
+        )
+    similarity, zero = paired_cosine(embeddings[: split.n], embeddings[split.n :])
+    return similarity, int(zero.sum())
+
+
+def _subset_indices(split: PairSplit) -> dict[str, npt.NDArray[np.int64]]:
+    """The indices of each subset's pairs, in the order of first appearance."""
+    names = np.asarray(split.subset, dtype=object)
+    return {name: np.flatnonzero(names == name) for name in dict.fromkeys(split.subset)}
+
+
+def _correlations(x: FloatArray, y: FloatArray, at: npt.NDArray[np.int64], name: str) -> dict[str, float]:
+    """All correlations over these pairs."""
+    where = f"subset '{name}'" if name else "the task"
+    if len(at) < 2 or np.ptp(y[at]) == 0:
+        raise DataError(f"{where} has fewer than two different gold scores; no correlation exists")
+    if np.ptp(x[at]) == 0:
+        raise EncoderError(f"every pair of {where} has the same similarity ({x[at][0]:.4g}); no correlation exists")
+    return {metric: correlate(x[at], y[at]) for metric, correlate in CORRELATIONS.items()}
+
+
+def _aggregate(
+    similarity: FloatArray,
+    split: PairSplit,
+    subsets: Mapping[str, npt.NDArray[np.int64]],
+    per_subset: Mapping[str, Mapping[str, float]],
+) -> dict[str, float]:
+    """Every metric under every aggregation the data allow, as ``metric.aggregation``."""
+    joined = _correlations(similarity, split.gold, np.arange(split.n), "")
+    scores = {f"{metric}.all": value for metric, value in joined.items()}
+    if split.subsets_known:
+        sizes = [len(at) for at in subsets.values()]
+        for metric in CORRELATIONS:
+            values = [correlations[metric] for correlations in per_subset.values()]
+            scores[f"{metric}.mean"] = float(np.mean(values))
+            scores[f"{metric}.wmean"] = float(np.average(values, weights=sizes))
+    return scores
+
+
+def _notes(split: PairSplit, zero_vectors: int) -> tuple[str, ...]:
+    notes = []
+    if zero_vectors:
+        notes.append(f"{zero_vectors} pairs hold a zero vector and have similarity 0")
+    if not split.subsets_known:
+        notes.append("the data's source does not tell subsets: only the aggregation 'all' is offered")
+    return tuple(notes)

@@ -1,0 +1,89 @@
+"""Results gathered into boards: one a protocol, encoders down, tasks across."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stsbench.cards import Suite
+from stsbench.results import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One encoder's score on one task: its mean over seeds, and their deviation."""
+
+    score: float
+    deviation: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One encoder's cells by task, and their average where none is missing."""
+
+    encoder: str
+    cells: Mapping[str, Cell]
+    average: float | None
+    overlap: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """All results of a suite that were scored by the same protocol, best average first."""
+
+    suite: str
+    protocol: Mapping[str, object]
+    tasks: Sequence[str]
+    rows: Sequence[Row]
+
+    @property
+    def title(self) -> str:
+        """What the board shows, in one line."""
+        facts = ", ".join(str(v) for k, v in self.protocol.items() if k in ("metric", "aggregation"))
+        return f"{self.suite}, protocol {self.protocol['name']}" + (f" ({facts})" if facts else "")
+
+
+def boards(results: Sequence[Result], name: str, suite: Suite, *, protocol: str | None = None) -> list[Board]:
+    """Gather results into boards; scores of different protocols never meet in one.
+
+    A task's results count where they are of its scored split. An encoder whose weights or
+    settings changed under the same name gets a row for each fingerprint.
+    """
+    wanted = [r for r in results if r.task in suite.tasks and r.split != "validation"]
+    groups: dict[str, list[Result]] = {}
+    for result in wanted:
+        if protocol in (None, result.protocol["name"]):
+            groups.setdefault(json.dumps(result.protocol, sort_keys=True), []).append(result)
+    return [
+        Board(suite=suite.name or name, protocol=json.loads(key), tasks=suite.tasks, rows=_rows(group, suite))
+        for key, group in groups.items()
+    ]
+
+
+def _rows(results: Sequence[Result], suite: Suite) -> list[Row]:
+    encoders: dict[tuple[str, str | None], list[Result]] = {}
+    for result in results:
+        encoders.setdefault((result.encoder, result.fingerprint), []).append(result)
+    names = [name for name, _ in encoders]
+    rows = [
+        _row(name if names.count(name) == 1 else f"{name} [{(mark or 'none')[:6]}]", group, suite)
+        for (name, mark), group in encoders.items()
+    ]
+    return sorted(rows, key=lambda row: (row.average is None, -(row.average or 0.0), row.encoder))
+
+
+def _row(name: str, results: Sequence[Result], suite: Suite) -> Row:
+    cells = {}
+    for task in suite.tasks:
+        mine = [r for r in results if r.task == task]
+        if mine:
+            scores = [r.score for r in mine]
+            deviation = statistics.stdev(scores) if len(scores) > 1 else None
+            interval = mine[0].interval if len(scores) == 1 else None
+            cells[task] = Cell(score=statistics.fmean(scores), deviation=deviation, interval=interval)
+    whole = suite.average and len(cells) == len(suite.tasks)
+    average = statistics.fmean(cell.score for cell in cells.values()) if whole else None
+    return Row(encoder=name, cells=cells, average=average, overlap=results[0].overlap)

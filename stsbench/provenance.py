@@ -1,0 +1,44 @@
+"""What a score was made with: versions, commit, machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = (
+    "stsbench", "torch", "transformers", "tokenizers", "sentence-transformers", "numpy", "scipy", "scikit-learn",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that can move a score."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+@lru_cache(maxsize=1)
+def commit() -> tuple[str | None, bool | None]:
+    """The commit of the checkout stsbench runs from and whether it has changes; None when installed."""
+    folder = Path(__file__).resolve().parent
+    if not (folder.parent / ".git").exists():
+        return None, None
+    head = _git(folder, "rev-parse", "HEAD")
+    status = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return (head or None, bool(status) if status is not None else None) if head else (None, None)
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,45 @@
+"""Where things are on this machine; the only module that reads environment variables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def _folder(variable: str) -> Path | None:
+    value = os.environ.get(variable, "").strip()
+    return Path(value).expanduser() if value else None
+
+
+def data_folder() -> Path | None:
+    """The local folder of evaluation data in SentEval's layout (``STSBENCH_DATA``)."""
+    return _folder("STSBENCH_DATA")
+
+
+def corpora_folder() -> Path | None:
+    """The local folder of training text (``STSBENCH_CORPORA``)."""
+    return _folder("STSBENCH_CORPORA")
+
+
+def vectors_folder() -> Path | None:
+    """The local folder of word vector files (``STSBENCH_VECTORS``)."""
+    return _folder("STSBENCH_VECTORS")
+
+
+def cache_folder() -> Path:
+    """Where stsbench keeps what it can make again (``STSBENCH_CACHE``, else the user's cache folder)."""
+    base = _folder("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return _folder("STSBENCH_CACHE") or base / "stsbench"
+
+
+def store_folder() -> Path:
+    """Where stored embeddings are kept."""
+    return cache_folder() / "store"
+
+
+def hub_is_offline() -> bool:
+    """Whether the user has told the Hub's libraries to stay off the network."""
+    return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in _OFFLINE)
+
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")

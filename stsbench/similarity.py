@@ -1,0 +1,22 @@
+"""Cosine of paired embeddings, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+
+def paired_cosine(
+    a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Return the cosine of each row of ``a`` with the same row of ``b``, and which rows held a zero vector.
+
+    Both are (n, d). A pair with a zero vector has cosine 0: the SentEval convention for a
+    sentence without a known word. Float64 throughout: float32 rounding makes ties, and ties
+    change ranks.
+    """
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    zero = norms == 0
+    dots = np.einsum("nd,nd->n", x, y)
+    return np.where(zero, 0.0, dots / np.where(zero, 1.0, norms)), zero

@@ -1,0 +1,91 @@
+"""A task: its card, its splits, its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stsbench import settings
+from stsbench.cards import Catalogue, Suite, TaskCard, card_digest
+from stsbench.data.sources import Loaded, load_split
+from stsbench.data.splits import PairSplit, Split
+from stsbench.errors import UnknownName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A dataset with the way it is scored, made by :func:`load_task`."""
+
+    name: str
+    card: TaskCard
+    card_digest: str
+    data: Path | None = None
+    _loaded: dict[str, Loaded] = field(default_factory=dict, repr=False, compare=False)
+
+    def loaded(self, split: str) -> Loaded:
+        """One split with its provenance; read once, then kept."""
+        if split not in self._loaded:
+            self._loaded[split] = load_split(self.name, self.card, split, data=self.data)
+        return self._loaded[split]
+
+    def load(self, split: str = "test") -> Split:
+        """One split, checked against the card.
+
+        Raises:
+            DataError: no source has the split, or it is not what the card says.
+        """
+        return self.loaded(split).split
+
+    def texts(self, splits: Sequence[str] | None = None, *, with_ungraded: bool = False) -> list[str]:
+        """All sentences of some splits (default: all), each once, in the order met.
+
+        With ``with_ungraded``, also those of pairs released without a gold score: ConSERT and
+        others train on them.
+        """
+        texts: dict[str, None] = {}
+        for name in splits if splits is not None else list(self.card.splits):
+            split = self.load(name)
+            texts.update(dict.fromkeys(split.texts()))
+            if with_ungraded and isinstance(split, PairSplit):
+                texts.update(dict.fromkeys(split.ungraded))
+        return list(texts)
+
+
+def load_task(name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None) -> Task:
+    """Return the task of this id; its data are read when first asked for.
+
+    ``data`` is a local data folder; without it ``STSBENCH_DATA`` is used where it is set.
+
+    Raises:
+        UnknownName: no such task; offers the nearest.
+    """
+    catalogue = catalogue or Catalogue()
+    card = catalogue.task(name)
+    folder = Path(data) if data is not None else settings.data_folder()
+    return Task(name=name, card=card, card_digest=card_digest(catalogue.paths("tasks")[name]), data=folder)
+
+
+def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
+    """Turn comma lists of tasks and suites into task ids, each once, in order.
+
+    Raises:
+        UnknownName: a name that is neither; offers the nearest of both.
+    """
+    parts = names.split(",") if isinstance(names, str) else [p for name in names for p in name.split(",")]
+    suites, tasks = catalogue.suites(), catalogue.paths("tasks")
+    found: dict[str, None] = {}
+    for part in filter(None, map(str.strip, parts)):
+        if part in suites:
+            found.update(dict.fromkeys(suites[part].tasks))
+        elif part in tasks:
+            found[part] = None
+        else:
+            known = [*suites, *tasks]
+            raise UnknownName("task or suite", part, known, hint="'stsbench list tasks' and 'list suites' show them")
+    return list(found)
+
+
+def suites_within(tasks: Sequence[str], catalogue: Catalogue) -> dict[str, Suite]:
+    """The suites whose every task is among these: those whose average can be printed."""
+    return {name: suite for name, suite in catalogue.suites().items() if set(suite.tasks) <= set(tasks)}
