@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,40 +12,19 @@ from typing import Any, Literal
 
 from stsbench import provenance, settings
 from stsbench.cards import Catalogue
-from stsbench.data.splits import Split
 from stsbench.encoders.engine import Engine, Progress
 from stsbench.encoders.loading import KnownEncoder, find_encoder
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.store import Shelf
-from stsbench.errors import EncoderError, SourceError, StsbenchError, UnknownName
-from stsbench.evaluators import EVALUATORS
+from stsbench.errors import EncoderError, SourceError, StsbenchError
 from stsbench.evaluators.seams import Scores
+from stsbench.files import remove, write_whole
+from stsbench.jobs import Job, plan_jobs
 from stsbench.results import Result, cell_digest, columns_digest, read_result, result_path, write_result
-from stsbench.task import Task, expand_names, load_task
+from stsbench.task import expand_names
 
 Store = Path | Literal["default"] | None
 """Where embeddings are kept: a folder, the user's cache folder, or None for memory alone."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One task, to be scored by one protocol."""
-
-    task: Task
-    evaluator: type
-    protocol: Any
-    splits: Mapping[str, Split]
-    scored: str
-
-    @property
-    def digest(self) -> str:
-        """The hash of the data: that of the split, or of all splits that a score needs."""
-        digests = [split.digest for split in self.splits.values()]
-        return digests[0] if len(digests) == 1 else columns_digest({"splits": digests})
-
-    def texts(self) -> list[str]:
-        """All sentences the score needs."""
-        return [text for split in self.splits.values() for text in split.texts()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,27 +72,28 @@ def evaluate(
         StsbenchError: data or encoder cannot be used; see :mod:`stsbench.errors`.
     """
     catalogue, listener = catalogue or Catalogue(), listener or Listener()
-    jobs = _jobs(tasks, catalogue, protocol=protocol, data=data, split=split, on_error=on_error, listener=listener)
+    plans = plan_jobs(tasks, catalogue, protocol=protocol, data=data, split=split)
+    jobs = _load_jobs(plans, on_error=on_error, listener=listener)
     if isinstance(encoder, str):
         encoder = find_encoder(encoder, catalogue=catalogue)
     elif not isinstance(encoder, KnownEncoder):
         encoder = KnownEncoder(name=encoder.name, encoder=encoder)
-    had = {job.task.name: known(job, encoder) if known else None for job in jobs}
+    had = {job.name: known(job, encoder) if known else None for job in jobs}
     engine = Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=listener.encoding)
-    todo = [job for job in jobs if had[job.task.name] is None]
+    todo = [job for job in jobs if had[job.name] is None]
     engine.prepare([text for job in todo for text in job.texts()])
     for job in jobs:
-        result = had[job.task.name]
+        result = had[job.name]
         if result is not None:
             yield result
             continue
-        listener.scoring(job.task.name)
+        listener.scoring(job.name)
         try:
             result = _score(job, encoder, engine, seed)
         except StsbenchError as error:
             if on_error == "raise":
                 raise
-            listener.failed(f"{encoder.name} on {job.task.name}", error)
+            listener.failed(f"{encoder.name} on {job.name}", error)
         else:
             yield result
 
@@ -127,74 +106,31 @@ def open_shelf(store: Store, encoder: Encoder) -> Shelf:
     return Shelf(folder / encoder.fingerprint[:32])
 
 
-def _jobs(
-    tasks: str | Sequence[str],
-    catalogue: Catalogue,
-    *,
-    protocol: str | Sequence[str] | None,
-    data: Path | str | None,
-    split: str | None,
-    on_error: str,
-    listener: Listener,
-) -> list[Job]:
-    names = expand_names(tasks, catalogue)
-    loaded = [load_task(name, data=data, catalogue=catalogue) for name in names]
-    choice = _Protocols.parse(protocol)
-    chosen = [(task, *choice.pick(task)) for task in loaded]
-    choice.check_all_used()
-    jobs = []
-    for task, evaluator, chosen_protocol in chosen:
+def _load_jobs(jobs: Iterable[Job], *, on_error: str, listener: Listener) -> list[Job]:
+    """Read every job's data; one whose data cannot be had is left out where the caller says so."""
+    loaded = []
+    for job in jobs:
         try:
-            scored = split or task.card.score_split
-            wanted = [scored] if getattr(evaluator, "ONE_SPLIT", False) else list(task.card.splits)
-            splits = {name: task.load(name) for name in wanted}
-            jobs.append(Job(task=task, evaluator=evaluator, protocol=chosen_protocol, splits=splits, scored=scored))
+            job.load()
         except StsbenchError as error:
             if on_error == "raise":
                 raise
-            listener.failed(task.name, error)
-    return jobs
-
-
-@dataclass
-class _Protocols:
-    """The protocols a user asked for, by name; each evaluator takes the one it knows."""
-
-    names: list[str]
-    used: set[str] = field(default_factory=set)
-    seen: dict[str, None] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, protocol: str | Sequence[str] | None) -> _Protocols:
-        parts = protocol.split(",") if isinstance(protocol, str) else list(protocol or [])
-        return cls([p.strip() for p in parts if p.strip()])
-
-    def pick(self, task: Task) -> tuple[type, Any]:
-        """The task's evaluator and protocol: the one asked for, else the evaluator's first."""
-        evaluator = EVALUATORS.load(task.card.evaluator)
-        protocols: Mapping[str, Any] = evaluator.PROTOCOLS
-        self.seen.update(dict.fromkeys(protocols))
-        asked = [name for name in self.names if name in protocols]
-        self.used.update(asked)
-        return evaluator, protocols[asked[0] if asked else next(iter(protocols))]
-
-    def check_all_used(self) -> None:
-        for name in self.names:
-            if name not in self.used:
-                raise UnknownName("protocol", name, self.seen, hint=f"these tasks have {', '.join(self.seen)}")
+            listener.failed(job.name, error)
+        else:
+            loaded.append(job)
+    return loaded
 
 
 def _score(job: Job, encoder: KnownEncoder, engine: Engine, seed: int) -> Result:
     started = time.perf_counter()
-    evaluator = job.evaluator(protocol=job.protocol, **job.task.card.options)
-    scores: Scores = evaluator(job.splits, engine, seed=seed)
+    scores: Scores = job.evaluator(job.splits, engine, seed=seed)
     encoded = engine.encoded_among(job.texts())
     return Result(
         encoder=encoder.name,
-        task=job.task.name,
-        split=job.scored,
+        task=job.name,
+        split=job.split,
         score=scores.score,
-        protocol=dataclasses.asdict(job.protocol),
+        protocol=dict(job.protocol),
         scores=dict(scores.scores),
         per_subset={name: dict(values) for name, values in scores.per_subset.items()},
         interval=scores.interval,
@@ -303,8 +239,8 @@ def find_result(folder: Path, job: Job, encoder: KnownEncoder, seed: int) -> Res
     """The Result of a cell that a results folder holds, if it is of the same data, cards and encoder."""
     if encoder.encoder.fingerprint is None:
         return None
-    cell = cell_digest(dataclasses.asdict(job.protocol), encoder.encoder.fingerprint, None, seed)
-    path = result_path(folder, encoder.name, job.task.name, job.scored, cell)
+    cell = cell_digest(job.protocol, encoder.encoder.fingerprint, None, seed)
+    path = result_path(folder, encoder.name, job.name, job.split, cell)
     with suppress(StsbenchError):
         result = read_result(path)
         same = (job.digest, job.task.card_digest, encoder.card_digest)
@@ -315,7 +251,5 @@ def find_result(folder: Path, job: Job, encoder: KnownEncoder, seed: int) -> Res
 
 def _check_writable(folder: Path) -> None:
     """Fail before the work rather than after it."""
-    from stsbench.files import remove, write_whole
-
     probe = write_whole(folder / ".stsbench-writable", b"")
     remove(probe)

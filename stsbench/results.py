@@ -64,9 +64,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return result_path(folder, self.encoder, self.task, self.split, self.cell)
 
 
-def cell_digest(
-    protocol: Mapping[str, Any], fingerprint: str | None, train_seed: int | None, eval_seed: int
-) -> str:
+def cell_digest(protocol: Mapping[str, Any], fingerprint: str | None, train_seed: int | None, eval_seed: int) -> str:
     """Eight hex digits over protocol fields, fingerprint and seeds."""
     facts = [dict(protocol), fingerprint, train_seed, eval_seed]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]

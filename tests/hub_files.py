@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import struct
@@ -110,3 +111,13 @@ def safetensors(shapes: Mapping[str, tuple[int, ...]], *, seed: int = 0) -> byte
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + body
+
+
+def sha256(data: bytes) -> str:
+    """The name of a large file's blob."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def git_hash(data: bytes) -> str:
+    """The name of a small file's blob."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from stsbench.errors import SourceError
+from tests.hub_files import git_hash, sha256
 
 LARGE = (".safetensors", ".bin", ".h5", ".gz", ".parquet", ".tar", ".onnx")
 """Files that the Hub keeps in large-file storage, named by their sha256."""
@@ -246,6 +249,24 @@ def point_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
+def unplug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Point the library at a port where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        point_at(monkeypatch, f"http://127.0.0.1:{free.getsockname()[1]}")
+
+
+def one_line(call: Callable[[], object]) -> str:
+    """The error that a call ends in, which must be one line and reach the caller soon."""
+    began = time.monotonic()
+    with pytest.raises(SourceError) as caught:
+        call()
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 500
+    assert time.monotonic() - began < 20
+    return text
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     """A running Hub that the Hub's library talks to, with empty caches and short waits."""
@@ -270,13 +291,3 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     close_session()
     server.shutdown()
     server.server_close()
-
-
-def sha256(data: bytes) -> str:
-    """The name of a large file's blob."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def git_hash(data: bytes) -> str:
-    """The name of a small file's blob."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

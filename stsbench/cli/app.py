@@ -129,7 +129,9 @@ def leaderboard(
     """Print the table of all results of a suite."""
     from stsbench.cli.board import leaderboard_command
 
-    leaderboard_command(results, suite=suite, protocol=protocol, output=output, out=out, cards=cards or [], as_json=as_json)
+    leaderboard_command(
+        results, suite=suite, protocol=protocol, output=output, out=out, cards=cards or [], as_json=as_json
+    )
 
 
 @data_app.command("fetch")

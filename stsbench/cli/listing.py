@@ -33,8 +33,10 @@ def _tasks(catalogue: Catalogue) -> tuple[list[str], Rows]:
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
         sources = [word for word in ("package", "local", "hub") if getattr(card, word) is not None]
-        scored = card.splits[card.score_split].n if card.score_split in card.splits else sum(
-            facts.n for facts in card.splits.values()
+        scored = (
+            card.splits[card.score_split].n
+            if card.score_split in card.splits
+            else sum(facts.n for facts in card.splits.values())
         )
         rows.append([name, card.name, card.evaluator, ",".join(card.languages), str(scored), ", ".join(sources)])
     return ["task", "name", "evaluator", "language", "n", "sources"], rows

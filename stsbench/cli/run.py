@@ -141,7 +141,7 @@ def _print_results(results: Sequence[Result], catalogue: Catalogue, out: Path, *
 
 def _row(result: Result) -> list[str]:
     low, high = result.interval
-    name = result.task if result.split == "test" else f"{result.task} ({result.split})"
+    name = result.task if result.split in ("test", "all") else f"{result.task} ({result.split})"
     if result.eval_seed:
         name += f" seed {result.eval_seed}"
     interval = f"{100 * low:.2f}–{100 * high:.2f}"
@@ -163,5 +163,3 @@ def _averages(encoder: str, results: Sequence[Result], catalogue: Catalogue) -> 
         if suite.average and len(suite.tasks) > 1:
             scores = [mine[task].score for task in suite.tasks]
             yield [encoder, f"mean of {suite.name}", f"{100 * sum(scores) / len(scores):.2f}", "", "", ""]
-
-

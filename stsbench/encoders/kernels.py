@@ -27,7 +27,7 @@ class OneDnnLinear(torch.nn.Module):
 
 def use_onednn_linears(model: torch.nn.Module) -> None:
     """Replace every float32 linear layer of a model in evaluation mode, in place."""
-    if not torch.backends.mkldnn.is_available():
+    if not torch._C._has_mkldnn:
         return
     for name, child in model.named_children():
         if type(child) is torch.nn.Linear and child.weight.dtype == torch.float32:

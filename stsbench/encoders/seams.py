@@ -15,9 +15,15 @@ FloatArray = npt.NDArray[np.float32]
 class Encoder(Protocol):
     """Sentences in, embeddings out: all that a user's own encoder has to be."""
 
-    name: str
-    fingerprint: str | None
-    """Changes if and only if embeddings can change; None: embeddings are never reused."""
+    @property
+    def name(self) -> str:
+        """What results call it; a plain attribute does."""
+        ...
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Changes if and only if embeddings can change; None: embeddings are never reused."""
+        ...
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return one embedding a sentence, shape (n, d), float32, in the order given."""
@@ -36,7 +42,7 @@ class Embeddings(Protocol):
         """Return the rows of these indices, shape (len(indices), d)."""
         ...
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
         """Return all rows as one array."""
         ...
 

@@ -193,7 +193,7 @@ class StoredEmbeddings:
             rows[here] = self.blocks[block]["embedding"][row_of[here]]
         return rows
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
         """Return all rows, (n, d)."""
         rows = self.take(np.arange(len(self)))
         return rows if dtype is None else rows.astype(dtype, copy=False)

@@ -117,6 +117,11 @@ class TransformerEncoder:
             layers=self.pooling.layers,
         )
 
+    @property
+    def device_used(self) -> str | None:
+        """The device the model is on; None where it was never loaded."""
+        return str(self.backbone.device) if "backbone" in self.__dict__ else None
+
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         return embed_all(self, sentences)

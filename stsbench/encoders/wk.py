@@ -21,6 +21,7 @@ smaller down to v = 2e-9, finer than float32 resolves.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -29,7 +30,7 @@ from stsbench.errors import EncoderError
 WINDOW = 2
 MIN_LAYERS = 3
 """With two states there is one cosine between adjacent layers, and its variance weighs no token."""
-_CHUNK = 512
+_CHUNK = 256
 """Tokens at a time: bounds memory, 14 MB at 9 layers of 768, and keeps a chunk in the cache."""
 _DEPENDENT = 1e-12
 """A squared sine below this is rounding: the state lies in the span of its neighbours."""
@@ -86,18 +87,19 @@ def wk_pool(
     if window < 1:
         raise EncoderError(f"WK pooling with window {window}; it needs 1 at least")
     b, t, h = states[0].shape
-    table, count = _neighbours(len(states), window, released_window, states[0].device)
     keep = _kept(mask, b, t, states[0].device)
+    near = _neighbours(len(states), window, released_window, states[0].device)
     total, weight = states[0].new_zeros((b, h), dtype=torch.float64), keep.new_zeros((b, 1), dtype=torch.float64)
-    at_once, step = max(_CHUNK // max(t, 1), 1), min(t, _CHUNK)
-    buffer = states[0].new_empty(min(at_once, b) * step * len(states) * h, dtype=torch.float64)
+    at_once = max(_CHUNK // max(t, 1), 1)
+    lines = min(at_once, b) * min(t, _CHUNK) * len(states) + near.reach
+    buffer = states[0].new_empty((lines, h), dtype=torch.float64)
     for row in range(0, b, at_once):
         rows = slice(row, row + at_once)
         for column in range(0, t, _CHUNK):
             columns = slice(column, column + _CHUNK)
             kept = keep[rows, columns]
             x = _gather([state[rows, columns] for state in states], kept, buffer)  # (r, c, l, h)
-            alpha, spread = _weights(x.flatten(0, 1), table, count)
+            alpha, spread = _weights(_cosines(buffer, kept.numel(), near), near)
             spread = spread * kept.flatten()
             total[rows] += torch.bmm((alpha * spread).T.reshape(len(x), 1, -1), x.flatten(1, 2)).squeeze(1)
             weight[rows] += spread.view(kept.shape).sum(dim=1, keepdim=True)
@@ -113,63 +115,82 @@ def _kept(mask: torch.Tensor | None, b: int, t: int, device: torch.device) -> to
     return attended & ((after > 1) | (attended.sum(dim=1, keepdim=True) == 1))
 
 
-def _gather(states: Sequence[torch.Tensor], kept: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-    """Copy layers of (r, c, h) into float64 (r, c, l, h) in the buffer, zeros where not kept."""
-    r, c, h = states[0].shape
-    x = buffer[: r * c * len(states) * h].view(r, c, len(states), h)
-    for layer, state in enumerate(states):
-        x[:, :, layer] = state
-    x.flatten(0, 1)[~kept.flatten()] = 0.0
-    return x
+class _Neighbours(NamedTuple):
+    """Which cosines of a token decide the weight of which layer.
 
+    A token's cosines are l rows of 1 + ``reach``: of each layer with itself and with the next ones.
+    """
 
-def _neighbours(layers: int, window: int, released: bool, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Say where each layer's matrix of cosines, its neighbours first and itself last, is found.
+    layers: int
+    reach: int
+    table: torch.Tensor
+    """Where layer k's matrix of cosines, its neighbours first and itself last, is found: (m, m, l).
 
-    Returns indices (m, m, l) into the l * l cosines followed by a 0 and a 1, and how many
-    neighbours each layer has, (l, 1). A layer with fewer than m - 1 neighbours is filled up with
+    After the cosines come a 0 and a 1: a layer with fewer than m - 1 neighbours is filled up with
     unit vectors orthogonal to everything, which change nothing.
     """
+    count: torch.Tensor
+    """How many neighbours each layer has, (l, 1)."""
+
+
+def _neighbours(layers: int, window: int, released: bool, device: torch.device) -> _Neighbours:
     every = range(layers)
     around = [
         [*(every[k - window : k] if released else every[max(k - window, 0) : k]), *every[k + 1 : k + window + 1]]
         for k in every
     ]
-    m = max(map(len, around)) + 1
-    table = torch.full((m, m, layers), layers * layers)
-    table[range(m), range(m)] = layers * layers + 1
+    m, reach = max(map(len, around)) + 1, min(2 * window, layers - 1)
+    zero = layers * (reach + 1)
+    table = torch.full((m, m, layers), zero)
+    table[range(m), range(m)] = zero + 1
     for k, near in enumerate(around):
-        places = [*range(len(near)), m - 1]
-        members = torch.tensor([*near, k])
+        places, members = [*range(len(near)), m - 1], torch.tensor([*near, k])
         for place, member in zip(places, members, strict=True):
-            table[place, places, k] = member * layers + members
-    return table.to(device), torch.tensor([[len(near)] for near in around], dtype=torch.float64, device=device)
+            table[place, places, k] = torch.minimum(member, members) * (reach + 1) + (member - members).abs()
+    count = torch.tensor([[float(len(near))] for near in around], dtype=torch.float64)
+    return _Neighbours(layers, reach, table.to(device), count.to(device))
 
 
-def _weights(x: torch.Tensor, table: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weigh tokens (n, l, h): their layers, (l, n) with sum 1, and the tokens, (n,)."""
-    layers = x.shape[1]
-    cosines = _cosines(x)
-    constants = torch.stack([torch.zeros_like(cosines[0, 0]), torch.ones_like(cosines[0, 0])])
-    near = torch.cat([cosines.flatten(0, 1), constants])[table.flatten()].view(*table.shape, -1)  # (m, m, l, n)
-    shared = near[:-1, -1].sum(dim=0)
+def _gather(states: Sequence[torch.Tensor], kept: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """Copy layers of (r, c, h) into the float64 buffer as (r, c, l, h), zeros where not kept."""
+    r, c, h = states[0].shape
+    x = buffer[: r * c * len(states)].view(r, c, len(states), h)
+    for layer, state in enumerate(states):
+        x[:, :, layer] = state
+    x.flatten(0, 1).index_fill_(0, (~kept).flatten().nonzero().squeeze(1), 0.0)
+    return x
+
+
+def _cosines(buffer: torch.Tensor, tokens: int, near: _Neighbours) -> torch.Tensor:
+    """Return each token's cosines, then a 0 and a 1: (l * (1 + reach) + 2, n). A zero state has cosine 0.
+
+    A window that slides over the buffer's lines runs past a token's last layer into the next
+    token; the table never points there.
+    """
+    lines = tokens * near.layers
+    windows = buffer[: lines + near.reach].unfold(0, near.reach + 1, 1)  # (n * l, h, 1 + reach)
+    products = torch.bmm(buffer[:lines].unsqueeze(1), windows).squeeze(1)
+    lengths = products[:, 0].sqrt()
+    lengths = torch.where(lengths == 0, torch.ones_like(lengths), lengths)
+    lengths = torch.cat([lengths, lengths.new_ones(near.reach)]).unfold(0, near.reach + 1, 1)
+    cosines = products / (lengths[:, :1] * lengths)
+    constants = cosines.new_tensor([[0.0], [1.0]]).expand(2, tokens)
+    return torch.cat([cosines.view(tokens, -1).T, constants])
+
+
+def _weights(cosines: torch.Tensor, near: _Neighbours) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weigh n tokens by their cosines: their layers, (l, n) with sum 1, and the tokens, (n,)."""
+    matrix = cosines[near.table.flatten()].view(*near.table.shape, -1)  # (m, m, l, n)
+    shared = matrix[:-1, -1].sum(dim=0)
     shared = torch.where(shared.abs() < _DEPENDENT, torch.full_like(shared, _DEPENDENT).copysign(shared), shared)
-    inside, outside = _project(near)
-    alignment = inside.sqrt() * count / (2 * (count + 1) * shared)
+    inside, outside = _project(matrix)
+    alignment = inside.sqrt() * near.count / (2 * (near.count + 1) * shared)
     novelty = outside.sqrt() + _FLOOR
     scale = alignment.sum(dim=0)
-    aligned = torch.where(scale.abs() < _DEPENDENT, torch.full_like(scale, 1 / layers), alignment / scale)
+    aligned = torch.where(scale.abs() < _DEPENDENT, torch.full_like(scale, 1 / near.layers), alignment / scale)
     alpha = (aligned + novelty / novelty.sum(dim=0)) / 2
-    adjacent = cosines[range(1, layers), range(layers - 1)]
+    adjacent = cosines[1 : (near.layers - 1) * (near.reach + 1) : near.reach + 1]
     return alpha, adjacent.var(dim=0, correction=0) + _FLOOR
-
-
-def _cosines(x: torch.Tensor) -> torch.Tensor:
-    """Return the cosines between the layers of tokens (n, l, h), as (l, l, n); 0 for a zero state."""
-    products = torch.bmm(x, x.transpose(1, 2)).permute(1, 2, 0).contiguous()
-    lengths = products.diagonal().T.sqrt()  # (l, n)
-    lengths = torch.where(lengths == 0, torch.ones_like(lengths), lengths)
-    return products / lengths / lengths.unsqueeze(1)
 
 
 def _project(near: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -120,7 +120,7 @@ class StsEvaluator:
 def _similarities(split: PairSplit, embed: Embed) -> tuple[FloatArray, int]:
     """Cosine of each pair, (n,), and how many pairs held a zero vector."""
     texts = split.texts()
-    embeddings = np.asarray(embed(texts))
+    embeddings = np.asarray(embed(texts), dtype=np.float32)
     if len(set(texts)) > 1 and bool((embeddings == embeddings[0]).all()):
         raise EncoderError(
             f"the encoder gives every one of {len(texts)} sentences the same embedding; no correlation exists"

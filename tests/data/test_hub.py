@@ -1,11 +1,9 @@
-"""Files and checkpoints from a Hub on the loopback interface: each ends well or in one clear line."""
+"""Files from a Hub on the loopback interface: each ends well or in one clear line."""
 
 from __future__ import annotations
 
 import errno
 import re
-import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from stsbench.data.hub import expected_sha256, fetch_checkpoint, fetch_file, verify_file
-from stsbench.data.hub.files import choose
-from stsbench.errors import SourceError
+from stsbench.data.hub import fetch_file, verify_file
+from stsbench.data.hub.quiet import quiet_hub
 from tests import hub_server
-from tests.hub_files import tiny_bert
-from tests.hub_server import Hub, point_at, sha256
+from tests.hub_files import sha256
+from tests.hub_server import Hub, one_line, point_at, unplug
 
 hub = hub_server.hub
 
@@ -28,17 +25,6 @@ REPO = "owner/corpus"
 
 def fetch(name: str = "corpus.bin", *, repo: str = REPO, revision: str = "unpinned", sha256: str = "") -> Path:
     return fetch_file(repo, name, revision=revision, kind="dataset", sha256=sha256, without="use a folder").path
-
-
-def one_line(call: Callable[[], object]) -> str:
-    """The error that a call ends in, which must be one line and reach the caller soon."""
-    began = time.monotonic()
-    with pytest.raises(SourceError) as caught:
-        call()
-    text = str(caught.value)
-    assert "\n" not in text and len(text) < 500
-    assert time.monotonic() - began < 5
-    return text
 
 
 def asked(hub: Hub) -> int:
@@ -148,21 +134,6 @@ def test_every_failure_is_one_clear_line(hub: Hub, case: str, capfd: pytest.Capt
     assert capfd.readouterr() == ("", "")
 
 
-def test_gated_and_disabled_models_say_what_to_do(hub: Hub):
-    hub.add("model", "owner/gated", tiny_bert(), gated=True)
-    text = one_line(lambda: fetch_checkpoint("owner/gated", revision="unpinned"))
-    assert "gated" in text and "ask for access at https://huggingface.co/owner/gated and log in" in text
-    hub.add("model", "owner/shut", tiny_bert(), disabled=True)
-    assert "disabled" in one_line(lambda: fetch_checkpoint("owner/shut", revision="unpinned"))
-
-
-def unplug(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Point the library at a port where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        point_at(monkeypatch, f"http://127.0.0.1:{free.getsockname()[1]}")
-
-
 def test_no_network_at_all(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     unplug(monkeypatch)
     text = one_line(lambda: fetch_file(REPO, "x", revision="unpinned", kind="dataset"))
@@ -225,36 +196,13 @@ def test_a_cache_of_ours_that_cannot_be_written_is_done_without(hub: Hub, monkey
     assert fetch().read_bytes() == DATA
 
 
-def test_bars_are_shown_only_where_wanted(hub: Hub, capfd: pytest.CaptureFixture[str]):
-    fetch()
-    assert capfd.readouterr().err == ""
-    fetch_file(REPO, "notes.txt", revision="unpinned", kind="dataset", progress=True)
-    assert "notes.txt" in capfd.readouterr().err
+def test_bars_are_hidden_unless_wanted_and_then_as_before():
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 
-
-def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
-    files = tiny_bert()
-    extra = ["pytorch_model.bin", "tf_model.h5", "onnx/model.onnx", "modeling.py", "training_args.bin", "README.md"]
-    repo = hub.add("model", "owner/bert", {**files, **dict.fromkeys(extra, b"no"), "1_Pooling/config.json": b"{}"})
-    found = fetch_checkpoint("owner/bert", revision="unpinned")
-    assert found.commit == repo.commit
-    there = {p.relative_to(found.path).as_posix() for p in found.path.rglob("*") if p.is_file()}
-    assert there == {*files, "1_Pooling/config.json"}
-    assert expected_sha256(found.path / "model.safetensors") == sha256(files["model.safetensors"])
-    assert expected_sha256(found.path / "config.json") is None
-    assert hub.asked[-1].path.endswith("/model.safetensors"), "weights come last"
-
-
-def test_a_damaged_checkpoint_is_fetched_again(hub: Hub):
-    files = tiny_bert()
-    commit = hub.add("model", "owner/bert", files).commit
-    hub.fail("model.safetensors", wrong_bytes=True, methods=("GET",), times=1)
-    assert "damaged" in one_line(lambda: fetch_checkpoint("owner/bert", revision=commit))
-    weights = fetch_checkpoint("owner/bert", revision=commit).path / "model.safetensors"
-    assert verify_file(weights) == sha256(files["model.safetensors"])
-    weights.resolve().write_bytes(b"rot")
-    assert "damaged" in one_line(lambda: verify_file(weights))
-    assert not weights.exists()
+    for progress in (False, True):
+        with quiet_hub(progress):
+            assert are_progress_bars_disabled() is not progress
+        assert not are_progress_bars_disabled()
 
 
 def test_a_file_outside_the_cache_is_never_removed(hub: Hub, tmp_path: Path):
@@ -263,46 +211,3 @@ def test_a_file_outside_the_cache_is_never_removed(hub: Hub, tmp_path: Path):
     assert verify_file(mine) == sha256(b"mine")
     one_line(lambda: verify_file(mine, sha256="0" * 64))
     assert mine.read_bytes() == b"mine"
-
-
-def test_a_cached_checkpoint_without_network(hub: Hub, monkeypatch: pytest.MonkeyPatch):
-    from huggingface_hub import hf_hub_download
-
-    hub.add("model", "owner/bert", tiny_bert())
-    hf_hub_download("owner/bert", "config.json")
-    with monkeypatch.context() as patch:
-        unplug(patch)
-        assert "cannot reach the Hub" in one_line(lambda: fetch_checkpoint("owner/bert", revision="unpinned"))
-    hf_hub_download("owner/bert", "model.safetensors")
-    unplug(monkeypatch)
-    assert (fetch_checkpoint("owner/bert", revision="unpinned").path / "config.json").is_file()
-
-
-def test_a_model_without_weights_names_those_it_has(hub: Hub):
-    hub.add("model", "owner/flax", {"config.json": b"{}", "tf_model.h5": b"x", "train.py": b""})
-    text = one_line(lambda: fetch_checkpoint("owner/flax", revision="unpinned"))
-    assert "no weights in model.safetensors or pytorch_model.bin, only tf_model.h5" in text
-
-
-SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
-
-
-@pytest.mark.parametrize(
-    ("names", "weights"),
-    [
-        (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
-        (["pytorch_model.bin", "rust_model.ot"], ["pytorch_model.bin"]),
-        ([*SHARDS, "pytorch_model.bin", "pytorch_model.bin.index.json"], SHARDS),
-        ([*SHARDS, "model.safetensors"], ["model.safetensors"]),
-        (["model.safetensors.index.json", "pytorch_model.bin"], ["pytorch_model.bin"]),
-        (
-            ["model.safetensors", "2_Dense/pytorch_model.bin", "openvino/openvino_model.bin"],
-            ["2_Dense/pytorch_model.bin", "model.safetensors"],
-        ),
-        (["model.fp16.safetensors", "flax_model.msgpack", "training_args.bin"], []),
-    ],
-)
-def test_choice_of_weights(names: list[str], weights: list[str]):
-    others = ["config.json", "sub/vocab.txt", "tokenizer.model"]
-    code = ["run.py", "sub/x.py", "lib.so"]
-    assert choose([*names, *others, *code], ["*"]) == (others, weights)

@@ -13,8 +13,8 @@ from stsbench.cards import HubSource
 from stsbench.data.hub import archives, fetch_archive
 from stsbench.errors import SourceError
 from tests import hub_server
-from tests.hub_files import tar
-from tests.hub_server import Hub, sha256
+from tests.hub_files import sha256, tar
+from tests.hub_server import Hub
 
 hub = hub_server.hub
 

@@ -152,7 +152,7 @@ def test_chunks_bound_the_memory_and_change_nothing(chunk, monkeypatch):
     gather = wk._gather
 
     def bounded(states, kept, buffer):
-        assert len(buffer) <= chunk * 4 * 8
+        assert len(buffer) <= chunk * 4 + 3
         return gather(states, kept, buffer)
 
     monkeypatch.setattr(wk, "_gather", bounded)

@@ -162,17 +162,20 @@ def verify_file(path: Path, *, sha256: str = "", listed: str = "", what: object 
 
 
 def forget(path: Path) -> bool:
-    """Remove a file from the Hub's cache, the link and what is behind it; returns whether it was there."""
+    """Remove a file from the Hub's cache, the link and what is behind it; returns whether it lay there."""
     from huggingface_hub import constants
 
-    if not path.absolute().is_relative_to(Path(constants.HF_HUB_CACHE).absolute()):
-        return False
-    while path.is_symlink():
-        behind = path.parent / path.readlink()
+    cache = Path(constants.HF_HUB_CACHE).resolve()
+    removed = False
+    # Folders are resolved, the file is not: each link of the chain goes, but nothing outside the cache.
+    while (path := path.parent.resolve() / path.name).is_relative_to(cache):
+        behind = path.parent / path.readlink() if path.is_symlink() else None
         path.unlink(missing_ok=True)
+        removed = True
+        if behind is None:
+            break
         path = behind
-    path.unlink(missing_ok=True)
-    return True
+    return removed
 
 
 _SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")

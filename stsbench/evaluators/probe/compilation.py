@@ -52,7 +52,7 @@ def _float_of_bits(_: object, bits: object) -> tuple[object, object]:
 
 @helper
 def exp(x: np.float32) -> np.float32:
-    """e to the x to one unit in the last place (Cephes' ``expf``): unlike a call, it runs in SIMD lanes."""
+    """E to the x to one unit in the last place (Cephes' ``expf``): unlike a call, it runs in SIMD lanes."""
     x = min(max(x, np.float32(-87)), np.float32(88))
     n = np.rint(x * np.float32(1.44269504088896341))
     r = (x - n * np.float32(0.693359375)) + n * np.float32(2.12194440e-4)

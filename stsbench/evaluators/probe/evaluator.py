@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import ClassVar
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.seams import Embed
@@ -12,6 +13,7 @@ from stsbench.errors import DataError
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import Features, make_pool
 from stsbench.evaluators.probe.protocols import (
+    PROTOCOLS,
     ConvergedProtocol,
     MinibatchProtocol,
     ProbeProtocol,
@@ -30,6 +32,8 @@ class ProbeEvaluator:
     and ``test`` folds of train, then test (TREC, MRPC); with ``validation`` fixed splits (SST,
     SICK-E, SNLI, probing).
     """
+
+    PROTOCOLS: ClassVar[Mapping[str, ProbeProtocol]] = PROTOCOLS
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ def make_scores(task: Labelled, outcome: Outcome, pools: Sequence[Pool], *, f1: 
     }
     if f1:
         value = per_class[1]["f1"]
-        scores["f1"] = value if rounding is None else round(100 * value, rounding) / 100
+        scores["f1"] = value if rounding is None else round(round(100 * value, rounding) / 100, rounding + 2)
     return Scores(
         score=outcome.accuracy,
         scores=scores,

@@ -75,8 +75,8 @@ def _nested(rows: Rows, protocol: ProbeProtocol, solver: Solver) -> Outcome:
     outer = stratified_folds(rows.labels, protocol.kfold, protocol.base_seed)
     trains = [rows.select(train) for train, _ in outer]
     folds = [fold for train in trains for fold in _folds(train, protocol.kfold, protocol.base_seed)]
-    accuracy = solver.search(folds).accuracy.reshape(len(outer), protocol.kfold, -1)
-    chosen = [_choose([_mean(column) for column in inner.T], protocol.rounding) for inner in accuracy]
+    found = solver.search(folds).accuracy.reshape(len(outer), protocol.kfold, -1)
+    chosen = [_choose([_mean(column) for column in inner.T], protocol.rounding) for inner in found]
     classifiers = solver.refit(trains, [choice for choice, _ in chosen])
 
     predictions = np.empty(len(rows), dtype=np.int64)
@@ -85,11 +85,8 @@ def _nested(rows: Rows, protocol: ProbeProtocol, solver: Solver) -> Outcome:
         items = rows.select(held_out)
         predictions[items.at] = solver.predict(classifier, items)
         fold_accuracies.append(_points(_accuracy(predictions, items), protocol.rounding))
-    test = _points(np.mean(fold_accuracies) / 100, protocol.rounding)
-    if protocol.rounding is None:
-        test = 100 * _accuracy(predictions, rows)
-    dev = _points(np.mean([best for _, best in chosen]) / 100, protocol.rounding)
-    return Outcome(test / 100, dev / 100, predictions)
+    accuracy = _accuracy(predictions, rows) if protocol.rounding is None else _mean_points(fold_accuracies, protocol)
+    return Outcome(accuracy, _mean_points([best for _, best in chosen], protocol), predictions)
 
 
 def _kfold(train: Rows, test: Rows, protocol: ProbeProtocol, solver: Solver, *, seed: int) -> Outcome:
@@ -110,7 +107,8 @@ def _fixed(train: Rows, validation: Rows, test: Rows, protocol: ProbeProtocol, s
 def _tested(classifier: object, test: Rows, dev: float, protocol: ProbeProtocol, solver: Solver) -> Outcome:
     predictions = np.empty(len(test), dtype=np.int64)
     predictions[test.at] = solver.predict(classifier, test)
-    return Outcome(_points(_accuracy(predictions, test), protocol.rounding) / 100, dev / 100, predictions)
+    accuracy = _points(_accuracy(predictions, test), protocol.rounding)
+    return Outcome(_mean_points([accuracy], protocol), _mean_points([dev], protocol), predictions)
 
 
 def _folds(rows: Rows, k: int, seed: int) -> list[tuple[Rows, Rows]]:
@@ -136,3 +134,10 @@ def _choose(accuracies: Sequence[float], rounding: int | None) -> tuple[int, flo
 def _points(accuracy: float, rounding: int | None) -> float:
     """An accuracy times 100, rounded. ``round`` treats numpy's means and Python's quotients unlike: so in the toolkit."""
     return 100 * accuracy if rounding is None else round(100 * accuracy, rounding)
+
+
+def _mean_points(points: Sequence[float], protocol: ProbeProtocol) -> float:
+    """The mean of accuracies in points, rounded again, as an accuracy in [0, 1]."""
+    if protocol.rounding is None:
+        return float(np.mean(points)) / 100
+    return round(float(round(np.mean(points), protocol.rounding)) / 100, protocol.rounding + 2)

@@ -76,7 +76,7 @@ class StackedTrainer:
         for block in rows.pool.blocks(rows.at):
             u, v, places = self.on_device(rows.pool, block)
             for at in places.split(_SCORED_AT_ONCE):
-                x = _features(u, v, at, rows.pool.features)
+                x = features_at(u, v, at, rows.pool.features)
                 parts.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(parts)
 
@@ -118,7 +118,7 @@ class _Stack:
             for u, v, places in self._blocks(rows):
                 for at in range(0, places.shape[1], self.protocol.batch_size):
                     batch = places[:, at : at + self.protocol.batch_size]
-                    x = _features(u, v, batch, rows[0].pool.features)  # (k, b, w)
+                    x = features_at(u, v, batch, rows[0].pool.features)  # (k, b, w)
                     self._step(x, labels[:, done : done + batch.shape[1]])
                     done += batch.shape[1]
 
@@ -183,7 +183,7 @@ class _Stack:
         return [tensor[fold, penalty] for tensor in self.remembered]
 
 
-def _features(u: Tensor, v: Tensor, at: Tensor, kind: Features) -> Tensor:
+def features_at(u: Tensor, v: Tensor, at: Tensor, kind: Features) -> Tensor:
     """Features of the items at these places (…,) of their sentences' embeddings (n, d): (…, w)."""
     if kind == "u":
         return u[at]

@@ -1,0 +1,199 @@
+"""What a sentence-transformers checkpoint is made of, read from its JSON files alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path, PureWindowsPath
+from typing import Any, NamedTuple
+
+from stsbench.data.verify import file_digest
+from stsbench.encoders.checkpoint import Located, locate_checkpoint, read_json
+from stsbench.errors import EncoderError, UnknownName, one_line
+
+_READ = {".json", ".txt", ".model", ".jinja", ".codes", ".bpe", ".safetensors"}
+_NOT_READ = re.compile(r"\..*|onnx|openvino|eval|runs|checkpoint-\d+")
+_POOLINGS = {"cls": "cls_before_pooler", "mean": "mean", "max": "max", "lasttoken": "last_token"}
+"""The library's names to ours; its ``cls`` never goes through the model's head."""
+_OLD_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_PLAIN = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+"""What a transformer's configuration may say beside its length; what is empty or false says nothing."""
+_OWN_CONFIGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""Where the library looks for it, in this order."""
+
+
+class Module(NamedTuple):
+    """One step of a checkpoint: its class and its folder in the checkpoint's."""
+
+    kind: str
+    path: str
+
+
+def locate_modules(model: str, *, revision: str) -> Located:
+    """Find a checkpoint's folder, with the files of all its modules.
+
+    Raises:
+        SourceError: it cannot be had; says why and what to do.
+    """
+    if Path(model).is_dir() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", model):
+        return locate_checkpoint(model, revision=revision)
+    from stsbench.data.hub import fetch_checkpoint
+
+    fetched = fetch_checkpoint(model, revision=revision)
+    return Located(fetched.path, fetched.commit)
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """Read which modules a checkpoint is made of, all of them the library's own.
+
+    Raises:
+        EncoderError: it is no such checkpoint, or asks for other code.
+    """
+    kind = _optional(folder / "config_sentence_transformers.json").get("model_type", "SentenceTransformer")
+    if kind != "SentenceTransformer":
+        raise EncoderError(f"{folder}: is a {kind}, which does not embed sentences by itself")
+    if (folder / "adapter_config.json").is_file():
+        raise EncoderError(f"{folder}: is an adapter to another checkpoint; merge the two and save the whole")
+    modules = _modules(folder)
+    for module in modules:
+        if not module.kind.startswith("sentence_transformers."):
+            raise EncoderError(
+                f"{folder}: asks for code outside sentence-transformers ('{module.kind}'), which is never run; "
+                "write an encoder class of your own for it"
+            )
+        activation = _optional(folder / module.path / "config.json").get("activation_function", "torch.")
+        if module.kind.endswith(".Dense") and not str(activation).startswith("torch."):
+            # The library would take tanh in its place, and say so in a log only.
+            raise EncoderError(f"{folder}/{module.path}: activation '{activation}' is not torch's; it is never run")
+    return modules
+
+
+def _modules(folder: Path) -> list[Module]:
+    path = folder / "modules.json"
+    if not path.is_file():
+        raise EncoderError(f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'")
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        modules = [Module(str(entry["type"]), str(entry["path"])) for entry in listed]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise EncoderError(f"{path}: is no list of modules with 'type' and 'path': {one_line(error)}") from error
+    if not modules:
+        raise EncoderError(f"{path}: lists no modules")
+    for module in modules:
+        # Parts by Windows' rules are parts by any: both slashes, drives, roots.
+        place = PureWindowsPath(module.path)
+        if place.anchor or ".." in place.parts:
+            raise EncoderError(f"{path}: '{module.path}' leads out of the checkpoint")
+    return modules
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def named_prompt(folder: Path, prompt_name: str | None) -> str:
+    """The text of a checkpoint's prompt; of its default one for None, empty for ``""``.
+
+    Raises:
+        UnknownName: the checkpoint has no prompt of this name; offers the nearest.
+    """
+    config = _optional(folder / "config_sentence_transformers.json")
+    prompts: Mapping[str, str | None] = config.get("prompts") or {}
+    wanted = config.get("default_prompt_name") if prompt_name is None else prompt_name
+    if not wanted:
+        return ""
+    if wanted not in prompts:
+        raise UnknownName(f"prompt of {folder}", wanted, prompts, hint=f"it has {', '.join(prompts) or 'none'}")
+    return prompts[wanted] or ""
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The sha256 of each file that the library may read, by its path in the folder."""
+    read = {}
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        # Of weights in both formats only the safetensors are read.
+        torch_weights = path.match("pytorch_model*.bin") and not any(path.parent.glob("model*.safetensors"))
+        if (path.suffix in _READ or torch_weights) and path.is_file():
+            if not any(_NOT_READ.fullmatch(part) for part in place.parts[:-1]):
+                read[place.as_posix()] = file_digest(path)
+    return read
+
+
+def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
+    """Return how ``TransformerEncoder`` runs a checkpoint as the library does, None where it cannot.
+
+    It can where the modules are a transformer, one pooling that we know and perhaps a
+    normalisation, with nothing set that only the library has.
+
+    Raises:
+        EncoderError: a JSON file is broken.
+    """
+    if not (folder / "modules.json").is_file() or (folder / "adapter_config.json").is_file():
+        return None
+    modules = _modules(folder)
+    kinds = [m.kind.rpartition(".")[2] for m in modules if m.kind.startswith("sentence_transformers.")]
+    if len(kinds) != len(modules) or kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        return None
+    model = _optional(folder / "config_sentence_transformers.json").get("model_type", "SentenceTransformer")
+    prompt = named_prompt(folder, None)
+    pooling = _plain_pooling(_optional(folder / modules[1].path / "config.json"), prompted=bool(prompt))
+    last = _optional(folder / modules[-1].path / "config.json")
+    elsewhere = last.get("module_output_name", "sentence_embedding") != "sentence_embedding"
+    length = _plain_transformer(folder / modules[0].path)
+    if model != "SentenceTransformer" or pooling is None or elsewhere or length is None:
+        return None
+    side = _optional(folder / modules[0].path / "tokenizer_config.json").get("padding_side")
+    params = {
+        "pooling": pooling,
+        "normalise": len(modules) == 3,
+        "max_length": length or None,
+        "prompt": prompt,
+        "padding_side": side if side == "left" else None,
+        "subfolder": modules[0].path,
+    }
+    return {key: value for key, value in params.items() if value not in (None, "")}
+
+
+def _plain_pooling(config: Mapping[str, Any], *, prompted: bool) -> str | None:
+    """Our name of the one pooling of a configuration, old or new."""
+    known = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *_OLD_POOLINGS}
+    if not known >= set(config) or (prompted and not config.get("include_prompt", True)):
+        return None
+    modes = config.get("pooling_mode") or [name for key, name in _OLD_POOLINGS.items() if config.get(key)] or "mean"
+    if isinstance(modes, list):
+        modes = modes[0] if len(modes) == 1 else ""
+    return _POOLINGS.get(modes)
+
+
+def _plain_transformer(folder: Path) -> int | None:
+    """The longest input that a transformer's files set, 0 where they set none, None where we cannot run it."""
+    own = next((read_json(folder / name) for name in _OWN_CONFIGS if (folder / name).is_file()), {})
+    length = own.pop("max_seq_length", None) or 0
+    if any(value and value != _PLAIN.get(key) for key, value in own.items()):
+        return None
+    config = _optional(folder / "config.json")
+    kind = str(config.get("model_type", ""))
+    # The library loads the encoder half of such models; AutoModel wants both.
+    halved = config.get("is_encoder_decoder") or any(
+        str(a).endswith("EncoderModel") for a in config.get("architectures") or []
+    )
+    if not kind or halved or "t5" in kind or {"text_config", "vision_config"} & set(config):
+        return None
+    # More than the model has positions: there the library fails, and we cut at what there is.
+    return 0 if length > config.get("max_position_embeddings", length) else int(length)

@@ -1,0 +1,181 @@
+"""Any sentence-transformers checkpoint as an encoder, run by that library: Dense, LSTM, CNN, word embeddings and so on.
+
+A checkpoint that is a transformer with one pooling only is better run by our own engine:
+:func:`plain_transformer_params` says with which parameters.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench.encoders.checkpoint import fingerprint
+from stsbench.encoders.modules import digests, locate_modules, named_prompt, plain_transformer_params, read_modules
+from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.transformer import DTYPES
+from stsbench.errors import CardError, EncoderError, did_you_mean, one_line
+
+__all__ = ["SentenceTransformerEncoder", "plain_transformer_params"]
+
+CODE_VERSION = 1
+"""Raise when a change here can change an embedding: stored ones are then not reused."""
+BATCH = 32
+_MISSING = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
+
+
+class SentenceTransformerEncoder:
+    """Embeds with a sentence-transformers checkpoint.
+
+    Code of the checkpoint's own is never run. The model is loaded when the first sentence comes;
+    the fingerprint needs the files' hashes only.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        prompt_name: str | None = None,
+        prompt: str = "",
+        max_length: int | None = None,
+        normalise: bool | None = None,
+        dtype: str = "float32",
+        device: str = "auto",
+    ) -> None:
+        """Find the checkpoint and check every choice against it.
+
+        Args:
+            model: a checkpoint folder or a Hub id.
+            name: what results call the encoder.
+            revision: the Hub commit; ``unpinned`` takes the newest.
+            prompt_name: which of the checkpoint's prompts to put before every sentence;
+                default the one that the checkpoint names, ``""`` none at all.
+            prompt: text put before every sentence, instead of a named prompt.
+            max_length: longest input in tokens; default the checkpoint's.
+            normalise: scale embeddings to length 1, or not; default as the checkpoint does.
+            dtype: ``float32``, ``bfloat16`` or ``float16``.
+            device: ``auto``, ``cpu`` or ``cuda``.
+        """
+        self.name = name or model
+        if dtype not in DTYPES:
+            raise CardError(f"unknown dtype '{dtype}'{did_you_mean(dtype, DTYPES)}; known: {', '.join(DTYPES)}")
+        if prompt and prompt_name is not None:
+            raise CardError("give 'prompt' or 'prompt_name', not both")
+        if max_length is not None and max_length < 1:
+            raise CardError(f"max_length {max_length} leaves nothing of a sentence")
+        self.folder, self.revision = locate_modules(model, revision=revision)
+        self.modules = read_modules(self.folder)
+        self.prompt = prompt or named_prompt(self.folder, prompt_name)
+        self.max_length, self.normalise = max_length, normalise
+        self.dtype, self.device = dtype, device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of all that decides an embedding."""
+        return fingerprint(
+            {
+                "kind": "sentence_transformer",
+                "code": CODE_VERSION,
+                "library": version("sentence-transformers"),
+                "files": digests(self.folder),
+                "prompt": self.prompt,
+                "max_length": self.max_length,
+                "normalise": self.normalise,
+                "dtype": self.dtype,
+            }
+        )
+
+    @cached_property
+    def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
+        """The loaded model."""
+        from stsbench.encoders.backbone import pick_device
+
+        network = _load(self.folder, dtype=self.dtype, device=pick_device(self.device))
+        if self.max_length is not None:
+            _cut_at(network, self.max_length, self.folder)
+        while self.normalise is False and type(network[-1]).__name__ == "Normalize":
+            network.pop(-1)
+        return network
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        if not len(sentences):
+            return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
+        embeddings = self.network.encode(
+            list(sentences),
+            # Said even when empty: without a word the library would take the checkpoint's default.
+            prompt=self.prompt,
+            batch_size=BATCH,
+            show_progress_bar=False,
+            normalize_embeddings=self.normalise is True,
+        )
+        return np.ascontiguousarray(embeddings, dtype=np.float32)
+
+
+def _load(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
+    import torch
+
+    try:
+        with _quiet() as said:
+            from sentence_transformers import SentenceTransformer
+
+            network = SentenceTransformer(
+                str(folder),
+                device=device,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"dtype": getattr(torch, dtype)},
+            )
+    except Exception as error:  # whatever a broken file makes the library raise
+        raise EncoderError(f"{folder}: cannot be loaded: {one_line(error)[:300]}") from error
+    lost = [key for line in said for key in _MISSING.findall(line) if "pooler" not in key]
+    if lost:
+        raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would be random")
+    return network.to(getattr(torch, dtype)).eval()
+
+
+def _cut_at(network: Any, max_length: int, folder: Path) -> None:  # noqa: ANN401 - see network
+    positions = getattr(network.config, "max_position_embeddings", None) or 0
+    if 0 < positions < max_length:
+        raise CardError(f"max_length {max_length}: {folder} has {positions} positions")
+    try:
+        network.max_seq_length = max_length
+    except AttributeError as error:
+        raise CardError(f"max_length {max_length}: {folder} reads any length, and cannot cut") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[list[str]]:
+    """Keep the libraries from reporting on the load; gives what transformers would have said of the weights."""
+    from transformers.utils import logging as transformers_logging
+
+    said: list[str] = []
+    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers.modeling_utils")]
+    levels = [logger.level for logger in loggers]
+    bars = transformers_logging.is_progress_bar_enabled()
+
+    def keep(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return False
+
+    loggers[0].setLevel(logging.ERROR)
+    loggers[1].setLevel(logging.WARNING)
+    loggers[1].addFilter(keep)
+    transformers_logging.disable_progress_bar()
+    try:
+        yield said
+    finally:
+        loggers[1].removeFilter(keep)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

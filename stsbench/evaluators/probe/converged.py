@@ -1,0 +1,191 @@
+"""Logistic regressions trained to their optimum, all folds and penalties of a task at once.
+
+All classifiers share one matrix product a pass over the data; which items a classifier is trained on
+is a mask on its residuals. They are solved in variables in which the Hessian is at most about the
+identity: the features are centred (the free intercept absorbs that) and weights expressed in the
+eigenvectors of the covariance, scaled by the bound that D. Boehning (1992) gives for the Hessian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from stsbench.evaluators.probe.minimise import minimise
+from stsbench.evaluators.probe.pool import IndexArray, Pool
+from stsbench.evaluators.probe.protocols import ConvergedProtocol
+from stsbench.evaluators.probe.schemes import Searched
+from stsbench.evaluators.probe.stacked import features_at
+from stsbench.evaluators.probe.training import Rows
+
+_KEPT_BYTES = 1 << 30
+_CHUNK_VALUES = 1 << 23
+
+
+class Problem(NamedTuple):
+    """One logistic regression: its training items and its penalty."""
+
+    train: Rows
+    penalty: float
+
+
+class ConvergedSolver:
+    """Logistic regression over the grid of penalties."""
+
+    def __init__(self, protocol: ConvergedProtocol, *, classes: int, device: str) -> None:
+        """Classifiers of two classes have one row of weights, others one a class."""
+        self.protocol, self.classes, self.device = protocol, classes, torch.device(device)
+        self.unfinished = 0
+
+    def search(self, folds: Sequence[tuple[Rows, Rows]]) -> Searched:
+        """Train a classifier a fold and penalty."""
+        grid = self.protocol.penalties
+        weights = self.solve([Problem(train, penalty) for train, _ in folds for penalty in grid])
+        by_fold = weights.unflatten(0, (len(folds), len(grid)))
+        accuracy = [
+            (self._classes(own, dev) == dev.labels[:, None]).mean(axis=0)
+            for own, (_, dev) in zip(by_fold, folds, strict=True)
+        ]
+        return Searched(np.array(accuracy), [list(own) for own in by_fold])
+
+    def refit(self, trains: Sequence[Rows], choices: Sequence[int]) -> list[Tensor]:
+        """Train on all items."""
+        chosen = [self.protocol.penalties[choice] for choice in choices]
+        return list(self.solve([Problem(train, penalty) for train, penalty in zip(trains, chosen, strict=True)]))
+
+    def predict(self, classifier: Tensor, rows: Rows) -> IndexArray:
+        """The class of each item, (m,)."""
+        return self._classes(classifier[None], rows)[:, 0]
+
+    def notes(self) -> tuple[str, ...]:
+        """Whether any classifier did not converge."""
+        limit = self.protocol.max_iterations
+        return (f"{self.unfinished} classifiers had not converged after {limit} steps",) if self.unfinished else ()
+
+    def solve(self, problems: Sequence[Problem]) -> Tensor:
+        """The optimal weights of each problem, intercept last: (m, k, w + 1), k being 1 for two classes."""
+        design = _Design(problems, self.device)
+        logistic = _Logistic(problems, design, self.classes)
+        start = torch.zeros(len(problems), logistic.k * (design.width + 1), dtype=torch.float64, device=self.device)
+        minima = minimise(
+            logistic, start, tolerance=self.protocol.tolerance, max_iterations=self.protocol.max_iterations
+        )
+        self.unfinished += int((~minima.converged).sum())
+        return logistic.weights(minima.points, torch.arange(len(problems), device=self.device))
+
+    def _classes(self, weights: Tensor, rows: Rows) -> IndexArray:
+        """The class each classifier (p, k, w + 1) gives each item, (n, p)."""
+        parts = []
+        for x in _feature_chunks(rows.pool, rows.at, self.device, max(1, _CHUNK_VALUES // weights[..., 0].numel())):
+            z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
+            parts.append(z.argmax(dim=-1) if weights.shape[1] > 1 else (z[..., 0] > 0).long())
+        return torch.cat(parts).cpu().numpy()
+
+
+def _feature_chunks(pool: Pool, at: IndexArray, device: torch.device, size: int) -> Iterator[Tensor]:
+    """The features of these items in order, float64, at most ``size`` items and 64 MiB at a time."""
+    size = max(1, min(size, _CHUNK_VALUES // pool.width))
+    for block in pool.blocks(at):
+        u, v = torch.tensor(block.u), torch.tensor(block.v)
+        for places in torch.from_numpy(block.rows).split(size):
+            yield features_at(u, v, places, pool.features).to(device, torch.float64)
+
+
+class _Design:
+    """The items that any problem trains on: features centred, labels, and who trains on which."""
+
+    def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
+        trains = {id(problem.train): problem.train for problem in problems}
+        self.pool, self.device = problems[0].train.pool, device
+        self.width = self.pool.width
+        self.at = np.unique(np.concatenate([rows.at for rows in trains.values()]))
+        labels = np.zeros(len(self.at), dtype=np.int64)
+        uses = np.zeros((len(self.at), len(trains)), dtype=bool)
+        for column, rows in enumerate(trains.values()):
+            places = np.searchsorted(self.at, rows.at)
+            labels[places], uses[places, column] = rows.labels, True
+        self.labels, self.uses = (torch.from_numpy(a).to(device) for a in (labels, uses))
+        columns = {key: column for column, key in enumerate(trains)}
+        self.column_of = torch.tensor([columns[id(problem.train)] for problem in problems], device=device)
+        self.kept: list[Tensor] | None = None
+        self.chunk = _CHUNK_VALUES // len(problems)
+        self._centre()
+
+    def _centre(self) -> None:
+        """Find the mean and the covariance's eigenvectors; keep the features where they fit."""
+        self.mean = torch.zeros(self.width, dtype=torch.float64, device=self.device)
+        self.mean = sum((x.sum(dim=0) for x, _ in self.chunks()), self.mean) / len(self.at)
+        if len(self.at) * self.width * 8 <= _KEPT_BYTES:
+            self.kept = [x for x, _ in self.chunks()]
+        covariance = sum((x.T @ x for x, _ in self.chunks()), torch.zeros_like(self.mean)) / len(self.at)
+        values, self.vectors = torch.linalg.eigh(covariance)
+        self.values = values.clamp(min=0)
+
+    def chunks(self) -> Iterator[tuple[Tensor, slice]]:
+        """Centred features (r, w) and which rows of labels and uses they are."""
+        source: Iterator[Tensor] | list[Tensor] = self.kept or (
+            x - self.mean for x in _feature_chunks(self.pool, self.at, self.device, self.chunk)
+        )
+        done = 0
+        for x in source:
+            yield x, slice(done, done + len(x))
+            done += len(x)
+
+
+class _Logistic:
+    """Loss and gradient of the problems, in the variables described above."""
+
+    def __init__(self, problems: Sequence[Problem], design: _Design, classes: int) -> None:
+        self.design, self.k = design, 1 if classes == 2 else classes
+        self.penalty = torch.tensor([p.penalty for p in problems], dtype=torch.float64, device=design.device)
+        sizes = torch.tensor([len(p.train) for p in problems], dtype=torch.float64, device=design.device)
+        bound = sizes * (0.25 if self.k == 1 else 0.5)
+        curvature = torch.outer(bound, design.values) + self.penalty[:, None]
+        self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]  # (m, 1, w + 1)
+
+    def _centred_weights(self, points: Tensor, numbers: Tensor) -> Tensor:
+        """Weights (m, k, w + 1) on centred features."""
+        scaled = points.unflatten(1, (self.k, -1)) * self.scale[numbers]
+        return torch.cat([scaled[..., :-1] @ self.design.vectors.T, scaled[..., -1:]], dim=-1)
+
+    def weights(self, points: Tensor, numbers: Tensor) -> Tensor:
+        """Weights (m, k, w + 1) on the features as they are."""
+        weights = self._centred_weights(points, numbers)
+        weights[..., -1] -= weights[..., :-1] @ self.design.mean
+        return weights
+
+    def __call__(self, points: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (m,) and gradients (m, d) of the problems of these numbers at these points."""
+        weights = self._centred_weights(points, numbers)
+        penalty = self.penalty[numbers]
+        value = penalty / 2 * weights[..., :-1].square().sum(dim=(1, 2))
+        gradient = torch.zeros_like(weights)
+        gradient[..., :-1] = penalty[:, None, None] * weights[..., :-1]
+        flat = weights.flatten(0, 1)  # (mk, w + 1)
+        columns = self.design.column_of[numbers]
+        for x, rows in self.design.chunks():
+            z = torch.addmm(flat[:, -1], x, flat[:, :-1].T).unflatten(1, (-1, self.k))  # (r, m, k)
+            loss, residual = self._residuals(z, self.design.labels[rows], self.design.uses[rows][:, columns])
+            value += loss
+            gradient[..., :-1] += (residual.flatten(1).T @ x).unflatten(0, (-1, self.k))
+            gradient[..., -1] += residual.sum(dim=0)
+        turned = torch.cat([gradient[..., :-1] @ self.design.vectors, gradient[..., -1:]], dim=-1)
+        return value, (turned * self.scale[numbers]).flatten(1)
+
+    def _residuals(self, z: Tensor, labels: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+        """Summed loss (m,) and residuals (r, m, k) of logits (r, m, k), over the items used (r, m)."""
+        if self.k == 1:
+            truth = labels[:, None, None].to(z.dtype)
+            residual = (z.sigmoid() - truth) * used[..., None]
+            loss = (functional.softplus(z, threshold=40) - truth * z).squeeze(-1)
+        else:
+            log_p = z.log_softmax(dim=-1)
+            truth = functional.one_hot(labels, self.k)[:, None].to(z.dtype)
+            residual = (log_p.exp() - truth) * used[..., None]
+            loss = -(log_p * truth).sum(dim=-1)
+        return (loss * used).sum(dim=0), residual
