@@ -33,7 +33,7 @@ class Listener:
 
     encoding: Progress = lambda done, total: None
     scoring: Callable[[str], None] = lambda task: None
-    failed: Callable[[str, StsbenchError], None] = lambda what, error: None
+    failed: Callable[[str, Exception], None] = lambda what, error: None
 
 
 def evaluate(
@@ -229,8 +229,13 @@ def _run_one(plan: Plan, encoder: KnownEncoder, seed: int, listener: Listener) -
             if result.per_item:
                 write_result(result, plan.out)
             yield result
-    except StsbenchError as error:
-        if not isinstance(error, EncoderError | SourceError):
+    except (EncoderError, SourceError) as error:
+        listener.failed(encoder.name, error)
+    except StsbenchError:
+        raise
+    except Exception as error:
+        # A bug in one encoder's code does not take the other encoders' scores away.
+        if len(plan.encoders) == 1:
             raise
         listener.failed(encoder.name, error)
 

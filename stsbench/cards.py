@@ -152,22 +152,29 @@ class Catalogue:
     """
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
-        """Note the user's folders; cards are read when asked for."""
+        """Note the user's folders; cards are looked for once, and read when asked for."""
         self.folders = tuple(folders)
+        self._paths: dict[str, dict[str, Path]] = {}
         for folder in self.folders:
             if not folder.is_dir():
                 raise CardError(f"cards folder '{folder}' does not exist")
 
     def paths(self, kind: str) -> dict[str, Path]:
         """The files of one kind of card (``tasks``, ``baselines``, ``trainers``) by id, sorted."""
+        if kind not in self._paths:
+            self._paths[kind] = self._find(kind)
+        return self._paths[kind]
+
+    def _find(self, kind: str) -> dict[str, Path]:
         found: dict[str, Path] = {}
         for folder in [card_folder(kind), *(f / kind for f in self.folders)]:
-            for path in sorted(folder.glob("*.toml")):
-                if path.stem in RESERVED:
+            for name in sorted(path.stem for path in folder.glob("*.toml")):
+                path = folder / f"{name}.toml"
+                if name in RESERVED:
                     continue
-                if path.stem in found:
-                    raise CardError(f"{path}: the id '{path.stem}' is taken by {found[path.stem]}; rename one file")
-                found[path.stem] = path
+                if name in found:
+                    raise CardError(f"{path}: the id '{name}' is taken by {found[name]}; rename one file")
+                found[name] = path
         return found
 
     def task(self, name: str) -> TaskCard:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stsbench.cards import Catalogue
 from stsbench.data.splits import Split
-from stsbench.errors import ProtocolError, UnknownName, did_you_mean
+from stsbench.errors import ProtocolError, UnknownName, did_you_mean, one_line
 from stsbench.evaluators import EVALUATORS
 from stsbench.evaluators.seams import Evaluator
 from stsbench.registry import call_with_params
@@ -118,14 +118,18 @@ def _parse(text: str) -> tuple[str, dict[str, Any]]:
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
     if not match:
         raise ProtocolError(f"--protocol '{text.strip()}': give a name, or name(field=value)")
-    values: dict[str, Any] = {}
-    for part in filter(None, (match[2] or "").split(",")):
-        key, _, value = (piece.strip() for piece in part.partition("="))
-        try:
-            values[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            values[key] = value
+    # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
+    quoted = re.sub(r"=\s*([A-Za-z][\w-]*)\s*(?=,|$)", _quote_word, match[2] or "")
+    try:
+        values = tomllib.loads(f"fields = {{{quoted}}}")["fields"]
+    except tomllib.TOMLDecodeError as error:
+        raise ProtocolError(f"--protocol '{text.strip()}': cannot be read ({one_line(error)})") from error
     return match[1], values
+
+
+def _quote_word(match: re.Match[str]) -> str:
+    word = match[1]
+    return f"= {word}" if word in ("true", "false") else f'= "{word}"'
 
 
 def _replace(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - protocols are dataclasses

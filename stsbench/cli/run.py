@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from stsbench.cli.printing import console, print_json, say, table
 from stsbench.errors import StsbenchError, one_line
 from stsbench.results import Result
 from stsbench.task import suites_within
+
+SHOWN_FAILURES = 3
 
 
 def run_command(
@@ -58,8 +61,10 @@ def run_command(
         print_json({"results": [_as_json(r) for r in results], "failures": failures})
     else:
         _print_results(results, catalogue, out, verbose=verbose)
-    for failure in failures:
+    for failure in failures[:SHOWN_FAILURES]:
         sys.stderr.write(f"stsbench: {failure}\n")
+    if len(failures) > SHOWN_FAILURES:
+        sys.stderr.write(f"stsbench: and {len(failures) - SHOWN_FAILURES} more failed; --json lists them all\n")
     return 2 if failures else 0
 
 
@@ -106,8 +111,10 @@ def _progress(failures: list[str]) -> Iterator[Listener]:
         def scoring(task: str) -> None:
             progress.update(bar, description=f"scoring {task}")
 
-        def failed(what: str, error: StsbenchError) -> None:
-            failures.append(f"{what}: {one_line(error)}")
+        def failed(what: str, error: Exception) -> None:
+            if not isinstance(error, StsbenchError):
+                screen.print("".join(traceback.format_exception(error)), markup=False)
+            failures.append(f"{what}: {one_line(error) or type(error).__name__}")
 
         yield Listener(encoding=encoding, scoring=scoring, failed=failed)
 

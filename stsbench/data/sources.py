@@ -66,7 +66,8 @@ def _nowhere(task: str, card: TaskCard, split: str, data: Path | None, why: str)
         where = f"{data}/{card.local.folder}" if data else f"DIR/{card.local.folder}"
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         wanted = f"; pass --data DIR (or set STSBENCH_DATA) with {where}/{missing[0]}{more}" if missing else ""
-    return f"no data for {task} ({split}): {why}{wanted}"
+    packaged = "; 'stsbench run' alone needs neither data nor network"
+    return f"no data for {task} ({split}): {why}{wanted}{packaged}"
 
 
 def _there(source: FileSource, path: str, data: Path | None) -> bool:
@@ -102,11 +103,11 @@ def _from_hub(task: str, card: TaskCard, hub: HubSource, split: str) -> Loaded:
         if card.local is None:
             raise CardError(f"task {task}: [hub] archive needs [local] to say what is in it")
         inside = msgspec.structs.replace(card.local, folder=_inside(card.local.folder, hub.archive_folder))
-        read = _from_files(task, card, inside, split, fetch_archive(hub))
+        read = _from_files(task, card, inside, split, fetch_archive(hub, without=""))
         return Loaded(split=read, source="hub", revision=hub.revision)
     if split not in hub.splits:
         raise SourceError(f"the Hub's {hub.repo} has no split for it")
-    pairs, commit = fetch_pairs(hub, split)
+    pairs, commit = fetch_pairs(hub, split, without="")
     facts = card.splits[split]
     pairs = replace(pairs, subsets_known=not facts.subsets or any(pairs.subset))
     check_split(pairs, facts, where=f"{task} ({split}) from the Hub's {hub.repo}")

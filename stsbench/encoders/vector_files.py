@@ -128,7 +128,7 @@ def _split(line: bytes, width: int) -> tuple[bytes, bytes] | None:
     if extra < 0:
         return None
     word, *fields = line.rsplit(b" ", width)
-    if _is_number(word.rpartition(b" ")[2]):
+    if _numbers([word.rpartition(b" ")[2]], 1) is not None:
         return None
     return word, b" ".join(fields)
 
@@ -153,14 +153,6 @@ def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
     return vectors if np.isfinite(vectors).all() else None
 
 
-def _is_number(field: bytes) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
 def _is_text(words: list[bytes]) -> bool:
     joined = b"\n".join(words)
     try:
@@ -177,7 +169,7 @@ def _fault(line: bytes, width: int) -> str:
     if not _is_text([line]):
         return f"is not UTF-8 ('{_shown(line)}')"
     word, *fields = line.rstrip().split(b" ")
-    bad = [field for field in fields[-width:] if not _is_number(field) or not np.isfinite(np.float32(float(field)))]
+    bad = [field for field in fields[-width:] if _numbers([field], 1) is None]
     if bad and len(fields) >= width:
         return f"'{_shown(bad[0])}' is not a finite number (the word is '{_shown(word)}')"
     return f"{len(fields)} values, expected {width} (the word is '{_shown(word)}')"

@@ -108,12 +108,18 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     """
     key = fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
     folder = settings.cache_folder() / "vectors" / key
+    opened = _opened(folder)
+    if opened is None:
+        _convert(path, folder, limit)
+    return opened or WordVectors.open(folder)
+
+
+def _opened(folder: Path) -> WordVectors | None:
     try:
         return WordVectors.open(folder)
     except (OSError, ValueError):
         # Not there, or damaged: a converted folder can always be made again.
-        _convert(path, folder, limit)
-    return WordVectors.open(folder)
+        return None
 
 
 def _map(path: Path) -> npt.NDArray[Any]:
@@ -136,13 +142,14 @@ def _convert(path: Path, folder: Path, limit: int | None) -> None:
         scratch.mkdir(parents=True)
         _sweep(folder.parent)
         _write(scratch, read_blocks(path, limit))
-        shutil.rmtree(folder, ignore_errors=True)
-        scratch.rename(folder)
+        # Where another process was faster, its folder is as good as ours and may be in use.
+        if _opened(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            scratch.rename(folder)
     except OSError as error:
-        if not folder.is_dir():
+        if _opened(folder) is None:
             where = error.filename or folder
             raise OutputError(f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
-        # Another process has put the same folder there meanwhile: its is as good as ours.
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

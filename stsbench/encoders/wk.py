@@ -20,22 +20,32 @@ smaller down to v = 2e-9, finer than float32 resolves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from numba import njit
 
 from stsbench.errors import EncoderError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+F = TypeVar("F", bound=Callable[..., Any])
 
 WINDOW = 2
 MIN_LAYERS = 3
 """With two states there is one cosine between adjacent layers, and its variance weighs no token."""
-_CHUNK = 256
-"""Tokens at a time: bounds memory, 14 MB at 9 layers of 768, and keeps a chunk in the cache."""
+_CHUNK = 16
+"""Tokens whose states are float64 at a time, in each thread: they fit a core's cache."""
 _DEPENDENT = 1e-12
 """A squared sine below this is rounding: the state lies in the span of its neighbours."""
 _FLOOR = 1e-30
 """Added to weights, far below any real one: where all are 0, it makes them equal."""
+# Sums may be taken in another order, as every BLAS does; NaN and infinity keep their meaning.
+_OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
 
 
 def wk_layers(start: int, depth: int) -> tuple[int, ...]:
@@ -56,7 +66,6 @@ def wk_layers(start: int, depth: int) -> tuple[int, ...]:
     return layers
 
 
-@torch.no_grad()
 def wk_pool(
     states: Sequence[torch.Tensor], mask: torch.Tensor | None, *, window: int = WINDOW, released_window: bool = True
 ) -> torch.Tensor:
@@ -77,7 +86,10 @@ def wk_pool(
 
     Where the formula divides 0 by 0 the weights are equal: layers that are all alike, tokens
     whose cosines do not vary. A zero state has no alignment and no novelty. NaN and infinity
-    in a token that counts make that sentence's embedding NaN; elsewhere they are ignored.
+    in a token that counts make its sentence's embedding NaN; elsewhere they are ignored.
+
+    The work is done on the CPU, whatever the device, in as many threads as torch uses; a
+    sentence's embedding depends on its own states alone, to the last bit.
 
     Raises:
         EncoderError: fewer than three states, or a window below 1.
@@ -87,123 +99,152 @@ def wk_pool(
     if window < 1:
         raise EncoderError(f"WK pooling with window {window}; it needs 1 at least")
     b, t, h = states[0].shape
-    keep = _kept(mask, b, t, states[0].device)
-    near = _neighbours(len(states), window, released_window, states[0].device)
-    total, weight = states[0].new_zeros((b, h), dtype=torch.float64), keep.new_zeros((b, 1), dtype=torch.float64)
-    at_once = max(_CHUNK // max(t, 1), 1)
-    lines = min(at_once, b) * min(t, _CHUNK) * len(states) + near.reach
-    buffer = states[0].new_empty((lines, h), dtype=torch.float64)
-    for row in range(0, b, at_once):
-        rows = slice(row, row + at_once)
-        for column in range(0, t, _CHUNK):
-            columns = slice(column, column + _CHUNK)
-            kept = keep[rows, columns]
-            x = _gather([state[rows, columns] for state in states], kept, buffer)  # (r, c, l, h)
-            alpha, spread = _weights(_cosines(buffer, kept.numel(), near), near)
-            spread = spread * kept.flatten()
-            total[rows] += torch.bmm((alpha * spread).T.reshape(len(x), 1, -1), x.flatten(1, 2)).squeeze(1)
-            weight[rows] += spread.view(kept.shape).sum(dim=1, keepdim=True)
+    below = _below(len(states), window, released_window)
+    sentence = _sentences(np.ones((b, t), dtype=np.bool_) if mask is None else mask.cpu().numpy() != 0)
+    dtype = torch.promote_types(states[0].dtype, torch.float32)
+    arrays = [state.detach().to("cpu", dtype).reshape(b * t, h).numpy() for state in states]
+    total, weight = np.zeros((b, h)), np.zeros((b, 1))
+
+    def work(rows: Ints) -> None:
+        tokens = slice(rows[0] * t, (rows[-1] + 1) * t)
+        _add([array[tokens] for array in arrays], sentence[tokens], below, window, total, weight)
+
+    groups = np.array_split(np.arange(b), max(min(torch.get_num_threads(), b), 1))
+    with ThreadPoolExecutor(len(groups)) as pool:
+        list(pool.map(work, [rows for rows in groups if len(rows)]))
     # A row without any token has weight 0 and stays 0, as in mean pooling.
-    pooled: torch.Tensor = total / weight.clamp(min=_FLOOR / 2)
-    return pooled.to(torch.promote_types(states[0].dtype, torch.float32))
+    return torch.from_numpy(total / np.maximum(weight, _FLOOR / 2)).to(states[0].device, dtype)
 
 
-def _kept(mask: torch.Tensor | None, b: int, t: int, device: torch.device) -> torch.Tensor:
-    """Mark the tokens that count, bool (b, t): all attended ones but each row's last."""
-    attended = torch.ones((b, t), dtype=torch.bool, device=device) if mask is None else mask != 0
-    after = attended.flip(1).cumsum(dim=1).flip(1)  # attended tokens from here on
-    return attended & ((after > 1) | (attended.sum(dim=1, keepdim=True) == 1))
-
-
-class _Neighbours(NamedTuple):
-    """Which cosines of a token decide the weight of which layer.
-
-    A token's cosines are l rows of 1 + ``reach``: of each layer with itself and with the next ones.
-    """
-
-    layers: int
-    reach: int
-    table: torch.Tensor
-    """Where layer k's matrix of cosines, its neighbours first and itself last, is found: (m, m, l).
-
-    After the cosines come a 0 and a 1: a layer with fewer than m - 1 neighbours is filled up with
-    unit vectors orthogonal to everything, which change nothing.
-    """
-    count: torch.Tensor
-    """How many neighbours each layer has, (l, 1)."""
-
-
-def _neighbours(layers: int, window: int, released: bool, device: torch.device) -> _Neighbours:
+def _below(layers: int, window: int, released: bool) -> Ints:
+    """Count the lower neighbours of each layer, (l,)."""
     every = range(layers)
-    around = [
-        [*(every[k - window : k] if released else every[max(k - window, 0) : k]), *every[k + 1 : k + window + 1]]
-        for k in every
-    ]
-    m, reach = max(map(len, around)) + 1, min(2 * window, layers - 1)
-    zero = layers * (reach + 1)
-    table = torch.full((m, m, layers), zero)
-    table[range(m), range(m)] = zero + 1
-    for k, near in enumerate(around):
-        places, members = [*range(len(near)), m - 1], torch.tensor([*near, k])
-        for place, member in zip(places, members, strict=True):
-            table[place, places, k] = torch.minimum(member, members) * (reach + 1) + (member - members).abs()
-    count = torch.tensor([[float(len(near))] for near in around], dtype=torch.float64)
-    return _Neighbours(layers, reach, table.to(device), count.to(device))
+    return np.array([len(every[k - window : k]) if released else min(k, window) for k in every])
 
 
-def _gather(states: Sequence[torch.Tensor], kept: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-    """Copy layers of (r, c, h) into the float64 buffer as (r, c, l, h), zeros where not kept."""
-    r, c, h = states[0].shape
-    x = buffer[: r * c * len(states)].view(r, c, len(states), h)
-    for layer, state in enumerate(states):
-        x[:, :, layer] = state
-    x.flatten(0, 1).index_fill_(0, (~kept).flatten().nonzero().squeeze(1), 0.0)
-    return x
+def _sentences(attended: npt.NDArray[np.bool_]) -> Ints:
+    """Say which row each token counts for, (b * t,); -1 for padding and for each row's last token."""
+    after = attended[:, ::-1].cumsum(axis=1)[:, ::-1]  # attended tokens from here on
+    kept = attended & ((after > 1) | (attended.sum(axis=1, keepdims=True) == 1))
+    return np.where(kept, np.arange(len(kept))[:, None], -1).ravel()
 
 
-def _cosines(buffer: torch.Tensor, tokens: int, near: _Neighbours) -> torch.Tensor:
-    """Return each token's cosines, then a 0 and a 1: (l * (1 + reach) + 2, n). A zero state has cosine 0.
-
-    A window that slides over the buffer's lines runs past a token's last layer into the next
-    token; the table never points there.
-    """
-    lines = tokens * near.layers
-    windows = buffer[: lines + near.reach].unfold(0, near.reach + 1, 1)  # (n * l, h, 1 + reach)
-    products = torch.bmm(buffer[:lines].unsqueeze(1), windows).squeeze(1)
-    lengths = products[:, 0].sqrt()
-    lengths = torch.where(lengths == 0, torch.ones_like(lengths), lengths)
-    lengths = torch.cat([lengths, lengths.new_ones(near.reach)]).unfold(0, near.reach + 1, 1)
-    cosines = products / (lengths[:, :1] * lengths)
-    constants = cosines.new_tensor([[0.0], [1.0]]).expand(2, tokens)
-    return torch.cat([cosines.view(tokens, -1).T, constants])
+def _add(
+    states: Sequence[npt.NDArray[np.floating]], sentence: Ints, below: Ints, window: int, total: Floats, weight: Floats
+) -> None:
+    """Add tokens, given as one (n, h) a layer, to the sentences they belong to."""
+    n, h = states[0].shape
+    block = np.empty((min(n, _CHUNK), len(states), h))
+    for start in range(0, n, _CHUNK):
+        tokens = slice(start, min(start + _CHUNK, n))
+        x = block[: tokens.stop - start]
+        for layer, state in enumerate(states):
+            x[:, layer] = state[tokens]
+        _add_tokens(x, sentence[tokens], below, window, total, weight)
 
 
-def _weights(cosines: torch.Tensor, near: _Neighbours) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weigh n tokens by their cosines: their layers, (l, n) with sum 1, and the tokens, (n,)."""
-    matrix = cosines[near.table.flatten()].view(*near.table.shape, -1)  # (m, m, l, n)
-    shared = matrix[:-1, -1].sum(dim=0)
-    shared = torch.where(shared.abs() < _DEPENDENT, torch.full_like(shared, _DEPENDENT).copysign(shared), shared)
-    inside, outside = _project(matrix)
-    alignment = inside.sqrt() * near.count / (2 * (near.count + 1) * shared)
-    novelty = outside.sqrt() + _FLOOR
-    scale = alignment.sum(dim=0)
-    aligned = torch.where(scale.abs() < _DEPENDENT, torch.full_like(scale, 1 / near.layers), alignment / scale)
-    alpha = (aligned + novelty / novelty.sum(dim=0)) / 2
-    adjacent = cosines[1 : (near.layers - 1) * (near.reach + 1) : near.reach + 1]
-    return alpha, adjacent.var(dim=0, correction=0) + _FLOOR
+def _compiled(function: F) -> F:
+    """Compile at the first call, or take it from numba's cache where a cache folder can be written."""
+    try:
+        compiled: F = njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:
+        compiled = njit(**_OPTIONS)(function)
+    return compiled
 
 
-def _project(near: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Split the last of m unit vectors by the span of the others, given their cosines (m, m, ...).
+@_compiled
+def _add_tokens(x: Floats, sentence: Ints, below: Ints, window: int, total: Floats, weight: Floats) -> None:
+    """Add each token of x (n, l, h) to its sentence in total (b, h), weighted, and its weight to weight (b, 1)."""
+    layers = x.shape[1]
+    cosines, alpha = np.empty((layers, layers)), np.empty(layers)
+    for i in range(len(x)):
+        if sentence[i] < 0:
+            continue
+        _fill_cosines(x[i], 2 * window, cosines)
+        _fill_weights(cosines, below, window, alpha)
+        spread = _spread(cosines)
+        weight[sentence[i], 0] += spread
+        out = total[sentence[i]]
+        for k in range(layers):
+            share, state = spread * alpha[k], x[i, k]
+            for j in range(len(out)):
+                out[j] += share * state[j]
+
+
+@_compiled
+def _fill_cosines(x: Floats, reach: int, cosines: Floats) -> None:
+    """Take the cosines of the states (l, h) at most ``reach`` layers apart; those of a zero state are 0."""
+    lengths = np.empty(len(x))
+    for a in range(len(x)):
+        for b in range(max(a - reach, 0), a + 1):
+            left, right = x[a], x[b]
+            product = 0.0
+            for j in range(len(left)):
+                product += left[j] * right[j]
+            cosines[a, b] = product
+        lengths[a] = 1.0 if cosines[a, a] == 0 else np.sqrt(cosines[a, a])
+    for a in range(len(x)):
+        for b in range(max(a - reach, 0), a + 1):
+            cosines[a, b] /= lengths[a] * lengths[b]
+            cosines[b, a] = cosines[a, b]
+
+
+@_compiled
+def _spread(cosines: Floats) -> float:
+    """The token's weight: the variance of the cosines between adjacent layers."""
+    n = len(cosines) - 1
+    mean = 0.0
+    for k in range(n):
+        mean += cosines[k + 1, k] / n
+    variance = 0.0
+    for k in range(n):
+        variance += (cosines[k + 1, k] - mean) ** 2 / n
+    return variance + _FLOOR
+
+
+@_compiled
+def _fill_weights(cosines: Floats, below: Ints, window: int, alpha: Floats) -> None:
+    """Weigh the layers of a token, with sum 1, by alignment and novelty."""
+    layers = len(cosines)
+    novelty, members = np.empty(layers), np.empty(2 * window + 1, np.int64)
+    near = np.empty((2 * window + 1, 2 * window + 1))
+    for k in range(layers):
+        n = 0
+        shared = 0.0
+        for j in range(k - below[k], min(k + window + 1, layers)):
+            if j != k:
+                members[n] = j
+                shared += cosines[k, j]
+                n += 1
+        members[n] = k
+        for a in range(n + 1):
+            for b in range(a + 1):
+                near[a, b] = cosines[members[a], members[b]]
+        inside, outside = _project(near, n)
+        if abs(shared) < _DEPENDENT:
+            shared = _DEPENDENT
+        alpha[k] = np.sqrt(inside) * n / (2 * (n + 1) * shared)
+        novelty[k] = _FLOOR + (0.0 if outside < _DEPENDENT else np.sqrt(outside))
+    scale = alpha.sum()
+    for k in range(layers):
+        aligned = 1 / layers if abs(scale) < _DEPENDENT else alpha[k] / scale
+        alpha[k] = aligned / 2
+    alpha += novelty / (2 * novelty.sum())
+
+
+@_compiled
+def _project(near: Floats, n: int) -> tuple[float, float]:
+    """Split unit vector n by the span of the n before it, given their cosines (lower triangle).
 
     Returns the squared lengths of the part inside and of the rest. The cosines are overwritten.
     """
-    inside = torch.zeros_like(near[0, 0])
-    for i in range(len(near) - 1):
-        pivot, tail = near[i, i], near[i, i + 1 :]
-        # A vector that its predecessors span adds no direction.
-        scaled = tail / torch.where(pivot < _DEPENDENT, torch.full_like(pivot, torch.inf), pivot)
-        inside += scaled[-1] * tail[-1]
-        near[i + 1 :, i + 1 :] -= scaled.unsqueeze(1) * tail
-    outside = near[-1, -1]
-    return inside, torch.where(outside < _DEPENDENT, torch.zeros_like(outside), outside)
+    inside = 0.0
+    for i in range(n):
+        pivot = near[i, i]
+        if pivot < _DEPENDENT:
+            continue  # its predecessors span it: it adds no direction
+        for a in range(i + 1, n + 1):
+            for b in range(i + 1, a + 1):
+                near[a, b] -= near[a, i] / pivot * near[b, i]
+        inside += near[n, i] ** 2 / pivot
+    return inside, near[n, n]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
@@ -44,8 +43,8 @@ def entry(signature: object) -> Callable[[F], F]:
 def _float_of_bits(_: object, bits: object) -> tuple[object, object]:
     """Read an int32's bits as a float32."""
 
-    def generate(_context: object, builder: Any, _signature: object, args: Any) -> object:  # noqa: ANN401
-        return builder.bitcast(args[0], ir.FloatType())
+    def generate(context: Any, builder: Any, _signature: object, args: Any) -> object:  # noqa: ANN401
+        return builder.bitcast(args[0], context.get_value_type(types.float32))
 
     return types.float32(types.int32), generate
 
@@ -65,5 +64,3 @@ def exp(x: np.float32) -> np.float32:
     y = y * r * r + r + _ONE
     scale: np.float32 = y * _float_of_bits((np.int32(n) + np.int32(127)) << np.int32(23))
     return scale
-
-

@@ -55,15 +55,14 @@ class CompiledTrainer:
 
     def predict(self, trained: Trained, rows: Rows) -> IndexArray:
         """The class of each item, (m,)."""
-        return _predict(trained.weights[None], rows)[0]
+        classes: IndexArray = _predict(trained.weights[None], rows)[0]
+        return classes
 
 
 class _Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches."""
 
-    def __init__(
-        self, fold: Fold, decays: Sequence[float], start: FloatArray, protocol: MinibatchProtocol
-    ) -> None:
+    def __init__(self, fold: Fold, decays: Sequence[float], start: FloatArray, protocol: MinibatchProtocol) -> None:
         self.fold, self.protocol, self.optimiser = fold, protocol, parse_optimiser(protocol.optimiser)
         self.members = np.arange(len(decays))
         self.weights = np.repeat(start[None], len(decays), axis=0)

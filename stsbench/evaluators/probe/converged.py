@@ -46,7 +46,7 @@ class ConvergedSolver:
         """Train a classifier a fold and penalty."""
         grid = self.protocol.penalties
         weights = self.solve([Problem(train, penalty) for train, _ in folds for penalty in grid])
-        by_fold = weights.unflatten(0, (len(folds), len(grid)))
+        by_fold = weights.view(len(folds), len(grid), *weights.shape[1:])
         accuracy = [
             (self._classes(own, dev) == dev.labels[:, None]).mean(axis=0)
             for own, (_, dev) in zip(by_fold, folds, strict=True)
@@ -84,7 +84,8 @@ class ConvergedSolver:
         for x in _feature_chunks(rows.pool, rows.at, self.device, max(1, _CHUNK_VALUES // weights[..., 0].numel())):
             z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
             parts.append(z.argmax(dim=-1) if weights.shape[1] > 1 else (z[..., 0] > 0).long())
-        return torch.cat(parts).cpu().numpy()
+        classes: IndexArray = torch.cat(parts).cpu().numpy()
+        return classes
 
 
 def _feature_chunks(pool: Pool, at: IndexArray, device: torch.device, size: int) -> Iterator[Tensor]:
@@ -92,7 +93,7 @@ def _feature_chunks(pool: Pool, at: IndexArray, device: torch.device, size: int)
     size = max(1, min(size, _CHUNK_VALUES // pool.width))
     for block in pool.blocks(at):
         u, v = torch.tensor(block.u), torch.tensor(block.v)
-        for places in torch.from_numpy(block.rows).split(size):
+        for places in torch.split(torch.from_numpy(block.rows), size):
             yield features_at(u, v, places, pool.features).to(device, torch.float64)
 
 
@@ -150,7 +151,7 @@ class _Logistic:
 
     def _centred_weights(self, points: Tensor, numbers: Tensor) -> Tensor:
         """Weights (m, k, w + 1) on centred features."""
-        scaled = points.unflatten(1, (self.k, -1)) * self.scale[numbers]
+        scaled = points.view(len(points), self.k, -1) * self.scale[numbers]
         return torch.cat([scaled[..., :-1] @ self.design.vectors.T, scaled[..., -1:]], dim=-1)
 
     def weights(self, points: Tensor, numbers: Tensor) -> Tensor:
@@ -169,10 +170,10 @@ class _Logistic:
         flat = weights.flatten(0, 1)  # (mk, w + 1)
         columns = self.design.column_of[numbers]
         for x, rows in self.design.chunks():
-            z = torch.addmm(flat[:, -1], x, flat[:, :-1].T).unflatten(1, (-1, self.k))  # (r, m, k)
+            z = torch.addmm(flat[:, -1], x, flat[:, :-1].T).view(len(x), -1, self.k)  # (r, m, k)
             loss, residual = self._residuals(z, self.design.labels[rows], self.design.uses[rows][:, columns])
             value += loss
-            gradient[..., :-1] += (residual.flatten(1).T @ x).unflatten(0, (-1, self.k))
+            gradient[..., :-1] += (residual.flatten(1).T @ x).view(-1, self.k, x.shape[1])
             gradient[..., -1] += residual.sum(dim=0)
         turned = torch.cat([gradient[..., :-1] @ self.design.vectors, gradient[..., -1:]], dim=-1)
         return value, (turned * self.scale[numbers]).flatten(1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
@@ -12,14 +12,8 @@ from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import Features, make_pool
-from stsbench.evaluators.probe.protocols import (
-    PROTOCOLS,
-    ConvergedProtocol,
-    MinibatchProtocol,
-    ProbeProtocol,
-    parse_optimiser,
-)
-from stsbench.evaluators.probe.report import Labelled, make_scores
+from stsbench.evaluators.probe.protocols import PROTOCOLS, ConvergedProtocol, MinibatchProtocol, ProbeProtocol
+from stsbench.evaluators.probe.report import Labelled, embedding_notes, make_scores
 from stsbench.evaluators.probe.schemes import Solver, run_scheme
 from stsbench.evaluators.probe.training import Rows
 from stsbench.evaluators.seams import Scores
@@ -44,7 +38,7 @@ class ProbeEvaluator:
         nhid: int | None = None,
         epoch_size: int | None = None,
         max_epochs: int | None = None,
-        weight_decays: tuple[float, ...] | None = None,
+        weight_decays: Sequence[float] | None = None,
         device: str = "cpu",
         threads: int | None = None,
         memory: int = 4 << 30,
@@ -64,14 +58,15 @@ class ProbeEvaluator:
             threads: of the CPU; default: all that this process may use.
             memory: bytes of embeddings held in memory; a larger task is read chunk by chunk.
         """
-        own = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": weight_decays}
-        known = {field.name for field in fields(protocol)}
-        fixed = {key: value for key, value in own.items() if value is not None and key in known}
-        if "weight_decays" in fixed:
-            fixed["weight_decays"] = tuple(fixed["weight_decays"])  # a card's array is a list
-        self.protocol: ProbeProtocol = replace(protocol, **fixed)
-        if isinstance(self.protocol, MinibatchProtocol):
-            parse_optimiser(self.protocol.optimiser)
+        self.protocol: ProbeProtocol = protocol
+        if isinstance(protocol, MinibatchProtocol):
+            self.protocol = replace(
+                protocol,
+                nhid=protocol.nhid if nhid is None else nhid,
+                epoch_size=epoch_size or protocol.epoch_size,
+                max_epochs=max_epochs or protocol.max_epochs,
+                weight_decays=tuple(weight_decays or protocol.weight_decays),
+            )
         self.f1, self.features = f1, features
         self.device, self.memory = device, memory
         self.threads = threads or len(os.sched_getaffinity(0))
@@ -92,15 +87,17 @@ class ProbeEvaluator:
         classes = 1 + max((int(split.labels.max(initial=0)) for split in labelled.values()), default=0)
         if classes < 2:
             raise DataError("a probe needs at least two classes")
-        rows = {}
+        rows: dict[str, Rows] = {}
         for name, split in labelled.items():
-            pool = make_pool(split, embed, self.features, self.memory // len(labelled))
+            free = self.memory - sum(r.pool.held for r in rows.values())
             order = toolkit_order(split, second_first=self.features == "concat_mul_abs")
-            rows[name] = Rows(pool, order, split.labels[order])
+            rows[name] = Rows(make_pool(split, embed, self.features, free), order, split.labels[order])
         solver = self._solver(next(iter(rows.values())).pool.width, classes, seed)
         outcome = run_scheme(rows, self.protocol, solver, seed=seed)
+        scores = make_scores(Labelled(labelled, classes), outcome, f1=self.f1, rounding=self.protocol.rounding)
         pools = [r.pool for r in rows.values()]
-        return make_scores(Labelled(labelled, classes), outcome, pools, f1=self.f1, rounding=self.protocol.rounding)
+        notes = (*embedding_notes(pools), *solver.notes())
+        return replace(scores, zero_vectors=sum(pool.zero_rows for pool in pools), notes=notes)
 
     def _solver(self, width: int, classes: int, seed: int) -> Solver:
         """What trains the protocol's classifiers; imported late, for torch and numba are heavy."""

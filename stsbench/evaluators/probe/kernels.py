@@ -112,18 +112,14 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
 def _softmax(z: FloatArray) -> None:
     """Softmax over the first axis of z (c, 8), in place."""
     for r in range(_ITEMS):
-        top = z[0, r]
-        for i in range(1, z.shape[0]):
-            top = max(top, z[i, r])
+        top = z[:, r].max()
         for i in range(z.shape[0]):
             z[i, r] -= top
     for i in range(z.shape[0]):
         for r in range(_ITEMS):
             z[i, r] = exp(z[i, r])
     for r in range(_ITEMS):
-        total = _ZERO
-        for i in range(z.shape[0]):
-            total += z[i, r]
+        total = z[:, r].sum()
         for i in range(z.shape[0]):
             z[i, r] /= total
 

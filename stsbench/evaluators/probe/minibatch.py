@@ -40,6 +40,10 @@ class MinibatchSolver:
         """The class of each item, (m,)."""
         return self.trainer.predict(classifier, rows)
 
+    def notes(self) -> tuple[str, ...]:
+        """Nothing: early stopping always ends."""
+        return ()
+
     def _orders_of(self, n: int, holdout: float) -> Orders:
         """The batch orders of n training items: one stream, shared by all classifiers of that size."""
         if (n, holdout) not in self._orders:

@@ -49,6 +49,11 @@ class Pool:
         return self.sides[0].shape[1]
 
     @property
+    def held(self) -> int:
+        """Bytes of embeddings held in memory."""
+        return sum(4 * side.shape[0] * side.shape[1] for side in self.sides) if self.resident else 0
+
+    @property
     def width(self) -> int:
         """Number of features of an item."""
         return BLOCKS[self.features] * self.d
@@ -95,7 +100,9 @@ def make_pool(split: LabelledSplit | LabelledPairSplit, embed: Embed, features: 
         if view.shape != (len(side), views[0].shape[1]):
             raise EncoderError(f"{len(side)} sentences gave embeddings of shape {tuple(view.shape)}, not (n, d)")
     resident = sum(4 * view.shape[0] * view.shape[1] for view in views) <= memory
-    sides: list[Embeddings] = [_Rows(np.asarray(view)) if resident else view for view in views]
+    sides: list[Embeddings] = list(views)
+    if resident:
+        sides = [_Rows(np.asarray(view)) for view in views]
     zeros, constant = 0, True
     for side, view in zip(texts, sides, strict=True):
         side_zeros, side_constant = _inspect(view, side)
@@ -106,14 +113,14 @@ def make_pool(split: LabelledSplit | LabelledPairSplit, embed: Embed, features: 
 class _Rows:
     """Embeddings in memory, (n, d) float32, rows one after another."""
 
-    def __init__(self, rows: npt.NDArray[np.generic]) -> None:
+    def __init__(self, rows: FloatArray) -> None:
         self.rows: FloatArray = np.require(rows, np.float32, ["C", "A"])
         self.shape: tuple[int, int] = (self.rows.shape[0], self.rows.shape[1])
 
     def take(self, indices: IndexArray) -> FloatArray:
         return self.rows[indices]
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
         return self.rows
 
 

@@ -5,6 +5,7 @@ Source: SentEval (arXiv 1803.05449), README and ``senteval/tools`` at 5d6dc11 (2
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -29,6 +30,10 @@ class ProbeProtocol:
     base_seed: int = 1111
     data_order: Literal["length,label"] = "length,label"
     rounding: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers of no sense, which a user may have asked for."""
+        _check(self, {"kfold": self.kfold >= 2})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,24 @@ class MinibatchProtocol(ProbeProtocol):
     holdout: float = 0.05
     rounding: int | None = 2
 
+    def __post_init__(self) -> None:
+        """Refuse numbers of no sense, and an optimiser that does not exist."""
+        super().__post_init__()
+        counts = ("batch_size", "epoch_size")
+        from_zero = ("tenacity", "max_epochs", "nhid")
+        _check(
+            self,
+            {
+                **{name: getattr(self, name) >= 1 for name in counts},
+                **{name: getattr(self, name) >= 0 for name in from_zero},
+                "dropout": 0 <= self.dropout < 1,
+                "holdout": 0 < self.holdout < 1,
+                "loss": self.loss in ("mean", "sum"),
+                "weight_decays": len(self.weight_decays) > 0 and min(self.weight_decays) >= 0,
+            },
+        )
+        parse_optimiser(self.optimiser)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergedProtocol(ProbeProtocol):
@@ -63,27 +86,25 @@ class ConvergedProtocol(ProbeProtocol):
     The loss is the summed cross-entropy plus ``penalty / 2`` times the squared weights, the
     intercept free: scikit-learn's with ``C = 1 / penalty``. ``penalties`` is tried from strong to
     weak and the first best wins; the final classifier is trained on all training data. The grid,
-    1024 to 1/64 by factors of 4, suits embeddings of length 1 and of length 30 alike. ``tolerance`` bounds the gradient, measured in
-    preconditioned weights, whose curvature is at most 1.
+    1024 to 1/64 by factors of 4, suits embeddings of length 1 and of length 30 alike. ``tolerance``
+    bounds the gradient, measured in preconditioned weights, whose curvature is about 1 at most.
     """
 
     penalties: tuple[float, ...] = tuple(4.0**power for power in range(5, -4, -1))
     tolerance: float = 1e-3
     max_iterations: int = 1000
 
+    def __post_init__(self) -> None:
+        """Refuse numbers of no sense."""
+        super().__post_init__()
+        positive = len(self.penalties) > 0 and min(self.penalties) > 0
+        _check(self, {"penalties": positive, "tolerance": self.tolerance > 0})
 
-PROTOCOLS: dict[str, ProbeProtocol] = {
-    p.name: p
-    for p in (
-        # README: "comparable with the literature"; SimCSE's test mode.
-        MinibatchProtocol(name="senteval"),
-        # The same under the torch of 2018, which summed the loss over a batch.
-        MinibatchProtocol(name="senteval-sum", loss="sum"),
-        # README: "prototyping"; SimCSE's dev and fasttest modes.
-        MinibatchProtocol(name="senteval-fast", kfold=5, optimiser="rmsprop", batch_size=128, tenacity=3, epoch_size=2),
-        ConvergedProtocol(name="logreg"),
-    )
-}
+
+def _check(protocol: ProbeProtocol, makes_sense: Mapping[str, bool]) -> None:
+    for name, good in makes_sense.items():
+        if not good:
+            raise StsbenchError(f"protocol '{protocol.name}': {name} = {getattr(protocol, name)!r} makes no sense")
 
 
 class Optimiser(NamedTuple):
@@ -102,25 +123,40 @@ _DEFAULTS: dict[str, Optimiser] = {
 
 
 def parse_optimiser(text: str) -> Optimiser:
-    """Read the toolkit's notation, ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``.
+    """Read the toolkit's notation, ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``; blanks do for commas.
 
     Raises:
         UnknownName: an optimiser or a setting that does not exist here.
         StsbenchError: a setting that is no number, or ``sgd`` without ``lr``.
     """
-    name, *settings = text.split(",")
+    name, *settings = text.replace(",", " ").split() or [""]
     if name not in _DEFAULTS:
         raise UnknownName("optimiser", name, _DEFAULTS)
     optimiser = _DEFAULTS[name]
-    known = {"lr": "learning_rate", **({"momentum": "momentum"} if name == "sgd" else {})}
+    known = ["lr", "momentum"] if name == "sgd" else ["lr"]
     for setting in settings:
         key, _, value = setting.partition("=")
         if key not in known:
             raise UnknownName(f"setting of optimiser '{name}'", key, known)
         try:
-            optimiser = optimiser._replace(**{known[key]: float(value)})
+            number = float(value)
         except ValueError:
             raise StsbenchError(f"optimiser '{text}': '{value}' is not a number") from None
+        optimiser = optimiser._replace(learning_rate=number) if key == "lr" else optimiser._replace(momentum=number)
     if not optimiser.learning_rate > 0:
         raise StsbenchError(f"optimiser '{text}' needs a learning rate above 0, such as '{name},lr=0.1'")
     return optimiser
+
+
+PROTOCOLS: dict[str, ProbeProtocol] = {
+    p.name: p
+    for p in (
+        # README: "comparable with the literature"; SimCSE's test mode.
+        MinibatchProtocol(name="senteval"),
+        # The same under the torch of 2018, which summed the loss over a batch.
+        MinibatchProtocol(name="senteval-sum", loss="sum"),
+        # README: "prototyping"; SimCSE's dev and fasttest modes.
+        MinibatchProtocol(name="senteval-fast", kfold=5, optimiser="rmsprop", batch_size=128, tenacity=3, epoch_size=2),
+        ConvergedProtocol(name="logreg"),
+    )
+}

@@ -36,7 +36,7 @@ class Labelled(NamedTuple):
         return str(names[label]) if label < len(names) else str(label)
 
 
-def make_scores(task: Labelled, outcome: Outcome, pools: Sequence[Pool], *, f1: bool, rounding: int | None) -> Scores:
+def make_scores(task: Labelled, outcome: Outcome, *, f1: bool, rounding: int | None) -> Scores:
     """Put an outcome into numbers.
 
     ``majority`` is the accuracy of always answering the training items' most frequent class. F1 is
@@ -62,8 +62,6 @@ def make_scores(task: Labelled, outcome: Outcome, pools: Sequence[Pool], *, f1: 
         interval_method="Wilson score interval of the items right",
         per_item={"prediction": outcome.predictions, "correct": correct},
         n=len(truth),
-        zero_vectors=sum(pool.zero_rows for pool in pools),
-        notes=_notes(pools),
     )
 
 
@@ -87,7 +85,8 @@ def wilson_interval(right: int, n: int) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def _notes(pools: Sequence[Pool]) -> tuple[str, ...]:
+def embedding_notes(pools: Sequence[Pool]) -> tuple[str, ...]:
+    """What a reader of the score must know of the embeddings."""
     notes = []
     zeros = sum(pool.zero_rows for pool in pools)
     if zeros:

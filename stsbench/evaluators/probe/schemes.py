@@ -42,6 +42,10 @@ class Solver(Protocol):
         """The class of each item, (m,)."""
         ...
 
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the score must know of the training."""
+        ...
+
 
 @dataclass(frozen=True)
 class Outcome:

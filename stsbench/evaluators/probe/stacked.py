@@ -47,7 +47,8 @@ class StackedTrainer:
             size = self._folds_at_once(len(decays[group[0]]))
             for at in range(0, len(group), size):
                 members = group[at : at + size]
-                found.update(zip(members, self._fit_stack([folds[i] for i in members], [decays[i] for i in members])))
+                trained = self._fit_stack([folds[i] for i in members], [decays[i] for i in members])
+                found.update(zip(members, trained, strict=True))
         return [found[i] for i in range(len(folds))]
 
     def _folds_at_once(self, penalties: int) -> int:
@@ -67,7 +68,8 @@ class StackedTrainer:
     def predict(self, trained: Trained, rows: Rows) -> IndexArray:
         """The class of each item, (m,)."""
         weights = [tensor[None, None] for tensor in trained.weights]
-        return self.classes(weights, rows)[:, 0].cpu().numpy()
+        classes: IndexArray = self.classes(weights, rows)[:, 0].cpu().numpy()
+        return classes
 
     @torch.no_grad()
     def classes(self, weights: Sequence[Tensor], rows: Rows) -> Tensor:
@@ -75,7 +77,7 @@ class StackedTrainer:
         parts = []
         for block in rows.pool.blocks(rows.at):
             u, v, places = self.on_device(rows.pool, block)
-            for at in places.split(_SCORED_AT_ONCE):
+            for at in torch.split(places, _SCORED_AT_ONCE):
                 x = features_at(u, v, at, rows.pool.features)
                 parts.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(parts)
@@ -197,12 +199,11 @@ def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None)
     """Logits (k, b, p, c) of items (k, b, w): linear, or linear, dropout, sigmoid, linear."""
     first, bias, *rest = weights
     k, p, out, width = first.shape
-    z = (x @ first.reshape(k, p * out, width).transpose(1, 2)).unflatten(-1, (p, out)) + bias[:, None]
-    if not rest:
-        return z
-    if dropout is not None:
-        z = z * dropout[:, None]
-    return torch.einsum("kbph,kpch->kbpc", z.sigmoid(), rest[0]) + rest[1][:, None]
+    z = (x @ first.reshape(k, p * out, width).transpose(1, 2)).view(k, -1, p, out) + bias[:, None]
+    if rest:
+        z = z if dropout is None else z * dropout[:, None]
+        z = torch.einsum("kbph,kpch->kbpc", z.sigmoid(), rest[0]) + rest[1][:, None]
+    return z
 
 
 def _update(w: Tensor, m: Tensor, s: Tensor, g: Tensor, optimiser: Optimiser, step: int) -> None:

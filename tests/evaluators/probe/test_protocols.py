@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from stsbench.errors import StsbenchError, UnknownName
+from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.protocols import Optimiser, parse_optimiser
+
+
+def test_senteval_is_what_the_papers_used():
+    assert asdict(PROTOCOLS["senteval"]) == {
+        "name": "senteval",
+        "kfold": 10,
+        "base_seed": 1111,
+        "data_order": "length,label",
+        "rounding": 2,
+        "optimiser": "adam",
+        "batch_size": 64,
+        "tenacity": 5,
+        "epoch_size": 4,
+        "max_epochs": 200,
+        "nhid": 0,
+        "dropout": 0.0,
+        "loss": "mean",
+        "weight_decays": (1e-5, 1e-4, 1e-3, 1e-2),
+        "holdout": 0.05,
+    }
+
+
+def test_presets_differ_from_it_as_named():
+    standard, summed, fast = (asdict(PROTOCOLS[name]) for name in ("senteval", "senteval-sum", "senteval-fast"))
+    assert {k: v for k, v in summed.items() if v != standard[k]} == {"name": "senteval-sum", "loss": "sum"}
+    assert {k: v for k, v in fast.items() if v != standard[k]} == {
+        "name": "senteval-fast",
+        "kfold": 5,
+        "optimiser": "rmsprop",
+        "batch_size": 128,
+        "tenacity": 3,
+        "epoch_size": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("adam", Optimiser("adam", 0.001)),
+        ("rmsprop,lr=0.5", Optimiser("rmsprop", 0.5)),
+        ("sgd,lr=0.1", Optimiser("sgd", 0.1)),
+        ("sgd lr=0.1 momentum=0.9", Optimiser("sgd", 0.1, 0.9)),
+    ],
+)
+def test_optimisers_are_read(text, expected):
+    assert parse_optimiser(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("adma", "unknown optimiser 'adma'; did you mean 'adam'"),
+        ("", "unknown optimiser ''"),
+        ("adam,momentum=0.9", "unknown setting of optimiser 'adam' 'momentum'"),
+        ("sgd,lr=fast", "'fast' is not a number"),
+        ("sgd", "needs a learning rate"),
+        ("adam,lr=nan", "needs a learning rate"),
+    ],
+)
+def test_wrong_optimisers_are_named(text, message):
+    with pytest.raises(StsbenchError, match=message):
+        parse_optimiser(text)
+    with pytest.raises(StsbenchError, match=message):
+        replace(PROTOCOLS["senteval"], optimiser=text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kfold", 1), ("batch_size", 0), ("epoch_size", 0), ("nhid", -1), ("dropout", 1.0), ("holdout", 0.0),
+        ("loss", "median"), ("weight_decays", ()), ("tenacity", -1),
+    ],
+)  # fmt: skip
+def test_fields_of_no_sense_are_refused(name, value):
+    changed: dict[str, Any] = {name: value}
+    with pytest.raises(StsbenchError, match=f"protocol 'senteval': {name} = .* makes no sense"):
+        replace(PROTOCOLS["senteval"], **changed)
+
+
+def test_a_converged_protocol_needs_positive_penalties():
+    changed: dict[str, Any] = {"penalties": (1.0, 0.0)}
+    with pytest.raises(StsbenchError, match="penalties"):
+        replace(PROTOCOLS["logreg"], **changed)
+
+
+def test_a_task_may_fix_fields_and_the_result_sees_them():
+    snli = ProbeEvaluator(
+        PROTOCOLS["senteval"], features="concat_mul_abs", epoch_size=1, max_epochs=15, weight_decays=[1e-9]
+    ).protocol
+    assert isinstance(snli, MinibatchProtocol)
+    assert (snli.epoch_size, snli.max_epochs, snli.weight_decays) == (1, 15, (1e-9,))
+    hidden = replace(PROTOCOLS["senteval"], nhid=50)  # type: ignore[call-arg]
+    assert ProbeEvaluator(hidden, nhid=0).protocol == PROTOCOLS["senteval"]
+    assert ProbeEvaluator(PROTOCOLS["logreg"], epoch_size=1, weight_decays=[1e-9]).protocol == PROTOCOLS["logreg"]
+
+
+def test_unknown_names_offer_the_nearest():
+    with pytest.raises(UnknownName, match="'momentum'"):
+        parse_optimiser("sgd,momentun=0.9")

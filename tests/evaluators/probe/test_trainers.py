@@ -1,0 +1,144 @@
+"""Both trainers against one classifier at a time in plain torch: same epochs, same accuracy, same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.evaluators.probe import MinibatchProtocol
+from stsbench.evaluators.probe import pool as pool_module
+from stsbench.evaluators.probe.compiled import CompiledTrainer
+from stsbench.evaluators.probe.draws import Orders, stratified_folds
+from stsbench.evaluators.probe.pool import Features, make_pool
+from stsbench.evaluators.probe.stacked import StackedTrainer
+from stsbench.evaluators.probe.training import Fold, Rows, Trainer
+from tests.evaluators.probe.helpers import make_pairs, make_split, train_one
+
+DECAYS = (1e-5, 1e-2)
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"))]
+Make = Callable[[MinibatchProtocol, int, int], Trainer]
+
+
+def compiled(protocol, width, classes):
+    return CompiledTrainer(protocol, seed=1111, width=width, classes=classes, threads=2)
+
+
+def stacked(protocol, width, classes, device="cpu"):
+    return StackedTrainer(protocol, seed=1111, width=width, classes=classes, device=device)
+
+
+def protocol(**changed):
+    return MinibatchProtocol(name="test", **{"max_epochs": 60, "batch_size": 16, **changed})
+
+
+def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 203) -> tuple[Rows, np.ndarray]:
+    """Items, and their features computed the slow way."""
+    if features == "u":
+        split, embed = make_split(n, classes=classes)
+        x = np.asarray(embed(split.sentences))
+    else:
+        split, embed = make_pairs(n, classes=classes)
+        u, v = np.asarray(embed(split.sentences1)), np.asarray(embed(split.sentences2))
+        x = np.hstack([np.abs(u - v), u * v] if features == "abs_mul" else [u, v, u * v, np.abs(u - v)])
+    return Rows(make_pool(split, embed, features, memory), np.arange(n), split.labels), x
+
+
+def check_against_reference(make: Make, rules: MinibatchProtocol, features: Features, classes: int, **options):
+    rows, x = make_rows(features, classes, **options)
+    trainer = make(rules, x.shape[1], classes)
+    # Three folds of 203 items: training sizes 135 and 136, so that two stacks and last batches differ.
+    folds = stratified_folds(rows.labels, 3, 1111)
+    orders = {len(train): Orders(1111, len(train)) for train, _ in folds}
+    jobs = [Fold(rows.select(train), rows.select(dev), orders[len(train)]) for train, dev in folds]
+    found = trainer.fit(jobs, [DECAYS] * len(folds))
+    for (train, dev), row in zip(folds, found, strict=True):
+        for decay, trained in zip(DECAYS, row, strict=True):
+            y = rows.labels
+            one = train_one(x[train], y[train], (x[dev], y[dev]), rules, decay=decay, classes=classes)
+            assert (trained.epochs, trained.accuracy) == (one.epochs, one.accuracy)
+            assert np.array_equal(trainer.predict(trained, rows.select(dev)), one.predict(x[dev]))
+            yield trained, one
+
+
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+@pytest.mark.parametrize("optimiser", ["adam", "rmsprop", "sgd,lr=0.1", "sgd,lr=0.05,momentum=0.9"])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_compiled_loops_train_what_torch_trains(optimiser, loss, classes):
+    rules = protocol(optimiser=optimiser, loss=loss)
+    for trained, one in check_against_reference(compiled, rules, "u", classes):
+        weight, bias = one.model[0].weight.detach().numpy(), one.model[0].bias.detach().numpy()
+        np.testing.assert_allclose(trained.weights[:, :12], weight, rtol=2e-3, atol=2e-4)
+        np.testing.assert_allclose(trained.weights[:, 12], bias, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("features", ["abs_mul", "concat_mul_abs"])
+def test_compiled_loops_make_pair_features(features):
+    assert len(list(check_against_reference(compiled, protocol(), features, 3))) == 6
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("optimiser", "loss", "features", "classes", "nhid", "dropout"),
+    [
+        ("adam", "mean", "u", 2, 0, 0.0),
+        ("rmsprop", "mean", "concat_mul_abs", 3, 0, 0.0),
+        ("adam", "mean", "u", 3, 8, 0.0),
+        ("sgd,lr=0.05,momentum=0.9", "sum", "abs_mul", 2, 5, 0.25),
+        ("rmsprop", "sum", "u", 4, 8, 0.1),
+    ],
+)
+def test_stacked_tensors_train_what_torch_trains(optimiser, loss, features, classes, nhid, dropout, device):
+    rules = protocol(optimiser=optimiser, loss=loss, nhid=nhid, dropout=dropout)
+
+    def make(rules, width, classes):
+        return stacked(rules, width, classes, device)
+
+    for trained, one in check_against_reference(make, rules, features, classes):
+        for tensor, parameter in zip(trained.weights, one.model.parameters(), strict=True):
+            np.testing.assert_allclose(tensor.cpu(), parameter.detach(), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("make", [compiled, stacked])
+def test_chunks_from_disk_train_the_same(make, monkeypatch):
+    monkeypatch.setattr(pool_module, "CHUNK_BYTES", 50 * 2 * 6 * 4)  # fifty pairs a chunk: 48, whole batches
+    assert len(list(check_against_reference(make, protocol(), "concat_mul_abs", 3, memory=0))) == 6
+
+
+@pytest.mark.parametrize("make", [compiled, stacked])
+def test_constant_features_teach_the_majority(make):
+    rows, _ = make_rows("u", 2)
+    rows.pool.sides[0].rows[:] = 0.5  # type: ignore[attr-defined]
+    labels = (np.arange(203) % 3 == 0).astype(np.int64)
+    rows = Rows(rows.pool, rows.at, labels)
+    fold = Fold(rows, rows, Orders(1111, len(rows)))
+    trainer = make(protocol(), 12, 2)
+    ((trained,),) = trainer.fit([fold], [(1e-5,)])
+    assert trainer.predict(trained, rows).tolist() == [0] * 203
+
+
+def test_many_threads_and_one_agree_bit_for_bit():
+    rows, _ = make_rows("u", 3)
+    folds = [Fold(rows.select(t), rows.select(d), Orders(1111, len(t))) for t, d in stratified_folds(rows.labels, 4, 1)]
+    found = []
+    for threads in (1, 7):
+        trainer = CompiledTrainer(protocol(), seed=1111, width=12, classes=3, threads=threads)
+        found.append(trainer.fit(folds, [DECAYS] * 4))
+    for one, many in zip(*found, strict=True):
+        assert [t.epochs for t in one] == [t.epochs for t in many]
+        assert all(np.array_equal(a.weights, b.weights) for a, b in zip(one, many, strict=True))
+
+
+def test_stacks_are_cut_to_the_memory_granted(monkeypatch):
+    monkeypatch.setattr("stsbench.evaluators.probe.stacked._STACK_VALUES", 1)
+    assert len(list(check_against_reference(stacked, protocol(), "u", 2))) == 6
+
+
+def test_large_logits_do_not_overflow():
+    rows, _ = make_rows("u", 4)
+    rows.pool.sides[0].rows[:] *= 1e4  # type: ignore[attr-defined]
+    trainer = compiled(protocol(optimiser="sgd,lr=10"), 12, 4)
+    ((trained,),) = trainer.fit([Fold(rows, rows, Orders(1111, len(rows)))], [(0.0,)])
+    assert np.isfinite(trained.weights).all()

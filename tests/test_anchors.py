@@ -1,0 +1,71 @@
+"""The published scores of all-MiniLM-L6-v2, made again on the real data.
+
+Source: MTEB's own results (embeddings-benchmark/mtebpaper and /results), cosine Spearman,
+one correlation a year; SICK-R over all 9,927 pairs.
+"""
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stsbench import Result, evaluate
+
+PUBLISHED = {
+    "sts12": 0.72369007,
+    "sts13": 0.80603167,
+    "sts14": 0.75589128,
+    "sts15": 0.85389661,
+    "sts16": 0.78989453,
+    "stsb": 0.82032467,
+    "sickr-mteb": 0.77582451,
+}
+pytestmark = pytest.mark.data
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
+    store = tmp_path_factory.mktemp("store")
+    yield {r.task: r for r in evaluate("minilm", "sts,sickr-mteb", data=os.environ["STSBENCH_DATA"], store=store)}
+
+
+@pytest.mark.parametrize("task", PUBLISHED)
+def test_score_is_the_published_one(measured, task):
+    assert measured[task].score == pytest.approx(PUBLISHED[task], abs=0.0005)
+
+
+@pytest.mark.parametrize("task", ["sts12", "sts13", "sts14", "sts15", "sts16"])
+def test_aggregations_differ_and_agree_with_a_literal_computation(measured, task):
+    result = measured[task]
+    rows = list(zip(result.per_item["subset"], result.per_item["gold"], result.per_item["similarity"], strict=True))
+    subsets = list(dict.fromkeys(name for name, _, _ in rows))
+    parts = {name: [(g, s) for subset, g, s in rows if subset == name] for name in subsets}
+    rho = {n: float(stats.spearmanr([g for g, _ in p], [s for _, s in p]).statistic) for n, p in parts.items()}
+    joined = float(stats.spearmanr([g for _, g, _ in rows], [s for _, _, s in rows]).statistic)
+    mean = sum(rho.values()) / len(rho)
+    wmean = sum(rho[name] * len(parts[name]) for name in subsets) / len(rows)
+    assert result.scores["spearman.all"] == pytest.approx(joined, abs=1e-12)
+    assert result.scores["spearman.mean"] == pytest.approx(mean, abs=1e-12)
+    assert result.scores["spearman.wmean"] == pytest.approx(wmean, abs=1e-12)
+    assert len({round(v, 4) for v in (joined, mean, wmean)}) == 3
+
+
+def test_intervals_hold_the_score_and_are_as_wide_as_theory_says(measured):
+    for result in measured.values():
+        low, high = result.interval
+        assert low < result.score < high
+        # Fisher's z with variance 1.06 / (n - 3), protocols of the field's sampling error.
+        z, width = np.arctanh(result.score), 1.96 * np.sqrt(1.06 / (result.n - 3))
+        theory = np.tanh(z + width) - np.tanh(z - width)
+        assert (high - low) == pytest.approx(theory, rel=0.35)
+
+
+def test_gold_scores_are_those_of_the_file(measured):
+    folder = Path(os.environ["STSBENCH_DATA"]) / "downstream/STS/STSBenchmark"
+    with (folder / "sts-test.csv").open(encoding="utf-8", newline="") as stream:
+        gold = [float(row[4]) for row in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    np.testing.assert_array_equal(measured["stsb"].per_item["gold"], gold)
