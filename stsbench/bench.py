@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.encoders.store import Shelf
 from stsbench.errors import EncoderError, SourceError, StsbenchError
 from stsbench.evaluators.seams import Scores
-from stsbench.files import remove, write_whole
+from stsbench.files import remove, remove_stale, write_whole
 from stsbench.jobs import Job, plan_jobs
 from stsbench.results import Result, cell_digest, columns_digest, read_result, result_path, write_result
 from stsbench.task import expand_names
@@ -81,7 +82,7 @@ def evaluate(
     had = {job.name: known(job, encoder) if known else None for job in jobs}
     engine = Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=listener.encoding)
     todo = [job for job in jobs if had[job.name] is None]
-    engine.prepare([text for job in todo for text in job.texts()])
+    engine.prepare(_texts(todo), among=_texts(jobs))
     for job in jobs:
         result = had[job.name]
         if result is not None:
@@ -98,12 +99,17 @@ def evaluate(
             yield result
 
 
+def _texts(jobs: Iterable[Job]) -> list[str]:
+    return [text for job in jobs for text in job.texts()]
+
+
 def open_shelf(store: Store, encoder: Encoder) -> Shelf:
     """The encoder's shelf in the store; one in memory where nothing may be kept."""
     if store is None or encoder.fingerprint is None:
         return Shelf(None)
     folder = settings.store_folder() if store == "default" else Path(store)
-    return Shelf(folder / encoder.fingerprint[:32])
+    # A user's fingerprint may be any text, and long ones may begin alike.
+    return Shelf(folder / hashlib.sha256(encoder.fingerprint.encode()).hexdigest()[:32])
 
 
 def _load_jobs(jobs: Iterable[Job], *, on_error: str, listener: Listener) -> list[Job]:
@@ -195,8 +201,11 @@ def run(plan: Plan, listener: Listener) -> Iterator[Result]:
     Raises:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.
     """
-    _check_writable(plan.out)
     expand_names(plan.tasks, plan.catalogue)
+    data = plan.data or settings.data_folder()
+    if data is not None and not data.is_dir():
+        raise SourceError(f"data folder '{data}' does not exist")
+    _check_writable(plan.out)
     for spec in plan.encoders:
         try:
             encoder = find_encoder(spec, params=plan.params, catalogue=plan.catalogue)
@@ -258,3 +267,4 @@ def _check_writable(folder: Path) -> None:
     """Fail before the work rather than after it."""
     probe = write_whole(folder / ".stsbench-writable", b"")
     remove(probe)
+    remove_stale(folder, "*/*.partial")

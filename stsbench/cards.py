@@ -7,16 +7,15 @@ type, stops the run with one line naming file and key.
 from __future__ import annotations
 
 import hashlib
-import re
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from stsbench.errors import CardError, UnknownName, did_you_mean, one_line
+from stsbench.errors import CardError, UnknownName
+from stsbench.strict import convert, parse_toml
 
 Scalar = bool | int | float | str
 Overlap = Literal["none", "text", "gold", "unknown"]
@@ -147,8 +146,8 @@ def card_folder(kind: str) -> Path:
 class Catalogue:
     """All cards of the project, and those of a user's own folders, by id.
 
-    A user's folder has the shape of the project's (``tasks/``, ``baselines/``, ``trainers/``)
-    or holds task and encoder cards side by side; an id taken twice is an error.
+    A user's folder has the shape of the project's: ``tasks/``, ``baselines/``, ``trainers/``,
+    one of them at least. An id taken twice is an error.
     """
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
@@ -158,6 +157,10 @@ class Catalogue:
         for folder in self.folders:
             if not folder.is_dir():
                 raise CardError(f"cards folder '{folder}' does not exist")
+            if not any((folder / kind).is_dir() for kind in KINDS):
+                raise CardError(
+                    f"cards folder '{folder}' has none of the folders {', '.join(KINDS)}; cards go into them"
+                )
 
     def paths(self, kind: str) -> dict[str, Path]:
         """The files of one kind of card (``tasks``, ``baselines``, ``trainers``) by id, sorted."""
@@ -192,36 +195,29 @@ class Catalogue:
         return paths[name]
 
     def suites(self) -> dict[str, Suite]:
-        """All suites by id, the project's first."""
-        return self._tables("tasks", "suites", Suite)
+        """All suites by id, the project's first; a task's id is no suite's."""
+        return self._tables("tasks", "suites", Suite, taken=self.paths("tasks"))
 
     def corpora(self) -> dict[str, Corpus]:
         """All corpora by id."""
-        return self._tables("trainers", "corpora", Corpus)
+        return self._tables("trainers", "corpora", Corpus, taken={})
 
-    def _tables(self, kind: str, stem: str, record: type[RecordT]) -> dict[str, RecordT]:
-        found: dict[str, RecordT] = {}
+    def _tables(self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]) -> dict[str, RecordT]:
+        homes, found = dict(taken), {}
         for folder in [card_folder(kind), *(f / kind for f in self.folders)]:
             path = folder / f"{stem}.toml"
             if path.is_file():
                 for key, table in parse_toml(path).items():
+                    if key in homes:
+                        raise CardError(f"{path}: the id '{key}' is taken by {homes[key]}; rename one")
+                    homes[key] = path
                     found[key] = convert(table, record, where=f"{path}: [{key}]")
         return found
 
 
+KINDS = ("tasks", "baselines", "trainers")
 RESERVED = frozenset({"suites", "corpora"})
 """Stems that hold many small records in one file."""
-
-
-def parse_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; a doubled key is an error in TOML itself."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CardError(f"{path}: cannot be read: {one_line(error)}") from error
-    except tomllib.TOMLDecodeError as error:
-        text = one_line(error).replace("Cannot overwrite a value", "a key is given twice")
-        raise CardError(f"{path}: not valid TOML: {text}") from error
 
 
 @cache
@@ -240,40 +236,3 @@ def read_card(path: Path, record: type[RecordT]) -> RecordT:
 def card_digest(path: Path) -> str:
     """The sha256 of a card's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def convert(table: dict[str, Any], record: type[RecordT], *, where: str) -> RecordT:
-    """Turn a parsed table into its record, naming the key of the first thing wrong."""
-    try:
-        return msgspec.convert(table, record)
-    except msgspec.ValidationError as error:
-        raise CardError(f"{where}: {_explain(str(error), record)}") from error
-
-
-_PROBLEM = re.compile(r"^(?P<what>.*?)(?: - at `\$?\.?(?P<where>.*)`)?$", re.S)
-
-
-def _explain(message: str, record: type[msgspec.Struct]) -> str:
-    """Reword msgspec's message: which key, in which table, and the nearest right name."""
-    match = _PROBLEM.match(message)
-    what, place = (match["what"], match["where"] or "") if match else (message, "")
-    inside = f" in [{place}]" if place else ""
-    if unknown := re.match(r"Object contains unknown field `(.*)`", what):
-        key = unknown[1]
-        return f"unknown key '{key}'{inside}{did_you_mean(key, sorted(set(_keys(record))))}"
-    if missing := re.match(r"Object missing required field `(.*)`", what):
-        return f"key '{missing[1]}' is missing{inside}"
-    key = f"key '{place}': " if place else ""
-    return f"{key}{what[0].lower()}{what[1:]}"
-
-
-def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
-    """All keys of a record and of the records inside it."""
-    for key, hint in get_type_hints(record).items():
-        yield key
-        stack = [hint]
-        while stack:
-            inner = stack.pop()
-            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-                yield from _keys(inner)
-            stack.extend(get_args(inner))

@@ -8,14 +8,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from stsbench.cards import Catalogue
 from stsbench.data.splits import Split
-from stsbench.errors import ProtocolError, UnknownName, did_you_mean, one_line
+from stsbench.errors import CardError, ProtocolError, UnknownName, did_you_mean, one_line
 from stsbench.evaluators import EVALUATORS
 from stsbench.evaluators.seams import Evaluator
-from stsbench.registry import call_with_params
+from stsbench.registry import call_with_params, fit
 from stsbench.results import columns_digest
 from stsbench.task import Task, expand_names, load_task
 
@@ -85,7 +85,11 @@ class ProtocolChoice:
     def __init__(self, protocol: str | Sequence[str] | None) -> None:
         """Read a comma list of protocols."""
         text = protocol if isinstance(protocol, str) else ",".join(protocol or [])
-        self.asked = dict(map(_parse, filter(None, re.split(r",(?![^(]*\))", text))))
+        self.asked: dict[str, dict[str, Any]] = {}
+        for name, values in map(_parse, filter(str.strip, re.split(r",(?![^(]*\))", text))):
+            if name in self.asked:
+                raise ProtocolError(f"--protocol names '{name}' twice; run once for each")
+            self.asked[name] = values
         self.used: set[str] = set()
         self.seen: dict[str, None] = {}
 
@@ -95,6 +99,10 @@ class ProtocolChoice:
         protocols: Mapping[str, Any] = factory.PROTOCOLS
         self.seen.update(dict.fromkeys(protocols))
         asked = [name for name in self.asked if name in protocols]
+        if len(asked) > 1:
+            raise ProtocolError(
+                f"{task.name} is scored by one protocol at a time, not by {' and '.join(asked)}; run once for each"
+            )
         self.used.update(asked)
         name = asked[0] if asked else next(iter(protocols))
         chosen = _replace(protocols[name], self.asked.get(name, {}))
@@ -122,7 +130,7 @@ def _parse(text: str) -> tuple[str, dict[str, Any]]:
     quoted = re.sub(r"=\s*([A-Za-z][\w-]*)\s*(?=,|$)", _quote_word, match[2] or "")
     try:
         values = tomllib.loads(f"fields = {{{quoted}}}")["fields"]
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ProtocolError(f"--protocol '{text.strip()}': cannot be read ({one_line(error)})") from error
     return match[1], values
 
@@ -133,11 +141,14 @@ def _quote_word(match: re.Match[str]) -> str:
 
 
 def _replace(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - protocols are dataclasses
-    known = {f.name: getattr(protocol, f.name) for f in dataclasses.fields(protocol) if f.name != "name"}
+    hints = get_type_hints(type(protocol))
+    known = [f.name for f in dataclasses.fields(protocol) if f.name != "name"]
+    fitted = {}
     for key, value in values.items():
         if key not in known:
             raise ProtocolError(f"protocol '{protocol.name}' has no field '{key}'{did_you_mean(key, known)}")
-        if type(value) is not type(known[key]) and known[key] is not None:
-            kind = type(known[key]).__name__
-            raise ProtocolError(f"protocol '{protocol.name}': {key} = {value!r} is no {kind}")
-    return dataclasses.replace(protocol, **values)
+        try:
+            fitted[key] = fit(value, hints[key], where=f"protocol '{protocol.name}': {key}")
+        except CardError as error:
+            raise ProtocolError(str(error)) from error
+    return dataclasses.replace(protocol, **fitted)

@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from stsbench.errors import CardError, StsbenchError, UnknownName, did_you_mean, one_line
 
@@ -45,6 +47,8 @@ class Registry:
 
 def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
     module, _, attribute = address.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), attribute]):
+        raise StsbenchError(f"{kind} '{address}' is no address of an object; give package.module:Name")
     try:
         return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -62,8 +66,14 @@ def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
 def call_with_params(factory: Callable[..., Any], params: Mapping[str, Any], *, where: str) -> Any:  # noqa: ANN401
     """Call a factory with a card's ``[params]``, checked against its signature first.
 
+    Args:
+        factory: what to call; where its parameters have types, values must be of them.
+        params: its parameters by name.
+        where: the card and its table, for the message.
+
     Raises:
-        CardError: a parameter the factory does not take, or one that it needs and is missing.
+        CardError: a parameter the factory does not take, one that it needs and is missing, or
+            one of the wrong type.
     """
     signature = inspect.signature(factory)
     kinds = {p.kind for p in signature.parameters.values()}
@@ -71,9 +81,57 @@ def call_with_params(factory: Callable[..., Any], params: Mapping[str, Any], *, 
         for key in params:
             if key not in signature.parameters:
                 known = list(signature.parameters)
-                raise CardError(f"{where}: unknown key '{key}' in [params]{did_you_mean(key, known)}")
+                raise CardError(f"{where}: unknown key '{key}'{did_you_mean(key, known)}")
+    hints = _hints(factory)
+    given = {key: fit(value, hints.get(key, Any), where=f"{where}: key '{key}'") for key, value in params.items()}
     try:
-        signature.bind(**params)
+        signature.bind(**given)
     except TypeError as error:
-        raise CardError(f"{where}: [params]: {one_line(error)}") from error
-    return factory(**params)
+        raise CardError(f"{where}: {one_line(error).replace('required argument', 'required key')}") from error
+    return factory(**given)
+
+
+def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a factory's parameters; none where its annotations cannot be resolved."""
+    try:
+        return get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+    except (NameError, TypeError, AttributeError):
+        return {}
+
+
+def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
+    """Return a TOML value as the type of an annotation: a whole number as a float, a list as a tuple.
+
+    What is no TOML value, and a type that TOML has not, is let through.
+
+    Raises:
+        CardError: the value is of another type, or none of a Literal's choices.
+    """
+    if not _is_toml(value):
+        return value
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        choices = list(map(str, get_args(hint)))
+        raise CardError(f"{where}: {value!r} is none of {', '.join(choices)}{did_you_mean(str(value), choices)}")
+    try:
+        return msgspec.convert(value, hint, dec_hook=_no_type_of_toml)
+    except msgspec.ValidationError as error:
+        raise CardError(f"{where}: {_lower(error)}, not {value!r}") from error
+    except (LookupError, TypeError):
+        return value
+
+
+def _is_toml(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_toml, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_toml, value.values()))
+    return isinstance(value, bool | int | float | str)
+
+
+def _no_type_of_toml(kind: type, value: object) -> NoReturn:
+    raise LookupError(kind)
+
+
+def _lower(error: Exception) -> str:
+    text = one_line(error).partition(", got ")[0].partition(" - at ")[0].replace("null", "None")
+    return text[0].lower() + text[1:]

@@ -36,7 +36,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     score: float
     protocol: dict[str, Any]
     scores: dict[str, float]
-    per_subset: dict[str, dict[str, float]]
+    per_subset: dict[str, dict[str, int | float]]
     interval: tuple[float, float]
     interval_method: str
     n: int
@@ -123,6 +123,10 @@ def _parquet(columns: Columns) -> bytes:
     return stream.getvalue()
 
 
+class _Schema(msgspec.Struct):
+    schema: int
+
+
 def read_result(path: Path) -> Result:
     """Read one Result.
 
@@ -130,10 +134,15 @@ def read_result(path: Path) -> Result:
         DataError: the file is no Result of this schema; names the file and what is wrong.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Result)
+        content = path.read_bytes()
+        # Only then the fields: those of another schema may be others.
+        schema = msgspec.json.decode(content, type=_Schema).schema
+        if schema != SCHEMA:
+            raise DataError(f"{path}: is a result of schema {schema}, this stsbench reads {SCHEMA}; run the cell again")
+        return msgspec.json.decode(content, type=Result)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: is no result file of schema {SCHEMA}: {one_line(error)}") from error
 
 
@@ -148,8 +157,8 @@ def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
 
     result, beside = read_result(path), items_path(path)
     try:
-        table = pyarrow.parquet.read_table(beside)
-    except (OSError, pyarrow.ArrowInvalid) as error:
+        table = pyarrow.parquet.read_table(beside, partitioning=None)
+    except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{beside}: cannot be read: {one_line(error)[:200]}") from error
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
     if columns_digest(columns) != result.items:

@@ -27,6 +27,8 @@ def kendall(x: FloatArray, y: FloatArray) -> float:
     return float(stats.kendalltau(x, y).statistic)
 
 
+ROUNDING = 1e-13
+"""A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
 CORRELATIONS: dict[str, Correlation] = {"spearman": spearman, "pearson": pearson, "kendall": kendall}
 
 
@@ -61,17 +63,17 @@ class ResampledRanks:
 
 
 def weighted_pearson(x: FloatArray, y: FloatArray, weights: npt.NDArray[np.int64]) -> FloatArray:
-    """Pearson's correlation with item weights: x, y (n,) or (b, n); weights (b, n); returns (b,)."""
+    """Pearson's correlation with item weights: x, y (n,) or (b, n); weights (b, n); returns (b,), NaN without variance."""
     total = weights.sum(axis=1)
     mean_x = np.einsum("bn,bn->b", weights, np.broadcast_to(x, weights.shape)) / total
     mean_y = np.einsum("bn,bn->b", weights, np.broadcast_to(y, weights.shape)) / total
     dx, dy = x - mean_x[:, None], y - mean_y[:, None]
     weighted = weights * dx
+    spread_x, spread_y = np.einsum("bn,bn->b", weighted, dx), np.einsum("bn,bn,bn->b", weights, dy, dy)
+    # A sample that drew one value has no correlation; the rounding of its mean would make one up.
+    flat = (spread_x <= total * (ROUNDING * mean_x) ** 2) | (spread_y <= total * (ROUNDING * mean_y) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(
-            np.einsum("bn,bn->b", weighted, dy)
-            / np.sqrt(np.einsum("bn,bn->b", weighted, dx) * np.einsum("bn,bn,bn->b", weights, dy, dy))
-        )
+        return np.where(flat, np.nan, np.einsum("bn,bn->b", weighted, dy) / np.sqrt(spread_x * spread_y))
 
 
 def resampled_correlation(x: FloatArray, y: FloatArray, counts: npt.NDArray[np.int64], *, metric: str) -> FloatArray:
@@ -82,7 +84,10 @@ def resampled_correlation(x: FloatArray, y: FloatArray, counts: npt.NDArray[np.i
 
 
 def percentile_interval(values: FloatArray, *, level: float = 0.95) -> tuple[float, float]:
-    """The percentile bootstrap interval; resamples without a value (no variance) are left out."""
+    """The percentile bootstrap interval of a correlation; resamples without a value (no variance) are left out."""
+    if np.isnan(values).all():
+        # So few items that nothing is known.
+        return -1.0, 1.0
     tail = (1 - level) / 2
     low, high = np.nanquantile(values, [tail, 1 - tail])
     return float(low), float(high)

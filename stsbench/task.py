@@ -10,7 +10,7 @@ from stsbench import settings
 from stsbench.cards import Catalogue, Suite, TaskCard, card_digest
 from stsbench.data.sources import Loaded, load_split
 from stsbench.data.splits import PairSplit, Split
-from stsbench.errors import UnknownName
+from stsbench.errors import StsbenchError, UnknownName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,7 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
 
     Raises:
         UnknownName: a name that is neither; offers the nearest of both.
+        StsbenchError: no name at all.
     """
     parts = names.split(",") if isinstance(names, str) else [p for name in names for p in name.split(",")]
     suites, tasks = catalogue.suites(), catalogue.paths("tasks")
@@ -83,6 +84,8 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
         else:
             known = [*suites, *tasks]
             raise UnknownName("task or suite", part, known, hint="'stsbench list tasks' and 'list suites' show them")
+    if not found:
+        raise StsbenchError("no task is named; give tasks or suites, such as sts12,stsb or quickstart")
     return list(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -14,6 +15,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from stsbench.cli.app import app
     from stsbench.errors import StsbenchError, one_line
 
+    if not sys.flags.safe_path and not {"", str(Path.cwd())} & set(sys.path):
+        # A module of the user's own, package.module:Name, may lie where the command is given.
+        sys.path.append("")
     try:
         code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="stsbench", standalone_mode=False)
     except StsbenchError as error:

@@ -9,13 +9,13 @@ import typer
 
 app = typer.Typer(
     help="Benchmark sentence encoders on STS and SentEval.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-data_app = typer.Typer(help="Fetch and verify evaluation data and training text.", no_args_is_help=True)
+data_app = typer.Typer(help="Fetch and verify evaluation data and training text.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of evaluation data; default STSBENCH_DATA.")]
@@ -33,11 +33,24 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Benchmark sentence encoders on STS and SentEval."""
+    _help_alone(context)
+
+
+@data_app.callback()
+def data_root(context: typer.Context) -> None:
+    """Fetch and verify evaluation data and training text."""
+    _help_alone(context)
+
+
+def _help_alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command()

@@ -38,11 +38,13 @@ def leaderboard_command(
     found = read_results(folder)
     for problem in found.problems:
         sys.stderr.write(f"stsbench: left out: {problem}\n")
-    made = boards(found.results, suite, suites[suite], protocol=protocol)
+    cards_of = {task: catalogue.task(task) for task in suites[suite].tasks}
+    scored = {task: card.score_split for task, card in cards_of.items()}
+    made = boards(found.results, suite, suites[suite], scored=scored, protocol=protocol)
     if not made:
         wanted = f" by protocol '{protocol}'" if protocol else ""
         raise DataError(f"{folder}: no results for suite '{suite}'{wanted}; run: stsbench run --tasks {suite}")
-    names = {task: catalogue.task(task).name for task in suites[suite].tasks}
+    names = {task: card.name for task, card in cards_of.items()}
     if as_json:
         print_json([dataclasses.asdict(board) for board in made])
     elif out is not None:

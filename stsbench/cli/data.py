@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from stsbench import settings
-from stsbench.cards import Catalogue
+from stsbench.cards import Catalogue, TaskCard
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.data.corpora import fetch_corpus
-from stsbench.data.sources import holds
 from stsbench.data.splits import PairSplit
 from stsbench.data.verify import characters
 from stsbench.errors import SourceError, StsbenchError, UnknownName, one_line
@@ -51,6 +50,8 @@ def verify_command(names: Sequence[str], *, data: Path | None, cards: Sequence[P
     """Check splits against their cards; returns 0, or 2 where one differs."""
     catalogue = Catalogue(cards)
     folder = data or settings.data_folder()
+    if folder is not None and not folder.is_dir():
+        raise SourceError(f"data folder '{folder}' does not exist")
     wanted = expand_names(names, catalogue) if names else _present(catalogue, folder)
     rows: list[dict[str, Any]] = []
     for name in wanted:
@@ -68,20 +69,28 @@ def verify_command(names: Sequence[str], *, data: Path | None, cards: Sequence[P
 
 
 def _present(catalogue: Catalogue, folder: Path | None) -> list[str]:
-    """The tasks whose data are on this machine: in the package, or whole in the data folder."""
+    """The tasks whose data are on this machine: in the package, or some of their files in the data folder."""
     found = []
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
-        local = folder is not None and card.local is not None
-        if card.package is not None or (
-            local and all(holds(card.local, split, folder) for split in card.splits)  # type: ignore[arg-type]
-        ):
+        if card.package is not None or any(path.is_file() for s in card.splits for path in _files(card, s, folder)):
             found.append(name)
     return found
 
 
+def _files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
+    """Where a split's files lie, or would, in the data folder."""
+    if folder is None or card.local is None:
+        return []
+    return [folder / card.local.folder / file.path for file in card.local.files.get(split, [])]
+
+
 def _verified(task: Task, split: str) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
+    missing = [path for path in _files(task.card, split, task.data) if not path.is_file()]
+    if missing and any(path.is_file() for s in task.card.splits for path in _files(task.card, s, task.data)):
+        # The Hub may have it; a folder that has lost a file is to be told of it.
+        return {**row, "verdict": f"{missing[0]}: is missing"}
     try:
         loaded = task.load(split)
     except StsbenchError as error:

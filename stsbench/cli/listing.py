@@ -23,7 +23,7 @@ def list_command(kind: str, *, cards: Sequence[Path], as_json: bool) -> None:
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:
-        console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"]))
+        console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"], whole=[0]))
     else:
         say(f"no {kind} here; pass --cards DIR with cards of your own")
 
@@ -74,7 +74,7 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
         return
     say(f"{name}: {kind}\n")
     rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
-    console().print(table(["", ""], rows))
+    console().print(table(["", ""], rows, whole=[0]))
 
 
 def _find(name: str, catalogue: Catalogue) -> tuple[str, TaskCard | Suite | EncoderCard | msgspec.Struct]:

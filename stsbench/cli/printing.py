@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,18 +19,25 @@ def console(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else 80
-    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+    # Names and errors are text: brackets in them are no markup, colons no emoji.
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Table:
-    """A plain table: a rule under the header, numbers to the right."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), whole: Sequence[int] = ()
+) -> Table:
+    """A plain table: a rule under the header, numbers to the right; they and ``whole`` columns are never broken."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    widths = [max(len(row[index]) for row in rows) if rows else 0 for index in range(len(columns))]
+    too_wide = sum(map(max, widths, map(len, columns))) + 3 * len(columns) > console().width
     for index, column in enumerate(columns):
-        is_number = index in right
-        made.add_column(column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        unbroken = index in right or index in whole
+        head = column.replace(" ", "\n") if too_wide and unbroken and len(column) > widths[index] else column
+        justify: Literal["left", "right"] = "right" if index in right else "left"
+        made.add_column(head, justify=justify, no_wrap=unbroken, overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made

@@ -12,7 +12,7 @@ from typing import Any
 from stsbench.bench import Listener, Plan, run
 from stsbench.cards import Catalogue
 from stsbench.cli.printing import console, print_json, say, table
-from stsbench.errors import StsbenchError, one_line
+from stsbench.errors import StsbenchError, UnknownName, one_line
 from stsbench.results import Result
 from stsbench.task import suites_within
 
@@ -38,7 +38,9 @@ def run_command(
 ) -> int:
     """Carry out a run and print its table; returns 0, or 2 where anything failed."""
     catalogue = Catalogue(cards)
-    names = [n.strip() for one in encoders for n in one.split(",") if n.strip()]
+    names = list(dict.fromkeys(n.strip() for one in encoders for n in one.split(",") if n.strip()))
+    if encoders and not names:
+        raise UnknownName("encoder", ",".join(encoders), [], hint="'stsbench list encoders' lists them")
     plan = Plan(
         encoders=names or ["minilm"],
         tasks=tasks or ("sts" if names else "quickstart"),
@@ -90,7 +92,7 @@ def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
             raise StsbenchError(f"--set '{one}': give key=value, such as pooling=cls")
         try:
             params[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except ValueError:
             params[key.strip()] = value
     return params
 
@@ -114,7 +116,10 @@ def _progress(failures: list[str]) -> Iterator[Listener]:
         def failed(what: str, error: Exception) -> None:
             if not isinstance(error, StsbenchError):
                 screen.print("".join(traceback.format_exception(error)), markup=False)
-            failures.append(f"{what}: {one_line(error) or type(error).__name__}")
+            failure = f"{what}: {one_line(error) or type(error).__name__}"
+            # Data that cannot be had fail for every encoder and seed alike.
+            if failure not in failures:
+                failures.append(failure)
 
         yield Listener(encoding=encoding, scoring=scoring, failed=failed)
 

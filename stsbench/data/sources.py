@@ -83,7 +83,7 @@ def _from_files(task: str, card: TaskCard, source: FileSource, split: str, root:
     params: dict[str, Any] = dict(source.params)
     if "split" in inspect.signature(reader).parameters:
         params["split"] = split
-    read: Split = call_with_params(reader, {"files": files, **params}, where=f"task {task}")
+    read: Split = call_with_params(reader, {"files": files, **params}, where=f"task {task}: [params]")
     check_split(read, card.splits[split], where=f"{task} ({split}) in {files[0].path.parent}")
     # Hashes come last: what a reader finds wrong says more than "the bytes differ".
     for file, fact in zip(files, facts, strict=True):

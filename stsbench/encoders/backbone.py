@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,44 +23,41 @@ TOKENIZE_AT_ONCE = 8192
 class Backbone:
     """An ``AutoModel`` in evaluation mode and its tokenizer."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, *, dtype: str, device: str, needs_pooler: bool, layers: Sequence[int]
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, dtype: str, device: str, needs_pooler: bool) -> None:
         """Load model and tokenizer.
 
         Raises:
-            EncoderError: weights are missing or do not fit, or a layer asked for does not exist.
+            EncoderError: weights are missing or do not fit, or there is no such device.
         """
-        self.device = torch.device(pick_device(device))
+        self.device = _open_device(device)
         with _quiet():
             self.tokenizer = _load(transformers.AutoTokenizer, checkpoint)
             model, info = _load(
                 transformers.AutoModel,
                 checkpoint,
                 dtype=getattr(torch, dtype),
-                attn_implementation="sdpa",
                 output_loading_info=True,
             )
         _check_weights(info, checkpoint, needs_pooler=needs_pooler)
-        depth = int(model.config.num_hidden_layers)
-        for layer in layers:
-            if not -depth - 1 <= layer <= depth:
-                raise EncoderError(f"{checkpoint.folder}: pooling asks for layer {layer}; the model has {depth}")
         self.model: Any = model.eval().to(self.device)
         if self.device.type == "cpu":
             use_onednn_linears(self.model)
         pad = self.tokenizer.pad_token_id
         self.pad_token = int(pad if pad is not None else self.tokenizer.eos_token_id or 0)
         self.mask_token = self.tokenizer.mask_token_id
-        self.depth = depth
+        self.special_tokens = int(self.tokenizer.num_special_tokens_to_add())
+        self.depth, self.width = int(model.config.num_hidden_layers), int(model.config.hidden_size)
+        # RoBERTa and its kin number positions by the ids themselves, from where padding ends.
+        embeddings = getattr(model, "embeddings", None)
+        self._numbers_itself = hasattr(embeddings, "padding_idx") and not isinstance(embeddings, torch.nn.Embedding)
+        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
         """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens."""
         parts = []
         for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
-            chunk = list(sentences[start : start + TOKENIZE_AT_ONCE])
             encoded = self.tokenizer(
-                chunk,
+                [_valid(sentence) for sentence in sentences[start : start + TOKENIZE_AT_ONCE]],
                 truncation=max_length is not None,
                 max_length=max_length,
                 padding=False,
@@ -71,11 +69,18 @@ class Backbone:
         return TokenIds.join(parts)
 
     def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, left: bool) -> dict[str, torch.Tensor]:
-        """Return model inputs (b, t); a batch without padding has no attention mask."""
+        """Return model inputs (b, t); a batch without padding has no attention mask.
+
+        Positions count tokens and never padding, so that neighbours in a batch do not matter.
+        A model that cannot be told positions has its padding on the right whatever was asked.
+        """
+        left = left and (self._numbers_itself or self._takes_positions)
         ids, mask = tokens.padded(rows, pad=self.pad_token, left=left)
         batch = {"input_ids": torch.from_numpy(ids).to(self.device)}
         if not mask.all():
             batch["attention_mask"] = torch.from_numpy(mask).to(self.device)
+            if left and not self._numbers_itself:
+                batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
 
     def hidden_states(self, batch: Mapping[str, torch.Tensor], layers: Sequence[int]) -> list[torch.Tensor]:
@@ -98,6 +103,20 @@ def pick_device(device: str) -> str:
     if device != "auto":
         return device
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _open_device(name: str) -> torch.device:
+    try:
+        device = torch.device(pick_device(name))
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError) as error:
+        raise EncoderError(f"device '{name}' cannot be used here: {one_line(error)[:120]}") from error
+    return device
+
+
+def _valid(sentence: str) -> str:
+    """Half a surrogate pair, as of an emoji cut in two, is no text to a tokenizer."""
+    return sentence if sentence.isascii() else sentence.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 @contextmanager

@@ -51,9 +51,13 @@ class Checkpoint:
         limits = [
             _number(self.folder / "sentence_bert_config.json", "max_seq_length"),
             _number(self.folder / "tokenizer_config.json", "model_max_length"),
-            _positions(self.config()),
+            self.positions(),
         ]
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
+
+    def positions(self) -> int | None:
+        """The tokens that the model has positions for, None where its configuration does not say."""
+        return _positions(self.config())
 
 
 class Located(NamedTuple):
@@ -131,14 +135,17 @@ def _package_folder(package: str) -> Path:
 
 def _weights(folder: Path) -> Iterator[Path]:
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
+    if (folder / "model.safetensors").is_file():
+        # Before the shards, as transformers does.
+        yield folder / "model.safetensors"
+    elif index.is_file():
         names = sorted(set(read_json(index).get("weight_map", {}).values()))
+        if not names:
+            raise EncoderError(f"{index}: names no weights; copy the whole checkpoint")
         for name in names:
             if not re.fullmatch(r"[\w.-]+\.safetensors", name) or not (folder / name).is_file():
                 raise EncoderError(f"{folder}: weights file '{name}' of model.safetensors.index.json is missing")
             yield folder / name
-    elif (folder / "model.safetensors").is_file():
-        yield folder / "model.safetensors"
     elif (folder / "pytorch_model.bin").is_file():
         yield _as_safetensors(folder / "pytorch_model.bin")
     else:
@@ -150,7 +157,10 @@ def _as_safetensors(weights: Path) -> Path:
     import torch
     from safetensors.torch import save
 
-    target = settings.cache_folder() / "converted" / file_digest(weights) / "model.safetensors"
+    # The model is opened as a folder, so its configuration goes along and counts.
+    config = (weights.parent / "config.json").read_bytes()
+    key = hashlib.sha256(file_digest(weights).encode() + config).hexdigest()
+    target = settings.cache_folder() / "converted" / key / "model.safetensors"
     if target.is_file():
         return target
     try:
@@ -164,8 +174,7 @@ def _as_safetensors(weights: Path) -> Path:
         raise EncoderError(f"{weights}: is no flat table of tensors; ask its author for safetensors")
     # Tied weights share memory, which safetensors refuses: every tensor gets its own.
     whole = {name: tensor.contiguous().clone() for name, tensor in state.items()}
-    # The model is opened as a folder, so its configuration goes along.
-    write_whole(target.parent / "config.json", (weights.parent / "config.json").read_bytes())
+    write_whole(target.parent / "config.json", config)
     return write_whole(target, save(whole, {"format": "pt"}))
 
 
@@ -186,7 +195,7 @@ def _number(path: Path, key: str) -> int | None:
 
 
 def _positions(config: Mapping[str, Any]) -> int | None:
-    positions = config.get("max_position_embeddings")
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
     if not isinstance(positions, int):
         return None
     # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.encoders.store import Keys, Shelf, StoredEmbeddings, text_keys
 from stsbench.encoders.tokens import TokenIds, plan_batches
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, one_line
 
 TOKEN_BUDGET = 2048
 CHUNK = 1024
@@ -67,29 +67,32 @@ class Engine:
         wanted = np.unique(text_keys(sentences)["hi"])
         return int(np.isin(wanted, np.concatenate([keys["hi"] for keys in self._encoded])).sum())
 
-    def prepare(self, sentences: Sequence[str]) -> None:
+    def prepare(self, sentences: Sequence[str], *, among: Sequence[str] = ()) -> None:
         """Embed all distinct sentences that the shelf does not hold.
 
-        Batches are planned over all sentences, held or not, and run whole: a resumed run
-        embeds in the very batches of an undisturbed one, so their bytes are the same.
+        Batches are planned over all sentences, held or not, and those ``among`` which they are,
+        and run whole: a resumed run embeds in the very batches of an undisturbed one, so their
+        bytes are the same.
 
         Raises:
             EncoderError: the encoder returned the wrong shape, NaN or infinity.
             OutputError: the store cannot be written.
         """
-        texts = sorted(set(sentences))
+        wanted = set(sentences)
+        texts = sorted(wanted.union(among))
         keys = text_keys(texts)
         held = self.shelf.find(keys) >= 0
-        if held.all():
+        missing = ~held & np.fromiter((text in wanted for text in texts), dtype=bool, count=len(texts))
+        if not missing.any():
             return
         plan = _plan(self.encoder, texts)
-        todo = [rows for rows in plan.batches if not held[rows].all()]
+        todo = [rows for rows in plan.batches if missing[rows].any()]
         total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
         self.progress(0, total)
         try:
             for rows in todo:
                 embeddings = plan.embed(rows)
-                check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name)
+                check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name, d=self.shelf.width)
                 fresh = ~held[rows]
                 self.shelf.add(keys[rows[fresh]], embeddings[fresh])
                 self._encoded.append(keys[rows[fresh]])
@@ -117,11 +120,19 @@ def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str]) -> _Plan:
     costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     order = np.argsort(-costs, kind="stable")
     batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
-    return _Plan(costs, batches, lambda rows: np.asarray(encoder.encode([texts[i] for i in rows])))
+    return _Plan(costs, batches, lambda rows: _as_array(encoder.encode([texts[i] for i in rows]), encoder.name))
 
 
-def check_embeddings(embeddings: FloatArray, sentences: Sequence[str], name: str) -> None:
-    """Check what an encoder returned.
+def _as_array(returned: object, name: str) -> npt.NDArray[np.float32]:
+    try:
+        return np.asarray(returned)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = f"encoder '{name}' returned a {type(returned).__name__} that is no array (n, d)"
+        raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
+
+
+def check_embeddings(embeddings: FloatArray, sentences: Sequence[str], name: str, *, d: int | None = None) -> None:
+    """Check what an encoder returned, and against the size ``d`` of its earlier embeddings.
 
     Raises:
         EncoderError: not float32 (n, d), or NaN or infinity, naming the sentence.
@@ -130,6 +141,11 @@ def check_embeddings(embeddings: FloatArray, sentences: Sequence[str], name: str
         raise EncoderError(
             f"encoder '{name}' returned shape {embeddings.shape} for {len(sentences)} sentences; "
             "it must return one row a sentence, (n, d)"
+        )
+    if d is not None and embeddings.shape[1] != d:
+        raise EncoderError(
+            f"encoder '{name}' returned embeddings of size {embeddings.shape[1]} after some of size {d}; "
+            "its fingerprint must change when its embeddings do"
         )
     if embeddings.dtype != np.float32:
         raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")

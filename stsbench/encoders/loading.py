@@ -11,7 +11,7 @@ from typing import Any, cast
 from stsbench.cards import Catalogue, EncoderCard, card_digest, read_card
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.seams import Encoder
-from stsbench.errors import EncoderError, UnknownName
+from stsbench.errors import CardError, EncoderError, UnknownName
 from stsbench.registry import Registry, call_with_params
 
 ENCODERS = Registry(
@@ -70,12 +70,13 @@ def find_encoder(
         return _from_card(Path(spec).stem, Path(spec), extra)
     if spec in cards:
         return _from_card(spec, cards[spec], extra)
-    if ":" in spec or spec in ENCODERS.names()[len(ENCODERS.table) :]:
+    own = ENCODERS.names()[len(ENCODERS.table) :]
+    if ":" in spec or spec in own:
         return _own(spec, extra)
     if Path(spec).is_dir() or spec.count("/") >= 1:
         return _from_checkpoint(spec, extra)
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
-    raise UnknownName("encoder", spec, [*cards, *ENCODERS.names()], hint=hint)
+    raise UnknownName("encoder", spec, [*cards, *own], hint=hint)
 
 
 def variant_name(name: str, extra: Mapping[str, Any]) -> str:
@@ -85,7 +86,8 @@ def variant_name(name: str, extra: Mapping[str, Any]) -> str:
 
 def _from_card(name: str, path: Path, extra: dict[str, Any]) -> KnownEncoder:
     card = read_card(path, EncoderCard)
-    encoder = _make(ENCODERS.load(card.kind), variant_name(name, extra), {**card.params, **extra}, str(path))
+    where = f"{path}: [params]{' and --set' if extra else ''}"
+    encoder = _make(ENCODERS.load(card.kind), variant_name(name, extra), {**card.params, **extra}, where)
     return KnownEncoder(name=variant_name(name, extra), encoder=encoder, card=card, card_digest=card_digest(path))
 
 
@@ -93,7 +95,17 @@ def _own(spec: str, extra: dict[str, Any]) -> KnownEncoder:
     """A user's own class, function or ready-made encoder."""
     made = ENCODERS.load(spec)
     if isinstance(made, type) or not hasattr(made, "encode"):
+        try:
+            inspect.signature(made)
+        except (TypeError, ValueError) as error:
+            raise EncoderError(
+                f"'{spec}' is a {type(made).__name__}; give a class, a function or an encoder"
+            ) from error
         made = _make(made, "", extra, f"encoder '{spec}'")
+    elif extra:
+        raise CardError(f"encoder '{spec}' is made already; it takes no parameters ({', '.join(extra)})")
+    else:
+        _check(made, f"encoder '{spec}'")
     return KnownEncoder(name=variant_name(made.name, extra), encoder=made)
 
 
@@ -115,10 +127,18 @@ def _make(factory: Callable[..., Any], name: str, params: dict[str, Any], where:
     if name and "name" in inspect.signature(factory).parameters:
         params = {"name": name, **params}
     encoder = call_with_params(factory, params, where=where)
+    _check(encoder, where)
+    return cast(Encoder, encoder)
+
+
+def _check(encoder: Any, where: str) -> None:  # noqa: ANN401 - what a user's code made
     for needed in ("name", "fingerprint", "encode"):
         if not hasattr(encoder, needed):
             raise EncoderError(
                 f"{where}: {type(encoder).__name__} has no '{needed}'; "
                 "an encoder needs name, fingerprint (or None) and encode(sentences)"
             )
-    return cast(Encoder, encoder)
+    if not isinstance(encoder.name, str) or not encoder.name.strip(". "):
+        raise EncoderError(f"{where}: the name {encoder.name!r} names nothing; results go into a folder of that name")
+    if not isinstance(encoder.fingerprint, str | None) or encoder.fingerprint == "":
+        raise EncoderError(f"{where}: the fingerprint {encoder.fingerprint!r} is neither text nor None")

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Literal
 
-from stsbench.errors import CardError, did_you_mean
+from stsbench.errors import CardError, EncoderError, did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -54,55 +56,81 @@ class Pooling:
 
     def __str__(self) -> str:
         """The canonical name, which :meth:`parse` reads back."""
-        if self.layers == (-1,):
+        if self.layers == (-1,) and self.kind != "wk":
             return self.kind
         short = "cls" if self.kind == "cls_before_pooler" else self.kind
         return f"{short}({','.join(map(str, self.layers))})"
+
+    def states(self, depth: int) -> tuple[int, ...]:
+        """The hidden states it needs of a model with this many layers.
+
+        Raises:
+            EncoderError: the model has no such layer, or too few.
+        """
+        if self.kind == "wk":
+            from stsbench.encoders.wk import wk_layers
+
+            return wk_layers(self.layers[0], depth)
+        for layer in self.layers:
+            if not -depth - 1 <= layer <= depth:
+                raise EncoderError(f"pooling '{self}' asks for layer {layer}; the model has {depth}")
+        return self.layers
 
 
 def pool(
     pooling: Pooling, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Pool hidden states, one (b, t, h) a layer of ``pooling.layers``, into embeddings (b, h).
+    """Pool hidden states, one (b, t, h) for each of ``pooling.states``, into embeddings (b, h).
 
     ``mask`` is (b, t), 1 at tokens and 0 at padding; None means no padding at all. ``chosen``
     is bool (b, t), one true a row: the ``[MASK]`` token, for the pooling ``mask``.
     """
-    state = states[0]
     match pooling.kind:
         case "mean":
             # SimCSE and ConSERT average the layers' means, which is the mean of the averages.
-            for other in states[1:]:
-                state = state + other
-            return masked_mean(state / len(states), mask)
+            return masked_mean(reduce(add, map(_wide, states)), mask) / len(states)
         case "max":
-            if mask is not None:
-                state = state.masked_fill(mask.unsqueeze(-1) == 0, float("-inf"))
-            return state.max(dim=1).values
-        case "last_token":
-            return state[:, -1] if mask is None else state[_rows(state), _last(mask)]
+            return masked_max(states[0], mask)
         case "mask":
             if chosen is None:
                 raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
-            return state[chosen]
-        case _:
-            return state[:, 0] if mask is None else state[_rows(state), mask.argmax(dim=1)]
+            return states[0][chosen]
+        case "wk":
+            from stsbench.encoders.wk import wk_pool
+
+            return wk_pool(states, mask)
+        case kind:
+            return _one_token(states[0], mask, last=kind == "last_token")
 
 
 def masked_mean(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Mean over tokens: (b, t, h) with mask (b, t) to (b, h)."""
+    """Mean over tokens, in float32 at least: (b, t, h) with mask (b, t) to (b, h)."""
+    state = _wide(state)
     if mask is None:
         return state.mean(dim=1)
-    weights = mask.unsqueeze(-1).to(state.dtype)
-    return (state * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
+    mask = mask.unsqueeze(-1)
+    return state.masked_fill(mask == 0, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
-def _rows(state: torch.Tensor) -> torch.Tensor:
+def masked_max(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Maximum over tokens: (b, t, h) with mask (b, t) to (b, h)."""
+    if mask is not None:
+        state = state.masked_fill(mask.unsqueeze(-1) == 0, float("-inf"))
+    return state.amax(dim=1)
+
+
+def _wide(state: torch.Tensor) -> torch.Tensor:
+    """Sixteen bits are too few for sums."""
     import torch
 
-    return torch.arange(len(state), device=state.device)
+    return state.to(torch.promote_types(state.dtype, torch.float32))
 
 
-def _last(mask: torch.Tensor) -> torch.Tensor:
-    """The position of each row's last token, whichever side the padding is on."""
-    return mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)
+def _one_token(state: torch.Tensor, mask: torch.Tensor | None, *, last: bool) -> torch.Tensor:
+    """The first or last token of each row, whichever side the padding is on."""
+    import torch
+
+    if mask is None:
+        return state[:, -1 if last else 0]
+    at = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1) if last else mask.argmax(dim=1)
+    return state[torch.arange(len(state), device=state.device), at]

@@ -153,29 +153,38 @@ def _cut_at(network: Any, max_length: int, folder: Path) -> None:  # noqa: ANN40
         raise CardError(f"max_length {max_length}: {folder} reads any length, and cannot cut") from error
 
 
+class _Notes(logging.Handler):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.said.append(record.getMessage())
+
+
 @contextmanager
 def _quiet() -> Iterator[list[str]]:
-    """Keep the libraries from reporting on the load; gives what transformers would have said of the weights."""
+    """Keep the libraries from reporting on the load; gives what they would have said."""
     from transformers.utils import logging as transformers_logging
 
-    said: list[str] = []
-    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers.modeling_utils")]
-    levels = [logger.level for logger in loggers]
+    notes, loggers = (
+        _Notes(),
+        [transformers_logging.get_logger("transformers"), logging.getLogger("sentence_transformers")],
+    )
+    before = [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
     bars = transformers_logging.is_progress_bar_enabled()
-
-    def keep(record: logging.LogRecord) -> bool:
-        said.append(record.getMessage())
-        return False
-
-    loggers[0].setLevel(logging.ERROR)
-    loggers[1].setLevel(logging.WARNING)
-    loggers[1].addFilter(keep)
     transformers_logging.disable_progress_bar()
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+        logger.propagate, logger.handlers = False, [notes]
     try:
-        yield said
+        yield notes.said
     finally:
-        loggers[1].removeFilter(keep)
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
             logger.setLevel(level)
+            logger.propagate, logger.handlers = propagate, handlers
         if bars:
             transformers_logging.enable_progress_bar()

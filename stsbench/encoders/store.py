@@ -1,10 +1,12 @@
 """The store: embeddings on disk, found again by what was embedded and by what.
 
-One folder a fingerprint, and in it blocks: ``.npy`` files (never pickle) of rows
-``(key, embedding)``, a key being 16 bytes of the text's hash. A block is written whole, then
-renamed to the hash of its bytes, so that a killed run leaves whole blocks or none, several
-processes can write at once, and a tampered or cut block is found, dropped and encoded again.
-Blocks are memory-mapped: a million embeddings are not a million embeddings in memory.
+One folder a fingerprint, and in it blocks: ``.npy`` files (never pickle) of one record, the keys
+of some texts and then their embeddings, a key being 16 bytes of the text's hash. A block is
+written whole, then renamed to the hash of its bytes, so that a killed run leaves whole blocks
+or none, several processes can write at once, and a tampered or cut block is found, dropped and
+encoded again. Of a block only the keys are kept in memory; its embeddings are memory-mapped
+while rows of it are copied, so that a million embeddings are neither in memory nor a thousand
+open files.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +25,12 @@ import numpy.typing as npt
 from stsbench.data.verify import file_digest
 from stsbench.encoders.seams import FloatArray
 from stsbench.errors import OutputError
-from stsbench.files import remove, write_whole
+from stsbench.files import remove, remove_stale, write_whole
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 BLOCK_BYTES = 16 << 20
-STALE_SECONDS = 24 * 3600
+FLUSH_SECONDS = 30.0
+"""A killed run loses no more than this."""
 Keys = npt.NDArray[Any]
 
 
@@ -35,6 +38,50 @@ def text_keys(texts: Sequence[str]) -> Keys:
     """The key of each text, a structured array (n,)."""
     raw = b"".join(hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in texts)
     return np.frombuffer(raw, dtype=KEY)
+
+
+@dataclass(eq=False)
+class Block:
+    """Rows written together: their keys (n,), and their embeddings in a file or, without one, in memory."""
+
+    keys: Keys
+    width: int
+    path: Path | None = None
+    rows: FloatArray | None = None
+    checked: bool = True
+
+    def embeddings(self) -> FloatArray:
+        """All rows, (n, d); of a file, memory-mapped for as long as the array is kept.
+
+        Raises:
+            OutputError: the file is gone or cannot be read.
+        """
+        if self.path is None:
+            return np.asarray(self.rows)
+        try:
+            rows: FloatArray = _map(self.path)["embedding"][0]
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is damaged"
+            raise OutputError(f"{self.path}: cannot be read again: {why}; run the same command to go on") from error
+        return rows
+
+    def is_sound(self) -> bool:
+        """Whether the file's bytes have the hash that it is named by; hashed once."""
+        if not self.checked and self.path is not None:
+            try:
+                self.checked = file_digest(self.path)[:32] == self.path.stem
+            except FileNotFoundError:
+                return False
+        return self.checked
+
+
+class _Index(NamedTuple):
+    """All keys of all blocks in the order of their first half, and where the row of each is."""
+
+    hi: npt.NDArray[np.uint64]
+    lo: npt.NDArray[np.uint64]
+    block_of: npt.NDArray[np.int32]
+    row_of: npt.NDArray[np.int32]
 
 
 class Shelf:
@@ -47,93 +94,68 @@ class Shelf:
             OutputError: the folder cannot be made or read.
         """
         self.folder = folder
-        self._files: list[Path | None] = []
-        self._blocks: list[npt.NDArray[Any]] = []
-        self._trusted: list[bool] = []
+        self.dropped = 0
+        self._blocks: list[Block] = []
+        self._index: _Index | None = None
         self._pending: list[tuple[Keys, FloatArray]] = []
         self._pending_bytes = 0
-        self.dropped = 0
+        self._flushed = time.monotonic()
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._open_blocks(folder)
             except OSError as error:
                 raise OutputError(f"store '{folder}' cannot be used: {error.strerror}; pass --store DIR") from error
-        self._reindex()
+
+    @property
+    def width(self) -> int | None:
+        """The size of the embeddings, None as long as there are none."""
+        if self._pending:
+            return int(self._pending[0][1].shape[1])
+        return self._blocks[0].width if self._blocks else None
 
     def _open_blocks(self, folder: Path) -> None:
         for path in sorted(folder.glob("*.npy")):
-            try:
-                block = np.load(path, mmap_mode="r", allow_pickle=False)
-                whole = block.dtype.names == ("key", "embedding")
-            except (ValueError, OSError, EOFError):
-                whole = False
-            if whole:
-                self._append(path, block, trusted=False)
+            block = _open_block(path)
+            if block is not None and self.width in (None, block.width):
+                self._blocks.append(block)
             else:
                 self._discard(path)
-        for path in folder.glob("*.partial"):
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                remove(path)
+        remove_stale(folder)
 
-    def _append(self, path: Path | None, block: npt.NDArray[Any], *, trusted: bool) -> None:
-        self._files.append(path)
-        self._blocks.append(block)
-        self._trusted.append(trusted)
-
-    def _discard(self, path: Path) -> None:
-        remove(path)
+    def _discard(self, path: Path | None) -> None:
+        if path is not None:
+            remove(path)
         self.dropped += 1
 
-    def _reindex(self) -> None:
-        """Sort all keys once; of a key stored twice the first block's row is taken."""
-        keys = [np.asarray(block["key"]) for block in self._blocks]
-        joined = np.concatenate(keys) if keys else np.empty(0, KEY)
-        order = np.argsort(joined["hi"], kind="stable")
-        self._hi, self._lo = joined["hi"][order], joined["lo"][order]
-        sizes = [len(k) for k in keys]
-        self._block_of = np.repeat(np.arange(len(keys), dtype=np.int32), sizes)[order]
-        self._row_of = np.concatenate([np.arange(s, dtype=np.int32) for s in sizes] or [np.empty(0, np.int32)])[order]
-
     def find(self, keys: Keys) -> npt.NDArray[np.int64]:
-        """Return where each key's row is, (n,); -1 for a key without one.
+        """Return where each key's row is in the index, (n,); -1 for a key without one.
 
         Blocks are checked against their hash when first needed; a bad one is dropped.
         """
         while True:
-            at = self._locate(keys)
-            bad = [b for b in np.unique(self._block_of[at[at >= 0]]).tolist() if not self._is_sound(b)]
+            index = self._indexed()
+            at = _locate(index, keys)
+            needed = np.unique(index.block_of[at[at >= 0]]).tolist()
+            bad = [block for block in map(self._blocks.__getitem__, needed) if not block.is_sound()]
             if not bad:
                 return at
             for block in bad:
-                path = self._files[block]
-                if path is not None:
-                    self._discard(path)
-            keep = [i for i in range(len(self._blocks)) if i not in bad]
-            self._files = [self._files[i] for i in keep]
-            self._blocks = [self._blocks[i] for i in keep]
-            self._trusted = [self._trusted[i] for i in keep]
-            self._reindex()
+                self._discard(block.path)
+            self._blocks = [block for block in self._blocks if block not in bad]
+            self._index = None
 
-    def _locate(self, keys: Keys) -> npt.NDArray[np.int64]:
-        if not len(self._hi):
-            return np.full(len(keys), -1, dtype=np.int64)
-        at = np.searchsorted(self._hi, keys["hi"])
-        at = np.minimum(at, len(self._hi) - 1)
-        same = (self._hi[at] == keys["hi"]) & (self._lo[at] == keys["lo"])
-        return np.where(same, at, -1)
-
-    def _is_sound(self, block: int) -> bool:
-        path = self._files[block]
-        if not self._trusted[block] and path is not None:
-            self._trusted[block] = path.is_file() and file_digest(path)[:32] == path.stem
-        return self._trusted[block]
+    def _indexed(self) -> _Index:
+        if self._index is None:
+            self._index = _make_index([block.keys for block in self._blocks])
+        return self._index
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
         """Add rows, (m,) keys and (m, d) embeddings; written when enough have come, or by :meth:`flush`."""
         self._pending.append((keys, embeddings))
         self._pending_bytes += embeddings.nbytes
-        if self._pending_bytes >= BLOCK_BYTES:
+        late = self.folder is not None and time.monotonic() - self._flushed > FLUSH_SECONDS
+        if self._pending_bytes >= BLOCK_BYTES or late:
             self.flush()
 
     def flush(self) -> None:
@@ -142,35 +164,31 @@ class Shelf:
         Raises:
             OutputError: the disk is full or the folder cannot be written.
         """
-        if not self._pending:
-            return
-        width = self._pending[0][1].shape[1]
-        block = np.empty(
-            sum(len(keys) for keys, _ in self._pending), dtype=[("key", KEY), ("embedding", "<f4", (width,))]
-        )
-        block["key"] = np.concatenate([keys for keys, _ in self._pending])
-        block["embedding"] = np.concatenate([rows for _, rows in self._pending])
-        self._pending, self._pending_bytes = [], 0
-        if self.folder is None:
-            self._append(None, block, trusted=True)
-        else:
-            path = _write_block(self.folder, block)
-            self._append(path, np.load(path, mmap_mode="r", allow_pickle=False), trusted=True)
-        self._reindex()
+        if self._pending:
+            keys = np.concatenate([keys for keys, _ in self._pending])
+            rows = np.concatenate([rows for _, rows in self._pending])
+            if self.folder is None:
+                block = Block(keys, rows.shape[1], rows=rows)
+            else:
+                block = Block(keys, rows.shape[1], path=_write_block(self.folder, keys, rows))
+            self._blocks.append(block)
+            self._index, self._pending, self._pending_bytes = None, [], 0
+        self._flushed = time.monotonic()
 
     def view(self, keys: Keys) -> StoredEmbeddings:
         """Return a view of the rows of these keys, all of which must be there."""
         at = self.find(keys)
         if len(at) and at.min() < 0:
             raise KeyError("a key is not in the store")
-        return StoredEmbeddings(tuple(self._blocks), self._block_of[at], self._row_of[at])
+        index = self._indexed()
+        return StoredEmbeddings(tuple(self._blocks), index.block_of[at], index.row_of[at])
 
 
 @dataclass(frozen=True)
 class StoredEmbeddings:
     """A read-only (n, d) view of stored rows."""
 
-    blocks: tuple[npt.NDArray[Any], ...]
+    blocks: tuple[Block, ...]
     block_of: npt.NDArray[np.int32]
     row_of: npt.NDArray[np.int32]
 
@@ -181,16 +199,16 @@ class StoredEmbeddings:
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows and embedding size."""
-        width = self.blocks[int(self.block_of[0])]["embedding"].shape[1] if len(self) else 0
-        return len(self), width
+        return len(self), self.blocks[0].width if self.blocks else 0
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         """Return these rows, (len(indices), d)."""
         block_of, row_of = self.block_of[indices], self.row_of[indices]
         rows = np.empty((len(row_of), self.shape[1]), dtype=np.float32)
-        for block in np.unique(block_of).tolist():
-            here = np.flatnonzero(block_of == block)
-            rows[here] = self.blocks[block]["embedding"][row_of[here]]
+        by_block = np.argsort(block_of, kind="stable")
+        for here in np.split(by_block, np.flatnonzero(np.diff(block_of[by_block])) + 1):
+            if len(here):
+                rows[here] = self.blocks[block_of[here[0]]].embeddings()[row_of[here]]
         return rows
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
@@ -199,10 +217,53 @@ class StoredEmbeddings:
         return rows if dtype is None else rows.astype(dtype, copy=False)
 
 
-def _write_block(folder: Path, block: npt.NDArray[Any]) -> Path:
+def _make_index(keys: Sequence[Keys]) -> _Index:
+    """Sort all keys; of a key stored twice the first block's row comes first."""
+    hi = np.concatenate([np.empty(0, np.uint64), *(k["hi"] for k in keys)])
+    lo = np.concatenate([np.empty(0, np.uint64), *(k["lo"] for k in keys)])
+    order = np.argsort(hi, kind="stable")
+    sizes = [len(k) for k in keys]
+    block_of = np.repeat(np.arange(len(keys), dtype=np.int32), sizes)
+    row_of = np.concatenate([np.empty(0, np.int32), *(np.arange(size, dtype=np.int32) for size in sizes)])
+    return _Index(hi[order], lo[order], block_of[order], row_of[order])
+
+
+def _locate(index: _Index, keys: Keys) -> npt.NDArray[np.int64]:
+    if not len(index.hi):
+        return np.full(len(keys), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(index.hi, keys["hi"]), len(index.hi) - 1)
+    same = (index.hi[at] == keys["hi"]) & (index.lo[at] == keys["lo"])
+    return np.where(same, at, -1)
+
+
+def _record(n: int, width: int) -> np.dtype[Any]:
+    return np.dtype([("key", KEY, (n,)), ("embedding", "<f4", (n, width))])
+
+
+def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> Path:
     """Write a block under its hash: whole, synced, then renamed."""
+    record = np.empty(1, dtype=_record(*rows.shape))
+    record["key"][0], record["embedding"][0] = keys, rows
     stream = io.BytesIO()
-    np.save(stream, block, allow_pickle=False)
+    np.save(stream, record, allow_pickle=False)
     content = stream.getbuffer()
-    path = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.npy"
-    return write_whole(path, content)
+    return write_whole(folder / f"{hashlib.sha256(content).hexdigest()[:32]}.npy", content)
+
+
+def _map(path: Path) -> npt.NDArray[Any]:
+    mapped: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
+
+
+def _open_block(path: Path) -> Block | None:
+    """Read a block's keys; None for a file that is no block, cut short, or gone by now."""
+    try:
+        record = _map(path)
+    except (ValueError, EOFError, FileNotFoundError):
+        return None
+    if record.shape != (1,) or record.dtype.names != ("key", "embedding"):
+        return None
+    shape = record.dtype["embedding"].shape
+    if len(shape) != 2 or record.dtype != _record(*shape):
+        return None
+    return Block(np.array(record["key"][0]), shape[1], path=path, checked=False)

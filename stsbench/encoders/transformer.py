@@ -78,11 +78,16 @@ class TransformerEncoder:
             raise CardError("give 'prompt' or 'prompt_template', not both")
         if prompt_template and prompt_template.count("{}") != 1:
             raise CardError("prompt_template needs one {} where the sentence goes")
+        if self.pooling.kind == "mask" and not prompt_template:
+            raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
         self.checkpoint: Checkpoint = find_checkpoint(
             model, revision=revision, package=package, subfolder=subfolder, sha256=sha256
         )
         self.revision = self.checkpoint.revision
-        self.max_length = max_length or self.checkpoint.max_length()
+        self.max_length = self.checkpoint.max_length() if max_length is None else max_length
+        positions = self.checkpoint.positions()
+        if self.max_length is not None and not 1 <= self.max_length <= (positions or self.max_length):
+            raise CardError(f"max_length {max_length}: give 1 to {positions or 'any number'}, the model's positions")
         self.normalise, self.dtype, self.device = normalise, dtype, device
         self.template = prompt_template or f"{prompt.replace('{', '{{').replace('}', '}}')}{{}}"
         self.prompt, self.padding_side = prompt, padding_side
@@ -109,13 +114,15 @@ class TransformerEncoder:
         """The loaded model and tokenizer."""
         from stsbench.encoders.backbone import Backbone
 
-        return Backbone(
-            self.checkpoint,
-            dtype=self.dtype,
-            device=self.device,
-            needs_pooler=self.pooling.kind == "cls",
-            layers=self.pooling.layers,
+        backbone = Backbone(
+            self.checkpoint, dtype=self.dtype, device=self.device, needs_pooler=self.pooling.kind == "cls"
         )
+        self.pooling.states(backbone.depth)
+        if self.max_length is not None and self.max_length <= backbone.special_tokens:
+            raise CardError(f"max_length {self.max_length} leaves nothing of a sentence beside the special tokens")
+        if self.pooling.kind == "mask" and backbone.mask_token is None:
+            raise CardError(f"pooling 'mask': the tokenizer of {self.checkpoint.folder} has no mask token")
+        return backbone
 
     @property
     def device_used(self) -> str | None:
@@ -124,6 +131,8 @@ class TransformerEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
+        if not len(sentences):
+            return np.zeros((0, self.backbone.width), dtype=np.float32)
         return embed_all(self, sentences)
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
@@ -140,22 +149,32 @@ class TransformerEncoder:
         return self.backbone.hidden_states(batch, layers)
 
     def embed_tokens(self, tokens: TokenIds, rows: np.ndarray[Any, np.dtype[np.int64]]) -> FloatArray:
-        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch.
+
+        A sentence without any token, as the empty one where there are no special tokens, is a
+        zero vector.
+        """
         import torch
 
+        full = tokens.lengths[rows] > 0
+        if not full.all():
+            embeddings = np.zeros((len(rows), self.backbone.width), dtype=np.float32)
+            if full.any():
+                embeddings[full] = self.embed_tokens(tokens, rows[full])
+            return embeddings
         with torch.inference_mode():
             batch = self.backbone.collate(tokens, rows, left=self.padding_side == "left")
             if self.pooling.kind == "cls":
                 pooled = self.backbone.pooler_output(batch)
             else:
-                states = self.backbone.hidden_states(batch, self.pooling.layers)
+                states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
                 chosen = self._mask_token(batch["input_ids"]) if self.pooling.kind == "mask" else None
                 pooled = pool(self.pooling, states, batch.get("attention_mask"), chosen)
             pooled = pooled.float()
             if self.normalise:
                 pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            embeddings: FloatArray = pooled.cpu().numpy()
-        return embeddings
+            array: FloatArray = pooled.cpu().numpy()
+        return array
 
     def _mask_token(self, ids: torch.Tensor) -> torch.Tensor:
         """Mark each row's last mask token, bool (b, t)."""

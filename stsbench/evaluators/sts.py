@@ -53,6 +53,8 @@ PROTOCOLS: dict[str, StsProtocol] = {
     )
 }
 RESAMPLES = 1000
+SAME = 1e-12
+"""Similarities this close are one: embeddings that differ in length alone differ in cosine by rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,7 @@ def _correlations(x: FloatArray, y: FloatArray, at: npt.NDArray[np.int64], name:
     where = f"subset '{name}'" if name else "the task"
     if len(at) < 2 or np.ptp(y[at]) == 0:
         raise DataError(f"{where} has fewer than two different gold scores; no correlation exists")
-    if np.ptp(x[at]) == 0:
+    if np.ptp(x[at]) < SAME:
         raise EncoderError(f"every pair of {where} has the same similarity ({x[at][0]:.4g}); no correlation exists")
     return {metric: correlate(x[at], y[at]) for metric, correlate in CORRELATIONS.items()}
 

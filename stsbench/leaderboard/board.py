@@ -46,13 +46,15 @@ class Board:
         return f"{self.suite}, protocol {self.protocol['name']}" + (f" ({facts})" if facts else "")
 
 
-def boards(results: Sequence[Result], name: str, suite: Suite, *, protocol: str | None = None) -> list[Board]:
+def boards(
+    results: Sequence[Result], name: str, suite: Suite, *, scored: Mapping[str, str], protocol: str | None = None
+) -> list[Board]:
     """Gather results into boards; scores of different protocols never meet in one.
 
-    A task's results count where they are of its scored split. An encoder whose weights or
-    settings changed under the same name gets a row for each fingerprint.
+    A task's results count where they are of its scored split, which ``scored`` tells. An encoder
+    whose weights or settings changed under the same name gets a row for each fingerprint.
     """
-    wanted = [r for r in results if r.task in suite.tasks and r.split != "validation"]
+    wanted = [r for r in results if r.task in suite.tasks and r.split == scored[r.task]]
     groups: dict[str, list[Result]] = {}
     for result in wanted:
         if protocol in (None, result.protocol["name"]):

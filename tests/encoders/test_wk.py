@@ -127,7 +127,7 @@ def test_a_padded_batch_is_its_single_sentences(left):
     rng = np.random.default_rng(1)
     sentences = [rng.normal(size=(5, tokens, 8)) for tokens in (7, 2, 1, 4)]
     states, mask = padded(sentences, left=left)
-    np.testing.assert_allclose(wk_pool(states, mask), [pool_one(s) for s in sentences], rtol=1e-12)
+    np.testing.assert_array_equal(wk_pool(states, mask), [pool_one(s) for s in sentences])
 
 
 def test_no_mask_is_a_mask_of_ones():
@@ -149,7 +149,20 @@ def test_chunks_change_nothing(chunk, monkeypatch):
     states, mask = padded([rng.normal(size=(4, tokens, 8)) for tokens in (5, 4, 5, 1, 3)])
     whole = wk_pool(states, mask)
     monkeypatch.setattr(wk, "_CHUNK", chunk)
-    np.testing.assert_allclose(wk_pool(states, mask), whole, rtol=1e-12)
+    assert torch.equal(wk_pool(states, mask), whole)
+
+
+def test_threads_change_nothing():
+    states, mask = padded([waves(4, 3 + shift % 3, 8, shift) for shift in range(5)])
+    threads = torch.get_num_threads()
+    pooled = []
+    try:
+        for number in (1, 2, 3, 8):
+            torch.set_num_threads(number)
+            pooled.append(wk_pool(states, mask))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, pooled[0]) for one in pooled)
 
 
 def test_rotating_the_states_rotates_the_embedding():

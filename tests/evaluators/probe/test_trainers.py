@@ -31,7 +31,7 @@ def stacked(protocol, width, classes, device="cpu"):
 
 
 def protocol(**changed):
-    return MinibatchProtocol(name="test", **{"max_epochs": 60, "batch_size": 16, **changed})
+    return MinibatchProtocol(name="test", **{"max_epochs": 30, "batch_size": 16, "tenacity": 2, **changed})
 
 
 def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 203) -> tuple[Rows, np.ndarray]:
@@ -49,8 +49,8 @@ def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 
 def check_against_reference(make: Make, rules: MinibatchProtocol, features: Features, classes: int, **options):
     rows, x = make_rows(features, classes, **options)
     trainer = make(rules, x.shape[1], classes)
-    # Three folds of 203 items: training sizes 135 and 136, so that two stacks and last batches differ.
-    folds = stratified_folds(rows.labels, 3, 1111)
+    # Two folds of 203 items: training sizes 101 and 102, so that two stacks and last batches differ.
+    folds = stratified_folds(rows.labels, 2, 1111)
     orders = {len(train): Orders(1111, len(train)) for train, _ in folds}
     jobs = [Fold(rows.select(train), rows.select(dev), orders[len(train)]) for train, dev in folds]
     found = trainer.fit(jobs, [DECAYS] * len(folds))
@@ -76,7 +76,7 @@ def test_compiled_loops_train_what_torch_trains(optimiser, loss, classes):
 
 @pytest.mark.parametrize("features", ["abs_mul", "concat_mul_abs"])
 def test_compiled_loops_make_pair_features(features):
-    assert len(list(check_against_reference(compiled, protocol(), features, 3))) == 6
+    assert len(list(check_against_reference(compiled, protocol(), features, 3))) == 4
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -86,8 +86,8 @@ def test_compiled_loops_make_pair_features(features):
         ("adam", "mean", "u", 2, 0, 0.0),
         ("rmsprop", "mean", "concat_mul_abs", 3, 0, 0.0),
         ("adam", "mean", "u", 3, 8, 0.0),
-        ("sgd,lr=0.05,momentum=0.9", "sum", "abs_mul", 2, 5, 0.25),
-        ("rmsprop", "sum", "u", 4, 8, 0.1),
+        ("adam", "sum", "abs_mul", 2, 5, 0.25),
+        ("sgd,lr=0.1", "mean", "u", 4, 8, 0.1),
     ],
 )
 def test_stacked_tensors_train_what_torch_trains(optimiser, loss, features, classes, nhid, dropout, device):
@@ -104,7 +104,7 @@ def test_stacked_tensors_train_what_torch_trains(optimiser, loss, features, clas
 @pytest.mark.parametrize("make", [compiled, stacked])
 def test_chunks_from_disk_train_the_same(make, monkeypatch):
     monkeypatch.setattr(pool_module, "CHUNK_BYTES", 50 * 2 * 6 * 4)  # fifty pairs a chunk: 48, whole batches
-    assert len(list(check_against_reference(make, protocol(), "concat_mul_abs", 3, memory=0))) == 6
+    assert len(list(check_against_reference(make, protocol(), "concat_mul_abs", 3, memory=0))) == 4
 
 
 @pytest.mark.parametrize("make", [compiled, stacked])
@@ -133,7 +133,7 @@ def test_many_threads_and_one_agree_bit_for_bit():
 
 def test_stacks_are_cut_to_the_memory_granted(monkeypatch):
     monkeypatch.setattr("stsbench.evaluators.probe.stacked._STACK_VALUES", 1)
-    assert len(list(check_against_reference(stacked, protocol(), "u", 2))) == 6
+    assert len(list(check_against_reference(stacked, protocol(), "u", 2))) == 4
 
 
 def test_large_logits_do_not_overflow():

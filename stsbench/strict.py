@@ -1,0 +1,79 @@
+"""TOML read strictly: every mistake is one line naming file, key and the nearest right name."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from stsbench.errors import CardError, did_you_mean, one_line
+
+RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+
+
+def parse_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file; a doubled key is an error in TOML itself."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CardError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CardError(f"{path}: not valid UTF-8 (byte {error.start})") from error
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CardError(f"{path}: {_doubled(text, error) or f'not valid TOML: {one_line(error)}'}") from error
+
+
+def _doubled(text: str, error: Exception) -> str:
+    """Name the key that TOML's parser found twice; nothing where that is not what it found."""
+    said = str(error)
+    if not said.startswith(("Cannot overwrite", "Cannot declare", "Duplicate inline table key")):
+        return ""
+    line = re.search(r"at line (\d+)", said)
+    lines = text.splitlines()[: int(line[1]) if line else None]
+    # The parser stands behind the value, which may have begun lines above.
+    keys = (re.match(r"\s*\[*\s*([\w.\"' -]+?)\s*[\]=]", one) for one in reversed(lines))
+    key = re.search(r"table key '(.*?)'", said) or next(filter(None, keys), None)
+    return f"key '{key[1]}' is given twice (line {len(lines)})" if key else ""
+
+
+def convert(table: dict[str, Any], record: type[RecordT], *, where: str) -> RecordT:
+    """Turn a parsed table into its record, naming the key of the first thing wrong."""
+    try:
+        return msgspec.convert(table, record)
+    except msgspec.ValidationError as error:
+        raise CardError(f"{where}: {_explain(str(error), record)}") from error
+
+
+_PROBLEM = re.compile(r"^(?P<what>.*?)(?: - at `\$?\.?(?P<where>.*)`)?$", re.S)
+
+
+def _explain(message: str, record: type[msgspec.Struct]) -> str:
+    """Reword msgspec's message: which key, in which table, and the nearest right name."""
+    match = _PROBLEM.match(message)
+    what, place = (match["what"], match["where"] or "") if match else (message, "")
+    inside = f" in [{place}]" if place else ""
+    if unknown := re.match(r"Object contains unknown field `(.*)`", what):
+        key = unknown[1]
+        return f"unknown key '{key}'{inside}{did_you_mean(key, sorted(set(_keys(record))))}"
+    if missing := re.match(r"Object missing required field `(.*)`", what):
+        return f"key '{missing[1]}' is missing{inside}"
+    key = f"key '{place}': " if place else ""
+    return f"{key}{what[0].lower()}{what[1:]}"
+
+
+def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
+    """All keys of a record and of the records inside it."""
+    for key, hint in get_type_hints(record).items():
+        yield key
+        stack = [hint]
+        while stack:
+            inner = stack.pop()
+            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                yield from _keys(inner)
+            stack.extend(get_args(inner))

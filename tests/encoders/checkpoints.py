@@ -1,0 +1,107 @@
+"""Small checkpoints with random weights, saved by sentence-transformers itself."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+SENTENCES = [
+    "a dog runs",
+    "",
+    "😀 שלום עולם dog",
+    "the cat sat on the mat , and the dog ran",
+    "http://x.org/dog.jpg",
+    "dog cat " * 400,
+    "A DOG runs",
+    *(f"the dog ran {i} times" for i in range(30)),
+]
+WORDS = ["a", "the", "dog", "cat", "runs", "ran", "sat", "on", "mat", "and", "times", ",", "##s", "q", ":"]
+MAKES = {"dense": 4, "two poolings": 32, "words": 4, "lstm": 12, "cnn": 18, "prompted": 16}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Models this small are fastest so, and beside other work by far."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plain BERT with 2 layers of 16, random weights and 64 positions."""
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    folder = tmp_path_factory.mktemp("bert")
+    vocab = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
+    BertTokenizer(vocab=vocab, model_max_length=64).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def save(folder: Path, *modules: Any, **options: Any) -> Path:
+    from sentence_transformers import SentenceTransformer
+
+    safe = options.pop("safe_serialization", True)
+    SentenceTransformer(modules=list(modules), device="cpu", **options).save(str(folder), safe_serialization=safe)
+    return folder
+
+
+def word_embeddings() -> Any:
+    from sentence_transformers.sentence_transformer.modules import WordEmbeddings
+    from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
+
+    tokenizer = WhitespaceTokenizer(["PADDING", *WORDS], stop_words=[","])
+    weights = np.random.default_rng(0).normal(size=(len(WORDS) + 1, 8)).astype(np.float32)
+    weights[0] = 0
+    return WordEmbeddings(tokenizer, weights)
+
+
+@pytest.fixture(scope="session")
+def saved(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """One saved checkpoint of each make, by what is special in it."""
+    from sentence_transformers.sentence_transformer import modules as m
+
+    root = tmp_path_factory.mktemp("saved")
+    torch.manual_seed(0)
+    prompts = {"query": "q : ", "plain": "the "}
+    return {
+        "dense": save(root / "dense", m.Transformer(str(bert)), m.Pooling(16, "mean"), m.Dense(16, 4), m.Normalize()),
+        "two poolings": save(root / "two", m.Transformer(str(bert)), m.Pooling(16, ("cls", "max")), prompts=prompts),
+        "words": save(root / "words", word_embeddings(), m.Pooling(8, "mean"), m.Dense(8, 4)),
+        "lstm": save(root / "lstm", word_embeddings(), m.LSTM(8, 6), m.Pooling(12, "max")),
+        "cnn": save(root / "cnn", word_embeddings(), m.CNN(8, 6), m.Pooling(18, "max"), safe_serialization=False),
+        "prompted": save(
+            root / "prompted",
+            m.Transformer(str(bert)),
+            m.Pooling(16, "mean", include_prompt=False),
+            prompts=prompts,
+            default_prompt_name="query",
+        ),
+    }
+
+
+@pytest.fixture
+def dense(saved: Mapping[str, Path], tmp_path: Path) -> Path:
+    """A copy of the checkpoint with a dense layer, to be damaged."""
+    return Path(shutil.copytree(saved["dense"], tmp_path / "dense"))
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))

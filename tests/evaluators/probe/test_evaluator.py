@@ -1,0 +1,198 @@
+"""The whole evaluator against the literal toolkit on small tasks, and what its Scores hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score, precision_recall_fscore_support
+
+from stsbench.data.splits import LabelledSplit, PairSplit
+from stsbench.errors import DataError
+from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
+from stsbench.evaluators.probe import pool as pool_module
+from stsbench.evaluators.probe.order import toolkit_order
+from tests.evaluators.probe.helpers import (
+    Embedder,
+    View,
+    fixed_reference,
+    kfold_reference,
+    make_pairs,
+    make_split,
+    nested_reference,
+)
+
+SMALL = MinibatchProtocol(name="small", kfold=3, batch_size=16, max_epochs=20, tenacity=2, weight_decays=(1e-4, 1e-1))
+
+
+def sorted_arrays(split, embed):
+    """Embeddings and labels in the toolkit's order, and that order."""
+    order = toolkit_order(split)
+    return np.asarray(embed(split.sentences))[order], split.labels[order], order
+
+
+def three_splits(classes=3):
+    names = {"train": 150, "validation": 60, "test": 80}
+    made = {name: make_split(n, classes=classes, seed=n, tag=name) for name, n in names.items()}
+    vectors = {text: row for _, embed in made.values() for text, row in embed.vectors.items()}
+    return {name: split for name, (split, _) in made.items()}, Embedder(vectors)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_nested_cross_validation_is_the_toolkits(seed):
+    split, embed = make_split(120)
+    x, y, order = sorted_arrays(split, embed)
+    expected = nested_reference(x, y, SMALL, seed=1111 + seed)
+    scores = ProbeEvaluator(SMALL)({"all": split}, embed, seed=seed)
+    assert scores.score == scores.scores["accuracy"] == pytest.approx(expected.accuracy / 100, abs=1e-12)
+    assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
+    # Per item in the order of the split, not of the sorted rows.
+    assert np.asarray(scores.per_item["prediction"])[order].tolist() == expected.predictions.tolist()
+    assert scores.per_item["correct"].tolist() == (scores.per_item["prediction"] == split.labels).tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_folds_and_a_test_split_are_the_toolkits(seed):
+    splits, embed = three_splits()
+    del splits["validation"]
+    train, test = (sorted_arrays(splits[name], embed) for name in ("train", "test"))
+    expected = kfold_reference(train[:2], test[:2], SMALL, seed=1111 + seed)
+    scores = ProbeEvaluator(SMALL)(splits, embed, seed=seed)
+    assert scores.score == pytest.approx(expected.accuracy / 100, abs=1e-12)
+    assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
+    assert np.asarray(scores.per_item["prediction"])[test[2]].tolist() == expected.predictions.tolist()
+
+
+@pytest.mark.parametrize("nhid", [0, 6])
+def test_fixed_splits_are_the_toolkits(nhid):
+    splits, embed = three_splits()
+    rules = replace(SMALL, nhid=nhid)
+    train, dev, test = (sorted_arrays(split, embed) for split in splits.values())
+    expected = fixed_reference(train[:2], dev[:2], test[:2], rules)
+    scores = ProbeEvaluator(rules)(splits, embed, seed=0)
+    assert scores.score == pytest.approx(expected.accuracy / 100, abs=1e-12)
+    assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
+    assert np.asarray(scores.per_item["prediction"])[test[2]].tolist() == expected.predictions.tolist()
+
+
+def test_scores_hold_what_readers_and_paired_tests_need():
+    splits, embed = three_splits()
+    splits["test"] = replace(splits["test"], classes=["red", "green", "blue"])
+    scores = ProbeEvaluator(PROTOCOLS["logreg"], f1=True)(splits, embed, seed=0)
+    truth, predicted = splits["test"].labels, scores.per_item["prediction"]
+    precision, recall, f1, support = precision_recall_fscore_support(truth, predicted)
+    for c, name in enumerate(["red", "green", "blue"]):
+        expected = {"precision": precision[c], "recall": recall[c], "f1": f1[c], "support": support[c]}
+        assert scores.per_subset[name] == pytest.approx(expected)
+    assert scores.scores["f1"] == pytest.approx(f1_score(truth, predicted, labels=[1], average=None)[0])
+    assert scores.scores["majority"] == pytest.approx(27 / 80)  # class 0 of 150 training items cut evenly: the first
+    assert scores.n == 80 and scores.zero_vectors == 0 and scores.notes == ()
+    low, high = scores.interval
+    assert low < scores.score < high and "Wilson" in scores.interval_method
+
+
+def test_wilson_intervals_are_those_of_scipy():
+    from scipy.stats import binomtest
+
+    from stsbench.evaluators.probe.report import wilson_interval
+
+    for right, n in ((0, 10), (7, 10), (10, 10), (3043, 3775)):
+        assert wilson_interval(right, n) == pytest.approx(binomtest(right, n).proportion_ci(method="wilson"), abs=1e-9)
+
+
+def test_scores_are_rounded_as_the_toolkit_rounds_them():
+    splits, embed = three_splits()
+    exact = ProbeEvaluator(replace(SMALL, rounding=None), f1=True)(splits, embed, seed=0)
+    rounded = ProbeEvaluator(SMALL, f1=True)(splits, embed, seed=0)
+    assert exact.score == np.mean(exact.per_item["correct"])
+    assert rounded.score == round(exact.score, 4)
+    assert rounded.scores["f1"] == round(exact.scores["f1"], 4)
+
+
+def test_a_nested_score_without_rounding_is_the_share_of_items_right():
+    split, embed = make_split(97)
+    scores = ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=0)
+    assert scores.score == np.mean(scores.per_item["correct"])
+
+
+@pytest.mark.parametrize("protocol", ["small", "logreg"])
+def test_a_constant_embedding_is_scored_and_noted(protocol):
+    labels = np.array([0] * 60 + [1] * 100)
+    split = LabelledSplit(sentences=[f"w{i}" for i in range(160)], labels=labels)
+
+    def embed(sentences):
+        return View(np.full((len(sentences), 5), 0.25, dtype=np.float32))
+
+    rules = SMALL if protocol == "small" else PROTOCOLS[protocol]
+    scores = ProbeEvaluator(rules)({"all": split}, embed, seed=0)
+    assert scores.per_item["prediction"].tolist() == [1] * 160
+    assert scores.scores["majority"] == pytest.approx(100 / 160)
+    assert scores.score == pytest.approx(100 / 160, abs=1e-4)
+    assert scores.notes == (
+        "every sentence has the same embedding: the classifier can only learn how frequent classes are",
+    )
+
+
+def test_zero_vectors_are_counted_and_noted():
+    split, embed = make_split(97)
+    embed.vectors[split.sentences[3]][:] = 0
+    scores = ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=0)
+    assert scores.zero_vectors == 1
+    assert scores.notes == ("1 sentences have a zero vector as embedding",)
+
+
+@pytest.mark.parametrize("protocol", ["small", "logreg"])
+def test_a_task_read_from_disk_scores_the_same_within_bounded_memory(protocol, monkeypatch):
+    split, embed = make_pairs(300, classes=3)
+    dev, embed_dev = make_pairs(60, classes=3, seed=1)
+    embed.vectors.update(embed_dev.vectors)
+    splits = {"train": split, "validation": dev, "test": dev}
+    views: list[View] = []
+
+    def watched(sentences):
+        views.append(embed(sentences))
+        return views[-1]
+
+    rules = SMALL if protocol == "small" else PROTOCOLS[protocol]
+    whole = ProbeEvaluator(rules, features="concat_mul_abs")(splits, embed, seed=0)
+    monkeypatch.setattr(pool_module, "CHUNK_BYTES", 40 * 2 * 6 * 4)  # forty pairs
+    read = ProbeEvaluator(rules, features="concat_mul_abs", memory=0)(splits, watched, seed=0)
+    assert np.array_equal(whole.per_item["prediction"], read.per_item["prediction"])
+    assert whole.scores == read.scores
+    assert len(views) == 6 and all(view.most_taken <= 80 for view in views)
+
+
+def test_global_random_generators_are_left_alone():
+    split, embed = make_split(60)
+    np.random.seed(5)  # noqa: NPY002
+    torch.manual_seed(5)
+    expected = np.random.RandomState(5).rand(), torch.rand(1, generator=torch.Generator().manual_seed(5))  # noqa: NPY002
+    ProbeEvaluator(SMALL)({"all": split}, embed, seed=0)
+    assert (np.random.rand(), torch.rand(1)) == expected  # noqa: NPY002
+
+
+def test_the_toolkits_seed_is_1111_plus_ours():
+    splits, embed = three_splits()
+    del splits["validation"]
+    ours = ProbeEvaluator(SMALL)(splits, embed, seed=7)
+    theirs = ProbeEvaluator(replace(SMALL, base_seed=1118))(splits, embed, seed=0)
+    assert ours.per_item["prediction"].tolist() == theirs.per_item["prediction"].tolist()
+
+
+def test_splits_of_no_scheme_are_refused():
+    split, embed = make_split(40)
+    with pytest.raises(DataError, match=r"it has \['test', 'validation'\]"):
+        ProbeEvaluator(SMALL)({"test": split, "validation": split}, embed, seed=0)
+
+
+def test_splits_without_classes_are_refused():
+    split, embed = make_split(40)
+    pairs = PairSplit(sentences1=["a"], sentences2=["b"], gold=np.ones(1), subset=[""])
+    with pytest.raises(DataError, match="that have a class"):
+        ProbeEvaluator(SMALL)({"all": pairs}, embed, seed=0)
+    with pytest.raises(DataError, match="at least two classes"):
+        ProbeEvaluator(SMALL)({"all": replace(split, labels=np.zeros(40, dtype=np.int64))}, embed, seed=0)
+    with pytest.raises(DataError, match="empty"):
+        ProbeEvaluator(SMALL)({"all": replace(split, sentences=[], labels=split.labels[:0])}, embed, seed=0)

