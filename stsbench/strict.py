@@ -64,6 +64,9 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
     if missing := re.match(r"Object missing required field `(.*)`", what):
         return f"key '{missing[1]}' is missing{inside}"
     key = f"key '{place}': " if place else ""
+    if wrong := re.match(r"Invalid enum value (.*)", what):
+        choices = list(map(str, get_args(get_type_hints(record).get(place))))
+        return f"{key}{wrong[1]} is none of {', '.join(choices)}{did_you_mean(wrong[1].strip(chr(39)), choices)}"
     return f"{key}{what[0].lower()}{what[1:]}"
 
 

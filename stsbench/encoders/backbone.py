@@ -37,6 +37,7 @@ class Backbone:
                 checkpoint,
                 dtype=getattr(torch, dtype),
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # told by the loading info, and refused below
             )
         _check_weights(info, checkpoint, needs_pooler=needs_pooler)
         self.model: Any = model.eval().to(self.device)
@@ -116,7 +117,7 @@ def _open_device(name: str) -> torch.device:
 
 def _valid(sentence: str) -> str:
     """Half a surrogate pair, as of an emoji cut in two, is no text to a tokenizer."""
-    return sentence if sentence.isascii() else sentence.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return sentence if sentence.isascii() else sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @contextmanager
@@ -159,7 +160,7 @@ def _check_weights(info: Mapping[str, Any], checkpoint: Checkpoint, *, needs_poo
             f"{checkpoint.folder}: the checkpoint has no pooler weights, its head would be random; "
             "use pooling 'cls_before_pooler'"
         )
-    wrong = sorted(str(key) for key in info.get("mismatched_keys") or [])
+    wrong = sorted(f"'{key}' {tuple(found)}, not {tuple(due)}" for key, found, due in info.get("mismatched_keys") or [])
     if lost or wrong:
-        what = f"lack '{lost[0]}'" if lost else f"do not fit at {wrong[0]}"
+        what = f"lack '{lost[0]}'" if lost else f"have {wrong[0]}"
         raise EncoderError(f"{checkpoint.folder}: the weights {what} ({len(lost) + len(wrong)} tensors in all)")

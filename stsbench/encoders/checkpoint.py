@@ -85,7 +85,7 @@ def locate_checkpoint(
         raise SourceError(f"checkpoint folder '{model}' does not exist")
     from stsbench.data.hub import fetch_checkpoint
 
-    fetched = fetch_checkpoint(model, revision=revision, allow=PATTERNS)
+    fetched = fetch_checkpoint(model, revision=revision)
     return Located(fetched.path / subfolder, fetched.commit)
 
 

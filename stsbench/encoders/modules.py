@@ -9,7 +9,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from stsbench.data.verify import file_digest
-from stsbench.encoders.checkpoint import Located, locate_checkpoint, read_json
+from stsbench.encoders.checkpoint import read_json
 from stsbench.errors import EncoderError, UnknownName, one_line
 
 _READ = {".json", ".txt", ".model", ".jinja", ".codes", ".bpe", ".safetensors"}
@@ -42,20 +42,6 @@ class Module(NamedTuple):
 
     kind: str
     path: str
-
-
-def locate_modules(model: str, *, revision: str) -> Located:
-    """Find a checkpoint's folder, with the files of all its modules.
-
-    Raises:
-        SourceError: it cannot be had; says why and what to do.
-    """
-    if Path(model).is_dir() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", model):
-        return locate_checkpoint(model, revision=revision)
-    from stsbench.data.hub import fetch_checkpoint
-
-    fetched = fetch_checkpoint(model, revision=revision)
-    return Located(fetched.path, fetched.commit)
 
 
 def read_modules(folder: Path) -> list[Module]:

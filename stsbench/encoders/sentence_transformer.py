@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.checkpoint import fingerprint
-from stsbench.encoders.modules import digests, locate_modules, named_prompt, plain_transformer_params, read_modules
+from stsbench.encoders.checkpoint import fingerprint, locate_checkpoint
+from stsbench.encoders.modules import digests, named_prompt, plain_transformer_params, read_modules
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer import DTYPES
 from stsbench.errors import CardError, EncoderError, did_you_mean, one_line
@@ -72,7 +72,7 @@ class SentenceTransformerEncoder:
             raise CardError("give 'prompt' or 'prompt_name', not both")
         if max_length is not None and max_length < 1:
             raise CardError(f"max_length {max_length} leaves nothing of a sentence")
-        self.folder, self.revision = locate_modules(model, revision=revision)
+        self.folder, self.revision = locate_checkpoint(model, revision=revision)
         self.modules = read_modules(self.folder)
         self.prompt = prompt or named_prompt(self.folder, prompt_name)
         self.max_length, self.normalise = max_length, normalise

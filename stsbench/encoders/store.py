@@ -256,10 +256,19 @@ def _map(path: Path) -> npt.NDArray[Any]:
 
 
 def _open_block(path: Path) -> Block | None:
-    """Read a block's keys; None for a file that is no block, cut short, or gone by now."""
+    """Read a block's keys; None for a file that is no block, cut short, or gone by now.
+
+    Raises:
+        OSError: the file may be a block and cannot be read.
+    """
     try:
         record = _map(path)
-    except (ValueError, EOFError, FileNotFoundError):
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise
+    except Exception:
+        # A damaged header makes numpy's parser raise many kinds, tokenize.TokenError among them.
         return None
     if record.shape != (1,) or record.dtype.names != ("key", "embedding"):
         return None

@@ -163,7 +163,9 @@ class TransformerEncoder:
                 embeddings[full] = self.embed_tokens(tokens, rows[full])
             return embeddings
         with torch.inference_mode():
-            batch = self.backbone.collate(tokens, rows, left=self.padding_side == "left")
+            # A model's own head takes what stands first, padding or not.
+            left = self.padding_side == "left" and self.pooling.kind != "cls"
+            batch = self.backbone.collate(tokens, rows, left=left)
             if self.pooling.kind == "cls":
                 pooled = self.backbone.pooler_output(batch)
             else:

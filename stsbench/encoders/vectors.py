@@ -14,6 +14,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -187,5 +188,7 @@ def _write_header(stream: BinaryIO, shape: tuple[int, ...]) -> None:
 def _sweep(parent: Path) -> None:
     """Remove what killed conversions have left."""
     for folder in parent.glob("*.partial"):
-        if time.time() - folder.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
+        # Another process may sweep, or be done with its own, at the same time.
+        with suppress(FileNotFoundError):
+            if time.time() - folder.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)

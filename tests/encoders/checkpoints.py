@@ -59,7 +59,9 @@ def save(folder: Path, *modules: Any, **options: Any) -> Path:
     from sentence_transformers import SentenceTransformer
 
     safe = options.pop("safe_serialization", True)
-    SentenceTransformer(modules=list(modules), device="cpu", **options).save(str(folder), safe_serialization=safe)
+    model = SentenceTransformer(modules=list(modules), device="cpu", **options)
+    # Its card would ask the Hub about the model it is based on.
+    model.save(str(folder), create_model_card=False, safe_serialization=safe)
     return folder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ class View:
 class Embedder:
     """Maps each sentence to a row of its own."""
 
-    vectors: Mapping[str, FloatArray]
+    vectors: dict[str, FloatArray]
 
     def __call__(self, sentences: Sequence[str]) -> View:
         return View(np.stack([self.vectors[s] for s in sentences]))
@@ -48,7 +48,9 @@ def sentences(n: int, tag: str, rng: np.random.Generator) -> list[str]:
     return [" ".join([f"{tag}{i}", *["x"] * int(rng.integers(0, 9))]) for i in range(n)]
 
 
-def make_split(n: int, *, classes: int = 2, d: int = 12, seed: int = 0, tag: str = "s") -> tuple[LabelledSplit, Embedder]:
+def make_split(
+    n: int, *, classes: int = 2, d: int = 12, seed: int = 0, tag: str = "s"
+) -> tuple[LabelledSplit, Embedder]:
     """Labelled sentences whose embeddings tell the class half way."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % classes
@@ -79,10 +81,10 @@ class One(NamedTuple):
     def predict(self, x: FloatArray) -> IntArray:
         self.model.eval()
         with torch.no_grad():
-            return self.model(torch.from_numpy(x)).argmax(dim=1).numpy()
+            return np.asarray(self.model(torch.from_numpy(x)).argmax(dim=1))
 
 
-OPTIMISERS = {
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,
     "sgd,lr=0.1": lambda parameters, **settings: torch.optim.SGD(parameters, lr=0.1, **settings),
@@ -107,7 +109,14 @@ def train_one(
         return _train_one(x, y, dev, protocol, decay, classes)
 
 
-def _train_one(x, y, dev, protocol, decay, classes):
+def _train_one(
+    x: FloatArray,
+    y: IntArray,
+    dev: tuple[FloatArray, IntArray] | None,
+    protocol: MinibatchProtocol,
+    decay: float,
+    classes: int,
+) -> One:
     width = x.shape[1]
     if protocol.nhid:
         hidden = (torch.nn.Linear(width, protocol.nhid), torch.nn.Dropout(protocol.dropout), torch.nn.Sigmoid())
@@ -135,14 +144,16 @@ def _train_one(x, y, dev, protocol, decay, classes):
     return One(best, best_accuracy, epochs)
 
 
-def _train_epoch(model, optimiser, x, y, protocol):
+def _train_epoch(
+    model: torch.nn.Module, optimiser: torch.optim.Optimizer, x: FloatArray, y: IntArray, protocol: MinibatchProtocol
+) -> None:
     model.train()
     order = torch.from_numpy(np.random.permutation(len(x)))  # noqa: NPY002
-    for batch in order.split(protocol.batch_size):
+    for batch in torch.split(order, protocol.batch_size):
         logits = model(torch.from_numpy(x)[batch])
         loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(y)[batch], reduction=protocol.loss)
         optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
 
 
@@ -174,7 +185,7 @@ def nested_reference(x: FloatArray, y: IntArray, protocol: MinibatchProtocol, *,
         one = train_one(x[train], y[train], None, protocol, decay=decay, classes=classes, seed=seed)
         predictions[test] = one.predict(x[test])
         test_scores.append(round(100 * float((predictions[test] == y[test]).mean()), 2))
-    return Reference(round(np.mean(test_scores), 2), round(np.mean(dev_scores), 2), predictions)
+    return Reference(float(round(np.mean(test_scores), 2)), float(round(np.mean(dev_scores), 2)), predictions)
 
 
 def kfold_reference(

@@ -10,12 +10,15 @@ import torch
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
 from stsbench.data.splits import LabelledSplit, PairSplit
+from stsbench.encoders.seams import FloatArray
 from stsbench.errors import DataError
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe import pool as pool_module
 from stsbench.evaluators.probe.order import toolkit_order
+from stsbench.evaluators.seams import Scores
 from tests.evaluators.probe.helpers import (
     Embedder,
+    IntArray,
     View,
     fixed_reference,
     kfold_reference,
@@ -24,16 +27,21 @@ from tests.evaluators.probe.helpers import (
     nested_reference,
 )
 
+
+def predictions(scores: Scores) -> IntArray:
+    return np.asarray(scores.per_item["prediction"])
+
+
 SMALL = MinibatchProtocol(name="small", kfold=3, batch_size=16, max_epochs=20, tenacity=2, weight_decays=(1e-4, 1e-1))
 
 
-def sorted_arrays(split, embed):
+def sorted_arrays(split: LabelledSplit, embed: Embedder) -> tuple[FloatArray, IntArray, IntArray]:
     """Embeddings and labels in the toolkit's order, and that order."""
     order = toolkit_order(split)
     return np.asarray(embed(split.sentences))[order], split.labels[order], order
 
 
-def three_splits(classes=3):
+def three_splits(classes: int = 3) -> tuple[dict[str, LabelledSplit], Embedder]:
     names = {"train": 150, "validation": 60, "test": 80}
     made = {name: make_split(n, classes=classes, seed=n, tag=name) for name, n in names.items()}
     vectors = {text: row for _, embed in made.values() for text, row in embed.vectors.items()}
@@ -49,8 +57,8 @@ def test_nested_cross_validation_is_the_toolkits(seed):
     assert scores.score == scores.scores["accuracy"] == pytest.approx(expected.accuracy / 100, abs=1e-12)
     assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
     # Per item in the order of the split, not of the sorted rows.
-    assert np.asarray(scores.per_item["prediction"])[order].tolist() == expected.predictions.tolist()
-    assert scores.per_item["correct"].tolist() == (scores.per_item["prediction"] == split.labels).tolist()
+    assert predictions(scores)[order].tolist() == expected.predictions.tolist()
+    assert np.array_equal(scores.per_item["correct"], predictions(scores) == split.labels)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -62,7 +70,7 @@ def test_folds_and_a_test_split_are_the_toolkits(seed):
     scores = ProbeEvaluator(SMALL)(splits, embed, seed=seed)
     assert scores.score == pytest.approx(expected.accuracy / 100, abs=1e-12)
     assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
-    assert np.asarray(scores.per_item["prediction"])[test[2]].tolist() == expected.predictions.tolist()
+    assert predictions(scores)[test[2]].tolist() == expected.predictions.tolist()
 
 
 @pytest.mark.parametrize("nhid", [0, 6])
@@ -74,14 +82,14 @@ def test_fixed_splits_are_the_toolkits(nhid):
     scores = ProbeEvaluator(rules)(splits, embed, seed=0)
     assert scores.score == pytest.approx(expected.accuracy / 100, abs=1e-12)
     assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
-    assert np.asarray(scores.per_item["prediction"])[test[2]].tolist() == expected.predictions.tolist()
+    assert predictions(scores)[test[2]].tolist() == expected.predictions.tolist()
 
 
 def test_scores_hold_what_readers_and_paired_tests_need():
     splits, embed = three_splits()
     splits["test"] = replace(splits["test"], classes=["red", "green", "blue"])
     scores = ProbeEvaluator(PROTOCOLS["logreg"], f1=True)(splits, embed, seed=0)
-    truth, predicted = splits["test"].labels, scores.per_item["prediction"]
+    truth, predicted = splits["test"].labels, predictions(scores)
     precision, recall, f1, support = precision_recall_fscore_support(truth, predicted)
     for c, name in enumerate(["red", "green", "blue"]):
         expected = {"precision": precision[c], "recall": recall[c], "f1": f1[c], "support": support[c]}
@@ -106,7 +114,7 @@ def test_scores_are_rounded_as_the_toolkit_rounds_them():
     splits, embed = three_splits()
     exact = ProbeEvaluator(replace(SMALL, rounding=None), f1=True)(splits, embed, seed=0)
     rounded = ProbeEvaluator(SMALL, f1=True)(splits, embed, seed=0)
-    assert exact.score == np.mean(exact.per_item["correct"])
+    assert exact.score == np.asarray(exact.per_item["correct"]).astype(float).mean()
     assert rounded.score == round(exact.score, 4)
     assert rounded.scores["f1"] == round(exact.scores["f1"], 4)
 
@@ -114,7 +122,7 @@ def test_scores_are_rounded_as_the_toolkit_rounds_them():
 def test_a_nested_score_without_rounding_is_the_share_of_items_right():
     split, embed = make_split(97)
     scores = ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=0)
-    assert scores.score == np.mean(scores.per_item["correct"])
+    assert scores.score == np.asarray(scores.per_item["correct"]).astype(float).mean()
 
 
 @pytest.mark.parametrize("protocol", ["small", "logreg"])
@@ -127,7 +135,7 @@ def test_a_constant_embedding_is_scored_and_noted(protocol):
 
     rules = SMALL if protocol == "small" else PROTOCOLS[protocol]
     scores = ProbeEvaluator(rules)({"all": split}, embed, seed=0)
-    assert scores.per_item["prediction"].tolist() == [1] * 160
+    assert predictions(scores).tolist() == [1] * 160
     assert scores.scores["majority"] == pytest.approx(100 / 160)
     assert scores.score == pytest.approx(100 / 160, abs=1e-4)
     assert scores.notes == (
@@ -159,7 +167,7 @@ def test_a_task_read_from_disk_scores_the_same_within_bounded_memory(protocol, m
     whole = ProbeEvaluator(rules, features="concat_mul_abs")(splits, embed, seed=0)
     monkeypatch.setattr(pool_module, "CHUNK_BYTES", 40 * 2 * 6 * 4)  # forty pairs
     read = ProbeEvaluator(rules, features="concat_mul_abs", memory=0)(splits, watched, seed=0)
-    assert np.array_equal(whole.per_item["prediction"], read.per_item["prediction"])
+    assert np.array_equal(predictions(whole), predictions(read))
     assert whole.scores == read.scores
     assert len(views) == 6 and all(view.most_taken <= 80 for view in views)
 
@@ -178,7 +186,7 @@ def test_the_toolkits_seed_is_1111_plus_ours():
     del splits["validation"]
     ours = ProbeEvaluator(SMALL)(splits, embed, seed=7)
     theirs = ProbeEvaluator(replace(SMALL, base_seed=1118))(splits, embed, seed=0)
-    assert ours.per_item["prediction"].tolist() == theirs.per_item["prediction"].tolist()
+    assert predictions(ours).tolist() == predictions(theirs).tolist()
 
 
 def test_splits_of_no_scheme_are_refused():

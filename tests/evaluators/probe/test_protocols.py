@@ -71,7 +71,7 @@ def test_wrong_optimisers_are_named(text, message):
     with pytest.raises(StsbenchError, match=message):
         parse_optimiser(text)
     with pytest.raises(StsbenchError, match=message):
-        replace(PROTOCOLS["senteval"], optimiser=text)
+        MinibatchProtocol(name="test", optimiser=text)
 
 
 @pytest.mark.parametrize(

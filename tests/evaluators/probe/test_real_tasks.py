@@ -9,17 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench import settings
 from stsbench.data.splits import Split
 from stsbench.evaluators.probe import PROTOCOLS, ProbeEvaluator
 from stsbench.registry import call_with_params
 from stsbench.task import load_task
 from tests.evaluators.probe.helpers import View
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(settings.data_folder() is None, reason="STSBENCH_DATA names no folder of evaluation data"),
-]
+pytestmark = pytest.mark.data
 
 
 @cache

@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from stsbench.encoders.seams import FloatArray
 from stsbench.evaluators.probe import MinibatchProtocol
 from stsbench.evaluators.probe import pool as pool_module
 from stsbench.evaluators.probe.compiled import CompiledTrainer
 from stsbench.evaluators.probe.draws import Orders, stratified_folds
 from stsbench.evaluators.probe.pool import Features, make_pool
 from stsbench.evaluators.probe.stacked import StackedTrainer
-from stsbench.evaluators.probe.training import Fold, Rows, Trainer
-from tests.evaluators.probe.helpers import make_pairs, make_split, train_one
+from stsbench.evaluators.probe.training import Fold, Rows, Trained, Trainer
+from tests.evaluators.probe.helpers import One, make_pairs, make_split, train_one
 
 DECAYS = (1e-5, 1e-2)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"))]
 Make = Callable[[MinibatchProtocol, int, int], Trainer]
 
 
-def compiled(protocol, width, classes):
-    return CompiledTrainer(protocol, seed=1111, width=width, classes=classes, threads=2)
+def compiled(rules: MinibatchProtocol, width: int, classes: int) -> Trainer:
+    return CompiledTrainer(rules, seed=1111, width=width, classes=classes, threads=2)
 
 
-def stacked(protocol, width, classes, device="cpu"):
-    return StackedTrainer(protocol, seed=1111, width=width, classes=classes, device=device)
+def stacked(rules: MinibatchProtocol, width: int, classes: int, device: str = "cpu") -> Trainer:
+    return StackedTrainer(rules, seed=1111, width=width, classes=classes, device=device)
 
 
-def protocol(**changed):
+def protocol(**changed: Any) -> MinibatchProtocol:
     return MinibatchProtocol(name="test", **{"max_epochs": 30, "batch_size": 16, "tenacity": 2, **changed})
 
 
-def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 203) -> tuple[Rows, np.ndarray]:
+def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 203) -> tuple[Rows, FloatArray]:
     """Items, and their features computed the slow way."""
     if features == "u":
-        split, embed = make_split(n, classes=classes)
-        x = np.asarray(embed(split.sentences))
-    else:
-        split, embed = make_pairs(n, classes=classes)
-        u, v = np.asarray(embed(split.sentences1)), np.asarray(embed(split.sentences2))
-        x = np.hstack([np.abs(u - v), u * v] if features == "abs_mul" else [u, v, u * v, np.abs(u - v)])
+        single, embed = make_split(n, classes=classes)
+        pool = make_pool(single, embed, features, memory)
+        return Rows(pool, np.arange(n), single.labels), np.asarray(embed(single.sentences))
+    split, embed = make_pairs(n, classes=classes)
+    u, v = np.asarray(embed(split.sentences1)), np.asarray(embed(split.sentences2))
+    x = np.hstack([np.abs(u - v), u * v] if features == "abs_mul" else [u, v, u * v, np.abs(u - v)])
     return Rows(make_pool(split, embed, features, memory), np.arange(n), split.labels), x
 
 
-def check_against_reference(make: Make, rules: MinibatchProtocol, features: Features, classes: int, **options):
+def check_against_reference(
+    make: Make, rules: MinibatchProtocol, features: Features, classes: int, **options: int
+) -> Iterator[tuple[Trained, One]]:
+    """Train both ways and yield what was trained, each with its reference."""
     rows, x = make_rows(features, classes, **options)
     trainer = make(rules, x.shape[1], classes)
     # Two folds of 203 items: training sizes 101 and 102, so that two stacks and last batches differ.
@@ -69,7 +74,7 @@ def check_against_reference(make: Make, rules: MinibatchProtocol, features: Feat
 def test_compiled_loops_train_what_torch_trains(optimiser, loss, classes):
     rules = protocol(optimiser=optimiser, loss=loss)
     for trained, one in check_against_reference(compiled, rules, "u", classes):
-        weight, bias = one.model[0].weight.detach().numpy(), one.model[0].bias.detach().numpy()
+        weight, bias = (parameter.detach().numpy() for parameter in one.model.parameters())
         np.testing.assert_allclose(trained.weights[:, :12], weight, rtol=2e-3, atol=2e-4)
         np.testing.assert_allclose(trained.weights[:, 12], bias, rtol=2e-3, atol=2e-4)
 
@@ -93,7 +98,7 @@ def test_compiled_loops_make_pair_features(features):
 def test_stacked_tensors_train_what_torch_trains(optimiser, loss, features, classes, nhid, dropout, device):
     rules = protocol(optimiser=optimiser, loss=loss, nhid=nhid, dropout=dropout)
 
-    def make(rules, width, classes):
+    def make(rules: MinibatchProtocol, width: int, classes: int) -> Trainer:
         return stacked(rules, width, classes, device)
 
     for trained, one in check_against_reference(make, rules, features, classes):

@@ -1,0 +1,237 @@
+"""The probe's classifier search: compiled loops against torch's own loop, all seven tasks, and how it grows.
+
+    STSBENCH_DATA=DIR python benchmarks/probe.py [--rounds 3] [--sample 20] [--store DIR]
+
+Embeddings are those of ``minilm`` (384 numbers), encoded once into the store. The peer trains the same
+classifiers as SentEval does, one after another: ``nn.Linear``, ``CrossEntropyLoss``, ``optim.Adam``.
+It is timed on a sample of CR's 410, evenly chosen, and must stop after the same epochs with the same
+accuracy. Sides alternate; each runs at the thread count that was best for it in a warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from stsbench.bench import open_shelf
+from stsbench.cards import Catalogue
+from stsbench.data.splits import LabelledSplit, Split
+from stsbench.encoders.engine import Engine
+from stsbench.encoders.loading import load_encoder
+from stsbench.encoders.seams import Embed, FloatArray
+from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.compiled import CompiledTrainer
+from stsbench.evaluators.probe.draws import Orders, stratified_folds
+from stsbench.evaluators.probe.order import toolkit_order
+from stsbench.evaluators.probe.pool import make_pool
+from stsbench.evaluators.probe.training import Fold, Rows
+from stsbench.registry import call_with_params
+from stsbench.task import load_task
+
+IntArray = npt.NDArray[np.int64]
+T = TypeVar("T")
+SENTEVAL = MinibatchProtocol(name="senteval")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Embeddings by sentence, as a store hands them out."""
+
+    rows: FloatArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of sentences and embedding size."""
+        return self.rows.shape[0], self.rows.shape[1]
+
+    def take(self, indices: IntArray) -> FloatArray:
+        """These rows."""
+        return self.rows[indices]
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
+        """All rows."""
+        return self.rows
+
+
+def timed(run: Callable[[], T]) -> tuple[float, T]:
+    """Seconds of one run, and what it returned."""
+    start = time.perf_counter()
+    result = run()
+    return time.perf_counter() - start, result
+
+
+def splits_of(name: str) -> dict[str, Split]:
+    """Every split of a task."""
+    task = load_task(name)
+    return {split: task.load(split) for split in task.card.splits}
+
+
+def evaluator(name: str, protocol: str, threads: int | None = None) -> ProbeEvaluator:
+    """The evaluator a task's card asks for."""
+    params = {"protocol": PROTOCOLS[protocol], "threads": threads, **load_task(name).card.options}
+    made = call_with_params(ProbeEvaluator, params, where=name)
+    assert isinstance(made, ProbeEvaluator)
+    return made
+
+
+def classifiers(split: LabelledSplit, embed: Embed) -> list[tuple[Fold, float]]:
+    """The 410 of nested cross-validation: folds and weight decays; refits take the first decay."""
+    order = toolkit_order(split)
+    rows = Rows(make_pool(split, embed, "u", 1 << 30), order, split.labels[order])
+    orders: dict[tuple[int, float], Orders] = {}
+
+    def orders_of(n: int, holdout: float = 0.0) -> Orders:
+        return orders.setdefault((n, holdout), Orders(1111, n, holdout=holdout))
+
+    found: list[tuple[Fold, float]] = []
+    for train, _ in stratified_folds(rows.labels, 10, 1111):
+        outer = rows.select(train)
+        for fit, dev in stratified_folds(outer.labels, 10, 1111):
+            fold = Fold(outer.select(fit), outer.select(dev), orders_of(len(fit)))
+            found += [(fold, decay) for decay in SENTEVAL.weight_decays]
+        draws = orders_of(len(outer), SENTEVAL.holdout)
+        found.append((Fold(outer.select(draws.kept), outer.select(draws.held_out), draws), SENTEVAL.weight_decays[0]))
+    return found
+
+
+def train_with_torch(fold: Fold, decay: float) -> tuple[int, float]:
+    """SentEval's loop for one linear classifier; epochs trained and best accuracy."""
+    (block,), (dev_block,) = fold.train.pool.blocks(fold.train.at), fold.dev.pool.blocks(fold.dev.at)
+    x, y = torch.from_numpy(block.u[block.rows]), torch.from_numpy(fold.train.labels)
+    dev_x, dev_y = torch.from_numpy(dev_block.u[dev_block.rows]), torch.from_numpy(fold.dev.labels)
+    torch.manual_seed(1111)
+    model, loss_of = nn.Linear(x.shape[1], 2), nn.CrossEntropyLoss()
+    optimiser = torch.optim.Adam(model.parameters(), weight_decay=decay)
+    best, failures, epochs = -1.0, 0, 0
+    while epochs <= SENTEVAL.max_epochs and failures <= SENTEVAL.tenacity:
+        for epoch in range(epochs, epochs + SENTEVAL.epoch_size):
+            order = torch.from_numpy(fold.orders.epoch(epoch))
+            for start in range(0, len(order), SENTEVAL.batch_size):
+                at = order[start : start + SENTEVAL.batch_size]
+                loss = loss_of(model(x[at]), y[at])
+                optimiser.zero_grad()
+                torch.autograd.backward(loss)
+                optimiser.step()
+        epochs += SENTEVAL.epoch_size
+        with torch.no_grad():
+            accuracy = float((model(dev_x).argmax(dim=1) == dev_y).float().mean())
+        failures += accuracy <= best
+        best = max(best, accuracy)
+    return epochs, best
+
+
+def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sample: int) -> None:
+    """Print seconds of both sides for CR's whole search, and that they agree."""
+    everything = classifiers(split, embed)
+    chosen = [everything[i] for i in np.linspace(0, len(everything) - 1, sample).round().astype(int)]
+    counts = sorted({1, len(os.sched_getaffinity(0))})
+
+    def theirs(threads: int, some: list[tuple[Fold, float]]) -> list[tuple[int, float]]:
+        torch.set_num_threads(threads)
+        return [train_with_torch(fold, decay) for fold, decay in some]
+
+    def ours(threads: int) -> object:
+        return ProbeEvaluator(SENTEVAL, threads=threads)({"all": split}, embed, seed=0)
+
+    compile_seconds = timed(lambda: ours(1))[0] - timed(lambda: ours(1))[0]
+    their_threads = min(counts, key=lambda count: timed(lambda: theirs(count, chosen[:3]))[0])
+    our_threads = min(counts, key=lambda count: timed(lambda: ours(count))[0])
+    their_seconds, our_seconds = [], []
+    for _ in range(rounds):
+        seconds, found = timed(lambda: theirs(their_threads, chosen))
+        their_seconds.append(seconds / sample * len(everything))
+        our_seconds.append(timed(lambda: ours(our_threads))[0])
+    a, b = statistics.median(their_seconds), statistics.median(our_seconds)
+    print(f"CR, kfold 10, {len(everything)} classifiers; medians of {rounds} rounds (all rounds)")
+    print(f"  torch, one at a time, {their_threads} thread(s), from {sample}: {a:8.1f} s  {_list(their_seconds)}")
+    print(f"  compiled, {our_threads} thread(s), whole evaluation:    {b:8.2f} s  {_list(our_seconds)}")
+    print(f"  times faster: {a / b:.0f}; compiling or loading the loops, once a process: {compile_seconds:.1f} s")
+    print(f"  same epochs and accuracy: {_agreeing(chosen, found)} of {sample} classifiers\n")
+
+
+def _agreeing(chosen: list[tuple[Fold, float]], found: list[tuple[int, float]]) -> int:
+    width = chosen[0][0].train.pool.width
+    trainer = CompiledTrainer(SENTEVAL, seed=1111, width=width, classes=2, threads=1)
+    mine = trainer.fit([fold for fold, _ in chosen], [(decay,) for _, decay in chosen])
+    pairs = zip(mine, found, strict=True)
+    return sum(t.epochs == epochs and abs(t.accuracy - best) < 1e-6 for (t,), (epochs, best) in pairs)
+
+
+def _list(seconds: list[float]) -> str:
+    return "(" + ", ".join(f"{s:.2f}" for s in seconds) + ")"
+
+
+def seven_tasks(embed: Embed) -> None:
+    """Print the seconds and scores of every transfer task, from stored embeddings."""
+    protocols = ("senteval", "senteval-sum", "senteval-fast", "logreg")
+    print("seconds (accuracy in points) from stored embeddings")
+    print(f"  {'':6s}" + "".join(f"{p:>18s}" for p in protocols))
+    totals, means = dict.fromkeys(protocols, 0.0), dict.fromkeys(protocols, 0.0)
+    names = Catalogue().suites()["transfer"].tasks
+    for name in names:
+        splits, cells = splits_of(name), []
+        for protocol in protocols:
+            probe = evaluator(name, protocol)
+            seconds, scores = timed(lambda: probe(splits, embed, seed=0))  # noqa: B023 - called at once
+            totals[protocol] += seconds
+            means[protocol] += 100 * scores.score / len(names)
+            cells.append(f"{seconds:9.1f} ({100 * scores.score:.2f})")
+        print(f"  {name:6s}" + "".join(f"{cell:>18s}" for cell in cells), flush=True)
+    print(f"  {'all':6s}" + "".join(f"{f'{totals[p]:.1f} ({means[p]:.2f})':>18s}" for p in protocols) + "\n")
+
+
+def growth(split: LabelledSplit, embed: Embed) -> None:
+    """Print the seconds of CR with wider embeddings (turned copies of its own), and of parts of CR and MR."""
+    rows = np.asarray(embed(split.sentences))
+    rng = np.random.default_rng(0)
+    print("seconds of nested cross-validation, senteval")
+    for d in (rows.shape[1], 768, 1024):
+        turn = np.linalg.qr(rng.normal(size=(d, d)))[0][: rows.shape[1]].astype(np.float32)
+        wide: Mapping[str, FloatArray] = dict(zip(split.sentences, rows @ turn, strict=True))
+        print(f"  n = {split.n:6d}, d = {d:5d}: {_nested_seconds(split, wide):7.1f}", flush=True)
+    larger = splits_of("mr")["all"]
+    assert isinstance(larger, LabelledSplit)
+    known = dict(zip(larger.sentences, np.asarray(embed(larger.sentences)), strict=True))
+    for n in (1250, 2500, 5000, 10000):
+        at = np.random.default_rng(0).permutation(larger.n)[:n]
+        part = LabelledSplit(sentences=[larger.sentences[i] for i in at], labels=larger.labels[at])
+        print(f"  n = {n:6d}, d = {rows.shape[1]:5d}: {_nested_seconds(part, known):7.1f}", flush=True)
+
+
+def _nested_seconds(split: LabelledSplit, vectors: Mapping[str, FloatArray]) -> float:
+    probe = ProbeEvaluator(SENTEVAL)
+    view = Fixed(np.stack([vectors[s] for s in split.sentences]))
+    return timed(lambda: probe({"all": split}, lambda _: view, seed=0))[0]
+
+
+def main() -> None:
+    """Run the comparison and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sample", type=int, default=20, help="classifiers that torch's loop is timed on")
+    parser.add_argument("--store", type=Path, default=None, help="where embeddings are kept")
+    options = parser.parse_args()
+    encoder = load_encoder("minilm")
+    engine = Engine(encoder, open_shelf(options.store or "default", encoder))
+    tasks = {name: splits_of(name) for name in Catalogue().suites()["transfer"].tasks}
+    engine.prepare([text for splits in tasks.values() for split in splits.values() for text in split.texts()])
+    reviews = tasks["cr"]["all"]
+    assert isinstance(reviews, LabelledSplit)
+    compare_with_torch(reviews, engine, rounds=options.rounds, sample=options.sample)
+    seven_tasks(engine)
+    growth(reviews, engine)
+
+
+if __name__ == "__main__":
+    main()

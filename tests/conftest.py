@@ -1,0 +1,79 @@
+"""What every test gets: fresh cache folders, real data only where it is marked ``data``, and no network."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The Hub's library reads HF_HOME once, when it is imported: it is set before any test module is.
+HOME = Path(tempfile.mkdtemp(prefix="stsbench-tests-"))
+os.environ["HF_HOME"] = str(HOME / "huggingface")
+
+USER_FOLDERS = ("STSBENCH_DATA", "STSBENCH_CORPORA", "STSBENCH_VECTORS")
+LOOPBACK = ("127.", "::1", "localhost")
+_numbers = itertools.count()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # A hook, not a fixture: fixtures of wider scope are made before it could skip.
+    if item.get_closest_marker("data") and not os.environ.get("STSBENCH_DATA"):
+        pytest.skip("STSBENCH_DATA names no folder of real data")
+
+
+@pytest.fixture(autouse=True)
+def fresh_folders(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches that no other test and no user shares; the user's data folders for tests marked ``data`` alone."""
+    home = HOME / str(next(_numbers))
+    monkeypatch.setenv("STSBENCH_CACHE", str(home / "stsbench"))
+    monkeypatch.setenv("HF_HOME", str(home / "huggingface"))
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    if not request.node.get_closest_marker("data"):
+        for name in USER_FOLDERS:
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> Iterator[None]:
+    """Fail a test that connects to anything but this machine, or looks a name up."""
+    connect, connect_ex, getaddrinfo = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        _stay_home(self.family, address)
+        connect(self, address)
+
+    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
+        _stay_home(self.family, address)
+        return connect_ex(self, address)
+
+    def guarded_getaddrinfo(host: Any, *rest: Any, **options: Any) -> Any:
+        if str(host).endswith(".invalid"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        _stay_home(socket.AF_INET, (host,))
+        return getaddrinfo(host, *rest, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", guarded_connect)
+        patch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
+        patch.setattr(socket, "getaddrinfo", guarded_getaddrinfo)
+        yield
+
+
+def _stay_home(family: int, address: Any) -> None:
+    host = address[0] if family in (socket.AF_INET, socket.AF_INET6) else None
+    if host is not None and not str(host).startswith(LOOPBACK):
+        # No Exception: nothing that catches errors on the way hides it.
+        pytest.fail(f"a test wanted to reach {address}")

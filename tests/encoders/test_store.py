@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stsbench.encoders import store
+from stsbench.encoders.store import KEY, Shelf, text_keys
+from stsbench.errors import OutputError
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def texts(start: int, stop: int) -> list[str]:
+    return [f"sentence {i}" for i in range(start, stop)]
+
+
+def rows_of(start: int, stop: int, d: int = 5) -> Array:
+    """Embeddings that tell which text they are of."""
+    rows: Array = np.arange(start, stop, dtype=np.float32)[:, None] + np.arange(d, dtype=np.float32) / 8
+    return rows
+
+
+def fill(shelf: Shelf, *ends: int) -> None:
+    """Add sentences from 0 up to each end in turn, a block each."""
+    for start, stop in zip((0, *ends), ends, strict=False):
+        shelf.add(text_keys(texts(start, stop)), rows_of(start, stop))
+        shelf.flush()
+
+
+def held(shelf: Shelf, n: int) -> list[bool]:
+    return [bool(at >= 0) for at in shelf.find(text_keys(texts(0, n)))]
+
+
+def blocks(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.npy"))
+
+
+def one_line(error: BaseException) -> str:
+    message = str(error)
+    assert "\n" not in message
+    return message
+
+
+# --- what is put in comes out ---
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_round_trip(tmp_path, on_disk):
+    shelf = Shelf(tmp_path / "store" if on_disk else None)
+    assert shelf.find(text_keys(["sentence 0"])).tolist() == [-1]
+    fill(shelf, 3, 10, 11)
+    view = shelf.view(text_keys(texts(0, 11)))
+    assert view.shape == (11, 5)
+    assert len(view) == 11
+    assert np.asarray(view).tobytes() == rows_of(0, 11).tobytes()
+    assert np.asarray(view).dtype == np.float32
+    assert np.asarray(view, dtype=np.float64).dtype == np.float64
+    assert shelf.find(text_keys(["sentence 11", "sentence 10"])).min() == -1
+
+
+def test_take_keeps_the_order_asked_for(tmp_path):
+    shelf = Shelf(tmp_path)
+    fill(shelf, 4, 9, 20)
+    view = shelf.view(text_keys(["sentence 7", "sentence 0", "sentence 19", "sentence 7"]))
+    assert view.take(np.array([3, 2, 0, 1, 1]))[:, 0].tolist() == [7, 19, 7, 0, 0]
+    assert view.take(np.array([], dtype=np.int64)).shape == (0, 5)
+    order = np.random.default_rng(0).permutation(20)
+    view = shelf.view(text_keys([f"sentence {i}" for i in order]))
+    assert np.asarray(view).tobytes() == rows_of(0, 20)[order].tobytes()
+
+
+def test_nothing_asked_of_nothing(tmp_path):
+    shelf = Shelf(tmp_path)
+    shelf.flush()
+    assert shelf.view(text_keys([])).shape == (0, 0)
+    assert np.asarray(shelf.view(text_keys([]))).shape == (0, 0)
+    assert blocks(tmp_path) == []
+    with pytest.raises(KeyError):
+        shelf.view(text_keys(["a"]))
+
+
+def test_any_text_has_its_own_key():
+    odd = ["", " ", "a", "A", "a\n", "\ud83d", "\ud83d\ude00", "\U0001f600", "\x00", "é", "e\u0301"]
+    keys = text_keys(odd)
+    assert keys.dtype == KEY
+    assert len(np.unique(keys)) == len(odd)
+    assert text_keys(["é"]).tobytes() == hashlib.blake2b("é".encode(), digest_size=16).digest()
+
+
+def test_two_shelves_share_a_folder(tmp_path):
+    first = Shelf(tmp_path)
+    fill(first, 5)
+    second = Shelf(tmp_path)
+    assert held(second, 6) == [True] * 5 + [False]
+    second.add(text_keys(texts(5, 6)), rows_of(5, 6))
+    second.flush()
+    assert held(first, 6) == [True] * 5 + [False], "what others add is seen when the shelf is opened"
+    assert np.asarray(Shelf(tmp_path).view(text_keys(texts(0, 6)))).tobytes() == rows_of(0, 6).tobytes()
+
+
+def test_a_text_stored_twice_has_one_row(tmp_path):
+    shelf = Shelf(tmp_path)
+    shelf.add(text_keys(["a"]), rows_of(1, 2))
+    shelf.flush()
+    shelf.add(text_keys(["a"]), rows_of(2, 3))
+    shelf.flush()
+    assert np.asarray(shelf.view(text_keys(["a", "a"])))[:, 0].tolist() == [1, 1]
+
+
+def test_blocks_are_written_by_size_and_by_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "BLOCK_BYTES", 100)
+    shelf = Shelf(tmp_path)
+    shelf.add(text_keys(texts(0, 4)), rows_of(0, 4))
+    assert blocks(tmp_path) == []
+    assert shelf.width == 5
+    shelf.add(text_keys(texts(4, 5)), rows_of(4, 5))
+    assert len(blocks(tmp_path)) == 1
+    monkeypatch.setattr(store, "FLUSH_SECONDS", -1.0)
+    shelf.add(text_keys(texts(5, 6)), rows_of(5, 6))
+    assert len(blocks(tmp_path)) == 2
+    assert held(Shelf(tmp_path), 6) == [True] * 6
+
+
+def test_many_blocks_are_few_open_files(tmp_path, monkeypatch):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fill(Shelf(tmp_path), *range(1, 151))
+    there = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 50
+    resource.setrlimit(resource.RLIMIT_NOFILE, (there + 40, hard))
+    try:
+        shelf = Shelf(tmp_path)
+        assert np.asarray(shelf.view(text_keys(texts(0, 150)))).tobytes() == rows_of(0, 150).tobytes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(blocks(tmp_path)) == 150
+
+
+# --- damage ---
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x55
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "header": lambda path: flip(path, 9),
+    "key": lambda path: flip(path, -3 * (16 + 20)),
+    "embedding": lambda path: flip(path, -1),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-7]),
+    "cut to the header": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"0"),
+    "empty": lambda path: path.write_bytes(b""),
+    "foreign": lambda path: path.write_bytes(b"no array at all"),
+    "other array": lambda path: np.save(path, np.zeros((3, 5), dtype=np.float32)),
+    "pickle": lambda path: np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_block_is_dropped_and_the_others_kept(tmp_path, how):
+    fill(Shelf(tmp_path), 3, 6, 9)
+    assert held(Shelf(tmp_path), 9) == [True] * 9
+    victim = blocks(tmp_path)[1]
+    DAMAGE[how](victim)
+    shelf = Shelf(tmp_path)
+    there = held(shelf, 9)
+    assert sum(there) == 6
+    assert shelf.dropped == 1
+    assert not victim.exists()
+    lost = [i for i in range(9) if not there[i]]
+    shelf.add(text_keys([f"sentence {i}" for i in lost]), np.concatenate([rows_of(i, i + 1) for i in lost]))
+    shelf.flush()
+    for reader in (shelf, Shelf(tmp_path)):
+        assert np.asarray(reader.view(text_keys(texts(0, 9)))).tobytes() == rows_of(0, 9).tobytes()
+    assert Shelf(tmp_path).dropped == 0
+
+
+def test_a_flipped_bit_anywhere_is_found(tmp_path):
+    fill(Shelf(tmp_path), 2)
+    (path,) = blocks(tmp_path)
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        content = bytearray(whole)
+        content[at] ^= 1 << (at % 8)
+        path.write_bytes(content)
+        shelf = Shelf(tmp_path)
+        assert held(shelf, 2) == [False, False], at
+        path.write_bytes(whole)
+    assert held(Shelf(tmp_path), 2) == [True, True]
+
+
+def test_a_block_of_another_size_is_dropped(tmp_path):
+    fill(Shelf(tmp_path / "a"), 3)
+    other = Shelf(tmp_path / "b")
+    other.add(text_keys(["x"]), rows_of(0, 1, d=7))
+    other.flush()
+    for path in blocks(tmp_path / "b"):
+        path.rename(tmp_path / "a" / path.name)
+    shelf = Shelf(tmp_path / "a")
+    assert (shelf.dropped, len(blocks(tmp_path / "a"))) == (1, 1)
+
+
+def test_a_block_that_another_run_has_dropped(tmp_path):
+    fill(Shelf(tmp_path), 3, 6)
+    shelf = Shelf(tmp_path)
+    blocks(tmp_path)[0].unlink()
+    assert sum(held(shelf, 6)) == 3
+
+
+def test_a_store_that_is_removed_under_way_is_one_line(tmp_path):
+    fill(Shelf(tmp_path / "s"), 3)
+    view = Shelf(tmp_path / "s").view(text_keys(texts(0, 3)))
+    blocks(tmp_path / "s")[0].unlink()
+    with pytest.raises(OutputError, match="cannot be read again") as caught:
+        np.asarray(view)
+    one_line(caught.value)
+
+
+def test_unreadable_is_not_damaged(tmp_path, monkeypatch):
+    fill(Shelf(tmp_path), 3)
+
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(np, "load", refuse)
+    with pytest.raises(OutputError, match="cannot be used: Too many open files; pass --store DIR"):
+        Shelf(tmp_path)
+    assert len(blocks(tmp_path)) == 1
+
+
+# --- half-written files ---
+
+
+def test_partial_files_are_ignored_and_stale_ones_removed(tmp_path):
+    fill(Shelf(tmp_path), 3)
+    fresh, stale = tmp_path / "a.npy.17.partial", tmp_path / "b.npy.18.partial"
+    for path in (fresh, stale):
+        path.write_bytes(blocks(tmp_path)[0].read_bytes())
+    long_ago = time.time() - 2 * 24 * 3600
+    os.utime(stale, (long_ago, long_ago))
+    shelf = Shelf(tmp_path)
+    assert (shelf.dropped, held(shelf, 3)) == (0, [True] * 3)
+    assert fresh.exists()
+    assert not stale.exists()
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, failure):
+    shelf = Shelf(tmp_path)
+    fill(shelf, 3)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    shelf.add(text_keys(texts(3, 5)), rows_of(3, 5))
+
+    def fail(fd: int) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
+            shelf.flush()
+    if isinstance(caught.value, OutputError):
+        assert one_line(caught.value) == f"{tmp_path}: the disk is full; free some space and run again"
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    # Once there is room, what was embedded is written after all.
+    shelf.flush()
+    assert held(Shelf(tmp_path), 5) == [True] * 5
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB, where one may be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk(small_disk):
+    shelf = Shelf(small_disk / "store")
+    fill(shelf, 100)
+    shelf.add(text_keys(texts(100, 9000)), rows_of(100, 9000))
+    with pytest.raises(OutputError) as caught:
+        shelf.flush()
+    assert "the disk is full; free some space and run again" in one_line(caught.value)
+    assert [path.suffix for path in (small_disk / "store").iterdir()] == [".npy"]
+    assert held(Shelf(small_disk / "store"), 101) == [True] * 100 + [False]
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OutputError, match="cannot be used: .*; pass --store DIR") as caught:
+        Shelf(tmp_path / "file" / "store")
+    one_line(caught.value)
+
+
+# --- several at once ---
+
+
+def write_many(folder: Path, first: int) -> None:
+    for start in range(first, first + 300, 10):
+        shelf = Shelf(folder)
+        shelf.add(text_keys(texts(start, start + 10)), rows_of(start, start + 10))
+        shelf.flush()
+
+
+def test_two_processes_write_at_once(tmp_path):
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    # The second half of the first is the first half of the second.
+    writers = [context.Process(target=write_many, args=(tmp_path, first)) for first in (0, 150)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    shelf = Shelf(tmp_path)
+    assert np.asarray(shelf.view(text_keys(texts(0, 450)))).tobytes() == rows_of(0, 450).tobytes()
+    assert shelf.dropped == 0
+    assert not list(tmp_path.glob("*.partial"))

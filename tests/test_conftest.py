@@ -1,0 +1,33 @@
+"""The guards that every test stands behind."""
+
+import socket
+import threading
+
+import pytest
+
+from stsbench import settings
+from tests.conftest import HOME
+
+
+def test_caches_are_fresh_and_the_users_folders_are_hidden():
+    assert HOME in settings.cache_folder().parents
+    assert not settings.cache_folder().exists()
+    assert (settings.data_folder(), settings.corpora_folder(), settings.vectors_folder()) == (None, None, None)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "example.org"])
+def test_the_network_is_out_of_reach(address):
+    with pytest.raises(pytest.fail.Exception, match="a test wanted to reach"), socket.socket() as own:
+        own.connect((address, 80))
+    with pytest.raises(pytest.fail.Exception, match="a test wanted to reach"):
+        socket.create_connection((address, 80), timeout=0.1)
+
+
+def test_this_machine_is_within_reach():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        thread = threading.Thread(target=lambda: server.accept()[0].close())
+        thread.start()
+        socket.create_connection(server.getsockname()).close()
+        thread.join()

@@ -1,0 +1,46 @@
+"""The error tree, near names and one-line texts."""
+
+import pytest
+
+from stsbench import errors
+from stsbench.errors import StsbenchError, UnknownName, did_you_mean, one_line
+
+
+def test_every_error_is_one_tree_and_is_drawn():
+    kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, Exception)]
+    assert len(kinds) == 8
+    for kind in kinds:
+        assert issubclass(kind, StsbenchError)
+        assert kind.__name__ in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("sts21", "; did you mean 'sts12'?"),
+        ("STS12", "; did you mean 'sts12'?"),
+        ("simcs", "; did you mean 'SimCSE'?"),
+        ("quite-another", ""),
+        ("", ""),
+    ],
+)
+def test_near_names(name, near):
+    assert did_you_mean(name, ["sts12", "SimCSE"]) == near
+
+
+def test_at_most_three_near_names_the_nearest_first():
+    assert did_you_mean("sts1", ["sts11", "sts1x", "sts112", "sts1234"]) == (
+        "; did you mean 'sts1x' or 'sts11' or 'sts112'?"
+    )
+
+
+def test_unknown_name_says_kind_name_near_names_and_what_to_do():
+    error = UnknownName("task", "stsbb", ["stsb", "mr"], hint="'stsbench list tasks' lists them")
+    assert str(error) == "unknown task 'stsbb'; did you mean 'stsb'?; 'stsbench list tasks' lists them"
+    assert (error.kind, error.name) == ("task", "stsbb")
+    assert str(UnknownName("task", "stsbb", [])) == "unknown task 'stsbb'"
+
+
+def test_one_line():
+    assert one_line("a\n  b\t\u2028c\r\n") == "a b c"
+    assert one_line(ValueError("two\nlines")) == "two lines"
