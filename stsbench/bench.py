@@ -82,7 +82,8 @@ def evaluate(
     had = {job.name: known(job, encoder) if known else None for job in jobs}
     engine = Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=listener.encoding)
     todo = [job for job in jobs if had[job.name] is None]
-    engine.prepare(_texts(todo), among=_texts(jobs))
+    # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
+    engine.prepare(_texts(todo), among=())
     for job in jobs:
         result = had[job.name]
         if result is not None:

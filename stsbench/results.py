@@ -127,6 +127,11 @@ class _Schema(msgspec.Struct):
     schema: int
 
 
+# Made once: a folder may hold ten thousand files.
+_DECODER = msgspec.json.Decoder(Result)
+_SCHEMA_DECODER = msgspec.json.Decoder(_Schema)
+
+
 def read_result(path: Path) -> Result:
     """Read one Result.
 
@@ -134,12 +139,13 @@ def read_result(path: Path) -> Result:
         DataError: the file is no Result of this schema; names the file and what is wrong.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb", buffering=0) as stream:
+            content = stream.read()
         # Only then the fields: those of another schema may be others.
-        schema = msgspec.json.decode(content, type=_Schema).schema
+        schema = _SCHEMA_DECODER.decode(content).schema
         if schema != SCHEMA:
             raise DataError(f"{path}: is a result of schema {schema}, this stsbench reads {SCHEMA}; run the cell again")
-        return msgspec.json.decode(content, type=Result)
+        return _DECODER.decode(content)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -158,19 +164,20 @@ def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
     result, beside = read_result(path), items_path(path)
     try:
         table = pyarrow.parquet.read_table(beside, partitioning=None)
-    except (OSError, pyarrow.ArrowException) as error:
+        columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise DataError(f"{beside}: cannot be read: {one_line(error)[:200]}") from error
-    columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
     if columns_digest(columns) != result.items:
         raise DataError(f"{beside}: is not what {path.name} was made with; run the cell again")
     return columns
 
 
 class ResultFolder(NamedTuple):
-    """What a results folder holds: the Results, and one line for each file that is none."""
+    """What a results folder holds: the Results, one line for each file that is none, and each Result's file."""
 
     results: list[Result]
     problems: list[str]
+    paths: list[Path]
 
 
 def read_results(folder: Path) -> ResultFolder:
@@ -181,13 +188,14 @@ def read_results(folder: Path) -> ResultFolder:
     """
     if not folder.is_dir():
         raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
-    results, problems = [], []
+    found = ResultFolder([], [], [])
     for path in _result_files(folder):
         try:
-            results.append(read_result(path))
+            found.results.append(read_result(path))
+            found.paths.append(path)
         except StsbenchError as error:
-            problems.append(str(error))
-    return ResultFolder(results, problems)
+            found.problems.append(str(error))
+    return found
 
 
 def _result_files(folder: Path) -> Iterator[Path]:

@@ -66,7 +66,8 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
     key = f"key '{place}': " if place else ""
     if wrong := re.match(r"Invalid enum value (.*)", what):
         choices = list(map(str, get_args(get_type_hints(record).get(place))))
-        return f"{key}{wrong[1]} is none of {', '.join(choices)}{did_you_mean(wrong[1].strip(chr(39)), choices)}"
+        near = did_you_mean(wrong[1].strip("'"), choices)
+        return f"{key}{wrong[1]} is none of {', '.join(choices)}{near}"
     return f"{key}{what[0].lower()}{what[1:]}"
 
 

@@ -51,7 +51,10 @@ def test_an_unknown_name_offers_the_nearest():
     [
         ("no_such_module:Name", "animal 'no_such_module:Name': no module named 'no_such_module'; is it installed?"),
         ("os.no_such:Name", "animal 'os.no_such:Name': no module named 'os.no_such'; is it installed?"),
-        ("fractions:Fractoin", "animal 'fractions:Fractoin': module 'fractions' has no 'Fractoin'; did you mean 'Fraction'?"),
+        (
+            "fractions:Fractoin",
+            "animal 'fractions:Fractoin': module 'fractions' has no 'Fractoin'; did you mean 'Fraction'?",
+        ),
         ("pathlib:", "animal 'pathlib:' is no address of an object; give package.module:Name"),
         (":Path", "animal ':Path' is no address of an object; give package.module:Name"),
         ("..up:Path", "animal '..up:Path' is no address of an object; give package.module:Name"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from io import TextIOWrapper
+
+STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,25 +17,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from stsbench.cli.app import app
     from stsbench.errors import StsbenchError, one_line
 
-    if not sys.flags.safe_path and not {"", str(Path.cwd())} & set(sys.path):
-        # A module of the user's own, package.module:Name, may lie where the command is given.
-        sys.path.append("")
+    _settle_in()
     try:
         code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="stsbench", standalone_mode=False)
     except StsbenchError as error:
         return _complain(one_line(error))
     except TyperException as error:
         format_message = getattr(error, "format_message", error.__str__)
-        return _complain(f"{one_line(format_message())}; see 'stsbench --help'")
+        return _complain(f"{one_line(format_message()).rstrip('.')}; see 'stsbench --help'")
     except Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, Abort):
-        return _complain("stopped; what is done is kept, run the same command to go on", code=130)
-    except BrokenPipeError:
-        # The reader of our output has gone (head, less): nothing is wrong.
-        sys.stderr.close()
-        return 0
+        code = STOPPED
+    except SystemExit as stop:
+        # So typer ends where the reader of our output has gone (head, less): nothing is wrong.
+        if isinstance(stop.__context__, BrokenPipeError):
+            return 0
+        raise
+    if code == STOPPED:
+        # Also typer's own answer to Ctrl-C, which says nothing.
+        return _complain("stopped; what is done is kept, run the same command to go on", code=STOPPED)
     return code if isinstance(code, int) else 0
+
+
+def _settle_in() -> None:
+    if "" not in sys.path and not sys.flags.safe_path:
+        # A module of the user's own, package.module:Name, may lie where the command is given.
+        sys.path.append("")
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A dash or a name that the terminal's encoding has not must not take the scores away.
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _complain(message: str, *, code: int = 2) -> int:

@@ -70,9 +70,9 @@ class Engine:
     def prepare(self, sentences: Sequence[str], *, among: Sequence[str] = ()) -> None:
         """Embed all distinct sentences that the shelf does not hold.
 
-        Batches are planned over all sentences, held or not, and those ``among`` which they are,
-        and run whole: a resumed run embeds in the very batches of an undisturbed one, so their
-        bytes are the same.
+        Batches are planned over all sentences, held or not, and those ``among`` which they are.
+        Of a batch all that is not held is embedded together and stored together: a resumed run
+        embeds in the very batches of an undisturbed one, so their bytes are the same.
 
         Raises:
             EncoderError: the encoder returned the wrong shape, NaN or infinity.
@@ -86,16 +86,16 @@ class Engine:
         if not missing.any():
             return
         plan = _plan(self.encoder, texts)
-        todo = [rows for rows in plan.batches if missing[rows].any()]
+        todo = [rows[~held[rows]] for rows in plan.batches if missing[rows].any()]
         total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
         self.progress(0, total)
         try:
             for rows in todo:
                 embeddings = plan.embed(rows)
                 check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name, d=self.shelf.width)
-                fresh = ~held[rows]
-                self.shelf.add(keys[rows[fresh]], embeddings[fresh])
-                self._encoded.append(keys[rows[fresh]])
+                # A copy: an encoder may fill the same array again and again.
+                self.shelf.add(keys[rows], embeddings.copy())
+                self._encoded.append(keys[rows])
                 done += int(plan.costs[rows].sum())
                 self.progress(done, total)
         finally:

@@ -73,10 +73,18 @@ def find_encoder(
     own = ENCODERS.names()[len(ENCODERS.table) :]
     if ":" in spec or spec in own:
         return _own(spec, extra)
-    if Path(spec).is_dir() or spec.count("/") >= 1:
+    if "/" in spec or _is_folder(spec):
         return _from_checkpoint(spec, extra)
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
     raise UnknownName("encoder", spec, [*cards, *own], hint=hint)
+
+
+def _is_folder(spec: str) -> bool:
+    try:
+        return Path(spec).is_dir()
+    except OSError:
+        # Too long for a file's name.
+        return False
 
 
 def variant_name(name: str, extra: Mapping[str, Any]) -> str:
@@ -118,7 +126,7 @@ def _from_checkpoint(spec: str, extra: dict[str, Any]) -> KnownEncoder:
     plain = plain_transformer_params(folder)
     has_modules = plain is None and (folder / "modules.json").is_file()
     kind = ENCODERS.load("sentence_transformer" if has_modules else "transformer")
-    name = variant_name(Path(spec).resolve().name if Path(spec).is_dir() else spec, extra)
+    name = variant_name(Path(spec).resolve().name if _is_folder(spec) else spec, extra)
     return KnownEncoder(name=name, encoder=_make(kind, name, {"model": spec, **(plain or {}), **extra}, spec))
 
 

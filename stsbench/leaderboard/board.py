@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from stsbench.cards import Suite
 from stsbench.results import Result
 
+TOLD = ("metric", "aggregation")
+"""The fields of a protocol that every title names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -36,13 +39,15 @@ class Board:
 
     suite: str
     protocol: Mapping[str, object]
+    told: Sequence[str]
+    """The protocol's fields that the title names."""
     tasks: Sequence[str]
     rows: Sequence[Row]
 
     @property
     def title(self) -> str:
         """What the board shows, in one line."""
-        facts = ", ".join(str(v) for k, v in self.protocol.items() if k in ("metric", "aggregation"))
+        facts = ", ".join(f"{'' if key in TOLD else f'{key} '}{self.protocol[key]}" for key in self.told)
         return f"{self.suite}, protocol {self.protocol['name']}" + (f" ({facts})" if facts else "")
 
 
@@ -59,10 +64,23 @@ def boards(
     for result in wanted:
         if protocol in (None, result.protocol["name"]):
             groups.setdefault(json.dumps(result.protocol, sort_keys=True), []).append(result)
+    protocols = {key: json.loads(key) for key in sorted(groups)}
     return [
-        Board(suite=suite.name or name, protocol=json.loads(key), tasks=suite.tasks, rows=_rows(group, suite))
-        for key, group in groups.items()
+        Board(
+            suite=suite.name or name,
+            protocol=fields,
+            told=_told(fields, [p for p in protocols.values() if p["name"] == fields["name"]]),
+            tasks=suite.tasks,
+            rows=_rows(groups[key], suite),
+        )
+        for key, fields in protocols.items()
     ]
+
+
+def _told(protocol: Mapping[str, object], namesakes: Sequence[Mapping[str, object]]) -> list[str]:
+    """The fields that say most, and those that tell this protocol from others of its name."""
+    differing = [key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)]
+    return [key for key in dict.fromkeys([*TOLD, *differing]) if key in protocol]
 
 
 def _rows(results: Sequence[Result], suite: Suite) -> list[Row]:

@@ -27,13 +27,13 @@ IndexArray = npt.NDArray[np.int64]
 LANES = 16
 ADAM, RMSPROP, SGD = 0, 1, 2
 U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
-_ITEMS = 8
+_ITEMS, _TILE = 8, 8
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
 @helper
 def _make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buffer: FloatArray) -> None:
-    """Write the features of up to eight items into the buffer (8, w); rows left over keep old ones."""
+    """Write these items' features into the buffer (g, w); rows left over keep old ones."""
     d = u.shape[1]
     for r in range(len(rows)):
         a, b, out = u[rows[r]], v[rows[r]], buffer[r]
@@ -57,71 +57,81 @@ def _make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, bu
 
 @helper
 def _logits(buffer: FloatArray, directions: FloatArray, z: FloatArray) -> None:
-    """Fill z (pk, 8) with the buffer's items (8, w) times the directions (pk, w)."""
-    x0, x1, x2, x3 = buffer[0], buffer[1], buffer[2], buffer[3]
-    x4, x5, x6, x7 = buffer[4], buffer[5], buffer[6], buffer[7]
-    for k in range(directions.shape[0]):
-        w = directions[k]
-        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _ZERO
-        for j in range(directions.shape[1]):
-            s0 += w[j] * x0[j]
-            s1 += w[j] * x1[j]
-            s2 += w[j] * x2[j]
-            s3 += w[j] * x3[j]
-            s4 += w[j] * x4[j]
-            s5 += w[j] * x5[j]
-            s6 += w[j] * x6[j]
-            s7 += w[j] * x7[j]
-        z[k, 0], z[k, 1], z[k, 2], z[k, 3] = s0, s1, s2, s3
-        z[k, 4], z[k, 5], z[k, 6], z[k, 7] = s4, s5, s6, s7
+    """Fill z (pk, g) with the buffer's items (g, w) times the directions (pk, w)."""
+    for tile in range(0, len(directions), _TILE):
+        for at in range(0, len(buffer), _ITEMS):
+            for k in range(tile, min(tile + _TILE, len(directions))):
+                _dot_eight(buffer[at : at + _ITEMS], directions[k], z[k, at : at + _ITEMS])
+
+
+@helper
+def _dot_eight(x: FloatArray, w: FloatArray, z: FloatArray) -> None:
+    """Fill z (8,) with eight items (8, w) times one direction (w,): each weight is loaded once."""
+    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _ZERO
+    for j in range(len(w)):
+        s0 += w[j] * x0[j]
+        s1 += w[j] * x1[j]
+        s2 += w[j] * x2[j]
+        s3 += w[j] * x3[j]
+        s4 += w[j] * x4[j]
+        s5 += w[j] * x5[j]
+        s6 += w[j] * x6[j]
+        s7 += w[j] * x7[j]
+    z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7] = s0, s1, s2, s3, s4, s5, s6, s7
 
 
 @helper
 def _add_gradient(buffer: FloatArray, z: FloatArray, gradient: FloatArray) -> None:
-    """Add the items (8, w), each times its residual in z (pk, 8), to the gradient (pk, w)."""
-    x0, x1, x2, x3 = buffer[0], buffer[1], buffer[2], buffer[3]
-    x4, x5, x6, x7 = buffer[4], buffer[5], buffer[6], buffer[7]
-    for k in range(gradient.shape[0]):
-        g = gradient[k]
-        r0, r1, r2, r3 = z[k, 0], z[k, 1], z[k, 2], z[k, 3]
-        r4, r5, r6, r7 = z[k, 4], z[k, 5], z[k, 6], z[k, 7]
-        for j in range(gradient.shape[1]):
-            first = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
-            g[j] += first + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
+    """Add the items (g, w), each times its residual in z (pk, g), to the gradient (pk, w)."""
+    for tile in range(0, len(gradient), _TILE):
+        for at in range(0, len(buffer), _ITEMS):
+            for k in range(tile, min(tile + _TILE, len(gradient))):
+                _add_eight(buffer[at : at + _ITEMS], z[k, at : at + _ITEMS], gradient[k])
+
+
+@helper
+def _add_eight(x: FloatArray, z: FloatArray, gradient: FloatArray) -> None:
+    """Add eight items (8, w), each times its residual (8,), to one direction's gradient (w,)."""
+    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+    r0, r1, r2, r3, r4, r5, r6, r7 = z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7]
+    for j in range(len(gradient)):
+        first = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
+        gradient[j] += first + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
 
 
 @helper
 def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> None:
-    """Turn logits z (pk, 8) into residuals, probability minus truth, times ``scale``."""
+    """Turn logits z (pk, g) into residuals, probability minus truth, times ``scale``; 0 beyond the labels."""
     if k == 1:
-        for i in range(z.shape[0]):
-            for r in range(_ITEMS):
-                z[i, r] = _ONE / (_ONE + exp(-z[i, r]))
+        flat = z.reshape(z.size)
+        for i in range(len(flat)):
+            flat[i] = _ONE / (_ONE + exp(-flat[i]))
     else:
-        for i in range(0, z.shape[0], k):
+        for i in range(0, len(z), k):
             _softmax(z[i : i + k])
-    for i in range(z.shape[0]):
+    for i in range(len(z)):
         for r in range(len(labels)):
             truth = labels[r] if k == 1 else labels[r] == i % k
             z[i, r] = (z[i, r] - np.float32(truth)) * scale
-        for r in range(len(labels), _ITEMS):
+        for r in range(len(labels), z.shape[1]):
             z[i, r] = _ZERO
 
 
 @helper
 def _softmax(z: FloatArray) -> None:
-    """Softmax over the first axis of z (c, 8), in place."""
-    for r in range(_ITEMS):
-        top = z[:, r].max()
-        for i in range(z.shape[0]):
-            z[i, r] -= top
-    for i in range(z.shape[0]):
-        for r in range(_ITEMS):
-            z[i, r] = exp(z[i, r])
-    for r in range(_ITEMS):
-        total = z[:, r].sum()
-        for i in range(z.shape[0]):
-            z[i, r] /= total
+    """Softmax over the first axis of z (c, g), in place."""
+    top, total = z[0].copy(), np.zeros(z.shape[1], np.float32)
+    for i in range(1, len(z)):
+        for r in range(len(top)):
+            top[r] = max(top[r], z[i, r])
+    for i in range(len(z)):
+        for r in range(len(top)):
+            z[i, r] = exp(z[i, r] - top[r])
+            total[r] += z[i, r]
+    for i in range(len(z)):
+        for r in range(len(top)):
+            z[i, r] /= total[r]
 
 
 @helper
@@ -193,7 +203,8 @@ def train(
     """
     p, c, w = weights.shape
     k = 1 if c == 2 else c
-    buffer, z = np.zeros((_ITEMS, w), np.float32), np.zeros((p * k, _ITEMS), np.float32)
+    g = GG
+    buffer, z = np.zeros((g, w), np.float32), np.zeros((p * k, g), np.float32)
     directions, gradient = np.zeros((p, k, w), np.float32), np.zeros((p, k, w), np.float32)
     flat_directions, flat_gradient = directions.reshape(p * k, w), gradient.reshape(p * k, w)
     point(weights, directions)
@@ -201,8 +212,8 @@ def train(
         end = min(start + batch, len(rows))
         scale = _ONE if summed else np.float32(1.0 / (end - start))
         gradient[:] = _ZERO
-        for at in range(start, end, _ITEMS):
-            to = min(at + _ITEMS, end)
+        for at in range(start, end, len(buffer)):
+            to = min(at + len(buffer), end)
             _make_features(u, v, kind, rows[at:to], buffer)
             _logits(buffer, flat_directions, z)
             _residuals(z, labels[at:to], k, scale)
@@ -226,11 +237,12 @@ def predict(
     """Fill ``classes`` (p, n) with the class each classifier (p, c, w) gives these items; ties to the first."""
     p, c, w = weights.shape
     k = 1 if c == 2 else c
-    buffer, z = np.zeros((_ITEMS, w), np.float32), np.zeros((p * k, _ITEMS), np.float32)
+    g = GG
+    buffer, z = np.zeros((g, w), np.float32), np.zeros((p * k, g), np.float32)
     directions = np.zeros((p, k, w), np.float32)
     point(weights, directions)
-    for at in range(0, len(rows), _ITEMS):
-        to = min(at + _ITEMS, len(rows))
+    for at in range(0, len(rows), len(buffer)):
+        to = min(at + len(buffer), len(rows))
         _make_features(u, v, kind, rows[at:to], buffer)
         _logits(buffer, directions.reshape(p * k, w), z)
         for i in range(p):

@@ -1,0 +1,258 @@
+"""SentEval's supervised relatedness: a regressor on pairs of frozen embeddings, and its correlation with gold scores.
+
+Source: SentEval (arXiv 1803.05449), ``senteval/tools/relatedness.py`` and ``senteval/sick.py`` at 5d6dc11;
+the soft labels are those of Tai et al. (arXiv 1503.00075), section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.data.splits import PairSplit, Split
+from stsbench.encoders.seams import Embed
+from stsbench.encoders.seams import FloatArray as Float32Array
+from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.evaluators.probe.draws import Orders, first_weights
+from stsbench.evaluators.probe.protocols import parse_optimiser
+from stsbench.evaluators.seams import Scores
+from stsbench.statistics import CORRELATIONS, FloatArray, percentile_interval, resample, resampled_correlation
+
+Metric = Literal["pearson", "spearman"]
+CLASSES = 5
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelatednessProtocol:
+    """How the regressor is trained, chosen and scored.
+
+    ``metric`` on the test split is the score, ``selection`` on the validation split chooses the weights.
+    A check comes every ``epoch_size`` passes over the data, the last one after the first check beyond
+    ``max_epochs``; training ends at check ``tenacity + 1`` without a better value, counted in all and never
+    reset. ``loss``: 2018's torch summed the squared errors over a batch, today's averages them and ignores
+    the toolkit's wish. An evaluation with seed ``s`` is the toolkit's run with its seed set to
+    ``base_seed + s``; seed 0 is the published one, 1111.
+    """
+
+    name: str
+    metric: Metric = "pearson"
+    selection: Metric = "pearson"
+    base_seed: int = 1111
+    data_order: Literal["length,gold"] = "length,gold"
+    optimiser: str = "adam"
+    batch_size: int = 64
+    epoch_size: int = 50
+    max_epochs: int = 1000
+    tenacity: int = 3
+    loss: Literal["mean", "sum"] = "mean"
+
+    def __post_init__(self) -> None:
+        """Refuse values of no sense."""
+        parse_optimiser(self.optimiser)
+        makes_sense = {
+            "metric": self.metric in get_args(Metric),
+            "selection": self.selection in get_args(Metric),
+            "data_order": self.data_order == "length,gold",
+            "batch_size": self.batch_size >= 1,
+            "epoch_size": self.epoch_size >= 1,
+            "max_epochs": self.max_epochs >= 0,
+            "tenacity": self.tenacity >= 0,
+            "loss": self.loss in ("mean", "sum"),
+        }
+        for field, good in makes_sense.items():
+            if not good:
+                raise StsbenchError(f"protocol '{self.name}': {field} = {getattr(self, field)!r} makes no sense")
+
+
+PROTOCOLS: dict[str, RelatednessProtocol] = {
+    p.name: p
+    for p in (
+        # SentEval. DeCLUTR's tables are senteval(metric=spearman): chosen by Pearson, scored by Spearman.
+        RelatednessProtocol(name="senteval"),
+        # SimCSE's modified SentEval: STSBenchmark-finetune and SICKRelatedness-finetune.
+        RelatednessProtocol(name="senteval-spearman", metric="spearman", selection="spearman"),
+    )
+}
+
+
+class Regressor(NamedTuple):
+    """Weights (c, w) at the best check, the value of that check, and the epochs trained in all."""
+
+    weights: Float32Array
+    dev: float
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One split in the toolkit's order, which is ``order`` (n,): embeddings u, v (n, d), gold scores (n,)."""
+
+    u: Float32Array
+    v: Float32Array
+    gold: FloatArray
+    order: npt.NDArray[np.int64]
+
+    def predict(self, weights: Float32Array) -> FloatArray:
+        """The score that the regressor expects of each pair, (n,): its probabilities dotted with 1..5."""
+        from stsbench.evaluators.relatedness_kernel import predict
+
+        probabilities = np.empty((len(self.gold), CLASSES), dtype=np.float32)
+        predict(self.u, self.v, weights, probabilities)
+        return probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1)
+
+
+class RelatednessEvaluator:
+    """Scores a task of pairs with gold scores by a regressor trained on its training split."""
+
+    PROTOCOLS: ClassVar[Mapping[str, RelatednessProtocol]] = PROTOCOLS
+
+    def __init__(self, protocol: RelatednessProtocol) -> None:
+        """Take the protocol that a Result records."""
+        self.protocol = protocol
+
+    def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
+        """Train on ``train``, choose on ``validation``, score ``test``.
+
+        Args:
+            splits: three PairSplits of these names, gold scores from 0 to 5.
+            embed: sentences to embeddings.
+            seed: 0 is the published run; also the bootstrap's.
+
+        Raises:
+            DataError: other splits, gold scores outside 0 to 5, or all the same.
+            EncoderError: embeddings of a wrong shape, not finite, or too large to train on.
+        """
+        if set(splits) != {"train", "validation", "test"}:
+            raise DataError(f"a regressor needs the splits train, validation and test; it has {sorted(splits)}")
+        train, validation, test = (make_pairs(splits[name], embed, name) for name in ("train", "validation", "test"))
+        regressor = train_regressor(train, validation, self.protocol, seed=self.protocol.base_seed + seed)
+        predictions, gold = np.empty_like(test.gold), np.empty_like(test.gold)
+        predictions[test.order], gold[test.order] = test.predict(regressor.weights), test.gold
+        if not np.isfinite(predictions).all():
+            raise EncoderError("the regressor's predictions are not finite: the embeddings are too large to train on")
+        scores = {metric: correlate(predictions, gold, metric) for metric in get_args(Metric)}
+        scores |= {"mse": float(np.mean((predictions - gold) ** 2)), f"dev_{self.protocol.selection}": regressor.dev}
+        zeros = sum(
+            int((~side.any(axis=1)).sum()) for pairs in (train, validation, test) for side in (pairs.u, pairs.v)
+        )
+        return Scores(
+            score=scores[self.protocol.metric],
+            scores=scores,
+            interval=self._interval(predictions, gold, seed),
+            interval_method=f"percentile bootstrap over test pairs, {RESAMPLES} resamples",
+            per_item={"gold": gold, "prediction": predictions},
+            n=len(gold),
+            zero_vectors=zeros,
+            notes=_notes(zeros, predictions),
+        )
+
+    def _interval(self, predictions: FloatArray, gold: FloatArray, seed: int) -> tuple[float, float]:
+        """The 95% interval of the score over test pairs, the regressor being given."""
+        if np.ptp(predictions) == 0:
+            return 0.0, 0.0
+        rng, metric = np.random.default_rng(seed), self.protocol.metric
+        drawn = resample(len(gold), resamples=RESAMPLES, rng=rng)
+        values = [resampled_correlation(predictions, gold, counts, metric=metric) for counts in drawn]
+        return percentile_interval(np.concatenate(values))
+
+
+def make_pairs(split: Split, embed: Embed, name: str) -> Pairs:
+    """Embed a split and put it in the order in which the toolkit trains: by token counts, then gold score.
+
+    Raises:
+        DataError: no pairs with gold scores from 0 to 5, or all scores the same.
+        EncoderError: embeddings of a wrong shape, or not finite; names the sentence.
+    """
+    if not isinstance(split, PairSplit):
+        raise DataError("the evaluator 'relatedness' scores sentence pairs with gold scores")
+    if split.n < 2 or np.ptp(split.gold) == 0:
+        raise DataError(f"split '{name}' has fewer than two different gold scores; no correlation exists")
+    if not (split.gold.min() >= 0 and split.gold.max() <= CLASSES):
+        raise DataError(f"split '{name}' has gold scores outside 0 to {CLASSES}: no soft labels can be made of them")
+    order = np.lexsort([split.gold, _token_counts(split.sentences2), _token_counts(split.sentences1)])
+    texts = split.texts()
+    rows = np.asarray(embed(texts), dtype=np.float32)
+    if rows.ndim != 2 or len(rows) != len(texts):
+        raise EncoderError(f"{len(texts)} sentences gave embeddings of shape {rows.shape}, not (n, d)")
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise EncoderError(f"the embedding of '{texts[bad[0]][:80]}' is not finite (NaN or infinity)")
+    return Pairs(rows[order], rows[split.n :][order], split.gold[order], order)
+
+
+def _token_counts(sentences: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Tokens of each sentence, (n,): the toolkit's loaders split lines at white space."""
+    return np.array([len(sentence.split()) for sentence in sentences], dtype=np.int64)
+
+
+def soft_labels(gold: FloatArray) -> Float32Array:
+    """Spread each score over the classes beside it, (n, 5): 3.2 is 0.8 of class 3 and 0.2 of class 4.
+
+    Below 1 there is no class 0 to take a share: a score of 0.3 is 0.3 of class 1 and nothing else, a
+    score of 0 no class at all. So in the toolkit, and STS-B has such scores.
+    """
+    floor = np.floor(gold)
+    labels = np.zeros((len(gold), CLASSES + 2), dtype=np.float32)  # classes 0 and 6 take what is dropped
+    rows = np.arange(len(gold))
+    labels[rows, floor.astype(np.int64)] = floor - gold + 1
+    labels[rows, floor.astype(np.int64) + 1] = gold - floor
+    return np.ascontiguousarray(labels[:, 1:-1])
+
+
+def train_regressor(train: Pairs, validation: Pairs, protocol: RelatednessProtocol, *, seed: int) -> Regressor:
+    """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
+    from stsbench.evaluators.probe import kernels
+    from stsbench.evaluators.relatedness_kernel import train as train_epoch
+
+    codes = {"adam": kernels.ADAM, "rmsprop": kernels.RMSPROP, "sgd": kernels.SGD}
+
+    targets, orders = soft_labels(train.gold), Orders(seed, len(train.gold))
+    weights = _starting_weights(seed, train.u.shape[1])
+    first, second, kept = np.zeros_like(weights), np.zeros_like(weights), weights
+    name, rate, momentum = parse_optimiser(protocol.optimiser)
+    best, failures, epochs, steps = -np.inf, 0, 0, 0
+    # The toolkit tests before each check: the last check comes after max_epochs, not at it.
+    while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
+        for epoch in range(epochs, epochs + protocol.epoch_size):
+            steps = train_epoch(
+                train.u, train.v, targets, orders.epoch(epoch), protocol.batch_size, weights, first, second,
+                codes[name], rate, momentum, steps, protocol.loss == "sum",
+            )  # fmt: skip
+        epochs += protocol.epoch_size
+        value = correlate(validation.predict(weights), validation.gold, protocol.selection)
+        if value > best:
+            best, kept = value, weights.copy()
+        else:
+            failures += 1
+    return Regressor(kept, best, epochs)
+
+
+def _starting_weights(seed: int, d: int) -> Float32Array:
+    """The toolkit's first weights with their biases in the column after them, (5, w)."""
+    from stsbench.evaluators.probe.kernels import LANES
+
+    (weight, bias), _ = first_weights(seed, (2 * d, CLASSES))
+    start = np.zeros((CLASSES, -(-(2 * d + 1) // LANES) * LANES), dtype=np.float32)
+    start[:, : 2 * d], start[:, 2 * d] = weight.numpy(), bias.numpy()
+    return start
+
+
+def correlate(predictions: FloatArray, gold: FloatArray, metric: str) -> float:
+    """Correlation of predictions with gold scores; 0 where there is none, as in the toolkit."""
+    if not np.isfinite(predictions).all() or np.ptp(predictions) == 0:
+        return 0.0
+    return CORRELATIONS[metric](predictions, gold)
+
+
+def _notes(zeros: int, predictions: FloatArray) -> tuple[str, ...]:
+    notes = []
+    if zeros:
+        notes.append(f"{zeros} sentences have a zero vector as embedding")
+    if np.ptp(predictions) == 0:
+        notes.append("every test pair gets the same prediction: no correlation exists, and 0 stands for it")
+    return tuple(notes)

@@ -1,0 +1,174 @@
+"""Calls of the command line and what came of them; a user's cards and data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import stsbench
+from stsbench.cli import main
+
+OWN_ENCODERS = '''
+import hashlib
+import numpy as np
+
+
+class Hashed:
+    """Bags of words, each word a vector made from its hash."""
+
+    def __init__(self, size: int = 32, name: str = "hashed"):
+        self.size, self.name, self.fingerprint = size, name, f"hashed {size}"
+
+    def encode(self, sentences):
+        rows = np.zeros((len(sentences), self.size), np.float32)
+        for row, sentence in zip(rows, sentences):
+            for word in sentence.lower().split():
+                digest = hashlib.shake_256(word.encode()).digest(self.size)
+                row += np.frombuffer(digest, np.uint8).astype(np.float32) - 127.5
+        return rows
+
+
+class Broken(Hashed):
+    def encode(self, sentences):
+        return np.full((len(sentences), 4), np.nan, np.float32)
+
+
+class Bug(Hashed):
+    def encode(self, sentences):
+        raise ZeroDivisionError("a bug of the user's")
+
+
+class Nameless:
+    fingerprint = None
+
+    def encode(self, sentences):
+        raise NotImplementedError
+
+
+ready = Hashed(name="ready-made")
+NUMBER = 3
+'''
+
+QUICK = ("--tasks", "quickstart-en")
+HASHED = ("--encoder", "own_encoders:Hashed")
+
+
+class Outcome(NamedTuple):
+    """The exit code of a command and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """Calls ``stsbench.cli.main``."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *arguments: str | Path) -> Outcome:
+        self.capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Outcome(code, *self.capsys.readouterr())
+
+    def fine(self, *arguments: str | Path) -> str:
+        """What a command that goes well prints; it says nothing on stderr."""
+        code, out, err = self(*arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    def json(self, *arguments: str | Path) -> Any:
+        return json.loads(self.fine(*arguments, "--json"))
+
+    def refused(self, *arguments: str | Path) -> str:
+        """The one line that a mistake of the user's ends in."""
+        code, out, err = self(*arguments)
+        assert (code, out) == (2, "")
+        return one_line(err)
+
+
+def one_line(err: str) -> str:
+    """The message of the one line that was written to stderr."""
+    assert err.startswith("stsbench: ") and err.endswith("\n") and err.count("\n") == 1, err
+    assert "Traceback" not in err and len(err) < 600
+    return err.removeprefix("stsbench: ").rstrip("\n")
+
+
+def process(*arguments: str | Path, cwd: Path, path: Path | None = None, **environment: str) -> Outcome:
+    """Call ``python -m stsbench`` as a process of its own; ``path`` goes before PYTHONPATH."""
+    paths = [path, Path(stsbench.__file__).parent.parent]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "stsbench", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def sha256(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+HEAD = 'name = "Mine"\nevaluator = "sts"\nlanguages = ["en"]\npaper = "none"\nlicense = "mine"\n'
+PAIRS = "a cat sat\tthe cat sat\na dog ran\tno dog ran\nun café\tcoffee\nit rains\tthe sun shines\n"
+GOLD = "5\n3.5\n2\n0.5\n"
+TABLE = "s1\ts2\tscore\n" + "".join(f"{p}\t{g}\n" for p, g in zip(PAIRS.splitlines(), GOLD.split(), strict=True))
+
+SEMEVAL = (
+    HEAD
+    + '[splits.test]\nn = 4\nsubsets = {news = 4}\n[local]\nreader = "semeval"\nfolder = "mine"\n[local.files]\n'
+    + 'test = [{path = "in.txt", subset = "news", sha256 = "%s"}, {path = "gs.txt", sha256 = "%s"}]\n'
+    % (sha256(PAIRS), sha256(GOLD))
+)
+PAIR_TABLE = (
+    HEAD
+    + '[splits.test]\nn = 4\ncharacters = [33, 41]\nmean = 2.75\n[local]\nreader = "pair_table"\nfolder = "mine"\n'
+    + 'params = {sentence1 = "s1", sentence2 = "s2", gold = "score", header = true}\n[local.files]\n'
+    + 'test = [{path = "table.tsv", sha256 = "%s"}]\n' % sha256(TABLE)
+)
+ENCODER = (
+    'name = "Mine"\nkind = "own_encoders:Hashed"\nmethod = "Hash"\nbackbone = "none"\nsupervision = "none"\n'
+    'overlap = "none"\npaper = "none"\nlicense = "mine"\n'
+)
+FILES: Mapping[str, str] = {"in.txt": PAIRS, "gs.txt": GOLD, "table.tsv": TABLE}
+
+
+class Own(NamedTuple):
+    """A user's folders of cards and data."""
+
+    cards: Path
+    data: Path
+
+    def options(self) -> tuple[str | Path, ...]:
+        return "--cards", self.cards, "--data", self.data
+
+
+def make_own(folder: Path, **files: str | bytes) -> Own:
+    """A user's tasks ``semeval`` and ``table``, his encoder ``mine``, and their data; files can be given."""
+    cards, data = folder / "cards", folder / "data"
+    write(cards / "tasks" / "semeval.toml", SEMEVAL)
+    write(cards / "tasks" / "table.toml", PAIR_TABLE)
+    write(cards / "tasks" / "suites.toml", '[both]\nname = "Both of mine"\ntasks = ["semeval", "table"]\n')
+    write(cards / "baselines" / "mine.toml", ENCODER)
+    for name, content in {**FILES, **{name.replace("_", "."): text for name, text in files.items()}}.items():
+        write(data / "mine" / name, content)
+    return Own(cards, data)

@@ -1,0 +1,122 @@
+"""The command line as a whole: help, near names, exit codes, and what is not imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import stsbench as package
+from stsbench import registry
+from tests.cli.commands import HASHED, QUICK, one_line, process
+
+HEAVY = ("torch", "transformers", "numpy", "scipy", "pandas", "datasets", "pyarrow", "numba", "huggingface_hub")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], [], ["data"], ["run", "-h"], ["list", "tasks"], ["list", "encoders"], ["show", "sts12"]]
+)
+def test_help_and_lists_import_nothing_heavy(arguments):
+    code = (
+        f"import sys; from stsbench.cli import main; code = main({arguments});"
+        f"sys.stderr.write(','.join(m for m in {HEAVY} if m in sys.modules)); sys.exit(code)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout) > 100
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["data"], ["data", "--help"], ["run", "--help"]])
+def test_help(stsbench, arguments):
+    assert stsbench.fine(*arguments).startswith("Usage: stsbench ")
+
+
+def test_version(stsbench):
+    assert stsbench.fine("--version") == f"{package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
+        (["data", "verfy"], "No such command 'verfy'. Did you mean 'verify'?"),
+        (["run", "--taks", "stsb"], "No such option: --taks"),
+        (["run", "stsb"], "Got unexpected extra argument"),
+        (["list"], "Missing argument 'kind'; see"),
+        (["run", "--seeds"], "Option '--seeds' requires an argument"),
+        (["list", "task"], "unknown list 'task'; did you mean 'tasks'?; list one of tasks, encoders, recipes, suites"),
+        (["show", "sts122"], "unknown name 'sts122'; did you mean 'sts12'"),
+        (["run", "--tasks", "sts122"], "unknown task or suite 'sts122'; did you mean 'sts12'"),
+        (["run", "--tasks", "tranfer"], "unknown task or suite 'tranfer'; did you mean 'transfer'"),
+        (["run", "--tasks", ","], "no task is named"),
+        (["run", "--encoder", ","], "unknown encoder ','"),
+        (["run", *QUICK, "--encoder", "minilmm"], "minilmm: unknown encoder 'minilmm'; did you mean 'minilm'"),
+        (["run", *QUICK, "--encoder", "transformer"], "transformer: unknown encoder 'transformer'; "),
+        (["run", *QUICK, *HASHED, "--protocol", "simcs"], "unknown protocol 'simcs'; did you mean 'simcse'?"),
+        (["run", *QUICK, *HASHED, "--protocol", "simcse(metrc=x)"], "protocol 'simcse' has no field 'metrc'; did you"),
+        (["run", *QUICK, *HASHED, "--split", "tset"], "quickstart-en: unknown split of quickstart-en 'tset'; did you"),
+        (["run", *QUICK, *HASHED, "--data", "gone"], "data folder 'gone' does not exist"),
+        (["run", *QUICK, *HASHED, "--cards", "gone"], "cards folder 'gone' does not exist"),
+        (["run", *QUICK, *HASHED, "--seeds", "one"], "--seeds 'one': give whole numbers, such as 0,1,2"),
+        (["run", *QUICK, *HASHED, "--seeds", "0,-1"], "--seeds '0,-1': a seed is not negative"),
+        (["run", *QUICK, *HASHED, "--seeds", ""], "--seeds '': give whole numbers, such as 0,1,2"),
+        (["leaderboard", "--results", "gone"], "results folder 'gone' does not exist; 'stsbench run' makes it"),
+        (["leaderboard", "--suite", "stss"], "unknown suite 'stss'; did you mean 'sts'"),
+        (["leaderboard", "--format", "markdwon"], "unknown format 'markdwon'; did you mean 'markdown'?"),
+        (["data", "verify", "sts122"], "unknown task or suite 'sts122'; did you mean 'sts12'"),
+        (["data", "verify", "--data", "gone"], "data folder 'gone' does not exist"),
+        (["data", "fetch", "wiki1"], "unknown task, suite or corpus 'wiki1'; did you mean 'wiki1m'?"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_with_the_nearest_name(stsbench, arguments, message):
+    assert stsbench.refused(*arguments).startswith(message)
+
+
+def test_a_mistyped_option_offers_the_right_one(stsbench):
+    assert "--tasks" in stsbench.refused("run", "--taks", "stsb")
+    assert stsbench.refused("run", "--taks", "stsb").endswith("; see 'stsbench --help'")
+
+
+def test_a_mistyped_task_leaves_no_folder_behind(stsbench, tmp_path):
+    stsbench.refused("run", *HASHED, "--tasks", "sts122")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["run", "--tasks", "sts122"], ["list", "task"], ["rnu"]])
+def test_a_process_ends_with_the_same_line(tmp_path, arguments):
+    code, out, err = process(*arguments, cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert "did you mean" in one_line(err).lower()
+
+
+def test_a_process_runs_a_module_of_the_folder_it_is_called_in(tmp_path, own):
+    run = ["run", *QUICK, *HASHED, "--out", str(tmp_path)]
+    # Python's own -m puts the folder first; an installed command has to do it itself.
+    code = f"import sys; sys.path.remove(''); from stsbench.cli import main; sys.exit(main({run}))"
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=own, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hashed" in done.stdout
+
+
+def test_a_terminal_without_dashes_still_shows_the_scores(tmp_path, own):
+    code, out, err = process("run", *QUICK, *HASHED, cwd=tmp_path, path=own, PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    assert "quickstart-en" in out and "?" in out
+
+
+def test_ctrl_c_says_how_to_go_on(stsbench, monkeypatch):
+    def stop(name: str) -> EntryPoint:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry, "import_module", stop)
+    code, _, err = stsbench("run", *QUICK, *HASHED)
+    assert code == 130
+    assert one_line(err) == "stopped; what is done is kept, run the same command to go on"

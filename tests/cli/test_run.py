@@ -1,0 +1,231 @@
+"""``stsbench run``: what it prints and keeps, and how it ends when something fails."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from stsbench.cli.run import parse_assignments, parse_seeds
+from stsbench.errors import StsbenchError
+from stsbench.results import read_results
+from tests.cli.commands import HASHED, QUICK, make_own, one_line, process
+
+BOTH = ("--tasks", "quickstart-en,quickstart-es-en")
+
+
+def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
+    lines = stsbench.fine("run", *HASHED, *BOTH).splitlines()
+    assert lines[0] == "hashed"
+    assert lines[2].split() == ["task", "score", "95%", "interval", "n", "protocol"]
+    assert lines[4].split()[0::3] == ["quickstart-en", "300"]
+    assert lines[-1] == "scores are times 100; results are in results"
+    results, problems = read_results(tmp_path / "results")
+    assert ([r.task for r in results], problems) == (["quickstart-en", "quickstart-es-en"], [])
+    shown = f"{100 * results[0].score:.2f}"
+    assert lines[4].split()[1] == shown
+    low, high = results[0].interval
+    assert lines[4].split()[2] == f"{100 * low:.2f}–{100 * high:.2f}"
+
+
+def test_json_is_the_results_and_the_failures(stsbench, tmp_path):
+    found = stsbench.json("run", *HASHED, *QUICK)
+    (result,) = found["results"]
+    (path,) = (tmp_path / "results" / "hashed").glob("*.json")
+    assert result == json.loads(path.read_text())
+    assert found["failures"] == []
+
+
+def test_the_same_command_scores_nothing_again(stsbench, tmp_path):
+    first = stsbench.fine("run", *HASHED, *QUICK)
+    (path,) = (tmp_path / "results" / "hashed").glob("*.json")
+    before = path.stat().st_mtime_ns
+    assert stsbench.fine("run", *HASHED, *QUICK) == first
+    assert path.stat().st_mtime_ns == before
+    assert stsbench.fine("run", *HASHED, *QUICK, "--fresh") == first
+    assert path.stat().st_mtime_ns > before
+    one, again = json.loads(path.read_text()), stsbench.json("run", *HASHED, *QUICK)["results"][0]
+    assert one == again
+
+
+def test_two_encoders_a_fitting_table_and_the_same_encoder_once(stsbench):
+    out = stsbench.fine("run", *HASHED, "--encoder", "own_encoders:ready,own_encoders:Hashed", *BOTH)
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if "quickstart-en" in line] == ["hashed", "ready-made"]
+
+
+def test_the_widest_table_fits_eighty_columns(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    long = "an-encoder-whose-name-is-as-long-as-those-on-the-hub-are-multilingual-mpnet-base-v2"
+    (own.cards / "baselines" / "mine.toml").rename(own.cards / "baselines" / f"{long}.toml")
+    run = ["run", "--encoder", f"{long},own_encoders:Hashed", "--tasks", "quickstart-es-en,both", *own.options()]
+    lines = stsbench.fine(*run, "--seeds", "0,123456789", "--verbose").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "mean of Both of mine" in stsbench.fine(*run)
+    # Numbers are never broken.
+    assert any("300" in line or "100" in line for line in lines)
+
+
+def test_verbose_shows_subsets(stsbench):
+    lines = stsbench.fine("run", *HASHED, *QUICK, "--verbose").splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == [
+        "everyday",
+        "news",
+        "negation",
+        "numbers",
+        "word-order",
+        "paraphrase",
+    ]
+
+
+def test_seeds_protocols_and_parameters_make_cells_of_their_own(stsbench, tmp_path):
+    run = ["run", *HASHED, *QUICK]
+    stsbench.fine(*run, "--seeds", "0,1")
+    stsbench.fine(*run, "--protocol", "wmean")
+    stsbench.fine(*run, "--set", "size=16")
+    results = read_results(tmp_path / "results").results
+    assert sorted((r.encoder, r.protocol["name"], r.eval_seed) for r in results) == [
+        ("hashed", "simcse", 0),
+        ("hashed", "simcse", 1),
+        ("hashed", "wmean", 0),
+        ("hashed+size=16", "simcse", 0),
+    ]
+
+
+def test_a_users_task_card_encoder_card_and_data(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    found = stsbench.json("run", "--encoder", "mine", "--tasks", "both", *own.options())
+    assert [(r["encoder"], r["task"], r["n"]) for r in found["results"]] == [("mine", "semeval", 4), ("mine", "table", 4)]
+    assert found["results"][0]["run"]["source"] == "local"
+    card = own.cards / "baselines" / "mine.toml"
+    assert stsbench.json("run", "--encoder", card, "--tasks", "table", *own.options())["results"][0]["encoder"] == "mine"
+
+
+# Failures.
+
+
+def test_a_run_goes_on_past_an_encoder_that_fails(stsbench, tmp_path):
+    code, out, err = stsbench("run", "--encoder", "own_encoders:Broken,own_encoders:Hashed", *QUICK)
+    assert code == 2
+    assert one_line(err).startswith("hashed: encoder 'hashed' returned NaN or infinity for the sentence '")
+    assert "quickstart-en" in out
+    assert len(read_results(tmp_path / "results").results) == 1
+
+
+def test_a_run_goes_on_past_an_encoder_that_does_not_exist(stsbench):
+    code, out, err = stsbench("run", "--encoder", "minilmm,own_encoders:Hashed", *QUICK, "--json")
+    assert code == 2
+    assert one_line(err).startswith("minilmm: unknown encoder 'minilmm'; did you mean 'minilm'")
+    assert json.loads(out)["failures"] == [one_line(err)]
+    assert len(json.loads(out)["results"]) == 1
+
+
+def test_data_that_cannot_be_had_are_told_once_for_all_encoders_and_seeds(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    (own.data / "mine" / "gs.txt").unlink()
+    run = ["run", "--encoder", "mine,own_encoders:Hashed", "--tasks", "both", "--seeds", "0,1", *own.options()]
+    code, out, err = stsbench(*run)
+    assert code == 2
+    assert one_line(err).startswith("semeval: no data for semeval (test): it is local only; ")
+    assert "data/mine/gs.txt" in one_line(err)
+    assert out.count("table") == 4
+
+
+def test_many_failures_are_three_lines_and_a_count(stsbench):
+    code, out, err = stsbench("run", *HASHED, "--tasks", "length,depth,tense,oddmanout,subjnumber")
+    assert code == 2
+    assert out == ""
+    lines = err.splitlines()
+    assert len(lines) == 4 and all(line.startswith("stsbench: ") for line in lines)
+    assert lines[0].startswith("stsbench: length: no data for length (")
+    assert lines[3] == "stsbench: and 2 more failed; --json lists them all"
+
+
+def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):
+    with pytest.raises(ZeroDivisionError):
+        stsbench("run", "--encoder", "own_encoders:Bug", *QUICK)
+    code, out, err = stsbench("run", "--encoder", "own_encoders:Bug,own_encoders:Hashed", *QUICK)
+    assert code == 2
+    assert "Traceback" in err and err.splitlines()[-1] == "stsbench: hashed: a bug of the user's"
+    assert "quickstart-en" in out
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("own_encoders:Nope", "encoder kind 'own_encoders:Nope': module 'own_encoders' has no 'Nope'"),
+        ("no_such_module:Nope", "encoder kind 'no_such_module:Nope': no module named 'no_such_module'; is it installed"),
+        ("own_encoders:Nameless", "encoder 'own_encoders:Nameless': Nameless has no 'name'; an encoder needs name, "),
+        ("own_encoders:NUMBER", "'own_encoders:NUMBER' is a int; give a class, a function or an encoder"),
+        ("own_encoders:np", "'own_encoders:np' is a module; give a class, a function or an encoder"),
+        (":Hashed", "encoder kind ':Hashed' is no address of an object; give package.module:Name"),
+        ("gone.toml", "card 'gone.toml' does not exist"),
+        ("./gone", "checkpoint folder './gone' does not exist"),
+        ("x" * 300, "unknown encoder 'xxx"),
+    ],
+)
+def test_what_is_no_encoder_is_one_line(stsbench, spec, message):
+    assert stsbench.refused("run", *QUICK, "--encoder", spec).startswith(f"{spec}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("assign", "message"),
+    [
+        ("size", "--set 'size': give key=value, such as pooling=cls"),
+        ("=3", "--set '=3': give key=value, such as pooling=cls"),
+        ("sise=3", "own_encoders:Hashed: encoder 'own_encoders:Hashed': unknown key 'sise'; did you mean 'size'?"),
+        ("size=big", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected `int`, not 'big'"),
+        ("size=1.5", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected `int`, not 1.5"),
+        ("name=''", "own_encoders:Hashed: encoder 'own_encoders:Hashed': the name '' names nothing; results go into"),
+        ("name='..'", "own_encoders:Hashed: encoder 'own_encoders:Hashed': the name '..' names nothing; results go"),
+    ],
+)
+def test_set_of_no_sense_is_one_line(stsbench, assign, message):
+    assert stsbench.refused("run", *QUICK, *HASHED, "--set", assign).startswith(message)
+
+
+def test_set_on_a_card_names_the_card_and_on_what_is_made_is_refused(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    run = ["run", "--tasks", "table", *own.options(), "--set", "sise=3", "--encoder"]
+    message = f"mine: {own.cards}/baselines/mine.toml: [params] and --set: unknown key 'sise'; did you mean 'size'?"
+    assert stsbench.refused(*run, "mine") == message
+    assert "is made already; it takes no parameters (sise)" in stsbench.refused(*run, "own_encoders:ready")
+
+
+def test_assignments_are_toml_or_text():
+    found = parse_assignments(["a=1", "b=true", "c=cls", "d='x,y'", "e=[1, 2]", "f=a=b", "g=", "h=" + "9" * 5000])
+    assert found == {"a": 1, "b": True, "c": "cls", "d": "x,y", "e": [1, 2], "f": "a=b", "g": "", "h": "9" * 5000}
+    assert parse_seeds("0, 2,1") == [0, 2, 1]
+    with pytest.raises(StsbenchError):
+        parse_seeds("1;2")
+
+
+@pytest.mark.parametrize("option", ["--out", "--store"])
+@pytest.mark.parametrize("below", ["file/results", "/proc/nothing/results"])
+def test_a_folder_that_cannot_be_written_is_one_line(stsbench, tmp_path, option, below):
+    # Tests may run as root, whom no permission stops: a folder below a file stops all.
+    (tmp_path / "file").write_text("in the way")
+    error = stsbench.refused("run", *QUICK, *HASHED, option, below)
+    assert below.split("/results")[0] in error
+    assert "cannot be" in error
+
+
+def test_a_full_disk_is_one_line(stsbench, monkeypatch):
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert stsbench.refused("run", *QUICK, *HASHED).endswith("the disk is full; free some space and run again")
+
+
+def test_a_process_of_its_own(tmp_path, own):
+    make_own(tmp_path)
+    options = ["--cards", "cards", "--data", "data", "--tasks", "both", "--encoder"]
+    code, out, err = process("run", *options, "mine", cwd=tmp_path, path=own)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    code, out, err = process("run", *options, "minee", cwd=tmp_path, path=own)
+    assert (code, out) == (2, "")
+    assert one_line(err).startswith("minee: unknown encoder 'minee'; did you mean 'mine'")

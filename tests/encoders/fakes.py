@@ -1,0 +1,72 @@
+"""Encoders without a model, whose calls are counted."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stsbench.encoders.tokens import TokenIds
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def hashed(text: str, d: int = 4) -> list[float]:
+    """Numbers in [-1, 1) that tell a text."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return [byte / 128 - 1 for byte in digest[:d]]
+
+
+class Plain:
+    """What a user may write: three names and no more."""
+
+    def __init__(self, name: str = "plain", fingerprint: str | None = "plain-1", d: int = 4) -> None:
+        self.name, self.fingerprint, self.d = name, fingerprint, d
+        self.calls: list[list[str]] = []
+
+    def encode(self, sentences: Sequence[str]) -> Array:
+        self.calls.append(list(sentences))
+        return np.array([hashed(text, self.d) for text in sentences], dtype=np.float32).reshape(-1, self.d)
+
+
+class Neighbourly:
+    """An encoder with words as tokens whose embeddings depend on all that is in their batch.
+
+    After ``stop_after`` batches it is interrupted, as by Ctrl-C; each batch takes ``seconds``.
+    """
+
+    def __init__(
+        self, name: str = "neighbourly", fingerprint: str | None = "n-1", *, stop_after: int = -1, seconds: float = 0
+    ) -> None:
+        self.name, self.fingerprint = name, fingerprint
+        self.stop_after, self.seconds = stop_after, seconds
+        self.batches: list[list[str]] = []
+        self.tokenized: list[str] = []
+
+    @property
+    def embedded(self) -> Counter[str]:
+        return Counter(text for batch in self.batches for text in batch)
+
+    def encode(self, sentences: Sequence[str]) -> Array:
+        raise AssertionError("the engine plans the batches")
+
+    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
+        self.tokenized = list(sentences)
+        return TokenIds.from_lists([list(range(len(text.split()))) for text in sentences])
+
+    def embed_tokens(self, tokens: TokenIds, rows: Rows) -> Array:
+        if len(self.batches) == self.stop_after:
+            raise KeyboardInterrupt
+        time.sleep(self.seconds)
+        batch = [self.tokenized[row] for row in rows]
+        self.batches.append(batch)
+        beside = hashed(repr(batch))
+        return np.array([hashed(text) + beside for text in batch], dtype=np.float32)
+
+
+SLOW = Neighbourly("slow", "slow-1", seconds=0.02)

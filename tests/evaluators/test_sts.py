@@ -1,0 +1,287 @@
+"""STS scores against a literal computation, every protocol and every input no score can be made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from stsbench.data.splits import LabelledSplit, PairSplit
+from stsbench.encoders.seams import Embeddings
+from stsbench.encoders.store import Shelf, text_keys
+from stsbench.errors import DataError, EncoderError, ProtocolError
+from stsbench.evaluators.seams import Scores
+from stsbench.evaluators.sts import PROTOCOLS, RESAMPLES, StsEvaluator
+
+SUBSETS = {"news": 30, "forum": 12, "headlines": 7}
+Floats = npt.NDArray[np.float64]
+
+
+def make_split(subsets: dict[str, int] | None = None, seed: int = 0, *, known: bool = True) -> PairSplit:
+    """Pairs whose gold scores have ties; subsets lie mixed."""
+    rng = np.random.default_rng(seed)
+    names = [name for name, n in (subsets or SUBSETS).items() for _ in range(n)]
+    rng.shuffle(names)
+    n = len(names)
+    return PairSplit(
+        sentences1=[f"left {i}" for i in range(n)],
+        sentences2=[f"right {i}" for i in range(n)],
+        gold=rng.integers(0, 11, size=n) / 2,
+        subset=names,
+        subsets_known=known,
+    )
+
+
+class Table:
+    """Embeds from a table of rows, through the store's own view."""
+
+    def __init__(self, rows: dict[str, npt.NDArray[np.float32]]) -> None:
+        self.shelf = Shelf(None)
+        self.shelf.add(text_keys(list(rows)), np.stack(list(rows.values())))
+        self.shelf.flush()
+
+    def __call__(self, sentences: Sequence[str]) -> Embeddings:
+        return self.shelf.view(text_keys(sentences))
+
+
+def make_rows(split: PairSplit, seed: int = 0) -> dict[str, npt.NDArray[np.float32]]:
+    """Embeddings whose cosine goes with the gold score, roughly."""
+    rng = np.random.default_rng(seed)
+    rows = {}
+    for s1, s2, gold in zip(split.sentences1, split.sentences2, split.gold, strict=True):
+        a, b = rng.normal(size=(2, 16))
+        rows[s1], rows[s2] = a.astype(np.float32), (gold * a / 3 + b).astype(np.float32)
+    return rows
+
+
+def score(
+    split: PairSplit, protocol: str = "simcse", *, rows: dict[str, npt.NDArray[np.float32]] | None = None, seed: int = 0
+) -> Scores:
+    embed = Table(make_rows(split) if rows is None else rows)
+    return StsEvaluator(protocol=PROTOCOLS[protocol])({"test": split}, embed, seed=seed)
+
+
+# The score.
+
+
+def ranks(x: Sequence[float]) -> list[float]:
+    """Average ranks, counted one by one."""
+    return [sum(b < a for b in x) + (sum(b == a for b in x) + 1) / 2 for a in x]
+
+
+def literal(metric: str, x: Sequence[float], y: Sequence[float]) -> float:
+    if metric == "kendall":
+        pairs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i in range(len(x)) for j in range(i)]
+        untied = math.sqrt(sum(a != 0 for a, _ in pairs) * sum(b != 0 for _, b in pairs))
+        return float(sum(a * b for a, b in pairs) / untied)
+    if metric == "spearman":
+        x, y = ranks(x), ranks(y)
+    mx, my = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
+    return covariance / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+
+
+def test_every_number_is_that_of_a_literal_computation():
+    split = make_split()
+    rows = make_rows(split)
+    found = score(split, rows=rows)
+    similarity = []
+    for s1, s2 in zip(split.sentences1, split.sentences2, strict=True):
+        a, b = rows[s1].tolist(), rows[s2].tolist()
+        dot = math.fsum(p * q for p, q in zip(a, b, strict=True))
+        similarity.append(dot / math.sqrt(math.fsum(p * p for p in a) * math.fsum(q * q for q in b)))
+    np.testing.assert_allclose(np.asarray(found.per_item["similarity"]), similarity, rtol=0, atol=1e-14)
+    gold = split.gold.tolist()
+    for metric in ("spearman", "pearson", "kendall"):
+        at = {name: [i for i, s in enumerate(split.subset) if s == name] for name in SUBSETS}
+        each = {n: literal(metric, [similarity[i] for i in rows], [gold[i] for i in rows]) for n, rows in at.items()}
+        expected = {
+            "all": literal(metric, similarity, gold),
+            "mean": (each["news"] + each["forum"] + each["headlines"]) / 3,
+            "wmean": (30 * each["news"] + 12 * each["forum"] + 7 * each["headlines"]) / 49,
+        }
+        for aggregation, value in expected.items():
+            assert found.scores[f"{metric}.{aggregation}"] == pytest.approx(value, abs=1e-12)
+        assert len({round(value, 6) for value in expected.values()}) == 3
+        for name, value in each.items():
+            assert found.per_subset[name][metric] == pytest.approx(value, abs=1e-12)
+    assert {name: values["n"] for name, values in found.per_subset.items()} == SUBSETS
+    assert (found.n, found.zero_vectors, found.notes) == (49, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "number"),
+    [("simcse", "spearman.all"), ("wmean", "spearman.wmean"), ("mean", "spearman.mean"), ("semeval", "pearson.wmean")],
+)
+def test_a_protocol_names_the_score(protocol, number):
+    found = score(make_split(), protocol)
+    assert found.score == found.scores[number]
+    assert isinstance(found.score, float)
+    assert found.scores == score(make_split()).scores
+
+
+def test_simcse_is_the_first_protocol_and_so_the_default():
+    assert list(PROTOCOLS) == ["simcse", "wmean", "mean", "semeval"]
+    assert all(name == protocol.name for name, protocol in PROTOCOLS.items())
+
+
+def test_items_are_kept_in_their_order():
+    split = make_split()
+    items = score(split).per_item
+    assert list(items) == ["subset", "gold", "similarity"]
+    assert items["subset"] == list(split.subset)
+    np.testing.assert_array_equal(items["gold"], split.gold)
+
+
+def test_one_subset_has_no_table_of_subsets():
+    found = score(make_split({"": 20}))
+    assert found.per_subset == {}
+    assert found.scores["spearman.all"] == found.scores["spearman.mean"] == found.scores["spearman.wmean"]
+
+
+# The interval.
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_interval_is_that_of_a_literal_bootstrap(protocol):
+    split = make_split({"a": 40, "b": 25})
+    found = score(split, protocol, seed=3)
+    x, y = np.asarray(found.per_item["similarity"]), split.gold
+    where = np.asarray(split.subset)
+    chosen = PROTOCOLS[protocol]
+    parts = [np.arange(65)] if chosen.aggregation == "all" else [np.flatnonzero(where == n) for n in split_order(split)]
+    rng = np.random.default_rng(3)
+    totals = np.zeros(RESAMPLES)
+    for at in parts:
+        share = {"all": 1.0, "mean": 1 / 2, "wmean": len(at) / 65}[chosen.aggregation]
+        for row, drawn in enumerate(rng.integers(0, len(at), size=(RESAMPLES, len(at)))):
+            xs, ys = x[at][drawn], y[at][drawn]
+            if chosen.metric == "spearman":
+                xs, ys = stats.rankdata(xs), stats.rankdata(ys)
+            totals[row] += share * float(np.corrcoef(xs, ys)[0, 1])
+    np.testing.assert_allclose(found.interval, np.quantile(totals, [0.025, 0.975]), rtol=0, atol=1e-12)
+    assert found.interval_method == "percentile bootstrap over pairs, 1000 resamples"
+
+
+def split_order(split: PairSplit) -> list[str]:
+    return list(dict.fromkeys(split.subset))
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
+    split = make_split()
+    assert score(split, seed=5).interval == score(split, seed=5).interval
+    assert score(split, seed=5).interval != score(split, seed=6).interval
+    assert score(split, seed=5).scores == score(split, seed=6).scores
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    # Of two normals with correlation r, Spearman's rho is 6 / pi * asin(r / 2).
+    r, rounds, hits = 0.6, 60, 0
+    truth = 6 / math.pi * math.asin(r / 2)
+    for seed in range(rounds):
+        rng = np.random.default_rng(seed)
+        wanted = rng.normal(size=150)
+        angle = stats.norm.cdf(wanted) * np.pi  # falling cosine: its rank is the normal's, turned round
+        gold = -(r * wanted + math.sqrt(1 - r * r) * rng.normal(size=150))
+        split = PairSplit(
+            sentences1=["pole"] * 150,
+            sentences2=[f"s{i}" for i in range(150)],
+            gold=gold,
+            subset=[""] * 150,
+        )
+        rows = {f"s{i}": np.array([np.cos(a), np.sin(a)], dtype=np.float32) for i, a in enumerate(angle)}
+        low, high = score(split, rows={"pole": np.array([1, 0], dtype=np.float32), **rows}, seed=seed).interval
+        hits += low <= truth <= high
+    # 0.95 of 60 is 57; fewer than 51 has a chance of 1 in 500.
+    assert hits >= 51
+
+
+# What no score can be made of, and what must be told.
+
+
+def test_zero_vectors_score_zero_and_are_counted():
+    split = make_split()
+    rows = make_rows(split)
+    for name in ("left 0", "right 0", "right 4"):
+        rows[name] = np.zeros(16, dtype=np.float32)
+    found = score(split, rows=rows)
+    similarity = np.asarray(found.per_item["similarity"])
+    assert found.zero_vectors == 2
+    assert similarity[[0, 4]].tolist() == [0, 0]
+    assert np.count_nonzero(similarity) == 47
+    assert found.notes == ("2 pairs hold a zero vector and have similarity 0",)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.25])
+def test_an_encoder_that_gives_one_embedding_is_refused(value):
+    split = make_split()
+    rows = dict.fromkeys(make_rows(split), np.full(16, value, dtype=np.float32))
+    with pytest.raises(EncoderError, match="^the encoder gives every one of 98 sentences the same embedding"):
+        score(split, rows=rows)
+
+
+def test_embeddings_that_differ_in_length_alone_are_refused():
+    # Their cosines differ by rounding, which must not be ranked.
+    split = make_split()
+    rng = np.random.default_rng(0)
+    direction = rng.normal(size=16)
+    rows = {name: (rng.uniform(0.1, 10) * direction).astype(np.float32) for name in make_rows(split)}
+    with pytest.raises(EncoderError, match=r"every pair of subset '\w+' has the same similarity \(1\)"):
+        score(split, rows=rows)
+
+
+def test_a_subset_of_one_similarity_is_refused_by_name():
+    split = make_split()
+    rows = make_rows(split)
+    for i, name in enumerate(split.subset):
+        if name == "forum":
+            rows[f"right {i}"] = -rows[f"left {i}"]
+    with pytest.raises(EncoderError, match=r"^every pair of subset 'forum' has the same similarity \(-1\)"):
+        score(split, rows=rows)
+
+
+@pytest.mark.parametrize("gold", [[3.0, 3.0, 3.0], [1.0], []])
+def test_gold_scores_without_two_values_are_refused(gold):
+    n = len(gold)
+    split = PairSplit(
+        sentences1=[f"a{i}" for i in range(n)],
+        sentences2=[f"b{i}" for i in range(n)],
+        gold=np.array(gold, dtype=np.float64),
+        subset=["x"] * n,
+    )
+    rows = {"other": np.ones(16, dtype=np.float32), **make_rows(split)}
+    with pytest.raises(DataError, match="has fewer than two different gold scores; no correlation exists"):
+        score(split, rows=rows)
+
+
+def test_unknown_subsets_offer_only_one_correlation():
+    split = make_split(known=False, subsets={"": 49})
+    found = score(split)
+    assert sorted(found.scores) == ["kendall.all", "pearson.all", "spearman.all"]
+    assert found.per_subset == {}
+    assert found.notes == ("the data's source does not tell subsets: only the aggregation 'all' is offered",)
+    for protocol in ("mean", "wmean", "semeval"):
+        with pytest.raises(ProtocolError, match=f"^protocol '{protocol}' averages over subsets, and this source"):
+            score(split, protocol)
+
+
+def test_tiny_subsets_still_have_an_interval():
+    # Half of all samples of two pairs are one pair twice: with twenty such subsets no sample has a mean.
+    split = make_split({f"part {i}": 2 for i in range(20)})
+    split = PairSplit(
+        sentences1=split.sentences1,
+        sentences2=split.sentences2,
+        gold=np.arange(40) / 8,
+        subset=split.subset,
+    )
+    assert score(split, "mean").interval == (-1.0, 1.0)
+
+
+def test_other_splits_are_refused():
+    split = LabelledSplit(sentences=["a"], labels=np.zeros(1, dtype=np.int64))
+    with pytest.raises(DataError, match="the evaluator 'sts' scores sentence pairs"):
+        StsEvaluator(protocol=PROTOCOLS["simcse"])({"test": split}, Table({"a": np.ones(2, np.float32)}), seed=0)

@@ -1,0 +1,62 @@
+"""The README says what is true: its commands exist, its example runs, its table is the results'."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from stsbench.cli import main
+from stsbench.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+            for line in block.splitlines():
+                words = shlex.split(line, comments=True)
+                if words[:1] == ["stsbench"]:
+                    found.append((page.name, words[1:]))
+    return found
+
+
+def test_pages_hold_commands():
+    assert len(commands()) >= 5
+
+
+@pytest.mark.parametrize(("page", "words"), commands(), ids=lambda value: str(value)[:60])
+def test_command_and_its_options_exist(page, words):
+    command = typer.main.get_command(app)
+    while words and (inner := getattr(command, "commands", {}).get(words[0])):
+        command, words = inner, words[1:]
+    assert not hasattr(command, "commands"), f"{page}: {words} names no command"
+    options = {name for parameter in command.params for name in parameter.opts}
+    for word in words:
+        if word.startswith("-"):
+            assert word.partition("=")[0] in options, f"{page}: no option {word}"
+
+
+def test_example_encoder_runs_as_printed(tmp_path, monkeypatch, capsys):
+    code = re.search(r"```python\n# my_package/my_module.py\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.S)
+    assert code is not None
+    assert len([line for line in code[1].splitlines() if line.strip()]) <= 10
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package/my_module.py").write_text(code[1], encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = str(tmp_path / "results")
+    assert main(["run", "--encoder", "my_package.my_module:Hashed", "--tasks", "quickstart-en", "--out", out]) == 0
+    assert "hashed" in capsys.readouterr().out
+
+
+def test_table_is_made_from_the_committed_results(capsys):
+    command = re.search(
+        r"<!-- table: (stsbench leaderboard .*?) -->\n\n(.*?)\n\n[^|*]", PAGES[0].read_text("utf-8"), re.S
+    )
+    assert command is not None
+    assert main([*shlex.split(command[1])[1:], "--results", str(ROOT / "results")]) == 0
+    assert capsys.readouterr().out.strip() == command[2].strip()
