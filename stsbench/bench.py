@@ -83,7 +83,7 @@ def evaluate(
     engine = Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=listener.encoding)
     todo = [job for job in jobs if had[job.name] is None]
     # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
-    engine.prepare(_texts(todo), among=())
+    engine.prepare(_texts(todo), among=_texts(jobs) if engine.shelf.folder is None else ())
     for job in jobs:
         result = had[job.name]
         if result is not None:

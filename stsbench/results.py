@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -189,7 +190,7 @@ def read_results(folder: Path) -> ResultFolder:
     if not folder.is_dir():
         raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
     found = ResultFolder([], [], [])
-    for path in _result_files(folder):
+    for path in _result_files(folder, found.problems):
         try:
             found.results.append(read_result(path))
             found.paths.append(path)
@@ -198,5 +199,15 @@ def read_results(folder: Path) -> ResultFolder:
     return found
 
 
-def _result_files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.glob("*/*.json")) if path.is_file())
+def _result_files(folder: Path, problems: list[str]) -> Iterator[Path]:
+    """The files ``*/*.json``, sorted; scanned and not globbed, which is half the time of ten thousand."""
+    with os.scandir(folder) as entries:
+        encoders = sorted(entry.name for entry in entries if entry.is_dir())
+    for encoder in encoders:
+        try:
+            with os.scandir(folder / encoder) as entries:
+                names = sorted(entry.name for entry in entries if entry.name.endswith(".json") and entry.is_file())
+        except OSError as error:
+            problems.append(f"{folder / encoder}: cannot be read: {error.strerror}")
+            continue
+        yield from (folder / encoder / name for name in names)

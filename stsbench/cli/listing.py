@@ -70,7 +70,7 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
     kind, record = _find(name, catalogue)
     facts: dict[str, Any] = msgspec.to_builtins(record)
     if as_json:
-        print_json({"kind": kind, "id": name, **facts})
+        print_json({"card": kind, "id": name, **facts})
         return
     say(f"{name}: {kind}\n")
     rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]

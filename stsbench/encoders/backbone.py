@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from stsbench.encoders.tokens import TokenIds
 from stsbench.errors import EncoderError, one_line
 
 TOKENIZE_AT_ONCE = 8192
+BARE = ("safetensors", "safetensors_rust", "tokenizers", "builtins", "huggingface_hub")
 
 
 class Backbone:
@@ -32,6 +34,7 @@ class Backbone:
         self.device = _open_device(device)
         with _quiet():
             self.tokenizer = _load(transformers.AutoTokenizer, checkpoint)
+            check_vocabulary(self.tokenizer, checkpoint.folder)
             model, info = _load(
                 transformers.AutoModel,
                 checkpoint,
@@ -99,6 +102,16 @@ class Backbone:
         return output
 
 
+def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
+    """Refuse a tokenizer of special tokens alone, which transformers makes where the vocabulary's file is missing."""
+    words = len(tokenizer) - len(set(tokenizer.all_special_ids))
+    # The mark of a word's beginning may be among them (T5).
+    if words < 2:
+        raise EncoderError(
+            f"{folder}: the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing"
+        )
+
+
 def pick_device(device: str) -> str:
     """The device of this name; ``auto`` is a GPU where there is one."""
     if device != "auto":
@@ -146,8 +159,8 @@ def _load(kind: Any, checkpoint: Checkpoint, **options: Any) -> Any:  # noqa: AN
         what = "model" if is_model else "tokenizer"
         raise EncoderError(f"{folder}: the {what} cannot be loaded: {one_line(error)[:300]}") from error
     except Exception as error:
-        # safetensors and tokenizers raise bare types of their own for broken files.
-        if type(error).__module__.partition(".")[0] in ("safetensors", "safetensors_rust", "tokenizers", "builtins"):
+        # Types of their own for broken files.
+        if type(error).__module__.partition(".")[0] in BARE:
             raise EncoderError(f"{folder}: broken file: {one_line(error)[:300]}") from error
         raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -191,7 +192,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _number(path: Path, key: str) -> int | None:
     value = read_json(path).get(key) if path.is_file() else None
-    return int(value) if isinstance(value, int | float) else None
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _positions(config: Mapping[str, Any]) -> int | None:

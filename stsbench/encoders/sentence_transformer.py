@@ -124,6 +124,8 @@ class SentenceTransformerEncoder:
 def _load(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     import torch
 
+    from stsbench.encoders.backbone import check_vocabulary
+
     try:
         with _quiet() as said:
             from sentence_transformers import SentenceTransformer
@@ -140,6 +142,9 @@ def _load(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - se
     lost = [key for line in said for key in _MISSING.findall(line) if "pooler" not in key]
     if lost:
         raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would be random")
+    tokenizer = getattr(network, "tokenizer", None)
+    if hasattr(tokenizer, "all_special_ids"):
+        check_vocabulary(tokenizer, folder)
     return network.to(getattr(torch, dtype)).eval()
 
 

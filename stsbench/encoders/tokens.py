@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class TokenIds:
         """Number of sentences."""
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Tokens in each sentence, (n,)."""
         return np.diff(self.offsets)

@@ -18,12 +18,12 @@ from stsbench.encoders.seams import Embed
 from stsbench.encoders.seams import FloatArray as Float32Array
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluators.probe.draws import Orders, first_weights
-from stsbench.evaluators.probe.protocols import parse_optimiser
 from stsbench.evaluators.seams import Scores
 from stsbench.statistics import CORRELATIONS, FloatArray, percentile_interval, resample, resampled_correlation
 
 Metric = Literal["pearson", "spearman"]
 CLASSES = 5
+LANES = 16  # as wide as SIMD gets
 RESAMPLES = 1000
 
 
@@ -44,7 +44,8 @@ class RelatednessProtocol:
     selection: Metric = "pearson"
     base_seed: int = 1111
     data_order: Literal["length,gold"] = "length,gold"
-    optimiser: str = "adam"
+    optimiser: Literal["adam"] = "adam"
+    learning_rate: float = 1e-3
     batch_size: int = 64
     epoch_size: int = 50
     max_epochs: int = 1000
@@ -53,11 +54,12 @@ class RelatednessProtocol:
 
     def __post_init__(self) -> None:
         """Refuse values of no sense."""
-        parse_optimiser(self.optimiser)
         makes_sense = {
             "metric": self.metric in get_args(Metric),
             "selection": self.selection in get_args(Metric),
             "data_order": self.data_order == "length,gold",
+            "optimiser": self.optimiser == "adam",
+            "learning_rate": self.learning_rate > 0,
             "batch_size": self.batch_size >= 1,
             "epoch_size": self.epoch_size >= 1,
             "max_epochs": self.max_epochs >= 0,
@@ -90,19 +92,24 @@ class Regressor(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs:
-    """One split in the toolkit's order, which is ``order`` (n,): embeddings u, v (n, d), gold scores (n,)."""
+    """One split in the toolkit's order, which is ``order`` (n,): features (n, w), gold scores (n,).
 
-    u: Float32Array
-    v: Float32Array
+    The features are |u - v|, u * v and a constant 1, padded with zeros to what the compiled loops like.
+    ``d`` is the embedding size, ``zeros`` counts the sentences whose embedding is a zero vector.
+    """
+
+    features: Float32Array
     gold: FloatArray
     order: npt.NDArray[np.int64]
+    d: int
+    zeros: int
 
     def predict(self, weights: Float32Array) -> FloatArray:
         """The score that the regressor expects of each pair, (n,): its probabilities dotted with 1..5."""
         from stsbench.evaluators.relatedness_kernel import predict
 
         probabilities = np.empty((len(self.gold), CLASSES), dtype=np.float32)
-        predict(self.u, self.v, weights, probabilities)
+        predict(self.features, weights, probabilities)
         return probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1)
 
 
@@ -137,9 +144,7 @@ class RelatednessEvaluator:
             raise EncoderError("the regressor's predictions are not finite: the embeddings are too large to train on")
         scores = {metric: correlate(predictions, gold, metric) for metric in get_args(Metric)}
         scores |= {"mse": float(np.mean((predictions - gold) ** 2)), f"dev_{self.protocol.selection}": regressor.dev}
-        zeros = sum(
-            int((~side.any(axis=1)).sum()) for pairs in (train, validation, test) for side in (pairs.u, pairs.v)
-        )
+        zeros = train.zeros + validation.zeros + test.zeros
         return Scores(
             score=scores[self.protocol.metric],
             scores=scores,
@@ -182,7 +187,24 @@ def make_pairs(split: Split, embed: Embed, name: str) -> Pairs:
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise EncoderError(f"the embedding of '{texts[bad[0]][:80]}' is not finite (NaN or infinity)")
-    return Pairs(rows[order], rows[split.n :][order], split.gold[order], order)
+    zeros = int((~rows.any(axis=1)).sum())
+    return Pairs(_features(rows[order], rows[split.n :][order]), split.gold[order], order, rows.shape[1], zeros)
+
+
+def _features(u: Float32Array, v: Float32Array) -> Float32Array:
+    """|u - v|, u * v and 1, padded: (n, d), (n, d) -> (n, w)."""
+    n, d = u.shape
+    features = np.zeros((n, _padded(d)), dtype=np.float32)
+    with np.errstate(over="ignore"):  # told of once predictions are seen not to be finite
+        np.abs(u - v, out=features[:, :d])
+        np.multiply(u, v, out=features[:, d : 2 * d])
+    features[:, 2 * d] = 1
+    return features
+
+
+def _padded(d: int) -> int:
+    """Features and bias of embeddings of size d, rounded up to whole SIMD lanes."""
+    return -(-(2 * d + 1) // LANES) * LANES
 
 
 def _token_counts(sentences: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -206,22 +228,18 @@ def soft_labels(gold: FloatArray) -> Float32Array:
 
 def train_regressor(train: Pairs, validation: Pairs, protocol: RelatednessProtocol, *, seed: int) -> Regressor:
     """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
-    from stsbench.evaluators.probe import kernels
     from stsbench.evaluators.relatedness_kernel import train as train_epoch
 
-    codes = {"adam": kernels.ADAM, "rmsprop": kernels.RMSPROP, "sgd": kernels.SGD}
-
     targets, orders = soft_labels(train.gold), Orders(seed, len(train.gold))
-    weights = _starting_weights(seed, train.u.shape[1])
+    weights = _starting_weights(seed, train.d)
     first, second, kept = np.zeros_like(weights), np.zeros_like(weights), weights
-    name, rate, momentum = parse_optimiser(protocol.optimiser)
     best, failures, epochs, steps = -np.inf, 0, 0, 0
     # The toolkit tests before each check: the last check comes after max_epochs, not at it.
     while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
         for epoch in range(epochs, epochs + protocol.epoch_size):
             steps = train_epoch(
-                train.u, train.v, targets, orders.epoch(epoch), protocol.batch_size, weights, first, second,
-                codes[name], rate, momentum, steps, protocol.loss == "sum",
+                train.features, targets, orders.epoch(epoch), protocol.batch_size,
+                weights, first, second, protocol.learning_rate, steps, protocol.loss == "sum",
             )  # fmt: skip
         epochs += protocol.epoch_size
         value = correlate(validation.predict(weights), validation.gold, protocol.selection)
@@ -234,10 +252,8 @@ def train_regressor(train: Pairs, validation: Pairs, protocol: RelatednessProtoc
 
 def _starting_weights(seed: int, d: int) -> Float32Array:
     """The toolkit's first weights with their biases in the column after them, (5, w)."""
-    from stsbench.evaluators.probe.kernels import LANES
-
     (weight, bias), _ = first_weights(seed, (2 * d, CLASSES))
-    start = np.zeros((CLASSES, -(-(2 * d + 1) // LANES) * LANES), dtype=np.float32)
+    start = np.zeros((CLASSES, _padded(d)), dtype=np.float32)
     start[:, : 2 * d], start[:, 2 * d] = weight.numpy(), bias.numpy()
     return start
 

@@ -210,7 +210,7 @@ class Returns(Plain):
 
 def broken(value: float) -> Any:
     def change(rows: Any) -> Any:
-        rows[(rows == np.float32(hashed("the culprit"))).all(axis=1), 2] = value
+        rows[(rows == np.array(hashed("the culprit"), np.float32)).all(axis=1), 2] = value
         return rows
 
     return change

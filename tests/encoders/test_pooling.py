@@ -11,7 +11,7 @@ from stsbench.encoders.pooling import ALIASES, Pooling, pool
 from stsbench.errors import CardError, EncoderError
 from tests.encoders.test_wk import literal_wk
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
 DEPTH, WIDTH = 4, 6
 NAMES = [
     "cls_before_pooler", "mean", "max", "last_token", "cls(2)", "cls(0)", "max(1)", "max(-2)",
@@ -19,17 +19,18 @@ NAMES = [
 ]  # fmt: skip
 
 
-def literal_pool(name: str, states: Sequence[Array]) -> Array:
+def literal_pool(name: str, states: Sequence[np.ndarray[Any, Any]]) -> Array:
     """Pool one sentence's hidden states, (t, h) a layer from the word embeddings up, token by token in float64."""
     kind, _, rest = ALIASES.get(name, name).partition("(")
     layers = [int(i) for i in rest.rstrip(")").split(",")] if rest else [-1]
     if kind == "wk":
-        return literal_wk(np.stack([np.asarray(state, np.float64) for state in states[layers[0] :]]))
+        woven: Array = literal_wk(np.stack(states[layers[0] :]).astype(np.float64))
+        return woven
     total = np.zeros(states[0].shape[1])
     for layer in layers:
         tokens = [np.asarray(token, np.float64) for token in states[layer]]
         if kind == "mean":
-            total += sum(tokens) / len(tokens)  # type: ignore[arg-type]
+            total += sum(tokens) / len(tokens)
         elif kind == "max":
             total += [max(token[k] for token in tokens) for k in range(len(total))]
         else:
@@ -38,7 +39,7 @@ def literal_pool(name: str, states: Sequence[Array]) -> Array:
     return pooled
 
 
-def random_batch(left: bool) -> tuple[list[list[Array]], list[torch.Tensor], torch.Tensor]:
+def random_batch(left: bool) -> tuple[list[list[Any]], list[torch.Tensor], torch.Tensor]:
     """Hidden states of sentences of 5, 2, 9 and 3 tokens: one by one, and as one batch whose padding is large."""
     rng = np.random.default_rng(0)
     lengths = (5, 2, 9, 3)

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import resource
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ def texts(start: int, stop: int) -> list[str]:
 
 def rows_of(start: int, stop: int, d: int = 5) -> Array:
     """Embeddings that tell which text they are of."""
-    rows: Array = np.arange(start, stop, dtype=np.float32)[:, None] + np.arange(d, dtype=np.float32) / 8
+    rows: Array = (np.arange(start, stop)[:, None] + np.arange(d) / 8).astype(np.float32)
     return rows
 
 
@@ -322,7 +321,7 @@ def write_many(folder: Path, first: int) -> None:
 
 
 def test_two_processes_write_at_once(tmp_path):
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context = multiprocessing.get_context("spawn")
     # The second half of the first is the first half of the second.
     writers = [context.Process(target=write_many, args=(tmp_path, first)) for first in (0, 150)]
     for writer in writers:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class CompiledTrainer:
     def __init__(self, protocol: MinibatchProtocol, *, seed: int, width: int, classes: int, threads: int) -> None:
         """Draw the first weights, those of every classifier: (c, w)."""
         self.protocol, self.threads = protocol, threads
+        self._cancelled = threading.Event()
         (weight, bias), _ = first_weights(seed, (width, classes))
         padded = -(-(width + 1) // kernels.LANES) * kernels.LANES
         self.start: FloatArray = np.zeros((classes, padded), dtype=np.float32)
@@ -42,15 +44,19 @@ class CompiledTrainer:
             for at in range(0, len(fold_decays), step)
         ]
         with ThreadPoolExecutor(self.threads) as pool:
+            futures = [pool.submit(self._fit_lockstep, *job) for job in jobs]
             try:
-                found = iter(list(pool.map(self._fit_lockstep, *zip(*jobs, strict=True))))
-            except BaseException:
+                for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                    future.result()
+            except BaseException:  # Ctrl-C too: running jobs end with their epoch, waiting ones never start
+                self._cancelled.set()
                 pool.shutdown(cancel_futures=True)
                 raise
-        return [[t for _ in range(0, len(own), step) for t in next(found)] for own in decays]
+        found = iter(futures)
+        return [[t for _ in range(0, len(own), step) for t in next(found).result()] for own in decays]
 
     def _fit_lockstep(self, fold: Fold, decays: Sequence[float]) -> list[Trained]:
-        learner = _Lockstep(fold, decays, self.start, self.protocol)
+        learner = _Lockstep(fold, decays, self.start, self.protocol, self._cancelled)
         return train_until_stopped(learner, [len(fold.dev)] * len(decays), self.protocol)
 
     def predict(self, trained: Trained, rows: Rows) -> IndexArray:
@@ -62,7 +68,15 @@ class CompiledTrainer:
 class _Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches."""
 
-    def __init__(self, fold: Fold, decays: Sequence[float], start: FloatArray, protocol: MinibatchProtocol) -> None:
+    def __init__(
+        self,
+        fold: Fold,
+        decays: Sequence[float],
+        start: FloatArray,
+        protocol: MinibatchProtocol,
+        cancelled: threading.Event,
+    ) -> None:
+        self.cancelled = cancelled
         self.fold, self.protocol, self.optimiser = fold, protocol, parse_optimiser(protocol.optimiser)
         self.members = np.arange(len(decays))
         self.weights = np.repeat(start[None], len(decays), axis=0)
@@ -74,6 +88,8 @@ class _Lockstep:
     def train(self, epochs: range) -> None:
         batch = self.protocol.batch_size
         for epoch in epochs:
+            if self.cancelled.is_set():
+                raise CancelledError
             rows = self.fold.train.select(self.fold.orders.epoch(epoch))
             done = 0
             for block in rows.pool.blocks(rows.at, multiple_of=batch):

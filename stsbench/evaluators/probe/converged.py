@@ -98,7 +98,7 @@ def _feature_chunks(pool: Pool, at: IndexArray, device: torch.device, size: int)
 
 
 class _Design:
-    """The items that any problem trains on: features centred, labels, and who trains on which."""
+    """The items that any problem trains on: their features, labels, and who trains on which."""
 
     def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
         trains = {id(problem.train): problem.train for problem in problems}
@@ -115,25 +115,24 @@ class _Design:
         self.column_of = torch.tensor([columns[id(problem.train)] for problem in problems], device=device)
         self.kept: list[Tensor] | None = None
         self.chunk = _CHUNK_VALUES // len(problems)
-        self._centre()
+        self._describe()
 
-    def _centre(self) -> None:
+    def _describe(self) -> None:
         """Find the mean and the covariance's eigenvectors; keep the features where they fit."""
-        self.mean = torch.zeros(self.width, dtype=torch.float64, device=self.device)
-        self.mean = sum((x.sum(dim=0) for x, _ in self.chunks()), self.mean) / len(self.at)
         if len(self.at) * self.width * 8 <= _KEPT_BYTES:
             self.kept = [x for x, _ in self.chunks()]
-        covariance = sum((x.T @ x for x, _ in self.chunks()), torch.zeros_like(self.mean)) / len(self.at)
-        values, self.vectors = torch.linalg.eigh(covariance)
+        self.mean = torch.zeros(self.width, dtype=torch.float64, device=self.device)
+        moments = torch.zeros(self.width, self.width, dtype=torch.float64, device=self.device)
+        for x, _ in self.chunks():
+            self.mean += x.sum(dim=0) / len(self.at)
+            moments.addmm_(x.T, x, alpha=1 / len(self.at))
+        values, self.vectors = torch.linalg.eigh(moments - torch.outer(self.mean, self.mean))
         self.values = values.clamp(min=0)
 
     def chunks(self) -> Iterator[tuple[Tensor, slice]]:
-        """Centred features (r, w) and which rows of labels and uses they are."""
-        source: Iterator[Tensor] | list[Tensor] = self.kept or (
-            x - self.mean for x in _feature_chunks(self.pool, self.at, self.device, self.chunk)
-        )
+        """Features (r, w) and which rows of labels and uses they are."""
         done = 0
-        for x in source:
+        for x in self.kept or _feature_chunks(self.pool, self.at, self.device, self.chunk):
             yield x, slice(done, done + len(x))
             done += len(x)
 
@@ -149,20 +148,15 @@ class _Logistic:
         curvature = torch.outer(bound, design.values) + self.penalty[:, None]
         self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]  # (m, 1, w + 1)
 
-    def _centred_weights(self, points: Tensor, numbers: Tensor) -> Tensor:
-        """Weights (m, k, w + 1) on centred features."""
-        scaled = points.view(len(points), self.k, -1) * self.scale[numbers]
-        return torch.cat([scaled[..., :-1] @ self.design.vectors.T, scaled[..., -1:]], dim=-1)
-
     def weights(self, points: Tensor, numbers: Tensor) -> Tensor:
-        """Weights (m, k, w + 1) on the features as they are."""
-        weights = self._centred_weights(points, numbers)
-        weights[..., -1] -= weights[..., :-1] @ self.design.mean
-        return weights
+        """Weights (m, k, w + 1) on the features as they are, intercept last."""
+        scaled = points.view(len(points), self.k, -1) * self.scale[numbers]
+        turned = scaled[..., :-1] @ self.design.vectors.T
+        return torch.cat([turned, (scaled[..., -1] - turned @ self.design.mean)[..., None]], dim=-1)
 
     def __call__(self, points: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Values (m,) and gradients (m, d) of the problems of these numbers at these points."""
-        weights = self._centred_weights(points, numbers)
+        weights = self.weights(points, numbers)
         penalty = self.penalty[numbers]
         value = penalty / 2 * weights[..., :-1].square().sum(dim=(1, 2))
         gradient = torch.zeros_like(weights)
@@ -175,7 +169,8 @@ class _Logistic:
             value += loss
             gradient[..., :-1] += (residual.flatten(1).T @ x).view(-1, self.k, x.shape[1])
             gradient[..., -1] += residual.sum(dim=0)
-        turned = torch.cat([gradient[..., :-1] @ self.design.vectors, gradient[..., -1:]], dim=-1)
+        centred = gradient[..., :-1] - gradient[..., -1:] * self.design.mean
+        turned = torch.cat([centred @ self.design.vectors, gradient[..., -1:]], dim=-1)
         return value, (turned * self.scale[numbers]).flatten(1)
 
     def _residuals(self, z: Tensor, labels: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:

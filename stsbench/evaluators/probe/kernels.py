@@ -1,9 +1,9 @@
 """Compiled loops of the linear probe: minibatch steps and predictions, several classifiers in lockstep.
 
-Items are worked on eight at a time: their features are made once in a buffer that fits the first
-cache, then every classifier takes its logits and adds to its gradient from there. Letters: p
-classifiers, c classes, k directions, w features padded to a multiple of 16 (one of them a constant 1,
-whose weight is the bias), d embedding size.
+Items are worked on in groups of sixteen: their features are made once in a buffer that fits the
+first cache, then every classifier takes its logits and adds to its gradient from there, eight items
+and eight directions at a time. Letters: g items of a group, p classifiers, c classes, k directions, w
+features padded to a multiple of 16 (one of them a constant 1, whose weight is the bias), d embedding size.
 
 Two classes need one direction, the difference of their weights: the gradient of one class is minus
 that of the other. Both classes keep their own weights, for weight decay acts on each.
@@ -27,7 +27,7 @@ IndexArray = npt.NDArray[np.int64]
 LANES = 16
 ADAM, RMSPROP, SGD = 0, 1, 2
 U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
-_ITEMS, _TILE = 8, 8
+_GROUP, _ITEMS, _TILE = 16, 8, 8
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
@@ -82,9 +82,11 @@ def _dot_eight(x: FloatArray, w: FloatArray, z: FloatArray) -> None:
 
 
 @helper
-def _add_gradient(buffer: FloatArray, z: FloatArray, gradient: FloatArray) -> None:
-    """Add the items (g, w), each times its residual in z (pk, g), to the gradient (pk, w)."""
+def _add_gradient(buffer: FloatArray, z: FloatArray, gradient: FloatArray, fresh: bool) -> None:
+    """Add the items (g, w), each times its residual in z (pk, g), to the gradient (pk, w); ``fresh``: to zero."""
     for tile in range(0, len(gradient), _TILE):
+        if fresh:
+            gradient[tile : tile + _TILE] = _ZERO
         for at in range(0, len(buffer), _ITEMS):
             for k in range(tile, min(tile + _TILE, len(gradient))):
                 _add_eight(buffer[at : at + _ITEMS], z[k, at : at + _ITEMS], gradient[k])
@@ -159,14 +161,13 @@ def _update(
 
 
 @helper
-def point(weights: FloatArray, directions: FloatArray) -> None:
-    """Set the directions (p, k, w) from the weights (p, c, w)."""
-    for p in range(weights.shape[0]):
-        if directions.shape[1] == 1:
-            for j in range(weights.shape[2]):
-                directions[p, 0, j] = weights[p, 1, j] - weights[p, 0, j]
-        else:
-            directions[p] = weights[p]
+def _differences(weights: FloatArray) -> FloatArray:
+    """The one direction (p, 1, w) of each classifier of two classes (p, 2, w)."""
+    directions = np.empty((weights.shape[0], 1, weights.shape[2]), np.float32)
+    for p in range(len(weights)):
+        for j in range(weights.shape[2]):
+            directions[p, 0, j] = weights[p, 1, j] - weights[p, 0, j]
+    return directions
 
 
 _F1 = types.Array(types.float32, 1, "C")
@@ -203,21 +204,17 @@ def train(
     """
     p, c, w = weights.shape
     k = 1 if c == 2 else c
-    g = GG
-    buffer, z = np.zeros((g, w), np.float32), np.zeros((p * k, g), np.float32)
-    directions, gradient = np.zeros((p, k, w), np.float32), np.zeros((p, k, w), np.float32)
-    flat_directions, flat_gradient = directions.reshape(p * k, w), gradient.reshape(p * k, w)
-    point(weights, directions)
+    buffer, z = np.zeros((_GROUP, w), np.float32), np.zeros((p * k, _GROUP), np.float32)
+    directions, gradient = _differences(weights) if k == 1 else weights, np.zeros((p, k, w), np.float32)
     for start in range(0, len(rows), batch):
         end = min(start + batch, len(rows))
         scale = _ONE if summed else np.float32(1.0 / (end - start))
-        gradient[:] = _ZERO
         for at in range(start, end, len(buffer)):
             to = min(at + len(buffer), end)
             _make_features(u, v, kind, rows[at:to], buffer)
-            _logits(buffer, flat_directions, z)
+            _logits(buffer, directions.reshape(p * k, w), z)
             _residuals(z, labels[at:to], k, scale)
-            _add_gradient(buffer, z, flat_gradient)
+            _add_gradient(buffer, z, gradient.reshape(p * k, w), at == start)
         step += 1
         for i in range(p):
             for j in range(c):
@@ -226,7 +223,8 @@ def train(
                     weights[i, j], first[i, j], second[i, j], gradient[i, j if k > 1 else 0],
                     sign, decay[i], code, rate, momentum, step,
                 )  # fmt: skip
-        point(weights, directions)
+        if k == 1:
+            directions = _differences(weights)
     return step
 
 
@@ -237,10 +235,8 @@ def predict(
     """Fill ``classes`` (p, n) with the class each classifier (p, c, w) gives these items; ties to the first."""
     p, c, w = weights.shape
     k = 1 if c == 2 else c
-    g = GG
-    buffer, z = np.zeros((g, w), np.float32), np.zeros((p * k, g), np.float32)
-    directions = np.zeros((p, k, w), np.float32)
-    point(weights, directions)
+    buffer, z = np.zeros((_GROUP, w), np.float32), np.zeros((p * k, _GROUP), np.float32)
+    directions = _differences(weights) if k == 1 else weights
     for at in range(0, len(rows), len(buffer)):
         to = min(at + len(buffer), len(rows))
         _make_features(u, v, kind, rows[at:to], buffer)

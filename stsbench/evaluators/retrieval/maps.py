@@ -156,8 +156,13 @@ def rank_folds(maps: Maps, side: Side, protocol: RetrievalProtocol) -> list[Rank
     for start in range(0, protocol.folds * size, size):
         images = maps.images(side.images.take(np.arange(start, start + size)))
         captions = maps.captions(side.captions.take(np.arange(start * per_image, (start + size) * per_image)))
-        similarity = (images @ captions.T).cpu().numpy()
-        if not np.isfinite(similarity).all():
-            raise EncoderError("the trained maps give no finite numbers: the embeddings are too large to train on")
-        folds.append(rank_fold(similarity))
+        _check_lengths(images, captions)
+        folds.append(rank_fold((images @ captions.T).cpu().numpy()))
     return folds
+
+
+def _check_lengths(*vectors: Tensor) -> None:
+    """Refuse vectors (n, p) that are not of length 1: NaN and overflow would pass for ranks."""
+    for side in vectors:
+        if not bool(((side.norm(dim=1) - 1).abs() < 1e-3).all()):
+            raise EncoderError("the trained maps give no finite numbers: the embeddings are too large to train on")

@@ -24,8 +24,10 @@ def rank_fold(similarity: FloatArray) -> Ranks:
     """Rank one fold, given the similarity (i, i * c) of its images and captions, c captions an image in turn."""
     images, captions = similarity.shape
     per_image = captions // images
-    own = np.arange(captions).reshape(images, per_image)
-    i2t = np.min([ranks_of(similarity, own[:, j]) for j in range(per_image)], axis=0)
+    own = np.take_along_axis(similarity, np.arange(captions).reshape(images, per_image), axis=1)
+    # Of an image's captions the most similar ranks first; of equals the last.
+    best = per_image - 1 - own[:, ::-1].argmax(axis=1)
+    i2t = ranks_of(similarity, np.arange(0, captions, per_image) + best)
     t2i = ranks_of(np.ascontiguousarray(similarity.T), np.repeat(np.arange(images), per_image))
     return Ranks(i2t, t2i.reshape(images, per_image))
 

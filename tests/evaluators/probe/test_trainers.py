@@ -147,3 +147,12 @@ def test_large_logits_do_not_overflow():
     trainer = compiled(protocol(optimiser="sgd,lr=10"), 12, 4)
     ((trained,),) = trainer.fit([Fold(rows, rows, Orders(1111, len(rows)))], [(0.0,)])
     assert np.isfinite(trained.weights).all()
+
+
+def test_a_failure_stops_the_other_classifiers(monkeypatch):
+    rows, _ = make_rows("u", 2)
+    good = Fold(rows, rows, Orders(1111, len(rows)))
+    bad = Fold(rows, Rows(rows.pool, rows.at, rows.labels[:-1]), Orders(1111, len(rows)))
+    trainer = CompiledTrainer(protocol(tenacity=10**6, max_epochs=10**6), seed=1111, width=12, classes=2, threads=2)
+    with pytest.raises(ValueError):
+        trainer.fit([good, bad], [DECAYS] * 2)

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from stsbench.data.splits import CaptionSplit, LabelledSplit
+from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.evaluators import EVALUATORS
+from stsbench.evaluators.retrieval import PROTOCOLS, RetrievalEvaluator, RetrievalProtocol, rows
+from stsbench.evaluators.retrieval.maps import Side, draw_outside, rank_folds, ranking_loss, train_maps
+from stsbench.evaluators.retrieval.ranks import Ranks, mean_scores, rank_fold, recall_of_images, summed_recall
+from stsbench.evaluators.retrieval.rows import place
+from tests.evaluators.probe.helpers import Embedder, View
+
+FloatArray = npt.NDArray[np.float32]
+unit = partial(torch.nn.functional.normalize, dim=-1)
+SIZES: dict[str, Any] = {"projection": 12, "batch_size": 16, "contrasts": 4, "folds": 2, "fold_images": 15}
+SMALL = replace(PROTOCOLS["senteval"], **SIZES, max_epochs=5, learning_rate=0.01)
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_task() -> tuple[dict[str, CaptionSplit], Embedder]:
+    rng = np.random.default_rng(7)
+    seen, said = rng.normal(size=(3, 8)), rng.normal(size=(3, 6))
+    splits: dict[str, CaptionSplit] = {}
+    vectors: dict[str, FloatArray] = {}
+    for name, n in (("train", 21), ("validation", 30), ("test", 32)):
+        hidden = rng.normal(size=(n, 3))
+        image_of_caption = np.repeat(np.arange(n), 5)
+        features = (hidden @ seen + 0.8 * rng.normal(size=(n, 8))).astype(np.float32)
+        rows = (hidden[image_of_caption] @ said + 0.8 * rng.normal(size=(5 * n, 6))).astype(np.float32)
+        captions = [f"{name} {at}" for at in range(5 * n)]
+        vectors.update(zip(captions, rows, strict=True))
+        splits[name] = CaptionSplit(captions=captions, image_features=features, image_of_caption=image_of_caption)
+    return splits, Embedder(vectors)
+
+
+def sides_of(splits: dict[str, CaptionSplit], embed: Embedder) -> dict[str, Side]:
+    sides = {}
+    for name, split in splits.items():
+        images, captions = place([split.image_features, embed(split.captions)], "cpu", 0)
+        sides[name] = Side(images, captions, split.image_of_caption)
+    return sides
+
+
+def loop_loss(images: Any, captions: Any, other_images: Any, other_captions: Any, margin: float) -> torch.Tensor:
+    """Every image against its contrasting captions, every caption against its contrasting images."""
+    total = zero = torch.zeros((), dtype=images.dtype)
+    for image, caption, wrong_images, wrong_captions in zip(
+        images, captions, other_images, other_captions, strict=True
+    ):
+        for wrong in wrong_captions:
+            total = total + max(zero, margin - image @ caption + image @ wrong)
+        for wrong in wrong_images:
+            total = total + max(zero, margin - caption @ image + caption @ wrong)
+    return total
+
+
+class LoopModel:
+    """The toolkit's ranking model in plain torch: seeds, draws and sums as it has them."""
+
+    def __init__(self, image_size: int, caption_size: int, protocol: RetrievalProtocol, seed: int) -> None:
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        self.protocol = protocol
+        self.images = torch.nn.Linear(image_size, protocol.projection)
+        self.captions = torch.nn.Linear(caption_size, protocol.projection)
+        weights = [*self.images.parameters(), *self.captions.parameters()]
+        self.optimiser = torch.optim.Adam(weights, lr=protocol.learning_rate)
+
+    def train_epoch(self, images: torch.Tensor, captions: torch.Tensor) -> None:  # an image for each caption
+        size, k = self.protocol.batch_size, self.protocol.contrasts
+        order = list(np.random.permutation(len(captions)))  # noqa: NPY002
+        for start in range(0, len(captions), size):
+            batch, outside = order[start : start + size], order[:start] + order[start + size :]
+            other_images = np.random.choice(outside, k * len(batch))  # noqa: NPY002
+            other_captions = np.random.choice(outside, k * len(batch))  # noqa: NPY002
+            loss = loop_loss(
+                unit(self.images(images[batch])),
+                unit(self.captions(captions[batch])),
+                unit(self.images(images[other_images])).view(len(batch), k, -1),
+                unit(self.captions(captions[other_captions])).view(len(batch), k, -1),
+                self.protocol.margin,
+            )
+            self.optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+
+    def recalls(self, images: torch.Tensor, captions: torch.Tensor) -> list[list[float]]:
+        """Of each fold: R@1, R@5, R@10 and the median rank, image to text, then text to image."""
+        found = []
+        for fold in range(self.protocol.folds):
+            some = slice(5 * self.protocol.fold_images * fold, 5 * self.protocol.fold_images * (fold + 1))
+            with torch.no_grad():
+                x, y = unit(self.images(images[some])).numpy(), unit(self.captions(captions[some])).numpy()
+            found.append(loop_recalls(x[::5] @ y.T))
+        return found
+
+
+def loop_ranks(similarity: FloatArray) -> tuple[list[int], list[int]]:
+    i2t, t2i = [], []
+    for image in range(len(similarity)):
+        order = np.argsort(similarity[image], kind="stable")[::-1].tolist()
+        i2t.append(min(order.index(5 * image + j) for j in range(5)))
+    for caption in range(similarity.shape[1]):
+        order = np.argsort(similarity[:, caption], kind="stable")[::-1].tolist()
+        t2i.append(order.index(caption // 5))
+    return i2t, t2i
+
+
+def loop_recalls(similarity: FloatArray) -> list[float]:
+    found: list[float] = []
+    for ranks in loop_ranks(similarity):
+        found += [100 * sum(rank < depth for rank in ranks) / len(ranks) for depth in (1, 5, 10)]
+        found.append(np.floor(np.median(ranks)) + 1)
+    return found
+
+
+def test_loss_and_its_gradient_are_those_of_the_loops() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(5, 7), (5, 7), (5, 3, 7), (5, 3, 7)]
+    vectors = [unit(torch.randn(shape, generator=generator, dtype=torch.float64)).requires_grad_() for shape in shapes]
+    a, b, c, d = vectors
+    ours, loops = ranking_loss(a, b, c, d, 0.2), loop_loss(a, b, c, d, 0.2)
+    torch.testing.assert_close(ours, loops)
+    for one, other in zip(torch.autograd.grad(ours, vectors), torch.autograd.grad(loops, vectors), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_loss_is_nothing_where_the_right_partner_leads_by_the_margin() -> None:
+    east, west = torch.tensor([[1.0, 0.0]]), torch.tensor([[[-1.0, 0.0]]])
+    assert float(ranking_loss(east, east, west, west, 0.2)) == 0
+    assert float(ranking_loss(east, east, east[None], west, 0.2)) == pytest.approx(0.2)
+    assert float(ranking_loss(east, -east, east[None], east[None], 0.2)) == pytest.approx(2.2 + 0.2)
+
+
+def test_contrasts_are_numpy_s_choice_of_what_is_outside_the_batch() -> None:
+    order = np.random.default_rng(0).permutation(50)
+    for start, stop in ((0, 16), (16, 32), (48, 50)):
+        wanted = np.random.RandomState(3).choice(list(order[:start]) + list(order[stop:]), 64)  # noqa: NPY002
+        found = draw_outside(np.random.RandomState(3), order, start, stop, 64)  # noqa: NPY002
+        np.testing.assert_array_equal(found, wanted)
+        assert not set(found) & set(order[start:stop])
+
+
+@pytest.mark.parametrize("levels", [3, 40, 10**6])  # few levels of similarity make many ties
+def test_ranks_are_those_of_a_sort(levels: int) -> None:
+    similarity = np.random.default_rng(levels).integers(0, levels, size=(9, 45)).astype(np.float32)
+    i2t, t2i = loop_ranks(similarity)
+    ranks = rank_fold(similarity)
+    assert ranks.i2t.tolist() == i2t
+    assert ranks.t2i.ravel().tolist() == t2i
+
+
+def test_equal_similarities_are_chance() -> None:
+    scores = mean_scores([rank_fold(np.ones((1000, 5000), dtype=np.float32))])
+    assert [scores[f"t2i.recall@{depth}"] for depth in (1, 5, 10)] == [0.001, 0.005, 0.01]
+    assert scores["i2t.recall@1"] == 0.001
+
+
+def test_scores_of_ranks_told_by_hand() -> None:
+    ranks = [Ranks(np.array([0, 7]), np.array([[0, 1], [4, 12]])), Ranks(np.array([2, 3]), np.array([[0, 0], [0, 0]]))]
+    assert mean_scores(ranks) == {
+        "i2t.recall@1": (0.5 + 0) / 2,
+        "i2t.recall@5": (0.5 + 1) / 2,
+        "i2t.recall@10": 1.0,
+        "i2t.median_rank": (4 + 3) / 2,  # floor(3.5) + 1 and floor(2.5) + 1
+        "t2i.recall@1": (0.25 + 1) / 2,
+        "t2i.recall@5": (0.75 + 1) / 2,
+        "t2i.recall@10": (0.75 + 1) / 2,
+        "t2i.median_rank": (3 + 1) / 2,
+    }
+    assert summed_recall(ranks) == pytest.approx(100 * (0.25 + 0.75 + 1 + 0.625 + 0.875 + 0.875))
+    assert recall_of_images(ranks[0]).tolist() == pytest.approx([(1 + 1) / 2 - 1 / 12, (1 / 3 + 1 / 3) / 2])
+
+
+@pytest.mark.parametrize("changed", [{}, {"tenacity": 0, "max_epochs": 30}, {"max_epochs": 0}, {"batch_size": 100}])
+def test_training_is_that_of_the_literal_loops(changed: dict[str, Any]) -> None:
+    splits, embed = make_task()
+    protocol = replace(SMALL, **changed)
+    sides = sides_of(splits, embed)
+    trained = train_maps(sides["train"], sides["validation"], protocol, seed=5, device="cpu")
+
+    data = {}
+    for name, split in splits.items():
+        images = torch.from_numpy(split.image_features[split.image_of_caption])
+        data[name] = images, torch.from_numpy(np.asarray(embed(split.captions)))
+    model = LoopModel(8, 6, protocol, 5)
+    best, failures, epochs, kept = -1.0, 0, 0, model
+    while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
+        model.train_epoch(*data["train"])
+        epochs += 1
+        recall = sum(sum(fold[:3] + fold[4:7]) for fold in model.recalls(*data["validation"])) / protocol.folds
+        if recall > best:
+            best, kept = recall, copy.deepcopy(model)
+        else:
+            failures += 1
+    assert trained.epochs == epochs
+    assert trained.recall == pytest.approx(best)
+    torch.testing.assert_close(trained.maps.images.weight, kept.images.weight.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(trained.maps.captions.weight, kept.captions.weight.detach(), rtol=1e-4, atol=1e-5)
+    ours = mean_scores(rank_folds(trained.maps, sides["test"], protocol))
+    loops = np.mean(kept.recalls(*data["test"]), axis=0)
+    assert list(ours.values()) == pytest.approx(list(loops / [100, 100, 100, 1, 100, 100, 100, 1]))
+
+
+def test_scores_of_a_task() -> None:
+    splits, embed = make_task()
+    scores = RetrievalEvaluator(SMALL, device="cpu")(splits, embed, seed=0)
+    recalls = [value for name, value in scores.scores.items() if name[:4] in ("i2t.", "t2i.") and "recall" in name]
+    assert len(recalls) == 6
+    assert scores.score == scores.scores["mean_recall"] == pytest.approx(np.mean(recalls))
+    assert 0.15 < scores.score == pytest.approx(np.mean(np.asarray(scores.per_item["recall"], dtype=float)))
+    assert scores.interval[0] < scores.score < scores.interval[1]
+    assert scores.n == 30  # two of 32 images are in no fold
+    assert {len(column) for column in scores.per_item.values()} == {30}
+    assert scores.scores["i2t.recall@1"] == pytest.approx(
+        np.mean(np.asarray(scores.per_item["i2t_rank"], dtype=int) < 1)
+    )
+    assert 0 < scores.scores["dev_mean_recall"] < 1
+    assert not scores.notes
+
+    again, other = (RetrievalEvaluator(SMALL, device="cpu")(splits, embed, seed=seed) for seed in (0, 1))
+    assert (again.scores, again.interval) == (scores.scores, scores.interval) != (other.scores, other.interval)
+
+
+def test_embeddings_are_gathered_batch_by_batch_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_CHUNK", 32)
+    splits, embed = make_task()
+    views: list[View] = []
+
+    def watched(sentences: Any) -> View:
+        views.append(embed(sentences))
+        return views[-1]
+
+    held = RetrievalEvaluator(SMALL, device="cpu")(splits, embed, seed=0)
+    as_on_a_gpu = RetrievalEvaluator(SMALL, device="cpu:0")(splits, embed, seed=0)
+    gathered = RetrievalEvaluator(SMALL, device="cpu", memory=0)(splits, watched, seed=0)
+    assert gathered.scores == held.scores == as_on_a_gpu.scores
+    assert max(view.most_taken for view in views) == 5 * SMALL.fold_images  # a batch's contrasts are 64
+
+
+def test_an_encoder_that_tells_nothing_is_chance_with_a_note() -> None:
+    splits, embed = make_task()
+    same = Embedder({text: np.zeros_like(row) for text, row in embed.vectors.items()})
+    scores = RetrievalEvaluator(SMALL, device="cpu")(splits, same, seed=0)
+    assert scores.scores["t2i.recall@1"] == pytest.approx(1 / 15)
+    assert scores.zero_vectors == 415
+    assert any("only chance" in note for note in scores.notes)
+
+
+def test_embeddings_of_no_use_are_errors() -> None:
+    splits, embed = make_task()
+    evaluate = RetrievalEvaluator(SMALL, device="cpu")
+    with pytest.raises(EncoderError, match="'test 3' is not finite"):
+        evaluate(splits, Embedder({**embed.vectors, "test 3": np.full(6, np.inf, np.float32)}), seed=0)
+    with pytest.raises(EncoderError, match="too large"):
+        evaluate(splits, Embedder({key: row * np.float32(1e37) for key, row in embed.vectors.items()}), seed=0)
+    with pytest.raises(EncoderError, match="shape"):
+        evaluate(splits, lambda texts: embed(texts[1:]), seed=0)
+
+
+def test_data_of_no_use_are_errors() -> None:
+    splits, embed = make_task()
+    evaluate, test = RetrievalEvaluator(SMALL, device="cpu"), splits["test"]
+    with pytest.raises(DataError, match="train, validation and test"):
+        evaluate({"test": test}, embed, seed=0)
+    with pytest.raises(DataError, match="captions of images"):
+        evaluate({**splits, "train": LabelledSplit(sentences=["a"], labels=np.zeros(1, np.int64))}, embed, seed=0)
+    with pytest.raises(DataError, match="more than a batch of 200"):
+        RetrievalEvaluator(replace(SMALL, batch_size=200), device="cpu")(splits, embed, seed=0)
+    with pytest.raises(DataError, match="'validation' has 30 images, 2 folds of 16 are needed"):
+        RetrievalEvaluator(replace(SMALL, fold_images=16), device="cpu")(splits, embed, seed=0)
+    with pytest.raises(DataError, match="'test' does not hold 5 captions of each image in turn"):
+        evaluate({**splits, "test": replace(test, image_of_caption=test.image_of_caption[::-1].copy())}, embed, seed=0)
+
+
+def test_published_protocol() -> None:
+    p = PROTOCOLS["senteval"]
+    assert (p.projection, p.margin, p.contrasts, p.batch_size, p.max_epochs, p.tenacity) == (1000, 0.2, 30, 128, 20, 3)
+    assert (p.folds, p.fold_images, p.captions_per_image, p.base_seed) == (5, 1000, 5, 1111)
+    assert EVALUATORS.load("retrieval") is RetrievalEvaluator
+    for changed in ({"margin": 0.0}, {"folds": 0}, {"optimiser": "sgd"}, {"max_epochs": -1}):
+        with pytest.raises(StsbenchError, match="makes no sense"):
+            replace(p, **changed)
