@@ -1,6 +1,6 @@
 """A million distinct sentences through engine and store, and how much memory that takes.
 
-    python -m benchmarks.million [--n 1000000] [--layers 1] [--width 32] [--limit 1.5]
+    python -m benchmarks.million [--n 1000000] [--layers 1] [--width 32] [--threads 2] [--limit 1.5]
 
 The encoder is a BERT of random weights made on the spot, small so that what is measured is
 everything around the model: tokens, plan, batches, blocks. The sentences themselves are there
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from stsbench.encoders.engine import Engine
 from stsbench.encoders.store import Shelf
@@ -37,14 +38,16 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=1, help="of the encoder")
     parser.add_argument("--width", type=int, default=32, help="of the embeddings")
     parser.add_argument("--limit", type=float, default=1.5, help="gigabytes that memory may grow by")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of the CPU")
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         make_checkpoint(place / "bert", layers=options.layers, width=options.width)
         encoder = TransformerEncoder(str(place / "bert"), device="cpu")
         encoder.encode(["w1 w2 w3"])
         sentences = make_sentences(options.n)
-        print(f"{options.n} sentences, BERT of {options.layers} layers of {options.width}")
+        print(f"{options.n} sentences, BERT of {options.layers} layers of {options.width}, {options.threads} threads")
         before = resident()
         print(f"before: {before / 1e9:.2f} GB, sentences and libraries included")
         run(encoder, sentences, place / "store")

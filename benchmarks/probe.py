@@ -11,7 +11,6 @@ accuracy. Sides alternate; each runs at the thread count that was best for it in
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -135,7 +134,7 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
     """Print seconds of both sides for CR's whole search, and that they agree."""
     everything = classifiers(split, embed)
     chosen = [everything[i] for i in np.linspace(0, len(everything) - 1, sample).round().astype(int)]
-    counts = sorted({1, len(os.sched_getaffinity(0))})
+    counts = sorted({1, torch.get_num_threads()})
 
     def theirs(threads: int, some: list[tuple[Fold, float]]) -> list[tuple[int, float]]:
         torch.set_num_threads(threads)

@@ -116,6 +116,8 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     license: str
     note: str = ""
     params: dict[str, Any] = {}
+    published: list[str] = []
+    """Keys of the published rows that measured it, ``paper/table/row``; the most fitting first."""
 
 
 class Corpus(Record, frozen=True, kw_only=True):

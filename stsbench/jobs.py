@@ -109,7 +109,13 @@ class ProtocolChoice:
         where = f"task {task.name}: [options]"
         evaluator = call_with_params(factory, {"protocol": chosen, **task.card.options}, where=where)
         scored = split or task.card.score_split
-        wanted = [scored] if getattr(factory, "ONE_SPLIT", False) else list(task.card.splits)
+        one_split = getattr(factory, "ONE_SPLIT", False)
+        if not one_split and scored != task.card.score_split:
+            raise ProtocolError(
+                f"{task.name} is trained and scored on splits of its own ('{task.card.score_split}' is the one scored); "
+                f"--split is for tasks of the evaluator 'sts'"
+            )
+        wanted = [scored] if one_split else list(task.card.splits)
         # An evaluator may fix fields for its task (WordContent has no hidden units): its word counts.
         protocol = dataclasses.asdict(evaluator.protocol)
         return Job(task=task, evaluator=evaluator, protocol=protocol, split=scored, wanted=wanted)

@@ -78,6 +78,9 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
     found: dict[str, None] = {}
     for part in filter(None, map(str.strip, parts)):
         if part in suites:
+            for task in suites[part].tasks:
+                if task not in tasks:
+                    raise UnknownName(f"task in suite {part}:", task, tasks)
             found.update(dict.fromkeys(suites[part].tasks))
         elif part in tasks:
             found[part] = None

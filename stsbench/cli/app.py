@@ -131,20 +131,115 @@ def show(
 
 @app.command()
 def leaderboard(
-    results: Annotated[Path, typer.Option("--results", help="Results folder.")] = Path("results"),
+    results: Annotated[Path | None, typer.Option("--results", help="Results folder; default 'results'.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--table", help="A table of a paper or of ours, or a TOML file of yours.")
+    ] = None,
+    list_tables: Annotated[bool, typer.Option("--list-tables", help="List all tables.")] = False,
     suite: Annotated[str, typer.Option("--suite", help="The suite whose tasks are the columns.")] = "sts",
     protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Show this protocol's results.")] = None,
-    output: Annotated[str, typer.Option("--format", help="terminal or markdown")] = "terminal",
+    output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, html, csv or json")] = "terminal",
+    show: Annotated[
+        str | None, typer.Option("--show", help="published, measured, difference, both, or merged: whichever there is.")
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Averages exact, not as the paper rounds them.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file instead of the terminal.")] = None,
     cards: Cards = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the table of all results of a suite."""
-    from stsbench.cli.board import leaderboard_command
+    """Print a table: of all results of a suite, or a paper's with what was measured beside it."""
+    from stsbench.cli.board import leaderboard_command, list_tables_command
 
+    if list_tables:
+        list_tables_command(as_json=as_json)
+        return
     leaderboard_command(
-        results, suite=suite, protocol=protocol, output=output, out=out, cards=cards or [], as_json=as_json
+        results,
+        name=name,
+        suite=suite,
+        protocol=protocol,
+        output=output,
+        show=show,
+        exact=exact,
+        out=out,
+        cards=cards or [],
+        as_json=as_json,
     )
+
+
+@app.command()
+def compare(
+    encoders: Annotated[list[str], typer.Argument(help="Encoders of the results folder, or folders of results.")],
+    results: Annotated[Path, typer.Option("--results", help="Results folder.")] = Path("results"),
+    tasks: Annotated[str | None, typer.Option("--tasks", "-t", help="Only these tasks and suites.")] = None,
+    protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Only this protocol's results.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draws.")] = 0,
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which differences between encoders are real: paired tests over the same items."""
+    from stsbench.cli.compare import compare_command
+
+    compare_command(
+        encoders, folder=results, tasks=tasks, protocol=protocol, seed=seed, cards=cards or [], as_json=as_json
+    )
+
+
+@app.command()
+def check(
+    new: Annotated[Path, typer.Argument(help="A results folder (or lock file) to be checked.")],
+    against: Annotated[Path, typer.Option("--against", help="A results folder or lock file to check it against.")],
+    encoder: Annotated[list[str] | None, typer.Option("--encoder", "-e", help="Check only these; comma list.")] = None,
+    against_encoder: Annotated[
+        list[str] | None, typer.Option("--against-encoder", help="Against only these; comma list.")
+    ] = None,
+    tasks: Annotated[str | None, typer.Option("--tasks", "-t", help="Only these tasks and suites.")] = None,
+    rule: Annotated[str, typer.Option("--rule", help="absolute or statistical")] = "absolute",
+    tolerance: Annotated[
+        list[str] | None, typer.Option("--tolerance", help="Points: 0.5, or for one class half=0.2; may be repeated.")
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="A score above its tolerance fails too.")] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML to this file.")] = None,
+    github: Annotated[bool, typer.Option("--github", help="Print GitHub annotations.")] = False,
+    summary: Annotated[Path | None, typer.Option("--summary", help="Add a markdown summary to this file.")] = None,
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check new scores against old ones: exit code 0 fine, 1 a regression, 2 not comparable."""
+    from stsbench.cli.check import check_command
+
+    raise typer.Exit(
+        check_command(
+            new,
+            against,
+            encoders=encoder or [],
+            against_encoders=against_encoder or [],
+            tasks=tasks,
+            rule=rule,
+            tolerance=tolerance or [],
+            exact=exact,
+            junit_file=junit,
+            github=github,
+            summary=summary,
+            cards=cards or [],
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def lock(
+    results: Annotated[Path, typer.Argument(help="Results folder.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", help="The lock file.")] = Path("scores.lock.json"),
+    encoder: Annotated[list[str] | None, typer.Option("--encoder", "-e", help="Lock only these; comma list.")] = None,
+    tasks: Annotated[str | None, typer.Option("--tasks", "-t", help="Only these tasks and suites.")] = None,
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write scores and what they were made with to one small file, for 'stsbench check --against'."""
+    from stsbench.cli.check import lock_command
+
+    lock_command(results, out=out, encoders=encoder or [], tasks=tasks, cards=cards or [], as_json=as_json)
 
 
 @data_app.command("fetch")
@@ -170,3 +265,14 @@ def data_verify(
     from stsbench.cli.data import verify_command
 
     raise typer.Exit(verify_command(names or [], data=data, cards=cards or [], as_json=as_json))
+
+
+@data_app.command("convert-coco")
+def data_convert_coco(
+    source: Annotated[Path, typer.Argument(help="Folder of the published train.pkl, valid.pkl and test.pkl.")],
+    target: Annotated[Path, typer.Argument(help="Where to write safetensors and JSON.")],
+) -> None:
+    """Convert the published COCO pickles, reading arrays and strings and nothing else."""
+    from stsbench.cli.data import convert_coco_command
+
+    convert_coco_command(source, target)

@@ -2,65 +2,99 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from stsbench.cards import Catalogue
 from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.tables import print_table
 from stsbench.errors import DataError, UnknownName
 from stsbench.files import write_whole
-from stsbench.leaderboard.board import Board, boards
-from stsbench.leaderboard.render import cells, header, legend, markdown
-from stsbench.results import read_results
+from stsbench.leaderboard.board import as_table, boards
+from stsbench.leaderboard.layout import Show, check_show, lay_out
+from stsbench.leaderboard.published import sources
+from stsbench.leaderboard.render import check_format, render
+from stsbench.leaderboard.specs import read_table, table_names
+from stsbench.leaderboard.table import Table
+from stsbench.leaderboard.tables import build_table
+from stsbench.results import Result, read_results
 
-FORMATS = ("terminal", "markdown")
+
+class View(NamedTuple):
+    """How tables are shown, and where they go."""
+
+    fmt: str
+    show: Show | None
+    exact: bool
+    out: Path | None
 
 
 def leaderboard_command(
-    folder: Path,
+    folder: Path | None,
     *,
+    name: str | None,
     suite: str,
     protocol: str | None,
     output: str,
+    show: str | None,
+    exact: bool,
     out: Path | None,
     cards: Sequence[Path],
     as_json: bool,
 ) -> None:
-    """Print the boards of a suite, or write them to a file."""
+    """Print a declared table, or the boards of a suite; or write them to a file."""
+    view = View("json" if as_json else check_format(output), check_show(show), exact, out)
     catalogue = Catalogue(cards)
+    if name is None:
+        made = _suite_tables(folder or Path("results"), suite, protocol, catalogue)
+    else:
+        read_table(name)
+        made = [build_table(name, _results(folder), catalogue)]
+    if view.out is not None:
+        fmt = "markdown" if view.fmt == "terminal" else view.fmt
+        write_whole(view.out, render(made, fmt, show=view.show, exact=exact).encode())
+        say(f"wrote {view.out}")
+    elif view.fmt == "terminal":
+        for one in made:
+            print_table(lay_out(one, view.show, exact=exact))
+    else:
+        sys.stdout.write(render(made, view.fmt, show=view.show, exact=exact))
+
+
+def _suite_tables(folder: Path, suite: str, protocol: str | None, catalogue: Catalogue) -> list[Table]:
     suites = catalogue.suites()
     if suite not in suites:
         raise UnknownName("suite", suite, suites, hint="'stsbench list suites' shows them")
-    if output not in FORMATS:
-        raise UnknownName("format", output, FORMATS, hint=f"one of {', '.join(FORMATS)}")
-    found = read_results(folder)
-    for problem in found.problems:
-        sys.stderr.write(f"stsbench: left out: {problem}\n")
-    cards_of = {task: catalogue.task(task) for task in suites[suite].tasks}
-    scored = {task: card.score_split for task, card in cards_of.items()}
-    made = boards(found.results, suite, suites[suite], scored=scored, protocol=protocol)
+    results = _results(folder)
+    cards = {task: catalogue.task(task) for task in suites[suite].tasks}
+    scored = {task: card.score_split for task, card in cards.items()}
+    made = boards(results, suite, suites[suite], scored=scored, protocol=protocol)
     if not made:
         wanted = f" by protocol '{protocol}'" if protocol else ""
         raise DataError(f"{folder}: no results for suite '{suite}'{wanted}; run: stsbench run --tasks {suite}")
-    names = {task: card.name for task, card in cards_of.items()}
+    return [as_table(board, {task: card.name for task, card in cards.items()}) for board in made]
+
+
+def _results(folder: Path | None) -> Sequence[Result]:
+    """The results of a folder; none where the user named no folder and there is none: published rows stand alone."""
+    if folder is None and not Path("results").is_dir():
+        return []
+    found = read_results(folder or Path("results"))
+    for problem in found.problems:
+        sys.stderr.write(f"stsbench: left out: {problem}\n")
+    return found.results
+
+
+def list_tables_command(*, as_json: bool) -> None:
+    """Print one line a table: its name, its paper's number for it, and what it shows."""
+    cards = {name: read_table(name) for name in table_names()}
+    papers = sources().papers
     if as_json:
-        print_json([dataclasses.asdict(board) for board in made])
-    elif out is not None:
-        write_whole(out, markdown(made, names).encode())
-        say(f"wrote {out}")
-    elif output == "markdown":
-        sys.stdout.write(markdown(made, names))
-    else:
-        _print(made, names)
-
-
-def _print(made: Sequence[Board], names: dict[str, str]) -> None:
-    for board in made:
-        say(f"{board.title}\n")
-        head = header(board, names)
-        console().print(table(head, cells(board), right=range(1, len(head))))
-        for line in legend(board):
-            say(line)
-        say("")
+        print_json(
+            [{"table": name, "paper": c.paper, "number": c.table, "title": c.title} for name, c in cards.items()]
+        )
+        return
+    rows = [[name, f"{papers[c.paper].name} {c.table}" if c.paper else "ours", c.title] for name, c in cards.items()]
+    console().print(table(["table", "source", "title"], rows, whole=[0, 1]))

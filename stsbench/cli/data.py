@@ -99,3 +99,11 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
     if isinstance(loaded, PairSplit):
         row["mean"] = f"{np.mean(loaded.gold):.6f}"
     return row
+
+
+def convert_coco_command(source: Path, target: Path) -> None:
+    """Convert the published COCO pickles into the files that the task ``coco`` reads."""
+    from stsbench.data.coco import convert_coco
+
+    for made in convert_coco(source, target):
+        say(f"{made.split}: {made.images} images, {made.captions} captions")

@@ -76,8 +76,8 @@ def parse_seeds(text: str) -> list[int]:
         seeds = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise StsbenchError(f"--seeds '{text}': give whole numbers, such as 0,1,2") from error
-    if min(seeds) < 0:
-        raise StsbenchError(f"--seeds '{text}': a seed is not negative")
+    if min(seeds) < 0 or max(seeds) >= 1 << 32:
+        raise StsbenchError(f"--seeds '{text}': a seed is not negative and below {1 << 32}")
     return seeds
 
 

@@ -153,7 +153,7 @@ def _at(table: Any, key: object) -> Any:  # noqa: ANN401 - whatever the pickle h
         if 0 <= key < len(table):
             return table[key]
         raise DataError(f"no item {key} in a list of {len(table)}")
-    raise DataError(f"a {_name(table)} where {key!r} was to be looked up")
+    raise DataError(f"type {_name(table)} where {key!r} was to be looked up")
 
 
 def _features(value: object) -> FloatArray:
@@ -164,7 +164,7 @@ def _features(value: object) -> FloatArray:
             raise DataError(f"'features' is an array of shape {whole.shape}, not (images, size)")
         return np.asarray(whole, dtype=np.float32)
     if not isinstance(value, list | tuple | Mapping) or not value:
-        raise DataError(f"'features' is a {_name(value)}, not an array an image")
+        raise DataError(f"'features' is of type {_name(value)}, not an array an image")
     features = np.empty((len(value), _array(_at(value, 0)).size), dtype=np.float32)
     for image in range(len(value)):
         row = _array(_at(value, image)).ravel()
@@ -192,14 +192,14 @@ def _captions(content: object, images: int) -> list[list[str]]:
 def _array(value: object) -> npt.NDArray[Any]:
     """The array that a stand-in was told of; its type is checked before numpy sees it."""
     if not isinstance(value, _Array) or not isinstance(value.state, tuple) or len(value.state) != 5:
-        raise DataError(f"a {_name(value)} where an array was to be")
+        raise DataError(f"type {_name(value)} where an array was to be")
     _, shape, dtype, fortran, data = value.state
     return np.frombuffer(data, _dtype(dtype)).reshape(shape, order="F" if fortran else "C")
 
 
 def _dtype(value: object) -> np.dtype[Any]:
     if not isinstance(value, _DType) or not value.arguments or not isinstance(value.state, tuple):
-        raise DataError(f"a {_name(value)} where an array's type was to be")
+        raise DataError(f"type {_name(value)} where an array's type was to be")
     kind, order = _text(value.arguments[0]), _text(value.state[1])
     if not re.fullmatch(r"[fiu][248]|[iu]1", kind) or order not in ("<", ">", "=", "|"):
         raise DataError(f"an array of type '{order}{kind}', not of numbers")
@@ -219,7 +219,7 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if not isinstance(value, str):
-        raise DataError(f"a {_name(value)} where text was to be")
+        raise DataError(f"type {_name(value)} where text was to be")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Results gathered into boards: one a protocol, encoders down, tasks across."""
+"""Results gathered into boards: one a protocol, encoders down, tasks across; measured numbers alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stsbench.cards import Suite
+from stsbench.leaderboard import table
+from stsbench.leaderboard.runs import Runs, Series, gather_runs
 from stsbench.results import Result
 
 TOLD = ("metric", "aggregation")
@@ -30,6 +32,8 @@ class Row:
     encoder: str
     cells: Mapping[str, Cell]
     average: float | None
+    deviation: float | None
+    """Of the averages of single seeds, where every task has the same seeds."""
     overlap: str
 
 
@@ -84,26 +88,52 @@ def _told(protocol: Mapping[str, object], namesakes: Sequence[Mapping[str, objec
 
 
 def _rows(results: Sequence[Result], suite: Suite) -> list[Row]:
-    encoders: dict[tuple[str, str | None], list[Result]] = {}
-    for result in results:
-        encoders.setdefault((result.encoder, result.fingerprint), []).append(result)
-    names = [name for name, _ in encoders]
-    rows = [
-        _row(name if names.count(name) == 1 else f"{name} [{(mark or 'none')[:6]}]", group, suite)
-        for (name, mark), group in encoders.items()
-    ]
+    rows = [_row(runs, suite) for runs in gather_runs(results)]
     return sorted(rows, key=lambda row: (row.average is None, -(row.average or 0.0), row.encoder))
 
 
-def _row(name: str, results: Sequence[Result], suite: Suite) -> Row:
-    cells = {}
+def _row(runs: Runs, suite: Suite) -> Row:
+    cells: dict[str, Cell] = {}
+    seeds: list[Series] = []
     for task in suite.tasks:
-        mine = [r for r in results if r.task == task]
+        mine = {(r.train_seed, r.eval_seed): r for r in runs.results if r.task == task}
         if mine:
-            scores = [r.score for r in mine]
+            seeds.append({seed: r.score for seed, r in mine.items()})
+            scores = list(seeds[-1].values())
             deviation = statistics.stdev(scores) if len(scores) > 1 else None
-            interval = mine[0].interval if len(scores) == 1 else None
+            interval = next(iter(mine.values())).interval if len(scores) == 1 else None
             cells[task] = Cell(score=statistics.fmean(scores), deviation=deviation, interval=interval)
     whole = suite.average and len(cells) == len(suite.tasks)
     average = statistics.fmean(cell.score for cell in cells.values()) if whole else None
-    return Row(encoder=name, cells=cells, average=average, overlap=results[0].overlap)
+    spread = _spread(seeds) if whole else None
+    return Row(encoder=runs.name, cells=cells, average=average, deviation=spread, overlap=runs.overlap)
+
+
+def _spread(tasks: Sequence[Series]) -> float | None:
+    """The deviation of single seeds' averages."""
+    if len(tasks[0]) < 2 or any(set(one) != set(tasks[0]) for one in tasks):
+        return None
+    return statistics.stdev(statistics.fmean(one[seed] for one in tasks) for seed in tasks[0])
+
+
+def as_table(board: Board, names: Mapping[str, str]) -> table.Table:
+    """The board as a table, for renderers; ``names`` tells what tasks are called."""
+    columns = [table.Column(key=task, head=names.get(task, task)) for task in board.tasks]
+    columns.append(table.Column(key=table.AVERAGE, head="Avg.", kind="average"))
+    columns.append(table.Column(key=table.EXACT, head="Avg. (exact)", kind="exact", decimals=6))
+    rows = [
+        table.Row(label=row.encoder, cells=_cells(row), encoder=row.encoder, overlap=row.overlap) for row in board.rows
+    ]
+    return table.Table(name=board.suite, title=board.title, columns=columns, groups=[table.Group(rows=rows)])
+
+
+def _cells(row: Row) -> dict[str, table.Cell]:
+    numbers = {task: _points(cell.score, cell.deviation, cell.interval) for task, cell in row.cells.items()}
+    if row.average is not None:
+        numbers |= dict.fromkeys((table.AVERAGE, table.EXACT), _points(row.average, row.deviation))
+    return {key: table.Cell(measured=number) for key, number in numbers.items()}
+
+
+def _points(score: float, deviation: float | None, interval: tuple[float, float] | None = None) -> table.Number:
+    spread = None if deviation is None else 100 * deviation
+    return table.Number(100 * score, spread, interval=interval and (100 * interval[0], 100 * interval[1]))

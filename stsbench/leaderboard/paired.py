@@ -100,7 +100,9 @@ class Correlated:
         """The difference after random swaps, (permutations,); an item is swapped in all seeds at once."""
         found = np.zeros(permutations)
         for x, g, weight in self._cut():
-            found += weight * _swapped(self._scaled(x[first]), self._scaled(x[second]), self._scaled(g), permutations, rng)
+            found += weight * _swapped(
+                self._scaled(x[first]), self._scaled(x[second]), self._scaled(g), permutations, rng
+            )
         return found
 
     def williams(self, first: int, second: int) -> Williams | None:
@@ -145,13 +147,15 @@ class Averaged:
         """Means within bootstrap samples, (k, resamples)."""
         items = self.values.mean(axis=1)
         drawn = resample(items.shape[1], resamples=resamples, rng=rng)
-        return np.concatenate([items @ counts.T for counts in drawn], axis=1) / items.shape[1]
+        found: FloatArray = np.concatenate([items @ counts.T for counts in drawn], axis=1) / items.shape[1]
+        return found
 
     def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray:
         """The difference after random swaps, (permutations,)."""
         items = (self.values[second] - self.values[first]).mean(axis=0)
         swapped = [swaps @ items for swaps in _swaps(len(items), permutations, rng)]
-        return (items.sum() - 2 * np.concatenate(swapped)) / len(items)
+        found: FloatArray = (items.sum() - 2 * np.concatenate(swapped)) / len(items)
+        return found
 
     def mcnemar(self, first: int, second: int) -> float | None:
         """McNemar's exact p-value; None where items are not simply right or wrong."""

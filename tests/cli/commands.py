@@ -99,15 +99,20 @@ class Command:
 def one_line(err: str) -> str:
     """The message of the one line that was written to stderr."""
     assert err.startswith("stsbench: ") and err.endswith("\n") and err.count("\n") == 1, err
-    assert "Traceback" not in err and len(err) < 600
+    assert "Traceback" not in err and len(err) < 1000
     return err.removeprefix("stsbench: ").rstrip("\n")
 
 
 def process(*arguments: str | Path, cwd: Path, path: Path | None = None, **environment: str) -> Outcome:
-    """Call ``python -m stsbench`` as a process of its own; ``path`` goes before PYTHONPATH."""
+    """Call ``python -m stsbench`` as a process of its own; ``path`` goes before the checkout."""
+    return python("-m", "stsbench", *map(str, arguments), cwd=cwd, path=path, **environment)
+
+
+def python(*arguments: str, cwd: Path, path: Path | None = None, **environment: str) -> Outcome:
+    """Call Python with this checkout on its path and warnings as errors."""
     paths = [path, Path(stsbench.__file__).parent.parent]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "stsbench", *map(str, arguments)],
+        [sys.executable, "-W", "error", *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))), **environment},
         capture_output=True,
@@ -133,18 +138,28 @@ PAIRS = "a cat sat\tthe cat sat\na dog ran\tno dog ran\nun café\tcoffee\nit rai
 GOLD = "5\n3.5\n2\n0.5\n"
 TABLE = "s1\ts2\tscore\n" + "".join(f"{p}\t{g}\n" for p, g in zip(PAIRS.splitlines(), GOLD.split(), strict=True))
 
-SEMEVAL = (
-    HEAD
-    + '[splits.test]\nn = 4\nsubsets = {news = 4}\n[local]\nreader = "semeval"\nfolder = "mine"\n[local.files]\n'
-    + 'test = [{path = "in.txt", subset = "news", sha256 = "%s"}, {path = "gs.txt", sha256 = "%s"}]\n'
-    % (sha256(PAIRS), sha256(GOLD))
-)
-PAIR_TABLE = (
-    HEAD
-    + '[splits.test]\nn = 4\ncharacters = [33, 41]\nmean = 2.75\n[local]\nreader = "pair_table"\nfolder = "mine"\n'
-    + 'params = {sentence1 = "s1", sentence2 = "s2", gold = "score", header = true}\n[local.files]\n'
-    + 'test = [{path = "table.tsv", sha256 = "%s"}]\n' % sha256(TABLE)
-)
+SEMEVAL = f"""{HEAD}
+[splits.test]
+n = 4
+subsets = {{news = 4}}
+[local]
+reader = "semeval"
+folder = "mine"
+[local.files]
+test = [{{path = "in.txt", subset = "news", sha256 = "{sha256(PAIRS)}"}}, {{path = "gs.txt", sha256 = "{sha256(GOLD)}"}}]
+"""
+PAIR_TABLE = f"""{HEAD}
+[splits.test]
+n = 4
+characters = [33, 41]
+mean = 2.75
+[local]
+reader = "pair_table"
+folder = "mine"
+params = {{sentence1 = "s1", sentence2 = "s2", gold = "score", header = true}}
+[local.files]
+test = [{{path = "table.tsv", sha256 = "{sha256(TABLE)}"}}]
+"""
 ENCODER = (
     'name = "Mine"\nkind = "own_encoders:Hashed"\nmethod = "Hash"\nbackbone = "none"\nsupervision = "none"\n'
     'overlap = "none"\npaper = "none"\nlicense = "mine"\n'

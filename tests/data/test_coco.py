@@ -245,18 +245,18 @@ def test_stand_ins_do_nothing_with_what_they_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({b"features": 3}, "'features' is a int"),
-        ({b"features": []}, "'features' is a list"),
+        ({b"features": 3}, "'features' is of type int"),
+        ({b"features": []}, "'features' is of type list"),
         ({b"features": [np.zeros(4, "<f4"), np.zeros(3, "<f4")]}, "image 1 has 3 features, image 0 has 4"),
         ({b"features": np.zeros(4, "<f4")}, "not \\(images, size\\)"),
-        ({b"features": [b"no array"]}, "a bytes where an array was to be"),
+        ({b"features": [b"no array"]}, "type bytes where an array was to be"),
         ({b"image_to_caption_ids": {0: [10]}}, "no key 1"),
         ({b"image_to_caption_ids": {0: 7, 1: [10]}}, "'int' object is not iterable"),
         ({b"image_to_caption_ids": {0: [[]], 1: [10]}}, "unhashable"),
         ({b"captions": [{}]}, "no item 10 in a list of 1"),
         ({b"captions": {i: {b"raw": b"x"} for i in range(10, 20)}}, "no key 'cleaned_caption'"),
-        ({b"captions": {i: {b"cleaned_caption": 3} for i in range(10, 20)}}, "a int where text was to be"),
-        ({b"captions": 3}, "a int where 10 was to be looked up"),
+        ({b"captions": {i: {b"cleaned_caption": 3} for i in range(10, 20)}}, "type int where text was to be"),
+        ({b"captions": 3}, "type int where 10 was to be looked up"),
     ],
 )
 def test_data_of_another_form_are_one_clear_line(tmp_path: Path, changed: dict[bytes, Any], message: str) -> None:

@@ -25,6 +25,10 @@ class ProbeEvaluator:
     The splits' names give the scheme: ``all`` nested cross-validation (MR, CR, SUBJ, MPQA); ``train``
     and ``test`` folds of train, then test (TREC, MRPC); with ``validation`` fixed splits (SST,
     SICK-E, SNLI, probing).
+
+    In memory at most: the embeddings, if ``memory`` allows; else 128 MiB of them a thread. Beside them the
+    batch orders (4 bytes an item and epoch) and, under ``logreg``, 1 GiB of features. Features of pairs
+    are made batch by batch, never all at once.
     """
 
     PROTOCOLS: ClassVar[Mapping[str, ProbeProtocol]] = PROTOCOLS
@@ -69,7 +73,7 @@ class ProbeEvaluator:
             )
         self.f1, self.features = f1, features
         self.device, self.memory = device, memory
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or _cores()
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Train, choose and test classifiers on the embeddings of these splits.
@@ -84,7 +88,7 @@ class ProbeEvaluator:
             EncoderError: embeddings that are not finite, or of a wrong shape.
         """
         labelled = {name: _labelled(split) for name, split in splits.items()}
-        classes = 1 + max((int(split.labels.max(initial=0)) for split in labelled.values()), default=0)
+        classes = max(max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values())
         if classes < 2:
             raise DataError("a probe needs at least two classes")
         rows: dict[str, Rows] = {}
@@ -114,6 +118,11 @@ class ProbeEvaluator:
             self.protocol, seed=seed, width=width, classes=classes, device=self.device, threads=self.threads
         )
         return MinibatchSolver(self.protocol, trainer, seed=seed)
+
+
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _labelled(split: Split) -> LabelledSplit | LabelledPairSplit:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -107,3 +109,12 @@ def test_a_task_may_fix_fields_and_the_result_sees_them():
 def test_unknown_names_offer_the_nearest():
     with pytest.raises(UnknownName, match="'momentum'"):
         parse_optimiser("sgd,momentun=0.9")
+
+
+def test_protocols_are_known_without_importing_anything_heavy():
+    code = (
+        "import sys, stsbench.evaluators.probe as p; p.ProbeEvaluator(p.PROTOCOLS['senteval']); "
+        "print(*sorted({'torch', 'numba', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""

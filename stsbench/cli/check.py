@@ -1,0 +1,127 @@
+"""``stsbench check`` and ``stsbench lock``."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import console, print_json, say, table
+from stsbench.errors import DataError, OutputError, UnknownName
+from stsbench.files import write_whole
+from stsbench.leaderboard.check import RULES, Check, Rule, check
+from stsbench.leaderboard.lock import Side, read_side, to_lock
+from stsbench.leaderboard.reports import COLUMNS, github_lines, junit, markdown, matters, row
+from stsbench.leaderboard.tolerance import parse_tolerances
+from stsbench.task import expand_names
+
+SHORT = 24
+"""A table of more rows shows those that matter."""
+
+
+def check_command(
+    new: Path,
+    against: Path,
+    *,
+    encoders: Sequence[str],
+    against_encoders: Sequence[str],
+    tasks: str | None,
+    rule: str,
+    tolerance: Sequence[str],
+    exact: bool,
+    junit_file: Path | None,
+    github: bool,
+    summary: Path | None,
+    cards: Sequence[Path],
+    as_json: bool,
+) -> int:
+    """Check results against older ones; returns 0 fine, 1 a regression, 2 not comparable."""
+    tolerances = parse_tolerances(tolerance)
+    wanted = expand_names(tasks, Catalogue(cards)) if tasks else None
+    ours, theirs = _side(new, encoders, wanted), _side(against, against_encoders, wanted)
+    found = check(ours, theirs, rule=_rule(rule), exact=exact, tolerances=tolerances)
+    if junit_file is not None:
+        write_whole(junit_file, junit(found))
+    if summary is not None:
+        _append(summary, markdown(found))
+    if as_json:
+        print_json(_as_json(found))
+    else:
+        _print(found)
+    if github:
+        # GitHub reads both streams; JSON on stdout is to stay JSON.
+        (sys.stderr if as_json else sys.stdout).write("".join(f"{line}\n" for line in github_lines(found)))
+    return found.exit_code
+
+
+def lock_command(
+    folder: Path, *, out: Path, encoders: Sequence[str], tasks: str | None, cards: Sequence[Path], as_json: bool
+) -> None:
+    """Write a lock file of a results folder's cells."""
+    wanted = expand_names(tasks, Catalogue(cards)) if tasks else None
+    if not folder.is_dir():
+        raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
+    side = _side(folder, encoders, wanted)
+    results = [one.result for _, one in side.cells if one is not None]
+    if not results:
+        raise DataError(f"{folder}: holds no results to lock")
+    write_whole(out, to_lock(results))
+    if as_json:
+        print_json({"lock": str(out), "cells": len(results), "encoders": sorted({r.encoder for r in results})})
+    else:
+        say(f"locked {len(results)} cells in {out}")
+
+
+def _rule(name: str) -> Rule:
+    for rule in RULES:
+        if rule == name:
+            return rule
+    raise UnknownName("rule", name, RULES, hint=f"one of {', '.join(RULES)}")
+
+
+def _side(path: Path, encoders: Sequence[str], tasks: Sequence[str] | None) -> Side:
+    side = read_side(path, tasks=tasks)
+    for problem in side.problems:
+        sys.stderr.write(f"stsbench: left out: {problem}\n")
+    names = [name.strip() for one in encoders for name in one.split(",") if name.strip()]
+    known = {cell.encoder for cell, _ in side.cells}
+    for name in names:
+        if name not in known:
+            raise UnknownName("encoder", name, known, hint=f"{path} has no results of it")
+    return side if not names else side._replace(cells=[entry for entry in side.cells if entry[0].encoder in names])
+
+
+def _append(path: Path, text: str) -> None:
+    """Add to a file: GitHub's job summary is one that every step adds to."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _as_json(found: Check) -> dict[str, Any]:
+    verdicts = [dataclasses.asdict(verdict) for verdict in found.verdicts]
+    return {"exit": found.exit_code, "rule": found.rule, "summary": found.summary, "verdicts": verdicts}
+
+
+def _print(found: Check) -> None:
+    shown = list(found.verdicts)
+    if len(shown) > SHORT:
+        shown = [verdict for verdict in shown if matters(verdict)]
+    cells = [row(verdict) for verdict in shown]
+    columns, right = COLUMNS, [2, 3, 4, 5]
+    if len({verdict.encoder for verdict in found.verdicts}) == 1:
+        say(f"{found.verdicts[0].encoder}\n")
+        columns, cells, right = columns[1:], [one[1:] for one in cells], [1, 2, 3, 4]
+    if cells:
+        console().print(table(columns, cells, right=right))
+        say("")
+    for verdict in shown:
+        if matters(verdict):
+            say(f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}")
+    say(f"{found.summary}; scores are times 100")

@@ -1,0 +1,74 @@
+"""``stsbench compare``."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import console, print_json, say, table
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.compare import Comparison, Effort, compare
+from stsbench.leaderboard.measured import Contender, Measured, find_contender, one_encoder, read_measured
+from stsbench.leaderboard.verdicts import columns, sentences
+from stsbench.task import expand_names
+
+
+def compare_command(
+    specs: Sequence[str],
+    *,
+    folder: Path,
+    tasks: str | None,
+    protocol: str | None,
+    seed: int,
+    cards: Sequence[Path],
+    as_json: bool,
+) -> None:
+    """Compare encoders and print, for each pair, a table and a sentence."""
+    if len(specs) < 2:
+        raise StsbenchError("compare needs at least two encoders, or folders of results")
+    if len(set(specs)) < len(specs):
+        raise StsbenchError(f"compare was given '{max(specs, key=specs.count)}' twice")
+    wanted = expand_names(tasks, Catalogue(cards)) if tasks else None
+    found = compare(_contenders(specs, folder), tasks=wanted, protocol=protocol, effort=Effort(seed=seed))
+    if as_json:
+        print_json({**dataclasses.asdict(found), "sentences": sentences(found)})
+    else:
+        _print(found)
+
+
+def _contenders(specs: Sequence[str], folder: Path) -> list[Contender]:
+    """Each encoder's results: of the results folder, or of a folder of its own."""
+    known: list[Measured] = []
+    if folder.is_dir() or not all(Path(spec).is_dir() for spec in specs):
+        known, problems = read_measured(folder)
+        _tell(problems)
+    names = {one.result.encoder for one in known}
+    found = []
+    for spec in specs:
+        if spec not in names and Path(spec).is_dir():
+            measured, problems = read_measured(Path(spec))
+            _tell(problems)
+            found.append(Contender(spec, one_encoder(spec, measured)))
+        else:
+            found.append(find_contender(spec, known))
+    return found
+
+
+def _tell(problems: Sequence[str]) -> None:
+    for problem in problems:
+        sys.stderr.write(f"stsbench: left out: {problem}\n")
+
+
+def _print(comparison: Comparison) -> None:
+    for (first, second, differences), sentence in zip(comparison.pairs(), sentences(comparison), strict=True):
+        say(f"A = {first}\nB = {second}\n")
+        head, rows = columns(differences)
+        console().print(table(head, rows, right=range(1, len(head))))
+        say(f"\n{sentence}\n")
+    for note in comparison.notes:
+        say(note)
+    say("scores are times 100; 95% interval: paired bootstrap over items; p: paired permutation test;")
+    say("Williams: his test of two correlations; Holm: p corrected for all comparisons above")

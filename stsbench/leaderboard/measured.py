@@ -1,0 +1,156 @@
+"""Results with the files they were read from, and their per-item columns put side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.errors import DataError, UnknownName
+from stsbench.leaderboard.paired import Averaged, Correlated, Paired
+from stsbench.results import Result, ResultFolder, read_items, read_results
+
+
+class Measured(NamedTuple):
+    """A Result and its file; no file where the Result still holds its per-item columns."""
+
+    result: Result
+    path: Path | None = None
+
+    @property
+    def seeds(self) -> tuple[int | None, int]:
+        """The seeds of training and of evaluation."""
+        return self.result.train_seed, self.result.eval_seed
+
+    def items(self) -> Mapping[str, npt.NDArray[Any]]:
+        """The per-item columns.
+
+        Raises:
+            DataError: they are missing, broken, or not those the Result was made with.
+        """
+        if self.path is not None:
+            return read_items(self.path)
+        if not self.result.per_item:
+            raise DataError(f"the result of {self.result.encoder} on {self.result.task} holds no per-item columns")
+        return {name: np.asarray(column) for name, column in self.result.per_item.items()}
+
+
+class Contender(NamedTuple):
+    """One encoder to be compared: what it is called, and its results."""
+
+    name: str
+    measured: Sequence[Measured]
+
+
+def read_measured(folder: Path) -> tuple[list[Measured], list[str]]:
+    """All results of a folder, be it one of results or of one encoder in it, and a line for each file that is none.
+
+    Raises:
+        OutputError: there is no such folder.
+    """
+    found = read_results(folder)
+    if not found.results and not found.problems and any(folder.glob("*.json")):
+        return _in_encoder_folder(read_results(folder.absolute().parent), folder.absolute())
+    return [Measured(*pair) for pair in zip(found.results, found.paths, strict=True)], found.problems
+
+
+def _in_encoder_folder(found: ResultFolder, folder: Path) -> tuple[list[Measured], list[str]]:
+    measured = [Measured(*pair) for pair in zip(found.results, found.paths, strict=True) if pair[1].parent == folder]
+    return measured, [problem for problem in found.problems if problem.startswith(f"{folder}/")]
+
+
+def find_contender(spec: str, known: Sequence[Measured]) -> Contender:
+    """The encoder of this name among results, ``name[fingerprint]`` where a name has several.
+
+    Raises:
+        UnknownName: no result is of this encoder.
+        DataError: the name's results were made by several encoders.
+    """
+    by_mark = _by_mark(known)
+    if spec in by_mark:
+        return Contender(spec, by_mark[spec])
+    mine = [m for m in known if m.result.encoder == spec]
+    if not mine:
+        names = dict.fromkeys(m.result.encoder for m in known)
+        raise UnknownName("encoder", spec, names, hint="give a name of the results folder, or a folder of results")
+    return Contender(spec, one_encoder(spec, mine))
+
+
+def one_encoder(spec: str, measured: Sequence[Measured]) -> Sequence[Measured]:
+    """These results, if one encoder made them all; trained with several seeds it is still one.
+
+    Raises:
+        DataError: there are none, or several encoders made them; lists them.
+    """
+    marks: dict[tuple[str, int | None], set[str | None]] = {}
+    for result, _ in measured:
+        marks.setdefault((result.encoder, result.train_seed), set()).add(result.fingerprint)
+    if not marks:
+        raise DataError(f"'{spec}' holds no results")
+    names = sorted({name for name, _ in marks})
+    if len(names) > 1:
+        raise DataError(f"'{spec}' holds results of {len(names)} encoders ({', '.join(names[:5])}); name one of them")
+    if any(len(found) > 1 for found in marks.values()):
+        listed = " or ".join(f"'{name}'" for name in sorted(_by_mark(measured)))
+        raise DataError(f"'{spec}' names encoders of different fingerprints; say {listed}")
+    return measured
+
+
+def _by_mark(measured: Iterable[Measured]) -> dict[str, list[Measured]]:
+    """Results by encoder name and the beginning of the fingerprint."""
+    found: dict[str, list[Measured]] = {}
+    for one in measured:
+        found.setdefault(f"{one.result.encoder}[{(one.result.fingerprint or 'none')[:6]}]", []).append(one)
+    return found
+
+
+def paired(encoders: Sequence[Sequence[Measured]]) -> Paired | None:
+    """The per-item columns of k encoders on one task, s seeds each; None where no paired test is known.
+
+    Raises:
+        DataError: columns are missing or broken, or their items are not the same.
+    """
+    columns = [[one.items() for one in seeds] for seeds in encoders]
+    first, protocol = columns[0][0], encoders[0][0].result.protocol
+    for name in ("correct", "recall"):
+        if name in first:
+            return Averaged(values=_stack(columns, name))
+    name = "similarity" if "similarity" in first else "prediction"
+    metric = protocol.get("metric")
+    if "gold" not in first or name not in first or metric not in ("spearman", "pearson"):
+        return None
+    gold = _stack(columns, "gold")
+    if not (gold == gold[0, 0]).all():
+        raise DataError(f"{encoders[0][0].result.task}: the results' gold scores are not the same")
+    parts, weights = _parts(first, str(protocol.get("aggregation", "all")))
+    return Correlated(
+        values=_stack(columns, name), gold=gold[0, 0], parts=parts, weights=weights, metric=_metric(str(metric))
+    )
+
+
+def _metric(name: str) -> Literal["spearman", "pearson"]:
+    return "spearman" if name == "spearman" else "pearson"
+
+
+def _stack(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], name: str) -> npt.NDArray[np.float64]:
+    """One column of all encoders and seeds, (k, s, n)."""
+    rows = [[np.asarray(one[name], dtype=np.float64) for one in seeds if name in one] for seeds in columns]
+    shapes = {row.shape for seeds in rows for row in seeds}
+    if len(shapes) != 1 or {len(seeds) for seeds in rows} != {len(columns[0])}:
+        raise DataError(f"the results' per-item columns '{name}' are not of the same items")
+    return np.array(rows)
+
+
+def _parts(
+    columns: Mapping[str, npt.NDArray[Any]], aggregation: str
+) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
+    """The indices of the items that are correlated together, and each part's share of the score."""
+    if aggregation == "all" or "subset" not in columns:
+        return [np.arange(len(columns["gold"]))], np.ones(1)
+    subset = np.asarray(columns["subset"])
+    parts = [np.flatnonzero(subset == name) for name in dict.fromkeys(subset.tolist())]
+    sizes = np.array([len(at) for at in parts], dtype=np.float64) if aggregation == "wmean" else np.ones(len(parts))
+    return parts, sizes / sizes.sum()

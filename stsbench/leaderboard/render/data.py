@@ -1,0 +1,125 @@
+"""Tables as data: CSV and pandas with a line for each side of a row, JSON with everything."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stsbench.leaderboard.layout import Show, number, sides
+from stsbench.leaderboard.table import Cell, Column, Number, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DIGITS = 6
+FACTS = ("table", "section", "group", "row", "encoder", "published_row", "side")
+
+
+def to_csv(tables: Sequence[Table], show: Show | None = None) -> str:
+    """One line for the measured numbers of a row, one for the published ones, one for the difference."""
+    records = [record for table in tables for record in _records(table, show)]
+    heads = dict.fromkeys([*FACTS, *(key for record in records for key in record)])
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(heads), lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(records)
+    return stream.getvalue()
+
+
+def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
+    """The table as a DataFrame: the same lines as the CSV, indexed by section, group, row and side."""
+    import pandas as pd
+
+    made = pd.DataFrame.from_records(list(_records(table, show)))
+    return made.set_index(["section", "group", "row", "side"]).sort_index(level=[], sort_remaining=False)
+
+
+def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
+    spread = {c.key for c in table.columns for row in table.rows() if _has_deviation(row.cell(c.key))}
+    for group in table.groups:
+        for row in group.rows:
+            for side in sides(show or "both"):
+                numbers = {c.key: number(row.cell(c.key), side) for c in table.columns}
+                if not any(numbers.values()):
+                    continue
+                facts = (table.name, group.section, group.title, row.label, row.encoder, row.key, side)
+                record: dict[str, Any] = dict(zip(FACTS, facts, strict=True))
+                for key, one in numbers.items():
+                    record[key] = _plain(one.value) if one else None
+                    if key in spread:
+                        record[f"{key}_deviation"] = _plain(one.deviation) if one else None
+                yield record
+                if show == "merged":
+                    break
+
+
+def _has_deviation(cell: Cell) -> bool:
+    return any(one is not None and one.deviation is not None for one in (cell.measured, cell.published))
+
+
+def to_json(tables: Sequence[Table]) -> str:
+    """All tables with all they hold: measured, published, difference, intervals, and what is wrong in print."""
+    return json.dumps([as_dict(table) for table in tables], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_dict(table: Table) -> dict[str, Any]:
+    """One table as plain values."""
+    paper = table.paper
+    return {
+        "table": table.name,
+        "title": table.title,
+        "paper": {"name": paper.name, "title": paper.title, "year": paper.year, "url": paper.url} if paper else None,
+        "number": table.number,
+        "columns": [_column(column) for column in table.columns],
+        "groups": [
+            {"section": group.section, "title": group.title, "rows": [_row(row) for row in group.rows]}
+            for group in table.groups
+        ],
+        "notes": list(table.notes),
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    facts: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
+    if column.wanted is not None:
+        wanted = column.wanted
+        facts |= {"task": wanted.task, "split": wanted.printed, "protocol": wanted.protocol, "metric": wanted.metric}
+    return facts
+
+
+def _row(row: Row) -> dict[str, Any]:
+    facts = {
+        "encoder": row.encoder,
+        "published_row": row.key,
+        "quoted_from": row.quoted,
+        "scored_otherwise": row.otherwise,
+        "overlap": row.overlap,
+        "misprint": row.misprint,
+    }
+    cells = {key: _cell(cell) for key, cell in row.cells.items() if cell.measured or cell.published}
+    return {"label": row.label, **{key: value for key, value in facts.items() if value}, "cells": cells}
+
+
+def _cell(cell: Cell) -> Mapping[str, Any]:
+    facts: dict[str, Any] = {
+        "measured": _number(cell.measured),
+        "published": _number(cell.published),
+        "difference": _plain(cell.difference.value) if cell.difference else None,
+        "misprint": cell.misprint,
+    }
+    return {key: value for key, value in facts.items() if value not in (None, "")}
+
+
+def _number(one: Number | None) -> Mapping[str, Any] | None:
+    if one is None:
+        return None
+    interval = [_plain(end) for end in one.interval] if one.interval else None
+    facts = {"value": _plain(one.value), "deviation": _plain(one.deviation), "interval": interval}
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)

@@ -1,0 +1,223 @@
+"""Checkpoint folders with every fault there is: one line naming the file, and no code of theirs run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import ENCODER, Command, sha256, write
+from tests.hub_files import tiny_bert
+
+WEIGHTS = "model.safetensors"
+SMALL = ("--tasks", "quickstart-es-en")
+
+
+def checkpoint(folder: Path, **changes: bytes | None) -> Path:
+    """A tiny BERT, some of whose files are replaced or left out (a dash in a name is ``_``, the dot ``__``)."""
+    files = {**tiny_bert(), **{name.replace("__", "."): content for name, content in changes.items()}}
+    for name, content in files.items():
+        if content is not None:
+            write(folder / name, content)
+    return folder
+
+
+def run(stsbench: Command, folder: Path) -> str:
+    return stsbench.refused("run", *SMALL, "--encoder", folder)
+
+
+@pytest.fixture(scope="module")
+def torch():
+    """Imported once, before a test's time counts."""
+    import torch
+
+    return torch
+
+
+def test_a_sound_folder_runs(stsbench, tmp_path, torch):
+    out = stsbench.fine("run", *SMALL, "--encoder", checkpoint(tmp_path / "tiny"))
+    assert out.splitlines()[0] == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model__safetensors": None},
+            ": no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint",
+        ),
+        ({"config__json": None}, ": no config.json; is it a checkpoint folder?"),
+        ({"config__json": b"{"}, "/config.json: cannot be read as JSON: "),
+        ({"config__json": b"[]"}, "/config.json: is no JSON object"),
+        ({"config__json": b"\xff"}, "/config.json: cannot be read as JSON: "),
+        ({"config__json": b'{"model_type": "no-such-model"}'}, ": the "),
+        ({"config__json": b'{"model_type": "bert", "hidden_size": "x"}'}, ": broken file: Validation error for field"),
+        ({"vocab__txt": None}, ": the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing"),
+        ({"tokenizer_config__json": b"{"}, "/tokenizer_config.json: cannot be read as JSON: "),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_file_that_is_missing_or_broken(stsbench, tmp_path, changes, message):
+    folder = checkpoint(tmp_path / "tiny", **changes)
+    assert f"{folder}{message}" in run(stsbench, folder)
+
+
+def test_an_empty_folder_and_a_file(stsbench, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert run(stsbench, tmp_path / "empty").endswith("empty: no config.json; is it a checkpoint folder?")
+    weights = checkpoint(tmp_path / "tiny") / WEIGHTS
+    assert run(stsbench, weights).endswith(f"checkpoint folder '{weights}' does not exist")
+
+
+SOUND = tiny_bert()[WEIGHTS]
+LENGTH = int.from_bytes(SOUND[:8], "little")
+CORRUPT = {
+    "empty": b"",
+    "cut in the header": SOUND[:100],
+    "cut in the numbers": SOUND[:-100],
+    "bytes behind the end": SOUND + b"more",
+    "a header that is no JSON": SOUND[:8] + b"x" * LENGTH + SOUND[8 + LENGTH :],
+    "a header longer than the file": (1 << 40).to_bytes(8, "little") + SOUND[8:],
+    "another format": b"PK\x03\x04" + SOUND,
+    "a tensor missing": SOUND.replace(b'"embeddings.word_embeddings.weight"', b'"embeddings.word_embeddings.wieght"'),
+    "a tensor of another shape": SOUND.replace(b'"shape": [16, 16]', b'"shape": [8, 32 ]', 1),
+}
+
+
+@pytest.mark.parametrize("fault", CORRUPT)
+def test_corrupt_safetensors(stsbench, tmp_path, torch, fault):
+    folder = checkpoint(tmp_path / "tiny", model__safetensors=CORRUPT[fault])
+    error = run(stsbench, folder)
+    assert str(folder) in error
+    assert not list((tmp_path / "results").glob("*/*"))
+
+
+def test_weights_that_are_not_those_of_the_card(stsbench, tmp_path):
+    folder = checkpoint(tmp_path / "tiny")
+    card = ENCODER.replace("own_encoders:Hashed", "transformer") + f'[params]\nmodel = "{folder}"\n'
+    wrong = write(tmp_path / "mine.toml", card + f'sha256 = {{"{WEIGHTS}" = "{"0" * 64}"}}\n')
+    error = stsbench.refused("run", *SMALL, "--encoder", wrong)
+    assert error.startswith(
+        f"{wrong}: {folder}/{WEIGHTS}: not the file its card names (sha256 {sha256(SOUND)[:12]}, card 000"
+    )
+    gone = write(tmp_path / "mine.toml", card + f'sha256 = {{"vocab.json" = "{"0" * 64}"}}\n')
+    assert "vocab.json: not the file its card names (sha256 no such file" in stsbench.refused(
+        "run", *SMALL, "--encoder", gone
+    )
+
+
+def test_weights_of_the_card_are_taken(stsbench, tmp_path, torch):
+    folder = checkpoint(tmp_path / "tiny")
+    card = ENCODER.replace("own_encoders:Hashed", "transformer") + f'[params]\nmodel = "{folder}"\n'
+    right = write(tmp_path / "mine.toml", card + f'sha256 = {{"{WEIGHTS}" = "{sha256(SOUND)}"}}\n')
+    assert stsbench.fine("run", *SMALL, "--encoder", right).startswith("mine\n")
+
+
+# Weights that exist only as .bin, a pickle.
+
+
+class Code:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.system, (f"touch '{self.mark}'",)
+
+
+def with_bin(tmp_path: Path, content: bytes) -> Path:
+    return checkpoint(tmp_path / "tiny", model__safetensors=None, pytorch_model__bin=content)
+
+
+def saved(torch, what: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(what, stream)
+    return stream.getvalue()
+
+
+def test_tensors_are_read_and_kept_as_safetensors(stsbench, tmp_path, torch):
+    from safetensors.torch import load
+
+    folder = with_bin(tmp_path, saved(torch, load(SOUND)))
+    first = stsbench.json("run", *SMALL, "--encoder", folder)["results"][0]
+    (kept,) = (Path(os.environ["STSBENCH_CACHE"]) / "converted").glob("*/model.safetensors")
+    assert load(kept.read_bytes()).keys() == load(SOUND).keys()
+    whole = checkpoint(tmp_path / "whole")
+    assert stsbench.json("run", *SMALL, "--encoder", whole)["results"][0]["score"] == first["score"]
+
+
+@pytest.mark.parametrize("form", ["plain pickle", "torch's archive", "beside tensors", "old torch file"])
+def test_a_pickle_with_code_in_it_is_refused_and_not_run(stsbench, tmp_path, torch, form):
+    mark = tmp_path / "it-ran"
+    if form == "plain pickle":
+        content = pickle.dumps(Code(mark))
+    elif form == "old torch file":
+        stream = io.BytesIO()
+        torch.save({"w": Code(mark)}, stream, _use_new_zipfile_serialization=False)
+        content = stream.getvalue()
+    else:
+        content = saved(torch, Code(mark) if form == "torch's archive" else {"w": torch.ones(2), "code": Code(mark)})
+    error = run(stsbench, with_bin(tmp_path, content))
+    assert "pytorch_model.bin: holds more than tensors and is not read (" in error
+    assert "ask its author for safetensors" in error
+    assert not mark.exists()
+    assert not (Path(os.environ["STSBENCH_CACHE"]) / "converted").exists()
+
+
+@pytest.mark.parametrize("what", ["nested", "list", "number", "empty", "no archive", "text"])
+def test_a_bin_that_is_no_table_of_tensors_is_refused(stsbench, tmp_path, torch, what):
+    contents: dict[str, Callable[[], bytes]] = {
+        "nested": lambda: saved(torch, {"model": {"w": torch.ones(2)}}),
+        "list": lambda: saved(torch, [torch.ones(2)]),
+        "number": lambda: saved(torch, {"w": 3}),
+        "empty": lambda: b"",
+        "no archive": lambda: zipped({"a.txt": b"a"}),
+        "text": lambda: b"version https://git-lfs.github.com/spec/v1\n",
+    }
+    error = run(stsbench, with_bin(tmp_path, contents[what]()))
+    assert "pytorch_model.bin: " in error
+    assert error.endswith("ask its author for safetensors")
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def test_code_beside_a_checkpoint_is_never_run(stsbench, tmp_path, torch):
+    mark = tmp_path / "it-ran"
+    config = json.loads(tiny_bert()["config.json"])
+    config["auto_map"] = {"AutoModel": "modeling.Mine", "AutoConfig": "modeling.Config"}
+    config["model_type"] = "mine"
+    folder = checkpoint(tmp_path / "tiny", config__json=json.dumps(config).encode())
+    write(folder / "modeling.py", f"open({str(mark)!r}, 'w')\n")
+    assert str(folder) in run(stsbench, folder)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("assign", "message"),
+    [
+        ("dtype=3", "unknown dtype '3'|key 'dtype': expected `str`, not 3"),
+        ("dtype=float23", "unknown dtype 'float23'; did you mean 'float32'"),
+        ("pooling=meen", "unknown pooling 'meen'; did you mean 'mean'"),
+        ("max_length=many", "key 'max_length': expected `int | None`, not 'many'"),
+        ("max_length=-5", "max_length -5: give 1 to 64"),
+        ("device=gpu", "device 'gpu' cannot be used here"),
+        ("normalize=true", "unknown key 'normalize'; did you mean 'normalise'"),
+    ],
+)
+def test_parameters_of_no_sense(stsbench, tmp_path, torch, assign, message):
+    error = stsbench.refused("run", *SMALL, "--encoder", checkpoint(tmp_path / "tiny"), "--set", assign)
+    assert re.search(message, error)

@@ -1,0 +1,163 @@
+"""Data files with every fault there is: one line naming the file, and nothing scored."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.commands import GOLD, HASHED, PAIR_TABLE, PAIRS, SEMEVAL, TABLE, Command, Own, make_own, write
+
+
+def run(stsbench: Command, own: Own, task: str) -> str:
+    return stsbench.refused("run", *HASHED, "--tasks", task, *own.options())
+
+
+Faults = dict[str, tuple[dict[str, str | bytes], str]]
+SEMEVAL_FAULTS: Faults = {
+    "a column is missing": ({"in_txt": PAIRS.replace("\t", " ")}, "in.txt: line 1: 1 columns, column 1 is missing"),
+    "one row lacks a column": ({"in_txt": PAIRS.replace("café\t", "café ")}, "in.txt: line 3: 1 columns, column 1 is"),
+    "fewer gold scores": ({"gs_txt": "5\n3.5\n2\n"}, "in.txt: 4 pairs, but gs.txt has 3 lines"),
+    "more gold scores": ({"gs_txt": GOLD + "1\n"}, "in.txt: 4 pairs, but gs.txt has 5 lines"),
+    "fewer pairs": ({"in_txt": "a\tb\n", "gs_txt": "1\n"}, "rows 1, the card says 4; fetch the data again"),
+    "a pair ungraded": ({"gs_txt": "5\n\n2\n0.5\n"}, "rows 3, the card says 4; fetch the data again"),
+    "a gold score that is a word": ({"gs_txt": "5\nhigh\n2\n0.5\n"}, "gs.txt: line 2: gold score 'high' is no number"),
+    "a gold score that is nan": ({"gs_txt": "5\nnan\n2\n0.5\n"}, "gs.txt: line 2: gold score 'nan' is no number"),
+    "a gold score that is infinite": (
+        {"gs_txt": "5\n-inf\n2\n0.5\n"},
+        "gs.txt: line 2: gold score '-inf' is no number",
+    ),
+    "a decimal comma": ({"gs_txt": GOLD.replace(".", ",")}, "gs.txt: line 2: gold score '3,5' is no number"),
+    "Latin-1": ({"in_txt": PAIRS.encode("latin-1")}, "in.txt: line 3: not valid UTF-8 (byte 0xe9)"),
+    "UTF-16": ({"in_txt": PAIRS.encode("utf-16")}, "in.txt: line 1: a NUL byte; restore the file as released"),
+    "a NUL byte": ({"in_txt": PAIRS.replace("dog", "d\0g", 1)}, "in.txt: line 2: a NUL byte"),
+    "CRLF": ({"in_txt": PAIRS.replace("\n", "\r\n")}, "in.txt: differs from the release the card names (its line ends"),
+    "CRLF in part": (
+        {"in_txt": PAIRS.replace("\n", "\r\n", 1)},
+        "in.txt: line 1: a carriage return (mixed line ends?)",
+    ),
+    "empty pairs": ({"in_txt": ""}, "in.txt: the file is empty; fetch it again"),
+    "empty gold": ({"gs_txt": ""}, "gs.txt: the file is empty; fetch it again"),
+    "another sentence": (
+        {"in_txt": PAIRS.replace("cat", "cow")},
+        "in.txt: differs from the release the card names (sha",
+    ),
+    "another score": ({"gs_txt": GOLD.replace("5\n3.5", "4\n3.5")}, "gs.txt: differs from the release the card names"),
+}
+
+
+@pytest.mark.parametrize("fault", SEMEVAL_FAULTS)
+def test_faults_of_semeval_files(stsbench, tmp_path, fault):
+    files, message = SEMEVAL_FAULTS[fault]
+    assert message in run(stsbench, make_own(tmp_path, **files), "semeval")
+    assert not list((tmp_path / "results").glob("*/*"))
+
+
+TABLE_FAULTS: Faults = {
+    "a column is missing": ({"table_tsv": TABLE.replace("score", "gold")}, "no column 'score' (has s1, s2, gold)"),
+    "a column is mistyped": (
+        {"table_tsv": TABLE.replace("score", "scores")},
+        "has s1, s2, scores); did you mean 'scor",
+    ),
+    "a short row": (
+        {"table_tsv": TABLE.replace("\t2\n", "\n")},
+        "table.tsv: line 4: 2 columns, column 'score' is missin",
+    ),
+    "no rows": ({"table_tsv": "s1\ts2\tscore\n"}, "rows 0, the card says 4"),
+    "a row too many": ({"table_tsv": TABLE + "a\tb\t1\n"}, "rows 5, the card says 4; fetch the data again"),
+    "other characters": ({"table_tsv": TABLE.replace("cat", "cats", 1)}, "characters [34, 41], the card says [33, 41]"),
+    "another mean": (
+        {"table_tsv": TABLE.replace("\t2\n", "\t3\n")},
+        "mean gold score 3.000000, the card says 2.750000",
+    ),
+    "a gold score that is a word": (
+        {"table_tsv": TABLE.replace("3.5", "x")},
+        "table.tsv: line 3: gold score 'x' is no",
+    ),
+    "Latin-1": ({"table_tsv": TABLE.encode("latin-1")}, "table.tsv: line 4: not valid UTF-8 (byte 0xe9)"),
+    "a NUL byte": ({"table_tsv": TABLE.replace("dog", "d\0g", 1)}, "table.tsv: line 3: a NUL byte"),
+    "CRLF": (
+        {"table_tsv": TABLE.replace("\n", "\r\n")},
+        "table.tsv: differs from the release the card names (its line",
+    ),
+    "empty": ({"table_tsv": ""}, "table.tsv: the file is empty; fetch it again"),
+    "one end of line": ({"table_tsv": "\n"}, "table.tsv: no column 's1'"),
+}
+
+
+@pytest.mark.parametrize("fault", TABLE_FAULTS)
+def test_faults_of_a_table(stsbench, tmp_path, fault):
+    files, message = TABLE_FAULTS[fault]
+    assert message in run(stsbench, make_own(tmp_path, **files), "table")
+
+
+def test_a_missing_file_and_a_folder_in_its_place(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    path = own.data / "mine" / "table.tsv"
+    path.unlink()
+    error = run(stsbench, own, "table")
+    assert error.startswith(
+        f"table: no data for table (test): it is local only; pass --data DIR (or set STSBENCH_DATA) with {path}"
+    )
+    path.mkdir()
+    assert run(stsbench, own, "table") == error
+
+
+CARD_FAULTS: dict[str, tuple[str | bytes, str]] = {
+    "an unknown key": ("paht = 1\n" + PAIR_TABLE, "tasks/table.toml: unknown key 'paht'; did you mean 'path'?"),
+    "a doubled key": ('name = "Twice"\n' + PAIR_TABLE, "tasks/table.toml: key 'name' is given twice (line 2)"),
+    "a missing key": (PAIR_TABLE.replace('paper = "none"\n', ""), "tasks/table.toml: key 'paper' is missing"),
+    "a wrong type": (PAIR_TABLE.replace("n = 4", 'n = "4"'), "tasks/table.toml: key 'splits[...].n': expected `int`"),
+    "no TOML": (PAIR_TABLE + "[[[", "tasks/table.toml: not valid TOML: "),
+    "no UTF-8": ((PAIR_TABLE + "# é").encode("latin-1"), "tasks/table.toml: not valid UTF-8 (byte "),
+    "an unknown reader": (
+        PAIR_TABLE.replace("pair_table", "pairtable"),
+        "unknown reader 'pairtable'; did you mean 'pair_",
+    ),
+    "an unknown parameter": (
+        PAIR_TABLE.replace("gold =", "glod ="),
+        "task table: [params]: unknown key 'glod'; did you mea",
+    ),
+    "a missing parameter": (
+        PAIR_TABLE.replace('gold = "score", ', ""),
+        "task table: [params]: missing a required key: 'gold",
+    ),
+    "a parameter of a wrong type": (
+        PAIR_TABLE.replace("header = true", "header = 1"),
+        "key 'header': expected `bool`, not 1",
+    ),
+    "an unknown evaluator": (PAIR_TABLE.replace('"sts"', '"stss"'), "unknown evaluator 'stss'; did you mean 'sts'"),
+    "no such split": ('score_split = "dev"\n' + PAIR_TABLE, "unknown split of table 'dev'; has test"),
+    "a file too few": (SEMEVAL.split(", {path")[0] + "]", "reader 'semeval' takes input and gold files in turn"),
+}
+
+
+@pytest.mark.parametrize("fault", CARD_FAULTS)
+def test_faults_of_a_task_card(stsbench, tmp_path, fault):
+    own = make_own(tmp_path)
+    text, message = CARD_FAULTS[fault]
+    write(own.cards / "tasks" / "table.toml", text)
+    assert message in run(stsbench, own, "table")
+
+
+ENCODER_FAULTS = {
+    "an unknown key": ("kindd = 1\n", "mine.toml: unknown key 'kindd'; did you mean 'kind'?"),
+    "a doubled key": ('name = "Twice"\n', "mine.toml: key 'name' is given twice (line 2)"),
+    "an unknown parameter": ("params.sise = 3\n", "mine.toml: [params]: unknown key 'sise'; did you mean 'size'?"),
+    "a parameter of a wrong type": ('params.size = "3"\n', "mine.toml: [params]: key 'size': expected `int`, not '3'"),
+}
+
+
+@pytest.mark.parametrize("fault", ENCODER_FAULTS)
+def test_faults_of_an_encoder_card(stsbench, tmp_path, fault):
+    own = make_own(tmp_path)
+    card = own.cards / "baselines" / "mine.toml"
+    text, message = ENCODER_FAULTS[fault]
+    write(card, text + card.read_text())
+    assert message in stsbench.refused("run", "--encoder", "mine", "--tasks", "table", *own.options())
+
+
+def test_an_unknown_kind_offers_the_nearest(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    card = own.cards / "baselines" / "mine.toml"
+    write(card, card.read_text().replace("own_encoders:Hashed", "transfomer"))
+    error = stsbench.refused("run", "--encoder", "mine", "--tasks", "table", *own.options())
+    assert error.startswith("mine: unknown encoder kind 'transfomer'; did you mean 'transformer'")

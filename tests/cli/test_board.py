@@ -1,0 +1,92 @@
+"""``stsbench leaderboard`` over a folder of results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stsbench.results import write_result
+from tests.cli.commands import one_line
+from tests.made import SIMCSE, make_result
+
+STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
+LONG = "an-encoder-with-a-rather-long-name"
+# As people read it; which cells are set in bold is the renderers' matter.
+BOARD = f"""\
+STS, protocol simcse (spearman, all)
+
+| encoder | STS12 | STS13 | STS14 | STS15 | STS16 | STS-B | SICK-R | Avg. |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| better | 60.00 | 61.00 | 62.00 | 63.00 | 64.00 | 65.00 | 66.00 | 63.00 |
+| {LONG} | 50.00 | 51.00 | 52.00 | 53.00 | 54.00 | 55.00 | 56.00 | 53.00 |
+| hole | 90.00 | – | – | – | – | – | – | – |
+"""
+MARKDOWN = ("leaderboard", "--protocol", "simcse", "--format", "markdown")
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\*\*|</?u>", "", text)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    for encoder, base in ((LONG, 0.50), ("better", 0.60)):
+        for at, task in enumerate(STS):
+            write_result(make_result(encoder, task, base + at / 100), folder)
+    write_result(make_result("hole", "sts12", 0.9), folder)
+    wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
+    write_result(make_result("better", "sts12", 0.1, protocol=wmean), folder)
+    return folder
+
+
+def test_markdown_on_the_terminal_and_into_a_file(stsbench, results, tmp_path):
+    printed = stsbench.fine(*MARKDOWN)
+    assert plain(printed) == BOARD
+    out = tmp_path / "new" / "board.md"
+    assert stsbench.fine(*MARKDOWN, "--out", out) == f"wrote {out}\n"
+    assert out.read_text(encoding="utf-8") == printed
+
+
+def test_the_terminal_shows_a_board_a_protocol_within_eighty_columns(stsbench, results):
+    lines = stsbench.fine("leaderboard", "--results", results).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.startswith("STS, protocol")] == [
+        "STS, protocol simcse (spearman, all)",
+        "STS, protocol wmean (spearman, wmean)",
+    ]
+    # However the columns are laid out, every score is there and whole.
+    assert {f"{60 + at}.00" for at in range(7)} <= set(" ".join(lines).split())
+    assert LONG in " ".join(lines)
+
+
+def test_json(stsbench, results):
+    simcse, wmean = stsbench.json("leaderboard")
+    assert "simcse" in simcse["title"] and "wmean" in wmean["title"]
+
+
+def test_a_broken_file_is_one_line_and_the_rest_is_shown(stsbench, results):
+    bad = results / "better" / "sts12.test.00000000.json"
+    bad.write_text("{")
+    code, out, err = stsbench(*MARKDOWN)
+    assert (code, plain(out)) == (0, BOARD)
+    assert one_line(err).startswith("left out: results/better/sts12.test.00000000.json: is no result file of schema 1")
+
+
+def test_nothing_to_show_says_what_to_run(stsbench, results):
+    error = stsbench.refused("leaderboard", "--suite", "transfer", "--results", "results")
+    assert error == "results: no results for suite 'transfer'; run: stsbench run --tasks transfer"
+    error = stsbench.refused("leaderboard", "--protocol", "mean")
+    assert "no results for suite 'sts' by protocol 'mean'; " in error
+
+
+def test_a_file_that_cannot_be_written_is_one_line(stsbench, results, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    assert "cannot be written: " in stsbench.refused(*MARKDOWN, "--out", tmp_path / "file" / "board.md")
+
+
+def test_fingerprints_in_brackets_are_shown(stsbench, results):
+    write_result(make_result("better", "sts12", 0.2, fingerprint="abcdef0123"), results)
+    assert "[abcdef]" in stsbench.fine("leaderboard")

@@ -1,0 +1,85 @@
+"""``stsbench data verify`` and ``stsbench data fetch``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.commands import GOLD, make_own
+
+VERDICT = "as its card"
+
+
+def test_verify_the_packaged_tasks(stsbench):
+    rows = stsbench.json("data", "verify")
+    assert [(row["task"], row["split"], row["rows"]) for row in rows] == [
+        ("quickstart-en", "test", 300),
+        ("quickstart-es-en", "test", 100),
+        ("quickstart-probe", "train", 240),
+        ("quickstart-probe", "test", 120),
+    ]
+    assert {row["verdict"] for row in rows} == {VERDICT}
+    out = stsbench.fine("data", "verify")
+    assert out.endswith("\n4 of 4 splits are as their cards say (counts, characters, means, sha256)\n")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_verify_a_sound_folder(stsbench, tmp_path):
+    rows = stsbench.json("data", "verify", "both", *make_own(tmp_path).options())
+    assert [(row["task"], row["rows"], row["mean"], row["verdict"]) for row in rows] == [
+        ("semeval", 4, "2.750000", VERDICT),
+        ("table", 4, "2.750000", VERDICT),
+    ]
+    # Without names: all that the folder holds, and the package.
+    found = stsbench.json("data", "verify", *make_own(tmp_path).options())
+    assert {row["task"] for row in found} >= {"semeval", "table", "quickstart-en"}
+
+
+@pytest.mark.parametrize(
+    ("files", "verdict"),
+    [
+        ({"gs_txt": GOLD.replace("2\n", "1\n")}, "gs.txt: differs from the release the card names"),
+        ({"gs_txt": "5\n4\n"}, "in.txt: 4 pairs, but gs.txt has 2 lines"),
+        ({"gs_txt": b"\xff\n"}, "gs.txt: line 1: not valid UTF-8"),
+        ({"gs_txt": GOLD.replace("\n", "\r\n")}, "its line ends are CRLF"),
+        ({"gs_txt": b""}, "gs.txt: the file is empty"),
+    ],
+)
+def test_verify_a_broken_folder_names_the_fault_and_goes_on(stsbench, tmp_path, files, verdict):
+    own = make_own(tmp_path, **files)
+    code, out, err = stsbench("data", "verify", *own.options())
+    assert (code, err) == (2, "")
+    assert "5 of 6 splits are as their cards say" in out
+    code, out, err = stsbench("data", "verify", "both", *own.options(), "--json")
+    assert (code, err) == (2, "")
+    assert verdict in out and out.count(VERDICT) == 1
+
+
+def test_verify_tells_a_missing_file(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    (own.data / "mine" / "gs.txt").unlink()
+    code, out, _ = stsbench("data", "verify", *own.options(), "--json")
+    assert code == 2
+    assert f"{own.data}/mine/gs.txt: is missing" in out
+
+
+@pytest.mark.data
+def test_verify_real_data(stsbench):
+    rows = stsbench.json("data", "verify", "sts12,sickr,trec")
+    assert {row["verdict"] for row in rows} == {VERDICT}
+
+
+def test_fetch_says_what_is_there(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    assert stsbench.fine("data", "fetch", "both", "quickstart-en", *own.options()) == (
+        "semeval: test 4 rows (local)\ntable: test 4 rows (local)\nquickstart-en: test 300 rows (package)\n"
+    )
+
+
+def test_fetch_goes_on_past_what_cannot_be_had(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    (own.data / "mine" / "gs.txt").unlink()
+    code, out, err = stsbench("data", "fetch", "both", "length", *own.options())
+    assert code == 2
+    assert out == "table: test 4 rows (local)\n"
+    assert err.startswith("stsbench: no data for semeval (test): it is local only; pass --data DIR")
+    assert err.endswith("(and 1 more that cannot be had)\n") and err.count("\n") == 1

