@@ -13,7 +13,7 @@ SIMCSE = {"name": "simcse", "metric": "spearman", "aggregation": "all", "similar
 
 def make_result(encoder: str = "minilm", task: str = "sts12", score: float = 0.5, **changes: Any) -> Result:
     """A Result of three pairs; every field can be given."""
-    per_item = {
+    per_item: dict[str, Any] = {
         "subset": ["news", "news", "forum"],
         "gold": np.array([0.0, 2.5, 5.0]),
         "similarity": np.array([0.1, 1 / 3, 2 / 3]),

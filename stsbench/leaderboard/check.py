@@ -86,7 +86,7 @@ class Check:
             "new": "new",
         }
         counts = [f"{self.count(key)} {text}" for key, text in outcomes.items() if self.count(key)]
-        return f"{len(self.verdicts)} cells: {', '.join(counts)}" if counts else "no cells"
+        return f"{len(self.verdicts)} cell{'s' * (len(self.verdicts) != 1)}: {', '.join(counts) or 'none'}"
 
 
 def check(

@@ -25,7 +25,8 @@ def _sentence(first: str, second: str, differences: Sequence[Difference], level:
         won = [d for d in real if sign * d.difference > 0]
         if won:
             listed = ", ".join(f"{d.task} ({100 * sign * d.difference:+.2f})" for d in won)
-            parts.append(f"{winner} is better than {loser} on {len(won)} of {_tasks(len(tasks))}: {listed}")
+            count = f"{len(won)} of {_tasks(len(tasks))}: " if len(tasks) > 1 else ""
+            parts.append(f"{winner} is better than {loser} on {count}{listed}")
     if chance:
         parts.append(_chance(first, second, chance, len(real)))
     untested = [d.task for d in tasks if d.p is None]

@@ -52,7 +52,7 @@ def test_compare_prints_a_table_and_a_sentence(stsbench):
     found = stsbench.json("compare", "good", "bad", "--protocol", "simcse")
     (difference,) = found["differences"]
     assert difference["real"] and difference["p_corrected"] < 0.01 and difference["interval"][1] < 0
-    assert found["sentences"][0].startswith("good is better than bad on 1 of 1 task: sts12 (+")
+    assert found["sentences"][0].startswith("good is better than bad on sts12 (+")
     assert stsbench.json("compare", "good", "bad", "--tasks", "mr")["differences"][0]["real"] is False
 
 
@@ -174,7 +174,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_wrong_pooling_is_caught(stsbench, scored):
     code, out, _ = stsbench("check", scored / "pooling", "--against", scored / "old")
-    assert code == 1 and "1 cells: 1 regression" in out
+    assert code == 1 and "1 cell: 1 regression" in out
 
 
 def test_the_noise_of_bfloat16_is_tolerated(stsbench, scored):
@@ -266,7 +266,7 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     stsbench.fine("lock", tmp_path / "scored here", "--out", tmp_path / "a lock.json")
     checked = {"results": "scored here", "against": "a lock.json", "tolerance": "same=0.01 half=0.2"}
     fine = action("Check", **checked)
-    assert fine.code == 0 and "1 cells: 1 fine" in fine.out
+    assert fine.code == 0 and "1 cell: 1 fine" in fine.out
     lock = (tmp_path / "a lock.json").read_text()
     score = json.loads(lock)["cells"][0]["score"]
     write(tmp_path / "a lock.json", lock.replace(f'"score": {score}', '"score": 0.99'))
