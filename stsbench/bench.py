@@ -109,8 +109,9 @@ def open_shelf(store: Store, encoder: Encoder) -> Shelf:
     if store is None or encoder.fingerprint is None:
         return Shelf(None)
     folder = settings.store_folder() if store == "default" else Path(store)
-    # A user's fingerprint may be any text, and long ones may begin alike.
-    return Shelf(folder / hashlib.sha256(encoder.fingerprint.encode()).hexdigest()[:32])
+    # A user's fingerprint may be any text, the same for two of his classes.
+    kind = f"{type(encoder).__module__}.{type(encoder).__qualname__}"
+    return Shelf(folder / hashlib.sha256(f"{kind}\n{encoder.fingerprint}".encode()).hexdigest()[:32])
 
 
 def _load_jobs(jobs: Iterable[Job], *, on_error: str, listener: Listener) -> list[Job]:

@@ -37,6 +37,11 @@ def store_folder() -> Path:
     return cache_folder() / "store"
 
 
+def has_terminal_width() -> bool:
+    """Whether the user has said how many columns tables may have (``COLUMNS``)."""
+    return bool(os.environ.get("COLUMNS"))
+
+
 def hub_is_offline() -> bool:
     """Whether the user has told the Hub's libraries to stay off the network."""
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in _OFFLINE)

@@ -52,6 +52,7 @@ def leaderboard_command(
     else:
         read_table(name)
         made = [build_table(name, _results(folder), catalogue)]
+        _check_shown(made[0], view)
     if view.out is not None:
         fmt = "markdown" if view.fmt == "terminal" else view.fmt
         write_whole(view.out, render(made, fmt, show=view.show, exact=exact).encode())
@@ -61,6 +62,15 @@ def leaderboard_command(
             print_table(lay_out(one, view.show, exact=exact))
     else:
         sys.stdout.write(render(made, view.fmt, show=view.show, exact=exact))
+
+
+def _check_shown(made: Table, view: View) -> None:
+    """Refuse a table without a line: the user wants numbers that nobody measured."""
+    if not lay_out(made, view.show).blocks:
+        raise DataError(
+            f"table '{made.name}': nothing to show as '{view.show}', for no result fits it; "
+            "'stsbench run' measures, --show published prints what papers have"
+        )
 
 
 def _suite_tables(folder: Path, suite: str, protocol: str | None, catalogue: Catalogue) -> list[Table]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from stsbench import settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +19,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else 80
+    width = None if stream.isatty() or settings.has_terminal_width() else 80
     # Names and errors are text: brackets in them are no markup, colons no emoji.
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 

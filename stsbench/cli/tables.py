@@ -87,7 +87,10 @@ def _lines(layout: Layout, part: Sequence[int], setting: Setting) -> Iterator[Te
 
     label, widths = _label_width(layout), [_width(layout, place, setting) for place in part]
     blanks = " " * setting.gap
-    heads = [textwrap.wrap(layout.heads[place], width, break_on_hyphens=False) for place, width in zip(part, widths, strict=True)]
+    heads = [
+        textwrap.wrap(layout.heads[place], width, break_on_hyphens=False)
+        for place, width in zip(part, widths, strict=True)
+    ]
     for row in range(depth := max(map(len, heads))):
         words = [([""] * (depth - len(head)) + head)[row] for head in heads]
         first = ENCODER if row == depth - 1 else ""

@@ -125,11 +125,16 @@ def check(
         if rule == "statistical" and verdict.outcome == "regression" and verdict.tolerance not in UNCHANGED:
             lower[len(verdicts)] = _test(match, effort)
         verdicts.append(verdict)
+    _apply(lower, verdicts, effort.level)
+    return Check(verdicts=verdicts, rule=rule, exact=exact)
+
+
+def _apply(lower: Mapping[int, Tested], verdicts: list[Verdict], level: float) -> None:
+    """Put the verdicts on lower scores right by their tests, corrected over all cells that were compared."""
     compared = [at for at, verdict in enumerate(verdicts) if verdict.difference is not None]
     corrected = dict(zip(compared, holm([lower[at].p if at in lower else 1.0 for at in compared]), strict=True))
     for at, tested in lower.items():
-        verdicts[at] = _with_test(verdicts[at], tested._replace(p=corrected[at]), effort.level)
-    return Check(verdicts=verdicts, rule=rule, exact=exact)
+        verdicts[at] = _with_test(verdicts[at], tested._replace(p=corrected[at]), level)
 
 
 def match_cells(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[Match]:

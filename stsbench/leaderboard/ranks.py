@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from stsbench.errors import ProtocolError
-from stsbench.leaderboard.comparable import why_not_comparable
+from stsbench.leaderboard.comparable import protocol_key, why_not_comparable
 from stsbench.leaderboard.compare import Effort
 from stsbench.leaderboard.measured import Measured, paired
 from stsbench.leaderboard.paired import rank_intervals as bootstrap_ranks
+from stsbench.leaderboard.runs import gather_runs
+from stsbench.results import ResultFolder
 from stsbench.statistics import FloatArray
 
 Key = TypeVar("Key", bound=Hashable)
@@ -44,6 +46,34 @@ def rank_intervals(
     if not known:
         return {}
     return dict(zip(known, bootstrap_ranks(np.array(list(known.values()))), strict=True))
+
+
+def rank_board(
+    found: ResultFolder,
+    tasks: Sequence[str],
+    *,
+    protocol: Mapping[str, Any],
+    scored: Mapping[str, str],
+    effort: Effort | None = None,
+) -> dict[str, tuple[int, int]]:
+    """:func:`rank_intervals` of a board's rows, under the names that boards give them.
+
+    Args:
+        found: a results folder.
+        tasks: the board's tasks.
+        protocol: the fields of the board's protocol.
+        scored: each task's scored split.
+        effort: resamples and seed.
+
+    Raises:
+        ProtocolError, DataError: see :func:`rank_intervals`.
+    """
+    paths = {id(result): path for result, path in zip(found.results, found.paths, strict=True)}
+    key = protocol_key(protocol)
+    wanted = [r for r in found.results if r.task in tasks and r.split == scored[r.task]]
+    runs = gather_runs([result for result in wanted if protocol_key(result.protocol) == key])
+    rows = {one.name: [Measured(result, paths[id(result)]) for result in one.results] for one in runs}
+    return rank_intervals(rows, tasks, effort=effort)
 
 
 def _check_alike(rows: Sequence[Sequence[Sequence[Measured]]], tasks: Sequence[str]) -> None:

@@ -96,7 +96,7 @@ def _score(result: Result, wanted: Wanted, facts: ProtocolFacts) -> float | None
     if result.protocol["name"] != wanted.protocol:
         return None
     required = facts.fields.get(wanted.evaluator, {})
-    same = all(_plain(result.protocol.get(key, value)) == value for key, value in required.items())
+    same = all(_plain(result.protocol.get(key)) == value for key, value in required.items())
     return result.scores.get(wanted.metric) if same else None
 
 

@@ -13,9 +13,9 @@ from scipy import stats
 from stsbench.errors import DataError, ProtocolError, UnknownName
 from stsbench.leaderboard.compare import Comparison, Difference, Effort, compare
 from stsbench.leaderboard.measured import Measured, find_contender, one_encoder, read_measured
-from stsbench.leaderboard.ranks import rank_intervals
+from stsbench.leaderboard.ranks import rank_board, rank_intervals
 from stsbench.leaderboard.verdicts import columns, sentences
-from stsbench.results import Result, items_path
+from stsbench.results import Result, items_path, read_results
 from tests.leaderboard.scored import SENTEVAL, contender, drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 
@@ -343,6 +343,15 @@ def test_rank_intervals_rank_all_rows_on_the_same_items():
     # Twice the same encoder: neither is above the other.
     twins = rank_intervals({1: measured["a"], 2: measured["a"]}, ["sts12"], effort=FEW)
     assert twins == {1: (1, 1), 2: (1, 1)}
+
+
+def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
+    a, b = pair(shift=2.0)
+    changed = msgspec.structs.replace(a, fingerprint="another")
+    wmean = pair(subset=SUBSETS, protocol={**SIMCSE, "name": "wmean", "aggregation": "wmean"})[0]
+    found = read_results(write(tmp_path, a, b, changed, wmean))
+    ranks = rank_board(found, ["sts12"], protocol=SIMCSE, scored={"sts12": "test"}, effort=FEW)
+    assert ranks == {"a [anothe]": (1, 1), "a [print ]": (1, 1), "b": (3, 3)}
 
 
 def test_ranks_of_scores_made_differently_are_refused():

@@ -48,7 +48,9 @@ def read_text(path: Path, *, encoding: str = "utf-8") -> str:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}: line {line}: not valid {encoding.upper()} (byte 0x{content[error.start]:02x})") from error
+        raise DataError(
+            f"{path}: line {line}: not valid {encoding.upper()} (byte 0x{content[error.start]:02x})"
+        ) from error
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:

@@ -20,11 +20,11 @@ from stsbench.evaluators.probe.minimise import minimise
 from stsbench.evaluators.probe.pool import IndexArray, Pool
 from stsbench.evaluators.probe.protocols import ConvergedProtocol
 from stsbench.evaluators.probe.schemes import Searched
-from stsbench.evaluators.probe.stacked import features_at
+from stsbench.evaluators.probe.stacked import combine
 from stsbench.evaluators.probe.training import Rows
 
 _KEPT_BYTES = 1 << 30
-_CHUNK_VALUES = 1 << 23
+_CHUNK_VALUES = 1 << 22
 
 
 class Problem(NamedTuple):
@@ -89,12 +89,14 @@ class ConvergedSolver:
 
 
 def _feature_chunks(pool: Pool, at: IndexArray, device: torch.device, size: int) -> Iterator[Tensor]:
-    """The features of these items in order, float64, at most ``size`` items and 64 MiB at a time."""
+    """The features of these items in order, float64, at most ``size`` items and 32 MiB at a time."""
     size = max(1, min(size, _CHUNK_VALUES // pool.width))
     for block in pool.blocks(at):
-        u, v = torch.tensor(block.u), torch.tensor(block.v)
-        for places in torch.split(torch.from_numpy(block.rows), size):
-            yield features_at(u, v, places, pool.features).to(device, torch.float64)
+        for start in range(0, len(block.rows), size):
+            places = block.rows[start : start + size]
+            u = torch.from_numpy(block.u[places]).to(device)
+            v = u if pool.features == "u" else torch.from_numpy(block.v[places]).to(device)
+            yield combine(u, v, pool.features).double()
 
 
 class _Design:

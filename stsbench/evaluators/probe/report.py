@@ -90,7 +90,7 @@ def embedding_notes(pools: Sequence[Pool]) -> tuple[str, ...]:
     notes = []
     zeros = sum(pool.zero_rows for pool in pools)
     if zeros:
-        notes.append(f"{zeros} sentences have a zero vector as embedding")
+        notes.append(f"{zeros} embeddings are zero vectors")
     if all(pool.constant for pool in pools):
         notes.append("every sentence has the same embedding: the classifier can only learn how frequent classes are")
     return tuple(notes)

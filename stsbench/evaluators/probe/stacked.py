@@ -76,21 +76,22 @@ class StackedTrainer:
         """The class each of one fold's classifiers, weights (1, p, …), gives each item: (n, p)."""
         parts = []
         for block in rows.pool.blocks(rows.at):
-            u, v, places = self.on_device(rows.pool, block)
+            table, places = self.on_device(rows.pool, block)
             for at in torch.split(places, _SCORED_AT_ONCE):
-                x = features_at(u, v, at, rows.pool.features)
+                x = _features(table, at, rows.pool.features)
                 parts.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(parts)
 
-    def on_device(self, pool: Pool, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    def on_device(self, pool: Pool, block: Block) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """A block's embeddings and places as tensors; a resident pool's embeddings move once."""
         places = torch.from_numpy(block.rows).to(self.device)
-        if id(pool) in self._tables:
-            return *self._tables[id(pool)], places
-        u, v = (torch.tensor(side, device=self.device) for side in (block.u, block.v))
+        table = self._tables.get(id(pool))
+        if table is None:
+            u = torch.tensor(block.u, device=self.device)
+            table = (u, u if pool.features == "u" else torch.tensor(block.v, device=self.device))
         if pool.resident:
-            self._tables[id(pool)] = (u, v)
-        return u, v, places
+            self._tables[id(pool)] = table
+        return table, places
 
 
 class _Stack:
@@ -117,14 +118,14 @@ class _Stack:
             rows = [fold.train.select(order) for fold in self.folds]
             labels = torch.from_numpy(np.stack([r.labels for r in rows])).to(self.trainer.device)  # (k, n)
             done = 0
-            for u, v, places in self._blocks(rows):
+            for table, places in self._blocks(rows):
                 for at in range(0, places.shape[1], self.protocol.batch_size):
                     batch = places[:, at : at + self.protocol.batch_size]
-                    x = features_at(u, v, batch, rows[0].pool.features)  # (k, b, w)
+                    x = _features(table, batch, rows[0].pool.features)  # (k, b, w)
                     self._step(x, labels[:, done : done + batch.shape[1]])
                     done += batch.shape[1]
 
-    def _blocks(self, rows: Sequence[Rows]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _blocks(self, rows: Sequence[Rows]) -> Iterator[tuple[tuple[Tensor, Tensor], Tensor]]:
         """Embeddings and each fold's places in them, (k, m); a pool read by chunks has one fold."""
         first, *others = rows
         for block in first.pool.blocks(first.at, multiple_of=self.protocol.batch_size):
@@ -185,14 +186,19 @@ class _Stack:
         return [tensor[fold, penalty] for tensor in self.remembered]
 
 
-def features_at(u: Tensor, v: Tensor, at: Tensor, kind: Features) -> Tensor:
-    """Features of the items at these places (…,) of their sentences' embeddings (n, d): (…, w)."""
+def combine(u: Tensor, v: Tensor, kind: Features) -> Tensor:
+    """Features (…, w) of items from the embeddings of their sentences, (…, d) each."""
     if kind == "u":
-        return u[at]
-    a, b = u[at], v[at]
+        return u
     if kind == "abs_mul":
-        return torch.cat([(a - b).abs(), a * b], dim=-1)
-    return torch.cat([a, b, a * b, (a - b).abs()], dim=-1)
+        return torch.cat([(u - v).abs(), u * v], dim=-1)
+    return torch.cat([u, v, u * v, (u - v).abs()], dim=-1)
+
+
+def _features(table: tuple[Tensor, Tensor], at: Tensor, kind: Features) -> Tensor:
+    """Features (…, w) of the items at these places (…,) of tables of embeddings (n, d)."""
+    u = table[0][at]
+    return combine(u, u if kind == "u" else table[1][at], kind)
 
 
 def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None) -> Tensor:

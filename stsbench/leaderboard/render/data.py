@@ -34,7 +34,7 @@ def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
     import pandas as pd
 
     made = pd.DataFrame.from_records(list(_records(table, show)))
-    return made.set_index(["section", "group", "row", "side"]).sort_index(level=[], sort_remaining=False)
+    return made.set_index(["section", "group", "row", "side"])
 
 
 def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:

@@ -148,7 +148,7 @@ def test_zero_vectors_are_counted_and_noted():
     embed.vectors[split.sentences[3]][:] = 0
     scores = ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=0)
     assert scores.zero_vectors == 1
-    assert scores.notes == ("1 sentences have a zero vector as embedding",)
+    assert scores.notes == ("1 embeddings are zero vectors",)
 
 
 @pytest.mark.parametrize("protocol", ["small", "logreg"])

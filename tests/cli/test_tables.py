@@ -1,0 +1,108 @@
+"""``stsbench leaderboard --table``: papers' tables from what is shipped, and from results where there are some."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from stsbench.leaderboard.specs import table_names
+from stsbench.results import write_result
+from tests.made import make_result
+
+SCORES = {"sts12": 0.69, "sts13": 0.82, "sts14": 0.75, "sts15": 0.81, "sts16": 0.79, "stsb": 0.77, "sickr": 0.73}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for task, score in SCORES.items():
+        write_result(make_result("simcse-bert-base", task, score), tmp_path / "results")
+    return tmp_path / "results"
+
+
+def test_all_tables_are_listed(stsbench):
+    out = stsbench.fine("leaderboard", "--list-tables")
+    for name in table_names():
+        assert f"\n{name} " in out
+    listed = stsbench.json("leaderboard", "--list-tables")
+    assert [one["table"] for one in listed] == table_names()
+    (simcse,) = [one for one in listed if one["table"] == "simcse-5"]
+    assert (simcse["paper"], simcse["number"]) == ("simcse", "table-5")
+
+
+@pytest.mark.parametrize("name", ["sgopt-1", "simcse-5", "declutr-2", "declutr-4", "multilingual"])
+def test_a_table_fits_a_terminal_without_any_result(stsbench, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    out = stsbench.fine("leaderboard", "--table", name)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+
+
+def test_a_wide_table_comes_in_parts_that_lose_no_column(stsbench, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = stsbench.fine("leaderboard", "--table", "declutr-2")
+    assert out.count("\nencoder ") == 3
+    line = [text.split() for text in out.splitlines() if text.startswith("DeCLUTR-small")]
+    assert len([word for words in line for word in words[1:]]) == 21
+
+
+def test_measured_and_published_stand_side_by_side(stsbench, folder):
+    out = stsbench.fine("leaderboard", "--table", "simcse-5", "--results", folder)
+    after = out[out.index("SimCSE-BERT-base ") :].splitlines()
+    assert after[0].split()[1:] == "68.40 82.41 74.38 80.91 78.56 76.85 72.23 76.25".split()
+    assert after[1].split() == "measured 69.00 82.00 75.00 81.00 79.00 77.00 73.00 76.57".split()
+    assert after[2].split() == "difference +0.60 -0.41 +0.62 +0.09 +0.44 +0.15 +0.77 +0.32".split()
+    out = stsbench.fine("leaderboard", "--table", "simcse-5", "--results", folder, "--show", "difference")
+    assert "SimCSE-RoBERTa-base" not in out and "-0.41" in out
+
+
+def test_averages_can_be_exact(stsbench, folder):
+    out = stsbench.fine("leaderboard", "--table", "simcse-5", "--results", folder, "--exact")
+    # (68.40 + 82.41 + 74.38 + 80.91 + 78.56 + 76.85 + 72.23) / 7
+    assert "76.248571" in out and "(exact)" in out
+
+
+def test_formats_and_files(stsbench, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = ("leaderboard", "--table", "simcse-5")
+    assert stsbench.fine(*table, "--format", "latex").startswith("% \\usepackage{booktabs}\n")
+    assert stsbench.fine(*table, "--format", "html").startswith("<!doctype html>")
+    assert stsbench.fine(*table, "--format", "markdown").startswith("**Semantic textual similarity")
+    rows = list(csv.DictReader(io.StringIO(stsbench.fine(*table, "--format", "csv"))))
+    assert rows[6]["row"] == "SimCSE-BERT-base" and rows[6]["average"] == "76.25"
+    (read,) = stsbench.json(*table)
+    assert read["table"] == "simcse-5"
+    assert [json.loads(stsbench.fine(*table, "--format", "json"))] == [[read]]
+    assert stsbench.fine(*table, "--format", "html", "--out", "t.html") == "wrote t.html\n"
+    assert (tmp_path / "t.html").read_text(encoding="utf-8") == stsbench.fine(*table, "--format", "html")
+
+
+def test_a_suites_results_go_through_the_same_renderers(stsbench, folder):
+    suite = ("leaderboard", "--suite", "sts", "--results", folder)
+    assert "simcse-bert-base" in stsbench.fine(*suite)
+    assert r"\toprule" in stsbench.fine(*suite, "--format", "latex")
+    (read,) = stsbench.json(*suite)
+    assert read["groups"][0]["rows"][0]["cells"]["average"]["measured"]["value"] == pytest.approx(76.571429)
+
+
+def test_a_table_of_ones_own(stsbench, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = 'title = "Mine"\npaper = "sgopt"\ntable = "table-2"\nprotocol = "semeval"\ncolumns = ["sts14-es"]\n'
+    (tmp_path / "mine.toml").write_text(f'{text}[[groups]]\nrows = ["mBERT SG"]\n', encoding="utf-8")
+    assert "82.09" in stsbench.fine("leaderboard", "--table", "mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--table", "simcse5"), "unknown table 'simcse5'; did you mean 'simcse-5'"),
+        (("--table", "gone.toml"), "unknown table 'gone.toml'; 'stsbench leaderboard --list-tables' shows them"),
+        (("--table", "sts", "--show", "publishd"), "unknown choice of --show 'publishd'; did you mean 'published'?"),
+        (("--table", "sts", "--format", "htm"), "unknown format 'htm'; did you mean 'html'"),
+        (("--table", "sts", "--results", "gone"), "results folder 'gone' does not exist"),
+        (("--table", "simcse-5", "--show", "difference"), "table 'simcse-5': nothing to show as 'difference', for no"),
+    ],
+)
+def test_a_mistake_is_one_line(stsbench, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert stsbench.refused("leaderboard", *options).startswith(message)

@@ -1,0 +1,259 @@
+"""Renderers: the same numbers in every format, nothing broken by signs in names, best in bold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from stsbench.errors import UnknownName
+from stsbench.leaderboard.layout import lay_out
+from stsbench.leaderboard.render import FORMATS, check_format, render
+from stsbench.leaderboard.render.data import frame
+from stsbench.leaderboard.render.latex import SIGNS
+from stsbench.leaderboard.specs import table_names
+from stsbench.leaderboard.table import AVERAGE, EXACT, Cell, Column, Group, Number, Row, Table
+from stsbench.leaderboard.tables import build_table
+
+NASTY = r"a_b|c*d&e%f$g#h{i}~j^k\l<m>"
+TEXTS = [fmt for fmt in FORMATS if fmt != "terminal"]
+MARKS = "†‡§¶*"
+
+
+def small() -> Table:
+    """Two groups; one row with both numbers, a misprint, a deviation, and a name full of signs."""
+    columns = [
+        Column(key="a", head="A"),
+        Column(key="b", head="B"),
+        Column(key=AVERAGE, head="Avg.", kind="average"),
+        Column(key=EXACT, head="Avg. (exact)", kind="exact", decimals=4),
+    ]
+    first = Row(
+        label=NASTY,
+        key="p/t/r",
+        encoder="e",
+        quoted="SBERT",
+        cells={
+            "a": Cell(measured=Number(70.126, 0.5), published=Number(70.0, None, 1)),
+            "b": Cell(published=Number(50.25, 0.25, 2), misprint="it is wrong"),
+            AVERAGE: Cell(published=Number(60.12, None, 2)),
+            EXACT: Cell(published=Number(60.125)),
+        },
+    )
+    second = Row(label="second", cells={"a": Cell(published=Number(60.0, None, 2))})
+    third = Row(label="third", cells={"a": Cell(published=Number(1.0, None, 2))}, otherwise="wmean")
+    groups = [Group(section="One & two", title="x_y", rows=[first, second]), Group(section="One & two", rows=[third])]
+    return Table(name="small", title="100% small", columns=columns, groups=groups, notes=["a note_"])
+
+
+MARKDOWN = r"""**100% small**
+
+| encoder | A | B | Avg. |
+| --- | ---: | ---: | ---: |
+| **One & two** |  |  |  |
+| *x_y* |  |  |  |
+| a_b\|c\*d&e%f$g#h{i}~j^k\\l\<m> | **70.0** | 50.25±0.25\* | 60.12 |
+| &emsp;measured | 70.13±0.50 | – | – |
+| &emsp;difference | +0.13 | – | – |
+| second | <u>60.00</u> | – | – |
+| third | 1.00 | – | – |
+
+\* x_y, a_b\|c\*d&e%f$g#h{i}~j^k\\l\<m>, B: it is wrong
+
+a note_
+"""
+
+
+def test_markdown_byte_by_byte():
+    assert render([small()], "markdown", show="both") == MARKDOWN
+
+
+LATEX = r"""% \usepackage{booktabs}
+\begin{table}
+\centering
+\caption{100\% small}
+\begin{tabular}{lrrr}
+\toprule
+ & A & B & Avg. \\
+\midrule
+\multicolumn{4}{l}{\textbf{One \& two}} \\
+\multicolumn{4}{l}{\textit{x\_y}} \\
+"""
+
+
+def test_latex_head_byte_by_byte():
+    text = render([small()], "latex", show="both")
+    assert text.startswith(LATEX)
+    assert r" & \textbf{70.0} & 50.25$\pm$0.25\textsuperscript{*} & 60.12 \\" in text
+    assert r"second & \underline{60.00} & -- & -- \\" in text
+    assert r"a\_b\textbar{}c\textsuperscript{*}d\&e\%f\$g\#h\{i\}\textasciitilde{}j\textasciicircum{}k" in text
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_latex_is_balanced_and_every_line_has_all_columns(name):
+    table = build_table(name)
+    text = render([table], "latex")
+    bare = re.sub(r"\\[\\{}&%$#_]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    assert re.findall(r"\\begin{(\w+)}", text) == ["table", "tabular"]
+    assert re.findall(r"\\end{(\w+)}", text) == ["tabular", "table"]
+    known = {"usepackage", "begin", "end", "centering", "caption", "toprule", "midrule", "bottomrule", "multicolumn"}
+    known |= {"textbf", "textit", "underline", "quad", "par", "smallskip", "footnotesize", "raggedright"}
+    known |= set(re.findall(r"\\([A-Za-z]+)", "".join(SIGNS.values())))
+    assert set(re.findall(r"\\([A-Za-z]+)", text)) <= known
+    width = len(lay_out(table).heads) + 1
+    body = text.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
+    for line in body.replace(r"\&", "").splitlines():
+        if line.endswith(r"\\"):
+            assert line.count("&") == width - 1 or line.startswith(rf"\multicolumn{{{width}}}"), line
+    # Signs that LaTeX's usual fonts lack have all been replaced.
+    assert {sign for sign in text if not sign.isascii()} <= set("éñ")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path):
+    tables = "\\clearpage\n".join(render([build_table(name)], "latex") for name in table_names())
+    head = "\\documentclass[landscape,a3paper]{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "t.tex").write_text(f"{head}{tables}{render([small()], 'latex')}\\end{{document}}\n", encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+class Reader(HTMLParser):
+    """Reads cells by row, and checks that every tag that opens is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+@pytest.mark.parametrize("name", ["small", *table_names()])
+def test_html_is_one_well_formed_page_with_all_cells(name):
+    table = small() if name == "small" else build_table(name)
+    reader = Reader()
+    reader.feed(render([table], "html", show="both"))
+    assert reader.open == []
+    layout = lay_out(table, "both")
+    lines = [line for block in layout.blocks for line in block.lines]
+    cells = [[line.label + line.marks, *(c.text + c.deviation + c.mark for c in line.cells)] for line in lines]
+    assert [row for row in reader.rows[1:] if len(row) > 1] == cells
+    assert reader.rows[0] == ["encoder", *layout.heads]
+
+
+def test_html_sets_the_best_in_bold_and_needs_no_other_file():
+    text = render([small()], "html", show="both")
+    assert "<b>70.0</b>" in text and "<u>60.00</u>" in text and "&lt;m&gt;" in text
+    assert not re.search(r"(src|href)=|@import|url\(", text)
+
+
+def test_csv_holds_a_line_for_each_side_of_a_row():
+    rows = list(csv.DictReader(io.StringIO(render([small()], "csv", show="both"))))
+    assert [(row["row"], row["side"]) for row in rows] == [
+        *((NASTY, side) for side in ("published", "measured", "difference")),
+        ("second", "published"),
+        ("third", "published"),
+    ]
+    assert rows[0] | {"a": "70.0", "b": "50.25", "b_deviation": "0.25", "average_exact": "60.125"} == rows[0]
+    assert rows[1]["a"] == "70.126" and rows[1]["a_deviation"] == "0.5" and rows[1]["b"] == ""
+    assert rows[2]["a"] == "0.126"
+    (merged,) = [
+        row for row in csv.DictReader(io.StringIO(render([small()], "csv", show="merged"))) if row["row"] == NASTY
+    ]
+    assert merged["side"] == "measured"
+
+
+@pytest.mark.parametrize("name", ["sgopt-1", "declutr-2", "all"])
+def test_csv_and_json_hold_every_number(name):
+    table = build_table(name)
+    expected = [n.value for row in table.rows() for cell in row.cells.values() if (n := cell.published)]
+    lines = csv.DictReader(io.StringIO(render([table], "csv", show="published")))
+    found = [float(line[column.key]) for line in lines for column in table.columns if line[column.key]]
+    assert sorted(found) == pytest.approx(sorted(expected), abs=1e-6)
+    (read,) = json.loads(render([table], "json"))
+    cells = [cell for group in read["groups"] for row in group["rows"] for cell in row["cells"].values()]
+    assert sorted(cell["published"]["value"] for cell in cells) == pytest.approx(sorted(expected), abs=1e-6)
+
+
+def test_json_holds_what_else_there_is():
+    (read,) = json.loads(render([small()], "json"))
+    row = read["groups"][0]["rows"][0]
+    assert (row["published_row"], row["quoted_from"], row["encoder"]) == ("p/t/r", "SBERT", "e")
+    assert row["cells"]["a"] == {
+        "measured": {"value": 70.126, "deviation": 0.5},
+        "published": {"value": 70.0},
+        "difference": 0.126,
+    }
+    assert row["cells"]["b"]["misprint"] == "it is wrong"
+    (paper,) = json.loads(render([build_table("simcse-5")], "json"))
+    assert paper["paper"]["url"] == "https://arxiv.org/abs/2104.08821" and paper["number"] == "Table 5"
+    assert paper["columns"][0] | {"task": "sts12", "protocol": "simcse", "metric": "spearman"} == paper["columns"][0]
+
+
+def test_a_frame_has_numbers_by_row_and_side():
+    made = frame(build_table("simcse-5"))
+    key = ("Unsupervised", "Word vectors and BERT-base", "SimCSE-BERT-base", "published")
+    assert made.loc[key, "sts12"] == 68.40 and made.loc[key, "average"] == 76.25
+    assert made["sts12"].dtype == "float64" and len(made) == 23
+
+
+@pytest.mark.parametrize("show", ["published", "measured", "difference", "both", "merged"])
+@pytest.mark.parametrize("fmt", TEXTS)
+def test_every_choice_of_what_is_shown_renders(fmt, show):
+    text = render([small()], fmt, show=show)
+    assert ("50.25" in text) == (show in ("published", "both") or fmt == "json")
+
+
+def test_several_tables_follow_each_other():
+    assert render([small(), small()], "markdown").count("100% small") == 2
+    assert render([small(), small()], "latex").count(r"\begin{table}") == 2
+    assert len(json.loads(render([small(), small()], "json"))) == 2
+
+
+def test_exact_averages_take_the_place_of_rounded_ones():
+    text = render([small()], "markdown", show="published", exact=True)
+    assert "Avg. (exact)" in text and "60.1250" in text and "60.12 " not in text
+
+
+def test_an_unknown_format_offers_the_nearest():
+    with pytest.raises(UnknownName, match="unknown format 'latx'; did you mean 'latex'"):
+        check_format("latx")
+
+
+def test_marks_are_those_of_the_legend():
+    for name in table_names():
+        layout = lay_out(build_table(name))
+        lines = [line for block in layout.blocks for line in block.lines]
+        used = {mark for line in lines for mark in line.marks} | {cell.mark for line in lines for cell in line.cells}
+        used |= {mark for head in layout.heads for mark in MARKS if mark in head}
+        assert used - {""} == {note[0] for note in layout.legend if note[0] in MARKS}, name
+
+
+def test_a_page_is_a_file_that_can_be_written(tmp_path: Path):
+    path = tmp_path / "t.html"
+    path.write_text(render([small()], "html"), encoding="utf-8")
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
