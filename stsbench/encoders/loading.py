@@ -11,7 +11,7 @@ from typing import Any, cast
 from stsbench.cards import Catalogue, EncoderCard, card_digest, read_card
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.seams import Encoder
-from stsbench.errors import CardError, EncoderError, UnknownName
+from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.registry import Registry, call_with_params
 
 ENCODERS = Registry(
@@ -95,6 +95,10 @@ def variant_name(name: str, extra: Mapping[str, Any]) -> str:
 def _from_card(name: str, path: Path, extra: dict[str, Any]) -> KnownEncoder:
     card = read_card(path, EncoderCard)
     where = f"{path}: [params]{' and --set' if extra else ''}"
+    if card.kind in ("transformer", "sentence_transformer") and not {"model", "package"} & {*card.params, *extra}:
+        raise SourceError(
+            f"the card of '{name}' names no checkpoint to fetch; {card.note or 'pass --set model=FOLDER'}"
+        )
     encoder = _make(ENCODERS.load(card.kind), variant_name(name, extra), {**card.params, **extra}, where)
     return KnownEncoder(name=variant_name(name, extra), encoder=encoder, card=card, card_digest=card_digest(path))
 
