@@ -143,7 +143,6 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
     def ours(threads: int) -> object:
         return ProbeEvaluator(SENTEVAL, threads=threads)({"all": split}, embed, seed=0)
 
-    compile_seconds = timed(lambda: ours(1))[0] - timed(lambda: ours(1))[0]
     their_threads = min(counts, key=lambda count: timed(lambda: theirs(count, chosen[:3]))[0])
     our_threads = min(counts, key=lambda count: timed(lambda: ours(count))[0])
     their_seconds, our_seconds = [], []
@@ -155,7 +154,7 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
     print(f"CR, kfold 10, {len(everything)} classifiers; medians of {rounds} rounds (all rounds)")
     print(f"  torch, one at a time, {their_threads} thread(s), from {sample}: {a:8.1f} s  {_list(their_seconds)}")
     print(f"  compiled, {our_threads} thread(s), whole evaluation:    {b:8.2f} s  {_list(our_seconds)}")
-    print(f"  times faster: {a / b:.0f}; compiling or loading the loops, once a process: {compile_seconds:.1f} s")
+    print(f"  times faster: {a / b:.0f}")
     print(f"  same epochs and accuracy: {_agreeing(chosen, found)} of {sample} classifiers\n")
 
 
