@@ -99,8 +99,14 @@ def _from_card(name: str, path: Path, extra: dict[str, Any]) -> KnownEncoder:
         raise SourceError(
             f"the card of '{name}' names no checkpoint to fetch; {card.note or 'pass --set model=FOLDER'}"
         )
-    encoder = _make(ENCODERS.load(card.kind), variant_name(name, extra), {**card.params, **extra}, where)
-    return KnownEncoder(name=variant_name(name, extra), encoder=encoder, card=card, card_digest=card_digest(path))
+    called = variant_name(name, {key: value for key, value in extra.items() if not _only_locates(key, card)})
+    encoder = _make(ENCODERS.load(card.kind), called, {**card.params, **extra}, where)
+    return KnownEncoder(name=called, encoder=encoder, card=card, card_digest=card_digest(path))
+
+
+def _only_locates(key: str, card: EncoderCard) -> bool:
+    """Whether a parameter tells where the card's own checkpoint lies, its files being known by their hashes."""
+    return key == "model" and bool(card.params.get("sha256")) and not {"model", "package"} & {*card.params}
 
 
 def _own(spec: str, extra: dict[str, Any]) -> KnownEncoder:
