@@ -1,0 +1,1 @@
+"""Training: what makes a batch and a loss of each method, and the loop that runs it."""
