@@ -85,18 +85,8 @@ def evaluate(
     # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
     engine.prepare(_texts(todo), among=_texts(jobs) if engine.shelf.folder is None else ())
     for job in jobs:
-        result = had[job.name]
+        result = had[job.name] or _try_score(job, encoder, engine, seed, on_error=on_error, listener=listener)
         if result is not None:
-            yield result
-            continue
-        listener.scoring(job.name)
-        try:
-            result = _score(job, encoder, engine, seed)
-        except StsbenchError as error:
-            if on_error == "raise":
-                raise
-            listener.failed(f"{encoder.name} on {job.name}", error)
-        else:
             yield result
 
 
@@ -127,6 +117,20 @@ def _load_jobs(jobs: Iterable[Job], *, on_error: str, listener: Listener) -> lis
         else:
             loaded.append(job)
     return loaded
+
+
+def _try_score(
+    job: Job, encoder: KnownEncoder, engine: Engine, seed: int, *, on_error: str, listener: Listener
+) -> Result | None:
+    """Score one task; None where it fails and the caller goes on past failures."""
+    listener.scoring(job.name)
+    try:
+        return _score(job, encoder, engine, seed)
+    except StsbenchError as error:
+        if on_error == "raise":
+            raise
+        listener.failed(f"{encoder.name} on {job.name}", error)
+        return None
 
 
 def _score(job: Job, encoder: KnownEncoder, engine: Engine, seed: int) -> Result:

@@ -75,7 +75,8 @@ class StsEvaluator:
             seed: of the bootstrap.
 
         Raises:
-            EncoderError: every embedding, or every similarity of a subset, is the same.
+            DataError: every gold score is the same: of all pairs, or of a subset where the protocol averages over them.
+            EncoderError: likewise every similarity; or every embedding is the same.
             ProtocolError: the protocol needs subsets and the data's source does not tell them.
         """
         (split,) = splits.values()
@@ -88,7 +89,7 @@ class StsEvaluator:
             )
         similarity, zero_vectors = _similarities(split, embed)
         subsets = _subset_indices(split)
-        per_subset = {name: _correlations(similarity, split.gold, at, name) for name, at in subsets.items()}
+        per_subset, odd = self._each_subset(similarity, split.gold, subsets)
         scores = _aggregate(similarity, split, subsets, per_subset)
         return Scores(
             score=scores[f"{self.protocol.metric}.{self.protocol.aggregation}"],
@@ -99,8 +100,27 @@ class StsEvaluator:
             per_item={"subset": list(split.subset), "gold": split.gold, "similarity": similarity},
             n=split.n,
             zero_vectors=zero_vectors,
-            notes=_notes(split, zero_vectors),
+            notes=(*_notes(split, zero_vectors), *odd),
         )
+
+    def _each_subset(
+        self, similarity: FloatArray, gold: FloatArray, subsets: Mapping[str, npt.NDArray[np.int64]]
+    ) -> tuple[dict[str, dict[str, float]], list[str]]:
+        """The correlations of each subset, none where none exist, and a note on each of these.
+
+        The subsets joined are well defined without them; an average over subsets is not.
+        """
+        found: dict[str, dict[str, float]] = {}
+        notes = []
+        for name, at in subsets.items():
+            try:
+                found[name] = _correlations(similarity, gold, at, name)
+            except (DataError, EncoderError) as error:
+                if self.protocol.aggregation != "all":
+                    raise
+                found[name] = {}
+                notes.append(f"{error}, and no mean over subsets")
+        return found, notes
 
     def _interval(
         self, similarity: FloatArray, gold: FloatArray, subsets: Sequence[npt.NDArray[np.int64]], seed: int
@@ -156,7 +176,7 @@ def _aggregate(
     """Every metric under every aggregation the data allow, as ``metric.aggregation``."""
     joined = _correlations(similarity, split.gold, np.arange(split.n), "")
     scores = {f"{metric}.all": value for metric, value in joined.items()}
-    if split.subsets_known:
+    if split.subsets_known and all(per_subset.values()):
         sizes = [len(at) for at in subsets.values()]
         for metric in CORRELATIONS:
             values = [correlations[metric] for correlations in per_subset.values()]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,7 @@ from scipy import stats
 from stsbench.data.splits import LabelledSplit, PairSplit
 from stsbench.encoders.seams import Embeddings
 from stsbench.encoders.store import Shelf, text_keys
-from stsbench.errors import DataError, EncoderError, ProtocolError
+from stsbench.errors import DataError, EncoderError, ProtocolError, StsbenchError
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, RESAMPLES, StsEvaluator
 
@@ -230,18 +232,43 @@ def test_embeddings_that_differ_in_length_alone_are_refused():
     rng = np.random.default_rng(0)
     direction = rng.normal(size=16)
     rows = {name: (rng.uniform(0.1, 10) * direction).astype(np.float32) for name in make_rows(split)}
-    with pytest.raises(EncoderError, match=r"every pair of subset '\w+' has the same similarity \(1\)"):
+    with pytest.raises(EncoderError, match=r"every pair of the task has the same similarity \(1\)"):
         score(split, rows=rows)
+    with pytest.raises(EncoderError, match=r"every pair of subset '\w+' has the same similarity \(1\)"):
+        score(split, "mean", rows=rows)
 
 
-def test_a_subset_of_one_similarity_is_refused_by_name():
+def odd_similarity() -> tuple[PairSplit, dict[str, npt.NDArray[np.float32]], str]:
     split = make_split()
     rows = make_rows(split)
     for i, name in enumerate(split.subset):
         if name == "forum":
             rows[f"right {i}"] = -rows[f"left {i}"]
-    with pytest.raises(EncoderError, match=r"^every pair of subset 'forum' has the same similarity \(-1\)"):
-        score(split, rows=rows)
+    return split, rows, "every pair of subset 'forum' has the same similarity (-1); no correlation exists"
+
+
+def odd_gold() -> tuple[PairSplit, dict[str, npt.NDArray[np.float32]], str]:
+    split = make_split()
+    gold = np.where(np.asarray(split.subset) == "forum", 2.5, split.gold)
+    reason = "subset 'forum' has fewer than two different gold scores; no correlation exists"
+    return replace(split, gold=gold), make_rows(split), reason
+
+
+@pytest.mark.parametrize("made", [odd_similarity, odd_gold])
+def test_one_odd_subset_costs_the_means_over_subsets_alone(made):
+    split, rows, reason = made()
+    found = score(split, rows=rows)
+    assert found.score == found.scores["spearman.all"]
+    assert found.score == pytest.approx(
+        literal("spearman", np.asarray(found.per_item["similarity"]).tolist(), split.gold.tolist()), abs=1e-12
+    )
+    assert sorted(found.scores) == ["kendall.all", "pearson.all", "spearman.all"]
+    assert found.per_subset["forum"] == {"n": SUBSETS["forum"]}
+    assert sorted(found.per_subset["news"]) == ["kendall", "n", "pearson", "spearman"]
+    assert found.notes == (f"{reason}, and no mean over subsets",)
+    for protocol in ("mean", "wmean", "semeval"):
+        with pytest.raises(StsbenchError, match=f"^{re.escape(reason)}$"):
+            score(split, protocol, rows=rows)
 
 
 @pytest.mark.parametrize("gold", [[3.0, 3.0, 3.0], [1.0], []])
