@@ -27,7 +27,13 @@ def test_this_machine_is_within_reach():
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        thread = threading.Thread(target=lambda: server.accept()[0].close())
+        thread = threading.Thread(target=_greet, args=[server])
         thread.start()
-        socket.create_connection(server.getsockname()).close()
+        with socket.create_connection(server.getsockname()) as client:
+            assert client.recv(5) == b"hello"
         thread.join()
+
+
+def _greet(server: socket.socket) -> None:
+    with server.accept()[0] as guest:
+        guest.sendall(b"hello")

@@ -41,7 +41,7 @@ SOURCE = '[local]\nreader = "semeval"\n[local.files]\ntest = [{path = "a"}]\n'
     ],
 )
 def test_a_mistake_in_a_task_card_is_one_line(tmp_path, text, message):
-    check(tmp_path / "mine.toml", text, message, TaskCard)
+    check_one_line(tmp_path / "mine.toml", text, message, TaskCard)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_a_mistake_in_a_task_card_is_one_line(tmp_path, text, message):
     ],
 )
 def test_a_mistake_in_an_encoder_card_is_one_line(tmp_path, text, message):
-    check(tmp_path / "mine.toml", text, message, EncoderCard)
+    check_one_line(tmp_path / "mine.toml", text, message, EncoderCard)
 
 
-def check(path: Path, text: str | bytes, message: str, record: type) -> None:
+def check_one_line(path: Path, text: str | bytes, message: str, record: type) -> None:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(CardError) as caught:
         read_card(path, record)

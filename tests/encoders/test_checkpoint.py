@@ -123,7 +123,7 @@ def test_a_broken_tokenizer_or_config_is_one_line(folder):
 def test_remote_code_is_never_run(folder):
     change(folder / "config.json", auto_map={"AutoModel": "evil.Model"}, model_type="evil")
     (folder / "evil.py").write_text("raise SystemExit('run')")
-    error_of(folder)
+    assert "evil" in error_of(folder)
 
 
 # --- shards ---
