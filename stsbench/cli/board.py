@@ -66,7 +66,7 @@ def leaderboard_command(
 
 def _check_shown(made: Table, view: View) -> None:
     """Refuse a table without a line: the user wants numbers that nobody measured."""
-    if not lay_out(made, view.show).blocks:
+    if all(line.row.is_baseline for block in lay_out(made, view.show).blocks for line in block.lines):
         raise DataError(
             f"table '{made.name}': nothing to show as '{view.show}', for no result fits it; "
             "'stsbench run' measures, --show published prints what papers have"

@@ -11,10 +11,10 @@ from typing import Any
 
 from stsbench.bench import Listener, Plan, run
 from stsbench.cards import Catalogue
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import console, print_json, say
+from stsbench.cli.scores import print_scores
 from stsbench.errors import StsbenchError, UnknownName, one_line
 from stsbench.results import Result
-from stsbench.task import suites_within
 
 SHOWN_FAILURES = 3
 
@@ -62,7 +62,9 @@ def run_command(
     if as_json:
         print_json({"results": [_as_json(r) for r in results], "failures": failures})
     else:
-        _print_results(results, catalogue, out, verbose=verbose)
+        if results:
+            print_scores(results, catalogue, verbose=verbose)
+            say(f"results are in {out}")
     for failure in failures[:SHOWN_FAILURES]:
         sys.stderr.write(f"stsbench: {failure}\n")
     if len(failures) > SHOWN_FAILURES:
@@ -131,47 +133,3 @@ def _as_json(result: Result) -> dict[str, Any]:
 
     fields: dict[str, Any] = json.loads(to_json(result))
     return fields
-
-
-def _print_results(results: Sequence[Result], catalogue: Catalogue, out: Path, *, verbose: bool) -> None:
-    if not results:
-        return
-    rows = [_row(result) for result in results]
-    if verbose:
-        rows = [line for result, row in zip(results, rows, strict=True) for line in (row, *_details(result))]
-    many = len({result.encoder for result in results}) > 1
-    rows += [row for name in dict.fromkeys(r.encoder for r in results) for row in _averages(name, results, catalogue)]
-    columns = ["encoder", "task", "score", "95% interval", "n", "protocol"]
-    if not many:
-        say(f"{results[0].encoder}\n")
-        columns, rows = columns[1:], [row[1:] for row in rows]
-    console().print(table(columns, rows, right=[len(columns) - 4, len(columns) - 3, len(columns) - 2]))
-    for note in dict.fromkeys(f"{r.task}: {note}" for r in results for note in r.notes):
-        say(note)
-    say(f"\nscores are times 100; results are in {out}")
-
-
-def _row(result: Result) -> list[str]:
-    low, high = result.interval
-    name = result.task if result.split in ("test", "all") else f"{result.task} ({result.split})"
-    if result.eval_seed:
-        name += f" seed {result.eval_seed}"
-    interval = f"{100 * low:.2f}–{100 * high:.2f}"
-    return [result.encoder, name, f"{100 * result.score:.2f}", interval, str(result.n), result.protocol["name"]]
-
-
-def _details(result: Result) -> Iterator[list[str]]:
-    metric = str(result.protocol.get("metric", ""))
-    for name, values in result.per_subset.items():
-        score = values.get(metric, values.get("f1", next(iter(values.values()))))
-        size = values.get("n", values.get("support", 0))
-        yield ["", f"  {name}", f"{100 * score:.2f}", "", f"{size:.0f}", ""]
-
-
-def _averages(encoder: str, results: Sequence[Result], catalogue: Catalogue) -> Iterator[list[str]]:
-    """A row for each suite all of whose tasks were scored, by one protocol an evaluator."""
-    mine = {r.task: r for r in results if r.encoder == encoder and r.eval_seed == results[0].eval_seed}
-    for suite in suites_within(list(mine), catalogue).values():
-        if suite.average and len(suite.tasks) > 1:
-            scores = [mine[task].score for task in suite.tasks]
-            yield [encoder, f"mean of {suite.name}", f"{100 * sum(scores) / len(scores):.2f}", "", "", ""]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from stsbench.cards import Suite
 from stsbench.leaderboard import table
+from stsbench.leaderboard.baseline import baseline_groups, majority_levels
 from stsbench.leaderboard.runs import Runs, Series, gather_runs
 from stsbench.results import Result
 
@@ -47,6 +48,10 @@ class Board:
     """The protocol's fields that the title names."""
     tasks: Sequence[str]
     rows: Sequence[Row]
+    majority: Mapping[str, float]
+    """The majority baseline in points, by task."""
+    average: bool
+    """Whether a mean over the tasks says something."""
 
     @property
     def title(self) -> str:
@@ -76,6 +81,8 @@ def boards(
             told=_told(fields, [p for p in protocols.values() if p["name"] == fields["name"]]),
             tasks=suite.tasks,
             rows=_rows(groups[key], suite),
+            majority={task: points for (task, _), points in majority_levels(groups[key]).items()},
+            average=suite.average,
         )
         for key, fields in protocols.items()
     ]
@@ -124,7 +131,8 @@ def as_table(board: Board, names: Mapping[str, str]) -> table.Table:
     rows = [
         table.Row(label=row.encoder, cells=_cells(row), encoder=row.encoder, overlap=row.overlap) for row in board.rows
     ]
-    return table.Table(name=board.suite, title=board.title, columns=columns, groups=[table.Group(rows=rows)])
+    baseline = baseline_groups(board.majority, board.tasks if board.average else [])
+    return table.Table(name=board.suite, title=board.title, columns=columns, groups=[table.Group(rows=rows), *baseline])
 
 
 def _cells(row: Row) -> dict[str, table.Cell]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from stsbench.leaderboard.fill import Filler, Numbers
@@ -122,8 +121,3 @@ def _order(row: Row) -> tuple[bool, float, str]:
         first = next((n for c in row.cells.values() if (n := c.measured or c.published)), None)
         return True, -(first.value if first else 0.0), row.label
     return False, -best.value, row.label
-
-
-def only_measured(groups: Sequence[Group]) -> list[Group]:
-    """The same groups without the rows that nothing was measured of."""
-    return [replace(group, rows=[row for row in group.rows if row.is_measured]) for group in groups]

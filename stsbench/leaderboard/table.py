@@ -70,7 +70,7 @@ class Row:
 
     ``key`` is that of the published row, ``quoted`` the work a paper took the row over from,
     ``otherwise`` the protocol of a row that is not scored as its columns say, ``source`` where a
-    board has a published row from.
+    board has a published row from. A row that ``is_baseline`` is no encoder's.
     """
 
     label: str
@@ -82,6 +82,7 @@ class Row:
     source: str = ""
     overlap: str = ""
     misprint: str = ""
+    is_baseline: bool = False
 
     def cell(self, key: str) -> Cell:
         """The cell of a column; an empty one where there is none."""

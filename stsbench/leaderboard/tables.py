@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from stsbench.cards import Catalogue
 from stsbench.errors import CardError, UnknownName
+from stsbench.leaderboard.baseline import baseline_groups, majority_levels, of_columns
 from stsbench.leaderboard.columns import plan
 from stsbench.leaderboard.fill import Filler
 from stsbench.leaderboard.own import board_groups
@@ -40,6 +41,8 @@ def build_table(name: str, results: Sequence[Result] = (), catalogue: Catalogue 
         groups = list(_paper_groups(filler, _by_row(runs, catalogue)))
     if card.average and card.average.delta:
         groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.average.delta}")
+    levels = of_columns(majority_levels(results), {column.key: column.wanted for column in filler.plan.tasks})
+    groups += baseline_groups(levels, filler.plan.terms)
     return Table(
         name=name,
         title=card.title,

@@ -90,3 +90,13 @@ def test_a_file_that_cannot_be_written_is_one_line(stsbench, results, tmp_path):
 def test_fingerprints_in_brackets_are_shown(stsbench, results):
     write_result(make_result("better", "sts12", 0.2, fingerprint="abcdef0123"), results)
     assert "[abcdef]" in stsbench.fine("leaderboard")
+
+
+def test_a_table_of_nothing_but_the_baseline_is_refused(stsbench, tmp_path):
+    levels = {"accuracy": 0.7, "majority": 0.6376}
+    write_result(make_result("own", "cr", 0.7, split="all", protocol={"name": "logreg"}, scores=levels), tmp_path / "r")
+    run = ("leaderboard", "--table", "simcse-e1", "--results", tmp_path / "r", "--show")
+    assert stsbench.refused(*run, "measured").startswith("table 'simcse-e1': nothing to show as 'measured'")
+    lines = stsbench.fine(*run, "both").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("majority class") and "63.76" in line for line in lines)

@@ -176,3 +176,29 @@ def test_the_order_of_files_does_not_matter():
     for seed in range(10):
         random.Random(seed).shuffle(results)
         assert markdown(*gather(*results)) == expected
+
+
+def probes(encoder: str, *scores: float, **changes: Any) -> list[Result]:
+    levels = {"cr": 0.6376, "mpqa": 0.6877}
+    protocol = {"name": "senteval", "kfold": 10}
+    return [
+        make_result(encoder, task, score, protocol=protocol, scores={"accuracy": score, "majority": level}, **changes)
+        for (task, level), score in zip(levels.items(), scores, strict=False)
+    ]
+
+
+def test_the_majority_baseline_stands_below_the_encoders_and_is_never_ranked():
+    suite = Suite(name="Two", tasks=["cr", "mpqa"])
+    scored = {"cr": "test", "mpqa": "test"}
+    results = [*probes("low", 0.5, 0.6), *probes("high", 0.7, 0.8)]
+    (board,) = boards(results, "two", suite, scored=scored)
+    printed = markdown(board)
+    lines = [line for line in printed.splitlines() if line.startswith("| ")]
+    assert lines[-2:] == ["| **Baseline** |  |  |  |", "| majority class | 63.76 | 68.77 | 66.26 |"]
+    assert "| low | <u>50.00</u> | <u>60.00</u> | <u>55.00</u> |" in lines
+    # Without an average of the encoders there is none of the baseline, and one task's level is one task's.
+    (board,) = boards(probes("hole", 0.5), "two", suite, scored=scored)
+    assert "| majority class | 63.76 |" in markdown(board)
+    (board,) = boards(results, "two", Suite(name="Two", tasks=suite.tasks, average=False), scored=scored)
+    assert "| majority class | 63.76 | 68.77 |" in markdown(board)
+    assert "majority" not in markdown(*gather(*both("a", 0.5, 0.6)))

@@ -184,3 +184,32 @@ def test_averages_of_other_tables_are_columns_of_the_board_of_all():
 def test_overlap_is_marked_on_boards():
     layout = lay_out(build_table("sts", sts("mine", *UNROUNDED, overlap="gold")))
     assert shown(layout, "mine¶") and shown(layout, "SBERT-base-NLI†§")
+
+
+def majority_results() -> list[Result]:
+    levels = {"mr": 50.0, "cr": 63.76, "subj": 50.0, "mpqa": 68.77, "sst2": 49.92, "trec": 18.8, "mrpc": 66.49}
+    splits = {"sst2": "test", "trec": "test", "mrpc": "test"}
+    return [
+        make_result(
+            "mine", task, 0.5, split=splits.get(task, "all"), scores={"majority": points / 100, "accuracy": 0.5}
+        )
+        for task, points in levels.items()
+    ]
+
+
+@pytest.mark.parametrize("name", ["simcse-e1", "transfer"])
+def test_the_majority_baseline_stands_below_transfer_tables(name):
+    table = build_table(name, majority_results())
+    last = table.groups[-1]
+    assert (last.section, [one.label for one in last.rows]) == ("Baseline", ["majority class"])
+    assert shown(lay_out(table), "majority class") == [
+        "50.00", "63.76", "50.00", "68.77", "49.92", "18.80", "66.49", "52.53",
+    ]  # fmt: skip
+    assert all(cell.rank == 0 for cell in lay_out(table).blocks[-1].lines[0].cells)
+    assert "majority class" not in [one.label for one in build_table(name).rows()]
+    assert lay_out(table, "published").blocks[-1].section != "Baseline"
+
+
+def test_a_metric_that_is_no_accuracy_has_no_majority_baseline():
+    table = build_table("sts", majority_results())
+    assert "majority class" not in [one.label for one in table.rows()]

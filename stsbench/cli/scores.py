@@ -1,0 +1,158 @@
+"""The table that ``stsbench run`` prints: a line a task, seeds put together, means of suites."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import console, say, table
+from stsbench.results import Result
+from stsbench.task import suites_within
+
+COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
+NUMBERS = ("score", "majority", "95% interval", "n")
+PER_CLASS = ("precision", "recall", "f1")
+
+
+class Line(NamedTuple):
+    """One line of the table, its cells in the order of ``COLUMNS``."""
+
+    encoder: str
+    task: str
+    score: str
+    majority: str = ""
+    interval: str = ""
+    n: str = ""
+    protocol: str = ""
+
+
+class Scored(NamedTuple):
+    """One encoder on one task: a Result a seed, in the order of the seeds given."""
+
+    encoder: str
+    task: str
+    results: Sequence[Result]
+
+    @property
+    def majority(self) -> float | None:
+        """The accuracy of always answering the most frequent class; None where nothing is classified."""
+        return self.results[0].scores.get("majority")
+
+    @property
+    def name(self) -> str:
+        """The task, and the split where it is not the usual one."""
+        split = self.results[0].split
+        return self.task if split in ("test", "all") else f"{self.task} ({split})"
+
+
+def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
+    """Print the results' table, with ``verbose`` every seed, subset and class, and the results' notes."""
+    cells = _gather(results)
+    lines = [line for cell in cells for line in (_line(cell), *(_details(cell) if verbose else ()))]
+    encoders = list(dict.fromkeys(cell.encoder for cell in cells))
+    for encoder in encoders:
+        lines += _means(encoder, [cell for cell in cells if cell.encoder == encoder], catalogue)
+    # What all lines lack, and the only encoder's name, need no column.
+    shown = [at for at in range(len(COLUMNS)) if any(line[at] for line in lines)]
+    if len(encoders) == 1:
+        say(f"{encoders[0]}\n")
+        shown.remove(0)
+    columns = [COLUMNS[at] for at in shown]
+    right = [at for at, column in enumerate(columns) if column in NUMBERS]
+    console().print(table(columns, [[line[at] for at in shown] for line in lines], right=right))
+    if verbose:
+        for cell in cells:
+            _print_classes(cell, named=len(encoders) > 1)
+    _print_notes(results)
+
+
+def _gather(results: Sequence[Result]) -> list[Scored]:
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        found.setdefault((result.encoder, result.task, result.split), []).append(result)
+    return [Scored(encoder, task, mine) for (encoder, task, _), mine in found.items()]
+
+
+def _line(cell: Scored) -> Line:
+    first, *others = cell.results
+    return Line(
+        encoder=cell.encoder,
+        task=cell.name,
+        score=_spread([result.score for result in cell.results]),
+        majority=_points(cell.majority),
+        interval="" if others else _interval(first),
+        n=str(first.n),
+        protocol=first.protocol["name"],
+    )
+
+
+def _details(cell: Scored) -> Iterator[Line]:
+    """A line a seed where there are several, and one a subset."""
+    if len(cell.results) > 1:
+        for result in cell.results:
+            yield Line("", f"  seed {result.eval_seed}", _points(result.score), interval=_interval(result))
+    first = cell.results[0]
+    metric = first.protocol.get("metric")
+    if metric is not None:
+        for name, values in first.per_subset.items():
+            yield Line("", f"  {name}", _points(values.get(metric)) or "–", n=f"{values['n']:.0f}")
+
+
+def _means(encoder: str, cells: Sequence[Scored], catalogue: Catalogue) -> Iterator[Line]:
+    """A line for each suite all of whose tasks were scored, by one protocol an evaluator; seed by seed."""
+    by_task = {cell.task: cell for cell in cells}
+    for suite in suites_within(list(by_task), catalogue).values():
+        mine = [by_task[task] for task in suite.tasks]
+        seeds = {tuple(result.eval_seed for result in cell.results) for cell in mine}
+        if suite.average and len(mine) > 1 and len(seeds) == 1:
+            rounds = zip(*([result.score for result in cell.results] for cell in mine), strict=True)
+            levels = [cell.majority for cell in mine if cell.majority is not None]
+            majority = statistics.fmean(levels) if len(levels) == len(mine) else None
+            scores = [statistics.fmean(one) for one in rounds]
+            yield Line(encoder, f"mean of {suite.name}", _spread(scores), _points(majority))
+
+
+def _print_classes(cell: Scored, *, named: bool) -> None:
+    """A table of each class's precision, recall and F1, means over seeds; nothing for other tasks."""
+    first = cell.results[0].per_subset
+    if not first or not all(set(PER_CLASS) <= set(values) for values in first.values()):
+        return
+    rows = [
+        [
+            name,
+            *(f"{100 * statistics.fmean(r.per_subset[name][what] for r in cell.results):.2f}" for what in PER_CLASS),
+            f"{values['support']:.0f}",
+        ]
+        for name, values in first.items()
+    ]
+    seeds = f", mean of {len(cell.results)} seeds" if len(cell.results) > 1 else ""
+    say(f"\nclasses of {cell.name}{f', {cell.encoder}' if named else ''}{seeds}\n")
+    console().print(table(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4]))
+
+
+def _print_notes(results: Sequence[Result]) -> None:
+    for note in dict.fromkeys(f"{r.task}: {note}" for r in results for note in r.notes):
+        say(note)
+    say("\nscores are times 100")
+    if any("majority" in r.scores for r in results):
+        say("majority: the accuracy of always answering the most frequent class")
+    seeds = sorted({r.eval_seed for r in results})
+    if len(seeds) > 1:
+        say(f"±: deviation over the seeds {', '.join(map(str, seeds))}")
+
+
+def _points(score: float | None) -> str:
+    return "" if score is None else f"{100 * score:.2f}"
+
+
+def _spread(scores: Sequence[float]) -> str:
+    """The mean of seeds and their deviation, or the only score."""
+    deviation = f"±{100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+    return _points(statistics.fmean(scores)) + deviation
+
+
+def _interval(result: Result) -> str:
+    low, high = result.interval
+    return f"{100 * low:.2f}–{100 * high:.2f}"

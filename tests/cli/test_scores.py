@@ -1,0 +1,73 @@
+"""The table that ``stsbench run`` prints: baselines, seeds put together, subsets and classes."""
+
+from __future__ import annotations
+
+import statistics
+
+from stsbench.cards import Catalogue
+from stsbench.cli.scores import print_scores
+from stsbench.results import read_results
+from tests.cli.commands import HASHED
+from tests.made import make_result
+
+PROBE = ("--tasks", "quickstart-probe", "--protocol", "senteval-fast")
+
+
+def test_classification_shows_the_majority_baseline(stsbench):
+    lines = stsbench.fine("run", *HASHED, "--tasks", "quickstart-probe,quickstart-en").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split() == ["task", "score", "majority", "95%", "interval", "n", "protocol"]
+    probe, pairs = (next(line.split() for line in lines if line.startswith(f"quickstart-{x}")) for x in ("probe", "en"))
+    # Four classes of 30 sentences each; a correlation has no such baseline.
+    assert probe[2] == "25.00" and len(probe) == 6
+    assert len(pairs) == 5
+    assert "majority: the accuracy of always answering the most frequent class" in lines
+
+
+def test_several_seeds_are_one_line_with_their_deviation(stsbench, tmp_path):
+    lines = stsbench.fine("run", *HASHED, *PROBE, "--seeds", "0,1,2").splitlines()
+    scores = [r.score for r in read_results(tmp_path / "results").results]
+    assert len(scores) == 3 and len(set(scores)) > 1
+    shown = next(line.split() for line in lines if line.startswith("quickstart-probe"))
+    assert shown[1] == f"{100 * statistics.fmean(scores):.2f}±{100 * statistics.stdev(scores):.2f}"
+    # An interval of one seed would not be that of the mean.
+    assert shown[2:] == ["25.00", "120", "senteval-fast"]
+    assert "±: deviation over the seeds 0, 1, 2" in lines
+
+
+def test_verbose_shows_seeds_and_a_report_of_each_class(stsbench, tmp_path):
+    lines = stsbench.fine("run", *HASHED, *PROBE, "--seeds", "0,1", "--verbose").splitlines()
+    assert max(map(len, lines)) <= 80
+    results = sorted(read_results(tmp_path / "results").results, key=lambda r: r.eval_seed)
+    for seed, result in enumerate(results):
+        line = next(line.split() for line in lines if line.startswith(f"  seed {seed}"))
+        assert line[2:] == [f"{100 * result.score:.2f}", "–".join(f"{100 * end:.2f}" for end in result.interval)]
+    at = lines.index("classes of quickstart-probe, mean of 2 seeds")
+    assert lines[at + 2].split() == ["class", "precision", "recall", "F1", "n"]
+    report = [line.split() for line in lines[at + 4 : at + 8]]
+    assert [row[0] for row in report] == ["cooking", "money", "sport", "weather"]
+    for name, *shown, n in report:
+        classes = [result.per_subset[name] for result in results]
+        means = [statistics.fmean(one[what] for one in classes) for what in ("precision", "recall", "f1")]
+        assert (shown, n) == ([f"{100 * mean:.2f}" for mean in means], "30")
+
+
+def test_the_mean_of_a_suite_has_a_deviation_and_a_baseline(stsbench, tmp_path, capsys):
+    scores = {("a", 0): 0.5, ("b", 0): 0.7, ("a", 1): 0.6, ("b", 1): 0.9}
+    (tmp_path / "cards" / "tasks").mkdir(parents=True)
+    (tmp_path / "cards" / "tasks" / "suites.toml").write_text('[both]\nname = "Both"\ntasks = ["a", "b"]\n')
+    results = [
+        make_result("own", task, score, eval_seed=seed, scores={"majority": {"a": 0.25, "b": 0.35}[task]})
+        for (task, seed), score in scores.items()
+    ]
+    print_scores(results, Catalogue([tmp_path / "cards"]), verbose=False)
+    lines = capsys.readouterr().out.splitlines()
+    # Seed by seed: 60 and 75, so 67.5 and their deviation 15 / sqrt(2).
+    assert next(line.split() for line in lines if line.startswith("mean of Both"))[3:] == ["67.50±10.61", "30.00"]
+
+
+def test_a_subset_without_a_correlation_is_a_dash(capsys, tmp_path):
+    result = make_result("own", "sts12", 0.5, per_subset={"news": {"n": 2}, "forum": {"spearman": 0.25, "n": 9}})
+    print_scores([result], Catalogue([]), verbose=True)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert lines == [["news", "–", "2"], ["forum", "25.00", "9"]]
