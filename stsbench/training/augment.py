@@ -1,0 +1,138 @@
+"""ConSERT's augmentations: views of a batch made inside the encoder, between its embeddings and its first layer.
+
+Yan et al., 2021, https://arxiv.org/abs/2105.11741, section 3.2, with the counts of its released
+code. Token shuffling acts on the position ids. The others act on the embedding module's output:
+words, positions and segments summed, after LayerNorm and dropout. The attention mask stays as it
+is: a token that is cut off is attended to and pooled as zeros.
+
+All sentences of a batch are done at once, each by its own draw. The draws come from ``generator``,
+on its own device: a CPU generator makes the same views whatever the device of the model.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from stsbench.errors import StsbenchError
+
+_PAST_DRAWS = 2.0
+"""Above every draw, which are below 1."""
+
+
+def token_shuffle(
+    mask: torch.Tensor, *, generator: torch.Generator, position_ids: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return position ids (b, t) with those of each sentence's tokens permuted; padding keeps its own.
+
+    [CLS] and [SEP] take part. Token ids, segment ids and mask are to stay as they are.
+
+    Args:
+        mask: (b, t), 1 at tokens and 0 at padding on either side.
+        generator: the source of chance.
+        position_ids: (b, t), what to permute, where it is not 0 to t - 1 (RoBERTa's start at 2).
+    """
+    tokens = mask != 0
+    b, t = tokens.shape
+    places = torch.arange(t, device=mask.device).expand(b, t)
+    ids = places if position_ids is None else position_ids
+    draws = _draws(tokens, generator)
+    in_order = torch.where(tokens, places, places + t).argsort(dim=1)  # tokens first, then padding
+    at_random = torch.where(tokens, draws, _PAST_DRAWS + places).argsort(dim=1)
+    return torch.empty_like(ids).scatter_(1, in_order, ids.gather(1, at_random))
+
+
+def token_cutoff(
+    embeddings: torch.Tensor, mask: torch.Tensor, *, rate: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Return embeddings (b, t, h) with floor(n * rate) of each sentence's n tokens set to zero.
+
+    Padding is never drawn; [CLS] and [SEP] may be. At rate 0.15 sentences of six tokens or fewer
+    stay as they are.
+
+    Args:
+        embeddings: (b, t, h).
+        mask: (b, t), 1 at tokens and 0 at padding.
+        rate: the share of tokens, from 0 to below 1.
+        generator: the source of chance.
+
+    Raises:
+        StsbenchError: a rate outside [0, 1).
+    """
+    cut = _draw(mask != 0, rate, generator)  # (b, t)
+    return embeddings.masked_fill(cut[:, :, None], 0)
+
+
+def feature_cutoff(
+    embeddings: torch.Tensor, mask: torch.Tensor, *, rate: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Return embeddings (b, t, h) with floor(h * rate) columns of each sentence set to zero, padding included.
+
+    Args:
+        embeddings: (b, t, h).
+        mask: (b, t); no part in it, here so that all cutoffs are called alike.
+        rate: the share of columns, from 0 to below 1.
+        generator: the source of chance.
+
+    Raises:
+        StsbenchError: a rate outside [0, 1).
+    """
+    b, _, h = embeddings.shape
+    cut = _draw(torch.ones(b, h, dtype=torch.bool, device=embeddings.device), rate, generator)  # (b, h)
+    return embeddings.masked_fill(cut[:, None, :], 0)
+
+
+def embedding_dropout(
+    embeddings: torch.Tensor, mask: torch.Tensor, *, rate: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Return embeddings (b, t, h) with floor(n * h * rate) elements of each sentence's n tokens set to zero.
+
+    Other than torch's dropout: the count is exact, padding is left alone, and what stays is not
+    scaled up.
+
+    Args:
+        embeddings: (b, t, h).
+        mask: (b, t), 1 at tokens and 0 at padding.
+        rate: the share of elements, from 0 to below 1.
+        generator: the source of chance.
+
+    Raises:
+        StsbenchError: a rate outside [0, 1).
+    """
+    b, t, h = embeddings.shape
+    elements = (mask != 0)[:, :, None].expand(b, t, h).reshape(b, t * h)
+    return embeddings.masked_fill(_draw(elements, rate, generator).view(b, t, h), 0)
+
+
+def fgv_noise(gradient: torch.Tensor, *, norm: float, normalise: bool) -> torch.Tensor:
+    """Return the noise to add to embeddings, from the gradient of the classification loss at them.
+
+    The adversarial view adds it to the embedding output and encodes again. ``normalise`` scales
+    each token's gradient to length 1 first, as the released code does; the paper takes the
+    gradient as it is (fast gradient value).
+
+    Args:
+        gradient: (b, t, h).
+        norm: factor on the noise; 1.0 by ConSERT's command line, 0.01 where that is not passed on.
+        normalise: whether ``norm`` is each token's length.
+    """
+    wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+    if normalise:
+        # 1e-10 keeps the zero gradient of padding zero.
+        wide = wide / (torch.linalg.vector_norm(wide, dim=-1, keepdim=True) + 1e-10)
+    return (norm * wide).to(gradient.dtype)
+
+
+def _draw(eligible: torch.Tensor, rate: float, generator: torch.Generator) -> torch.Tensor:
+    """Draw floor(rate * n) of the n eligible places of each row; (b, m) boolean in, the same out."""
+    if not 0 <= rate < 1:
+        raise StsbenchError(f"rate {rate}: it must be from 0 to below 1; ConSERT uses 0.1 to 0.2")
+    # In float64 with its rounding, as the released code: 0.29 of 100 is 28.
+    count = (eligible.sum(dim=1, keepdim=True, dtype=torch.float64) * rate).floor()  # (b, 1)
+    order = _draws(eligible, generator).masked_fill(~eligible, _PAST_DRAWS).argsort(dim=1)
+    first = torch.arange(eligible.shape[1], device=eligible.device) < count
+    return torch.zeros_like(eligible).scatter_(1, order, first)
+
+
+def _draws(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Uniform numbers in [0, 1) of a tensor's shape, on its device."""
+    return torch.rand(like.shape, generator=generator, device=generator.device).to(like.device)
