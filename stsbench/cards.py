@@ -120,18 +120,30 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     """Keys of the published rows that measured it, ``paper/table/row``; the most fitting first."""
 
 
-class Corpus(Record, frozen=True, kw_only=True):
-    """Training text known by a logical name: its file in a corpora folder, and on the Hub."""
+class CorpusCard(Record, frozen=True, kw_only=True):
+    """Training text known by a logical name: a file in a corpora folder or on the Hub, or the text of tasks."""
 
     name: str
-    file: str
     license: str
     source: str
-    rows: int | None = None
-    columns: list[str] = []
+    columns: dict[str, str | int]
+    """Our columns, and what each is called in the file, or its position in a file without a header."""
+    rows: int
+    file: str = ""
+    """The file below a corpora folder."""
     sha256: str = ""
     repo: str = ""
+    path: str = ""
+    """The file in the Hub's repository; ``""``: it is called as ours."""
     revision: str = "unpinned"
+    labels: dict[str, str] = {}
+    """What the file's labels stand for."""
+    split_sentences: bool = False
+    """Whether each document is cut into its sentences."""
+    tasks: list[str] = []
+    """The tasks whose own text it is, pairs without a gold score among them."""
+    splits: list[str] = []
+    """The splits of those tasks; none given: all."""
     note: str = ""
 
 
@@ -200,9 +212,9 @@ class Catalogue:
         """All suites by id, the project's first; a task's id is no suite's."""
         return self._tables("tasks", "suites", Suite, taken=self.paths("tasks"))
 
-    def corpora(self) -> dict[str, Corpus]:
+    def corpora(self) -> dict[str, CorpusCard]:
         """All corpora by id."""
-        return self._tables("trainers", "corpora", Corpus, taken={})
+        return self._tables("trainers", "corpora", CorpusCard, taken={})
 
     def _tables(self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]) -> dict[str, RecordT]:
         homes, found = dict(taken), {}

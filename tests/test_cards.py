@@ -75,8 +75,11 @@ def test_suites_name_known_tasks_once():
 @pytest.mark.parametrize("corpus", CATALOGUE.corpora())
 def test_a_corpus(corpus):
     facts = CATALOGUE.corpora()[corpus]
-    assert facts.name and facts.file and facts.license and facts.source
+    assert facts.name and facts.rows and facts.license and facts.source and facts.columns
     assert COMMIT.fullmatch(facts.revision)
+    assert bool(facts.file) != bool(facts.tasks)
+    assert set(facts.tasks) <= set(TASKS)
+    assert all(set(facts.splits) <= set(CATALOGUE.task(task).splits) for task in facts.tasks)
 
 
 def test_a_card_folder_inside_a_wheel_is_taken_first(tmp_path, monkeypatch):

@@ -26,7 +26,9 @@ def fetch_command(names: Sequence[str], *, data: Path | None, cards: Sequence[Pa
         if name not in corpora and name not in suites and name not in tasks:
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
     failures: list[StsbenchError] = []
-    for what in [n for name in names for n in ([name] if name in corpora else expand_names(name, catalogue))]:
+    # A corpus made of tasks is fetched with them.
+    wanted = [task for name in names for task in (corpora[name].tasks if name in corpora else []) or [name]]
+    for what in [n for name in wanted for n in ([name] if name in corpora else expand_names(name, catalogue))]:
         try:
             if what in corpora:
                 say(f"{what}: {fetch_corpus(corpora[what])}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from stsbench import settings
-from stsbench.cards import Corpus
+from stsbench.cards import CorpusCard
 from stsbench.data.verify import file_digest
 from stsbench.errors import DataError, SourceError
 
 
-def fetch_corpus(corpus: Corpus, *, corpora: Path | None = None) -> Path:
+def fetch_corpus(corpus: CorpusCard, *, corpora: Path | None = None) -> Path:
     """Return a corpus's file: from the corpora folder if it is there, else from the Hub.
 
     Raises:
@@ -18,16 +18,22 @@ def fetch_corpus(corpus: Corpus, *, corpora: Path | None = None) -> Path:
         DataError: the local file is not the one the card names.
     """
     folder = corpora or settings.corpora_folder()
+    if folder is not None and not folder.is_dir():
+        raise SourceError(f"corpora folder '{folder}' does not exist")
     if folder is not None and (folder / corpus.file).is_file():
         path = folder / corpus.file
         if corpus.sha256 and (found := file_digest(path)) != corpus.sha256:
-            raise DataError(f"{path}: differs from the release the card names (sha256 {found[:12]})")
+            raise DataError(
+                f"{path}: differs from the release the card names (sha256 {found[:12]}, card {corpus.sha256[:12]}); "
+                "restore the file, or name yours by its path"
+            )
         return path
+    put = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
     if not corpus.repo:
-        raise SourceError(
-            f"corpus '{corpus.name}' is local only; put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
-        )
+        raise SourceError(f"corpus '{corpus.name}' is local only; {put}")
     from stsbench.data.hub import fetch_file
 
-    name = Path(corpus.file).name
-    return fetch_file(corpus.repo, name, revision=corpus.revision, kind="dataset", sha256=corpus.sha256).path
+    name = corpus.path or Path(corpus.file).name
+    return fetch_file(
+        corpus.repo, name, revision=corpus.revision, kind="dataset", sha256=corpus.sha256, without=put
+    ).path

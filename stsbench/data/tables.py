@@ -1,0 +1,165 @@
+"""Files of training text to Arrow tables: a text file is one column of lines, the others are what they are.
+
+Read into Arrow, a million sentences take the space of their bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stsbench.errors import DataError, did_you_mean, one_line
+
+OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
+"""What opens a compressed file for reading, by the end of its name."""
+TABLES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
+
+
+def read_table(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
+    """Read a ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file, each also as ``.xz`` or ``.gz``.
+
+    Args:
+        path: the file.
+        header: whether the first row of a ``.csv`` or ``.tsv`` names the columns; without, they are
+            ``f0``, ``f1``, …
+        limit: read this many rows at most; a text file is then read no further.
+
+    Returns:
+        The table; a text file's one column is ``text``. Only ``.csv`` quotes its cells.
+
+    Raises:
+        DataError: the file is missing, empty, cut off, not UTF-8, or not of its kind.
+    """
+    kind = table_suffix(path)
+    content = _content(path, limit if kind == ".txt" else None)
+    if kind != ".parquet":
+        content = _checked_text(path, content)
+    try:
+        table = _parse(kind, content, header)
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: not a valid {kind} file: {one_line(error)[:150]}") from error
+    return table if limit is None else table.slice(0, limit)
+
+
+def table_suffix(path: Path) -> str:
+    """The kind of a file by its name, compression aside; raises DataError."""
+    kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
+    if kind not in TABLES:
+        raise DataError(
+            f"{path}: '{kind}' is no kind of training text; known: {', '.join(TABLES)}, each also .xz or .gz"
+        )
+    return kind
+
+
+def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: str) -> pa.Table:
+    """Return columns under our names.
+
+    Args:
+        table: as :func:`read_table` gives it.
+        columns: our names, each with the file's name for it or its position.
+        where: the file, for the message.
+
+    Raises:
+        DataError: the table has no such column; names those it has.
+    """
+    found = table.column_names
+    for theirs in columns.values():
+        if isinstance(theirs, int) and theirs >= len(found):
+            raise DataError(f"{where}: no column {theirs} (has {len(found)}, counted from 0)")
+        if isinstance(theirs, str) and theirs not in found:
+            raise DataError(f"{where}: no column '{theirs}' (has {', '.join(found)}){did_you_mean(theirs, found)}")
+    return pa.table({ours: table.column(theirs) for ours, theirs in columns.items()})
+
+
+def _content(path: Path, lines: int | None) -> bytes:
+    try:
+        with OPENERS.get(path.suffix, open)(path, "rb") as stream:
+            content: bytes = stream.read() if lines is None else b"".join(itertools.islice(stream, lines))
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
+        why = "is cut off" if isinstance(error, EOFError) else f"is no {path.suffix} file or is damaged"
+        raise DataError(f"{path}: {why}; fetch it again") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if not content.strip():
+        raise DataError(f"{path}: the file is empty")
+    return content
+
+
+def _checked_text(path: Path, content: bytes) -> bytes:
+    r"""Return UTF-8 text without byte order mark, ``\r\n`` as ``\n`` where every line ends so."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{path}: is UTF-16; save it as UTF-8")
+    if content.count(b"\r\n") == content.count(b"\n"):
+        content = content.replace(b"\r\n", b"\n")
+    if (at := content.find(b"\x00")) >= 0:
+        raise DataError(f"{path}: line {content.count(bytes([10]), 0, at) + 1}: a NUL byte; is it text?")
+    # Arrow checks without a copy; Python's decoder then says where.
+    text = pa.array([content], pa.large_binary())
+    try:
+        text.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        line = next(i for i, one in enumerate(content.split(b"\n"), 1) if not _is_utf8(one))
+        raise DataError(f"{path}: line {line}: not valid UTF-8; save the file as UTF-8") from None
+    return content.removeprefix(b"\xef\xbb\xbf")
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _parse(kind: str, content: bytes, header: bool) -> pa.Table:
+    if kind == ".txt":
+        return pa.table({"text": _lines(content)})
+    if kind == ".parquet":
+        from pyarrow import parquet
+
+        return parquet.read_table(io.BytesIO(content))
+    if kind == ".jsonl":
+        from pyarrow import json
+
+        return json.read_json(io.BytesIO(content))
+    return _delimited(content, header, quoted=kind == ".csv")
+
+
+def _lines(content: bytes) -> pa.Array:
+    r"""Split at ``\n`` alone: other Unicode line ends are text."""
+    text = pa.array([content.removesuffix(b"\n")], pa.large_binary()).cast(pa.large_string())
+    return pc.split_pattern(text, "\n").flatten()
+
+
+def _delimited(content: bytes, header: bool, *, quoted: bool) -> pa.Table:
+    from pyarrow import csv as arrow_csv
+
+    delimiter, quote = (",", '"') if quoted else ("\t", False)
+    names = _first_row(content, delimiter, quoted)
+    if not header:
+        names = [f"f{i}" for i in range(len(names))]
+    return arrow_csv.read_csv(
+        io.BytesIO(content),
+        # One thread: only then do errors tell the row.
+        read_options=arrow_csv.ReadOptions(autogenerate_column_names=not header, use_threads=False, block_size=1 << 24),
+        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, quote_char=quote, newlines_in_values=quoted),
+        # Cells are text, whatever they look like; no word stands for a missing one.
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+        ),
+    )
+
+
+def _first_row(content: bytes, delimiter: str, quoted: bool) -> list[str]:
+    line = content.lstrip(b"\n").partition(b"\n")[0].decode()
+    return next(csv.reader([line], delimiter=delimiter)) if quoted else line.split(delimiter)
