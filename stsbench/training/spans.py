@@ -1,0 +1,111 @@
+"""DeCLUTR's spans: anchors from all over a document, positives from around each anchor.
+
+Giorgi et al. 2021, https://aclanthology.org/2021.acl-long.72, section 3.1, as the official code draws them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from stsbench.errors import CardError, DataError, UnknownName
+
+Strategy = Literal["both", "subsuming", "adjacent"]
+Span = tuple[int, int]
+"""First token and the one behind the last."""
+ANCHOR_LENGTHS = (4.0, 2.0)
+"""Parameters of the Beta distribution of anchor lengths: long spans speak for their document."""
+POSITIVE_LENGTHS = (2.0, 4.0)
+"""The same for positives: short ones overlap less."""
+
+
+class Spans(NamedTuple):
+    """Anchors, and for each the list of its positives."""
+
+    anchors: list[Span]
+    positives: list[list[Span]]
+
+
+def sample_spans(
+    n_tokens: int,
+    *,
+    anchors: int,
+    positives: int,
+    min_len: int,
+    max_len: int,
+    strategy: Strategy = "both",
+    rng: np.random.Generator,
+    where: str = "document",
+) -> Spans:
+    """Draw anchor spans and positive spans of one document.
+
+    The document is cut into blocks of ``max_len`` tokens; each anchor lies within one, and neither that block
+    nor its neighbours are used again, so two anchors are ``max_len`` tokens apart or more. (The paper's formula,
+    a start anywhere in the document, is not what the code draws, nor does it say how anchors are kept apart.)
+
+    Args:
+        n_tokens: tokens of the document.
+        anchors: how many anchors; a document needs ``2 * anchors * max_len`` tokens.
+        positives: how many positives for each.
+        min_len: tokens of the shortest span.
+        max_len: tokens of the longest span.
+        strategy: ``both`` (the default): positives overlap their anchor, lie next to it or inside it;
+            ``subsuming``: inside it; ``adjacent``: next to it.
+        rng: where the draws come from, in the official code's order.
+        where: what the document is called in errors.
+
+    Raises:
+        DataError: the document is too short.
+        CardError: numbers that fit no document.
+        UnknownName: no such strategy.
+    """
+    _check(anchors, positives, min_len, max_len, strategy)
+    if n_tokens < (needed := 2 * anchors * max_len):
+        raise DataError(
+            f"{where}: {n_tokens:,} tokens; {anchors} anchor(s) of up to {max_len} tokens need {needed:,}: "
+            "leave short documents out, or take fewer or shorter anchors"
+        )
+    blocks = list(range(0, n_tokens - max_len + 1, max_len))
+    found = Spans([], [])
+    for left in range(anchors, 0, -1):
+        length = _length(rng, ANCHOR_LENGTHS, min_len, max_len)
+        # Where choosing from the middle could leave too few blocks, choose the first or the last.
+        chosen = int(rng.choice([0, len(blocks) - 1]) if len(blocks) // left < left else rng.integers(len(blocks)))
+        start = int(rng.integers(blocks[chosen], blocks[chosen] + max_len - length + 1))
+        del blocks[max(0, chosen - 1) : chosen + 2]
+        anchor = (start, start + length)
+        found.anchors.append(anchor)
+        draws = (_positive(strategy, anchor, n_tokens, min_len, max_len, rng) for _ in range(positives))
+        found.positives.append(list(draws))
+    return found
+
+
+def _check(anchors: int, positives: int, min_len: int, max_len: int, strategy: str) -> None:
+    if strategy not in get_args(Strategy):
+        raise UnknownName("span strategy", strategy, get_args(Strategy), hint=f"known: {', '.join(get_args(Strategy))}")
+    if anchors < 1 or positives < 1:
+        raise CardError(f"{anchors} anchors with {positives} positives; both must be 1 or more")
+    if not 1 <= min_len <= max_len:
+        raise CardError(f"spans of {min_len} to {max_len} tokens; need 1 <= min_len <= max_len")
+
+
+def _length(rng: np.random.Generator, shape: tuple[float, float], shortest: int, longest: int) -> int:
+    return int(rng.beta(*shape) * (longest - shortest) + shortest)
+
+
+def _positive(strategy: Strategy, anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator) -> Span:
+    start, end = anchor
+    if strategy == "subsuming":
+        length = _length(rng, POSITIVE_LENGTHS, min_len, end - start)
+        first = int(rng.integers(start, end - length + 1))
+    elif strategy == "adjacent":
+        length = _length(rng, POSITIVE_LENGTHS, min_len, max_len)
+        # The official code never takes a span that begins the document; here it does where there is no other.
+        before = [start - length] if start > length else []
+        after = [end] if end + length <= n else []
+        first = int(rng.choice(before + after or [start - length]))
+    else:
+        length = _length(rng, POSITIVE_LENGTHS, min_len, max_len)
+        first = int(rng.integers(max(0, start - length), min(end, n - length) + 1))
+    return first, first + length

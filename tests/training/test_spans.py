@@ -1,0 +1,162 @@
+"""DeCLUTR's span sampler: the official one's draws, its statistics, and its limits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stsbench.errors import CardError, DataError, UnknownName
+from stsbench.training.spans import Span, Spans, sample_spans
+
+
+class Legacy:
+    """numpy's old generator, which the official code uses, behind the names of the new one."""
+
+    def __init__(self, seed: int) -> None:
+        state = np.random.RandomState(seed)
+        self.beta, self.choice, self.integers = state.beta, state.choice, state.randint
+
+
+def spans(n: int, rng: Any, strategy: Any = "both", **changes: int) -> Spans:
+    numbers: dict[str, Any] = {"anchors": 2, "positives": 2, "min_len": 32, "max_len": 512, **changes}
+    return sample_spans(n, strategy=strategy, rng=rng, **numbers)
+
+
+# Drawn by the official sampler (JohnGiorgi/DeCLUTR, commit b78ac57) after np.random.seed(seed).
+OFFICIAL: list[tuple[int, int, str, tuple[int, int, int, int], list[Span], list[list[Span]]]] = [
+    (2048, 0, "both", (2, 2, 32, 512), [(595, 1003), (1565, 1924)], [[(838, 909), (840, 1132)], [(1552, 1692), (1797, 1935)]]),
+    (2048, 1, "adjacent", (2, 1, 32, 512), [(1536, 1993), (68, 309)], [[(1353, 1536)], [(309, 733)]]),
+    (2049, 2, "subsuming", (2, 2, 32, 512), [(7, 349), (1603, 2031)], [[(225, 317), (177, 344)], [(1634, 1833), (1666, 1895)]]),
+    (5000, 3, "both", (2, 2, 32, 512), [(1610, 2017), (11, 512)], [[(1844, 2008), (1857, 1926)], [(405, 684), (184, 380)]]),
+    (1000, 4, "both", (5, 1, 8, 100), [(9, 73), (266, 295), (403, 469), (811, 885), (625, 699)], [[(3, 64)], [(251, 298)], [(402, 420)], [(820, 896)], [(637, 655)]]),
+    (1024, 5, "both", (1, 2, 32, 512), [(100, 507)], [[(399, 650), (65, 233)]]),
+    (512, 6, "adjacent", (2, 3, 16, 128), [(25, 99), (258, 352)], [[(99, 166), (99, 151), (99, 170)], [(352, 449), (215, 258), (352, 425)]]),
+    (700, 7, "subsuming", (3, 1, 20, 100), [(9, 99), (605, 676), (203, 296)], [[(16, 58)], [(639, 672)], [(226, 254)]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "seed", "strategy", "numbers", "anchors", "positives"), OFFICIAL)
+def test_the_official_draws(n, seed, strategy, numbers, anchors, positives):
+    a, p, shortest, longest = numbers
+    drawn = spans(n, Legacy(seed), strategy, anchors=a, positives=p, min_len=shortest, max_len=longest)
+    assert drawn == (anchors, positives)
+
+
+def test_statistics_are_the_official_ones():
+    # Measured from the official sampler: anchors of 352 tokens, positives of 192, 66% overlap, 34% lie inside, 0.4%
+    # are adjacent.
+    rng = np.random.default_rng(0)
+    drawn = [spans(4096, rng) for _ in range(4000)]
+    anchors = np.array([anchor for one in drawn for anchor in one.anchors for _ in range(2)])
+    positives = np.array([p for one in drawn for group in one.positives for p in group])
+    assert np.mean(anchors[:, 1] - anchors[:, 0]) == pytest.approx(352, abs=4)
+    assert np.mean(positives[:, 1] - positives[:, 0]) == pytest.approx(192, abs=5)
+    inside = (positives[:, 0] >= anchors[:, 0]) & (positives[:, 1] <= anchors[:, 1])
+    adjacent = (positives[:, 1] == anchors[:, 0]) | (positives[:, 0] == anchors[:, 1])
+    assert np.mean(inside) == pytest.approx(0.335, abs=0.02)
+    assert np.mean(adjacent) == pytest.approx(0.004, abs=0.003)
+    assert np.mean(~inside & ~adjacent) == pytest.approx(0.66, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [2048, 3000])
+def test_anchors_stay_apart_and_inside_the_document(n):
+    rng = np.random.default_rng(1)
+    for _ in range(2000):
+        drawn = spans(n, rng)
+        (_, end), (start, _) = sorted(drawn.anchors)
+        # A whole block and more lies between the blocks of two anchors.
+        assert start - end >= 512
+        for (first, last), group in zip(drawn.anchors, drawn.positives, strict=True):
+            assert first // 512 == (last - 1) // 512
+            assert 32 <= last - first <= 512
+            for a, b in group:
+                assert 0 <= a < b <= n and 32 <= b - a <= 512
+                assert a <= last and b >= first
+
+
+def test_many_anchors_always_find_room():
+    rng = np.random.default_rng(2)
+    for anchors in range(1, 12):
+        for n in (anchors * 20, anchors * 20 + 7):
+            drawn = spans(n, rng, anchors=anchors, positives=1, min_len=2, max_len=10).anchors
+            blocks = sorted(start // 10 for start, _ in drawn)
+            assert len(drawn) == anchors and np.all(np.diff(blocks) >= 2)
+
+
+def test_subsumed_positives_lie_inside():
+    rng = np.random.default_rng(3)
+    for _ in range(500):
+        drawn = spans(2048, rng, "subsuming")
+        for (start, end), group in zip(drawn.anchors, drawn.positives, strict=True):
+            assert all(start <= a and b <= end for a, b in group)
+
+
+def test_adjacent_positives_touch_and_never_overlap():
+    rng = np.random.default_rng(4)
+    sides = []
+    for _ in range(1000):
+        drawn = spans(2048, rng, "adjacent")
+        for (start, end), group in zip(drawn.anchors, drawn.positives, strict=True):
+            assert all(b == start or a == end for a, b in group)
+            sides += [b == start for a, b in group]
+            # A span that begins the document is left out.
+            assert all(a > 0 for a, _ in group)
+    assert 0.4 < np.mean(sides) < 0.55
+
+
+def test_a_positive_at_the_document_s_start_is_taken_where_it_is_the_only_one():
+    # Two blocks, spans that fill one: beside the second block there is only the first. The official code fails here.
+    rng = np.random.default_rng(5)
+    drawn = [spans(70, rng, "adjacent", anchors=1, min_len=35, max_len=35) for _ in range(50)]
+    assert {(tuple(one.anchors), tuple(one.positives[0])) for one in drawn} == {
+        (((0, 35),), ((35, 70), (35, 70))),
+        (((35, 70),), ((0, 35), (0, 35))),
+    }
+
+
+def test_one_anchor_may_lie_in_every_block():
+    rng = np.random.default_rng(6)
+    starts = [spans(1000, rng, anchors=1, min_len=1, max_len=10).anchors[0][0] for _ in range(5000)]
+    assert {start // 10 for start in starts} == set(range(100))
+    assert np.mean(starts) == pytest.approx(500, abs=15)
+
+
+def test_spans_of_one_length():
+    drawn = spans(100, np.random.default_rng(7), min_len=25, max_len=25)
+    assert {end - start for start, end in drawn.anchors} == {25}
+
+
+def test_same_seed_same_spans():
+    assert spans(4000, np.random.default_rng(8)) == spans(4000, np.random.default_rng(8))
+
+
+def test_a_short_document_is_one_line():
+    rng = np.random.default_rng(0)
+    assert spans(2048, rng)
+    message = (
+        "articles.txt, line 7: 2,047 tokens; 2 anchor(s) of up to 512 tokens need 2,048: leave short documents out"
+    )
+    with pytest.raises(DataError, match=re.escape(message)):
+        sample_spans(2047, anchors=2, positives=2, min_len=32, max_len=512, rng=rng, where="articles.txt, line 7")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_len": 513}, "spans of 513 to 512 tokens; need 1 <= min_len <= max_len"),
+        ({"min_len": 0}, "spans of 0 to 512 tokens"),
+        ({"anchors": 0}, "0 anchors with 2 positives; both must be 1 or more"),
+        ({"positives": 0}, "2 anchors with 0 positives"),
+    ],
+)
+def test_numbers_that_fit_no_document(changes, message):
+    with pytest.raises(CardError, match=re.escape(message)):
+        spans(4096, np.random.default_rng(0), **changes)
+
+
+def test_an_unknown_strategy_offers_the_nearest():
+    with pytest.raises(UnknownName, match="unknown span strategy 'subsume'; did you mean 'subsuming'"):
+        spans(4096, np.random.default_rng(0), "subsume")
