@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +27,7 @@ from torch import nn
 
 from stsbench.bench import open_shelf
 from stsbench.cards import Catalogue
-from stsbench.data.splits import LabelledSplit, Split
+from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.engine import Engine
 from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.seams import Embed, FloatArray
@@ -41,6 +43,7 @@ from stsbench.task import load_task
 IntArray = npt.NDArray[np.int64]
 T = TypeVar("T")
 SENTEVAL = MinibatchProtocol(name="senteval")
+PARTS = ("torch", "tasks", "growth", "pairs")
 
 
 @dataclass(frozen=True)
@@ -213,22 +216,73 @@ def _nested_seconds(split: LabelledSplit, vectors: Mapping[str, FloatArray]) -> 
     return timed(lambda: probe({"all": split}, lambda _: view, seed=0))[0]
 
 
+class FromDisk(Fixed):
+    """Embeddings in a file; rows are copied when asked for, as the store does."""
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
+        """All rows, copied."""
+        return np.array(self.rows)
+
+
+def stream_pairs(folder: Path, *, n: int = 549_367, d: int = 384) -> None:
+    """Print seconds and peak memory of made pairs in SNLI's number, held in memory and read chunk by chunk."""
+    rng, sizes = np.random.default_rng(0), {"train": n, "validation": 9842, "test": 9824}
+    splits: dict[str, Split] = {}
+    views: dict[str, FromDisk] = {}
+    for name, size in sizes.items():
+        labels = rng.integers(0, 3, size=size)
+        sides = [[f"{name} {side} {i}" for i in range(size)] for side in "ab"]
+        splits[name] = LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels)
+        for side in sides:
+            rows = np.memmap(folder / side[0].replace(" ", "-"), np.float32, "w+", shape=(size, d))
+            for at in range(0, size, 10_000):
+                part = labels[at : at + 10_000, None]
+                rows[at : at + 10_000] = rng.standard_normal((len(part), d), dtype=np.float32) + 0.1 * part
+            views[side[0]] = FromDisk(rows)
+    held = sum(4 * size * 2 * d for size in sizes.values())
+    print(f"{n} training pairs, d = {d}: embeddings {_mib(held)}, their features {_mib(4 * held // 2)}")
+    for what, memory in (("embeddings in memory", 4 << 30), ("read chunk by chunk", 0)):
+        probe = evaluator("snli", "senteval")
+        probe.memory = memory
+        tracemalloc.start()
+        seconds, _ = timed(lambda: probe(splits, lambda texts: views[texts[0]], seed=0))  # noqa: B023 - called at once
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        print(f"  {what:20s}: {seconds:6.1f} s, at most {_mib(peak)} of arrays", flush=True)
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB"
+
+
 def main() -> None:
     """Run the comparison and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sample", type=int, default=20, help="classifiers that torch's loop is timed on")
     parser.add_argument("--store", type=Path, default=None, help="where embeddings are kept")
+    parser.add_argument("--parts", default=",".join(PARTS), help="which of the four to run")
     options = parser.parse_args()
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--parts: unknown {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
+    if "pairs" in parts:
+        with tempfile.TemporaryDirectory() as folder:
+            stream_pairs(Path(folder))
+    if parts == ["pairs"]:
+        return
     encoder = load_encoder("minilm")
     engine = Engine(encoder, open_shelf(options.store or "default", encoder))
     tasks = {name: splits_of(name) for name in Catalogue().suites()["transfer"].tasks}
     engine.prepare([text for splits in tasks.values() for split in splits.values() for text in split.texts()])
     reviews = tasks["cr"]["all"]
     assert isinstance(reviews, LabelledSplit)
-    compare_with_torch(reviews, engine, rounds=options.rounds, sample=options.sample)
-    seven_tasks(engine)
-    growth(reviews, engine)
+    if "torch" in parts:
+        compare_with_torch(reviews, engine, rounds=options.rounds, sample=options.sample)
+    if "tasks" in parts:
+        seven_tasks(engine)
+    if "growth" in parts:
+        growth(reviews, engine)
 
 
 if __name__ == "__main__":

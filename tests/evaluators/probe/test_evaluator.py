@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
-from stsbench.data.splits import LabelledSplit, PairSplit
+from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.encoders.seams import FloatArray
 from stsbench.errors import DataError
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
@@ -170,6 +172,43 @@ def test_a_task_read_from_disk_scores_the_same_within_bounded_memory(protocol, m
     assert np.array_equal(predictions(whole), predictions(read))
     assert whole.scores == read.scores
     assert len(views) == 6 and all(view.most_taken <= 80 for view in views)
+
+
+class FromDisk(View):
+    """Embeddings of a file: rows are copied when asked for, as a store copies them."""
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
+        return np.array(self.rows)
+
+
+def test_features_of_many_pairs_are_never_all_in_memory(monkeypatch, tmp_path):
+    n, d = 20_000, 64
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, size=n)
+    sides = [f"p{i}" for i in range(n)], [f"h{i}" for i in range(n)]
+    split = LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels)
+    small = LabelledPairSplit(sentences1=sides[0][:300], sentences2=sides[1][:300], labels=labels[:300])
+    files = {}
+    for side in "ph":
+        files[side] = np.memmap(tmp_path / side, np.float32, "w+", shape=(n, d))
+        files[side][:] = rng.normal(size=(n, d)) + labels[:, None]
+
+    def peak_of(train: LabelledPairSplit, memory: int) -> int:
+        rules = replace(SMALL, weight_decays=(1e-9,), epoch_size=1, max_epochs=1)
+        probe = ProbeEvaluator(rules, features="concat_mul_abs", memory=memory)
+        splits = {"train": train, "validation": small, "test": small}
+        tracemalloc.start()
+        scores = probe(splits, lambda sentences: FromDisk(files[sentences[0][0]][: len(sentences)]), seed=0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert scores.score > 0.8
+        return peak
+
+    monkeypatch.setattr(pool_module, "CHUNK_BYTES", 1 << 18)
+    peak_of(small, 0)  # imports
+    # The embeddings are 10 MB and their features 20 MB; orders and labels take some dozens of bytes a pair.
+    assert peak_of(split, memory=0) < 4e6
+    assert 10e6 < peak_of(split, memory=1 << 30) < 16e6
 
 
 def test_global_random_generators_are_left_alone():
