@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from stsbench import provenance, settings
 from stsbench.cards import Catalogue
 from stsbench.encoders.engine import Engine, Progress
-from stsbench.encoders.loading import KnownEncoder, find_encoder
+from stsbench.encoders.loading import KnownEncoder, find_encoder, find_encoders
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.store import Shelf
 from stsbench.errors import EncoderError, SourceError, StsbenchError
@@ -150,7 +151,7 @@ def _score(job: Job, encoder: KnownEncoder, engine: Engine, seed: int) -> Result
         n=scores.n,
         zero_vectors=scores.zero_vectors,
         overlap=encoder.overlap,
-        train_seed=None,
+        train_seed=encoder.train_seed,
         eval_seed=seed,
         encoder_card=encoder.card_digest,
         fingerprint=encoder.encoder.fingerprint,
@@ -214,11 +215,11 @@ def run(plan: Plan, listener: Listener) -> Iterator[Result]:
     _check_writable(plan.out)
     for spec in plan.encoders:
         try:
-            encoder = find_encoder(spec, params=plan.params, catalogue=plan.catalogue)
+            encoders = find_encoders(spec, params=plan.params, catalogue=plan.catalogue)
         except StsbenchError as error:
             listener.failed(spec, error)
             continue
-        for seed in plan.seeds:
+        for encoder, seed in product(encoders, plan.seeds):
             yield from _run_one(plan, encoder, seed, listener)
 
 
@@ -259,7 +260,7 @@ def find_result(folder: Path, job: Job, encoder: KnownEncoder, seed: int) -> Res
     """The Result of a cell that a results folder holds, if it is of the same data, cards and encoder."""
     if encoder.encoder.fingerprint is None:
         return None
-    cell = cell_digest(job.protocol, encoder.encoder.fingerprint, None, seed)
+    cell = cell_digest(job.protocol, encoder.encoder.fingerprint, encoder.train_seed, seed)
     path = result_path(folder, encoder.name, job.name, job.split, cell)
     with suppress(StsbenchError):
         result = read_result(path)

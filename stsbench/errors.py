@@ -6,6 +6,7 @@
     ├── DataError               data that is missing, broken or not what its card says
     │   └── SourceError         no source could give the data (not found, no network, gated, timed out)
     ├── EncoderError            a checkpoint that cannot be read, or embeddings no score can be made of
+    ├── TrainingError           a run that cannot go on (loss not finite, text too short, nothing to learn from)
     ├── ProtocolError           scores of different protocols set side by side
     └── OutputError             a folder or file that cannot be written (permissions, full disk)
 
@@ -45,6 +46,10 @@ class SourceError(DataError):
 
 class EncoderError(StsbenchError):
     """An encoder that cannot be loaded, or whose embeddings cannot be scored."""
+
+
+class TrainingError(StsbenchError):
+    """Training that cannot start or go on; says what was kept."""
 
 
 class ProtocolError(StsbenchError):

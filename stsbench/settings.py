@@ -26,6 +26,11 @@ def vectors_folder() -> Path | None:
     return _folder("STSBENCH_VECTORS")
 
 
+def runs_folder() -> Path:
+    """Where trained encoders are written and looked for (``STSBENCH_RUNS``, else ``runs``)."""
+    return _folder("STSBENCH_RUNS") or Path("runs")
+
+
 def cache_folder() -> Path:
     """Where stsbench keeps what it can make again (``STSBENCH_CACHE``, else the user's cache folder)."""
     base = _folder("XDG_CACHE_HOME") or Path.home() / ".cache"

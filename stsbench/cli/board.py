@@ -78,12 +78,13 @@ def _suite_tables(folder: Path, suite: str, protocol: str | None, catalogue: Cat
     if suite not in suites:
         raise UnknownName("suite", suite, suites, hint="'stsbench list suites' shows them")
     results = _results(folder)
-    scored = {task: catalogue.task(task).score_split for task in suites[suite].tasks}
+    cards = {task: catalogue.task(task) for task in suites[suite].tasks}
+    scored = {task: card.score_split for task, card in cards.items()}
     made = boards(results, suite, suites[suite], scored=scored, protocol=protocol)
     if not made:
         wanted = f" by protocol '{protocol}'" if protocol else ""
         raise DataError(f"{folder}: no results for suite '{suite}'{wanted}; run: stsbench run --tasks {suite}")
-    return [as_table(board, catalogue) for board in made]
+    return [as_table(board, {task: card.name for task, card in cards.items()}) for board in made]
 
 
 def _results(folder: Path | None) -> Sequence[Result]:

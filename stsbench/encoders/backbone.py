@@ -23,29 +23,11 @@ BARE = ("safetensors", "safetensors_rust", "tokenizers", "builtins", "huggingfac
 
 
 class Backbone:
-    """An ``AutoModel`` in evaluation mode and its tokenizer."""
+    """A transformer and its tokenizer: what embeds, and what is trained."""
 
-    def __init__(self, checkpoint: Checkpoint, *, dtype: str, device: str, needs_pooler: bool) -> None:
-        """Load model and tokenizer.
-
-        Raises:
-            EncoderError: weights are missing or do not fit, or there is no such device.
-        """
-        self.device = _open_device(device)
-        with _quiet():
-            self.tokenizer = _load(transformers.AutoTokenizer, checkpoint)
-            check_vocabulary(self.tokenizer, checkpoint.folder)
-            model, info = _load(
-                transformers.AutoModel,
-                checkpoint,
-                dtype=getattr(torch, dtype),
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # told by the loading info, and refused below
-            )
-        _check_weights(info, checkpoint, needs_pooler=needs_pooler)
-        self.model: Any = model.eval().to(self.device)
-        if self.device.type == "cpu":
-            use_onednn_linears(self.model)
+    def __init__(self, tokenizer: Any, model: Any, device: torch.device) -> None:  # noqa: ANN401 - transformers
+        """Take a loaded tokenizer and model."""
+        self.tokenizer, self.model, self.device = tokenizer, model, device
         pad = self.tokenizer.pad_token_id
         self.pad_token = int(pad if pad is not None else self.tokenizer.eos_token_id or 0)
         self.mask_token = self.tokenizer.mask_token_id
@@ -55,6 +37,22 @@ class Backbone:
         embeddings = getattr(model, "embeddings", None)
         self._numbers_itself = hasattr(embeddings, "padding_idx") and not isinstance(embeddings, torch.nn.Embedding)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, dtype: str, device: str, needs_pooler: bool) -> Backbone:
+        """Load an ``AutoModel`` in evaluation mode and its tokenizer.
+
+        Raises:
+            EncoderError: weights are missing or do not fit, or there is no such device.
+        """
+        place = open_device(device)
+        tokenizer = load_tokenizer(checkpoint)
+        model, missing = load_model(transformers.AutoModel, checkpoint, dtype=dtype)
+        _check_pooler(missing, checkpoint, needs_pooler=needs_pooler)
+        model = model.eval().to(place)
+        if place.type == "cpu":
+            use_onednn_linears(model)
+        return cls(tokenizer, model, place)
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
         """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens."""
@@ -102,6 +100,43 @@ class Backbone:
         return output
 
 
+def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
+    """Load a checkpoint's tokenizer.
+
+    Raises:
+        EncoderError: it cannot be loaded, or knows no words.
+    """
+    with _quiet():
+        tokenizer = _load(transformers.AutoTokenizer, checkpoint)
+    check_vocabulary(tokenizer, checkpoint.folder)
+    return tokenizer
+
+
+def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
+    """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
+
+    Returns:
+        The model, and the names of the tensors that the checkpoint lacks.
+
+    Raises:
+        EncoderError: it cannot be loaded, or a tensor has another shape.
+    """
+    with _quiet():
+        model, info = _load(
+            kind,
+            checkpoint,
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told by the loading info, and refused below
+            **options,
+        )
+    missing = sorted(info.get("missing_keys") or [])
+    wrong = sorted(f"'{key}' {tuple(found)}, not {tuple(due)}" for key, found, due in info.get("mismatched_keys") or [])
+    if wrong:
+        raise EncoderError(f"{checkpoint.folder}: the weights have {wrong[0]} ({len(wrong)} tensors in all)")
+    return model, missing
+
+
 def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
     """Refuse a tokenizer of special tokens alone, which transformers makes where the vocabulary's file is missing."""
     words = len(tokenizer) - len(set(tokenizer.all_special_ids))
@@ -119,7 +154,8 @@ def pick_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _open_device(name: str) -> torch.device:
+def open_device(name: str) -> torch.device:
+    """The device of this name; raises EncoderError where it cannot be used."""
     try:
         device = torch.device(pick_device(name))
         torch.empty(1, device=device).cpu()
@@ -151,7 +187,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _load(kind: Any, checkpoint: Checkpoint, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
-    is_model = kind is transformers.AutoModel
+    is_model = kind is not transformers.AutoTokenizer
     folder = checkpoint.weights[0].parent if is_model else checkpoint.folder
     try:
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
@@ -165,15 +201,13 @@ def _load(kind: Any, checkpoint: Checkpoint, **options: Any) -> Any:  # noqa: AN
         raise
 
 
-def _check_weights(info: Mapping[str, Any], checkpoint: Checkpoint, *, needs_pooler: bool) -> None:
-    missing = sorted(info.get("missing_keys") or [])
+def _check_pooler(missing: Sequence[str], checkpoint: Checkpoint, *, needs_pooler: bool) -> None:
+    """Refuse weights that would be random, a pooler's only where it is used."""
     lost = [key for key in missing if needs_pooler or "pooler" not in key]
     if lost and all("pooler" in key for key in lost):
         raise EncoderError(
             f"{checkpoint.folder}: the checkpoint has no pooler weights, its head would be random; "
             "use pooling 'cls_before_pooler'"
         )
-    wrong = sorted(f"'{key}' {tuple(found)}, not {tuple(due)}" for key, found, due in info.get("mismatched_keys") or [])
-    if lost or wrong:
-        what = f"lack '{lost[0]}'" if lost else f"have {wrong[0]}"
-        raise EncoderError(f"{checkpoint.folder}: the weights {what} ({len(lost) + len(wrong)} tensors in all)")
+    if lost:
+        raise EncoderError(f"{checkpoint.folder}: the weights lack '{lost[0]}' ({len(lost)} tensors in all)")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from stsbench.cards import Catalogue, EncoderCard, card_digest, read_card
 from stsbench.encoders.checkpoint import locate_checkpoint
+from stsbench.encoders.saved import FILE, read_saved
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.registry import Registry, call_with_params
+from stsbench.trained import TrainedRun, trained_runs
 
 ENCODERS = Registry(
     "encoder kind",
@@ -33,11 +35,19 @@ class KnownEncoder:
     encoder: Encoder
     card: EncoderCard | None = None
     card_digest: str | None = None
+    run: TrainedRun | None = None
 
     @property
     def overlap(self) -> str:
         """Whether its training text overlaps the test sentences."""
+        if self.run is not None:
+            return self.run.overlap
         return self.card.overlap if self.card else "unknown"
+
+    @property
+    def train_seed(self) -> int | None:
+        """The seed of the training run it came of, where it came of one."""
+        return self.run.seed if self.run is not None else None
 
     @property
     def revision(self) -> str | None:
@@ -49,8 +59,9 @@ def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -
     """Return the encoder of this name.
 
     Args:
-        name: a card's id, a card file, a checkpoint folder, a Hub id, ``package.module:Name``
-            of your own class, or the name of an entry point in the group ``stsbench.encoders``.
+        name: a recipe that has been trained (``recipe@3``: of seed 3), a card's id, a card file, a
+            checkpoint folder, a Hub id, ``package.module:Name`` of your own class, or the name of
+            an entry point in the group ``stsbench.encoders``.
         params: parameters that replace the card's.
 
     Raises:
@@ -63,7 +74,28 @@ def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -
 def find_encoder(
     spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> KnownEncoder:
-    """As :func:`load_encoder`, with the encoder's card."""
+    """As :func:`load_encoder`, with the encoder's card; of a recipe trained for many seeds, the lowest."""
+    return find_encoders(spec, params=params, catalogue=catalogue)[0]
+
+
+def find_encoders(
+    spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
+) -> list[KnownEncoder]:
+    """As :func:`find_encoder`; of a trained recipe there is one encoder a seed."""
+    runs = trained_runs(spec)
+    if runs:
+        return [_from_run(run, dict(params or {})) for run in runs]
+    return [_find_untrained(spec, params=params, catalogue=catalogue)]
+
+
+def _from_run(run: TrainedRun, extra: dict[str, Any]) -> KnownEncoder:
+    known = _from_checkpoint(str(run.folder), extra)
+    return replace(known, name=variant_name(run.recipe, extra), run=run)
+
+
+def _find_untrained(
+    spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
+) -> KnownEncoder:
     catalogue, extra = catalogue or Catalogue(), dict(params or {})
     cards = catalogue.paths("baselines")
     if spec.endswith(".toml"):
@@ -75,6 +107,8 @@ def find_encoder(
         return _own(spec, extra)
     if "/" in spec or _is_folder(spec):
         return _from_checkpoint(spec, extra)
+    if spec.partition("@")[0] in catalogue.paths("trainers"):
+        raise EncoderError(f"recipe '{spec}' has not been trained here; run: stsbench train {spec.partition('@')[0]}")
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
     raise UnknownName("encoder", spec, [*cards, *own], hint=hint)
 
@@ -133,10 +167,13 @@ def _from_checkpoint(spec: str, extra: dict[str, Any]) -> KnownEncoder:
 
     where = {key: str(extra[key]) for key in ("revision", "subfolder") if key in extra}
     folder = locate_checkpoint(spec, **where).folder
+    name = variant_name(Path(spec).resolve().name if _is_folder(spec) else spec, extra)
+    if (saved := read_saved(folder)) is not None:
+        params = {"model": str(folder), **saved.params, **extra}
+        return KnownEncoder(name=name, encoder=_make(ENCODERS.load_own(saved.kind), name, params, f"{folder}/{FILE}"))
     plain = plain_transformer_params(folder)
     has_modules = plain is None and (folder / "modules.json").is_file()
     kind = ENCODERS.load("sentence_transformer" if has_modules else "transformer")
-    name = variant_name(Path(spec).resolve().name if _is_folder(spec) else spec, extra)
     return KnownEncoder(name=name, encoder=_make(kind, name, {"model": spec, **(plain or {}), **extra}, spec))
 
 

@@ -114,7 +114,7 @@ class TransformerEncoder:
         """The loaded model and tokenizer."""
         from stsbench.encoders.backbone import Backbone
 
-        backbone = Backbone(
+        backbone = Backbone.load(
             self.checkpoint, dtype=self.dtype, device=self.device, needs_pooler=self.pooling.kind == "cls"
         )
         self.pooling.states(backbone.depth)

@@ -14,7 +14,7 @@ from stsbench.leaderboard.own import board_groups
 from stsbench.leaderboard.published import PublishedRow, misprints, published_row, sources
 from stsbench.leaderboard.runs import Runs, gather_runs
 from stsbench.leaderboard.specs import RowFacts, TableCard, read_table, row_facts
-from stsbench.leaderboard.table import AVERAGE, DELTA, Cell, Group, Number, Row, Table, Traits
+from stsbench.leaderboard.table import AVERAGE, DELTA, Cell, Group, Number, Row, Table
 from stsbench.results import Result
 
 
@@ -63,14 +63,13 @@ def _number(card: TableCard) -> str:
 def _by_row(runs: Sequence[Runs], catalogue: Catalogue) -> Mapping[str, list[Runs]]:
     """The runs that measured a published row, by its key: its own encoder's, or those of a card that names it."""
     found: dict[str, list[Runs]] = {}
-    known = catalogue.paths("baselines")
     for one in runs:
-        keys = catalogue.encoder(one.encoder).published if one.encoder in known else []
-        for key in keys:
+        card = catalogue.known_encoder(one.encoder)
+        for key in card.published if card else []:
             try:
                 published_row(key)
             except UnknownName as error:
-                raise CardError(f"{known[one.encoder]}: key 'published': {error}") from error
+                raise CardError(f"card '{one.encoder}': key 'published': {error}") from error
             found.setdefault(key, []).append(one)
     return found
 
@@ -98,7 +97,6 @@ def _paper_rows(
         otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
         overlap=source.overlap,
         misprint=_misprint_of(source),
-        traits=Traits(source.method, source.backbone, source.supervision),
     )
     yield row
     for other in measured[1:]:

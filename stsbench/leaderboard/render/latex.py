@@ -16,9 +16,6 @@ SIGNS = {
     "_": r"\_",
     "{": r"\{",
     "}": r"\}",
-    # A bracket at the start of a line would be taken for an option of the line break above.
-    "[": "{[}",
-    "]": "{]}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "|": r"\textbar{}",

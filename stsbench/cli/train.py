@@ -1,0 +1,136 @@
+"""``stsbench train``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stsbench import settings
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.run import parse_assignments, parse_seeds
+from stsbench.recipes import TrainPlan, carry_out, read_recipe
+from stsbench.trained import TrainedRun
+from stsbench.training.selection import Progress, Told
+
+
+def train_command(
+    recipe: str,
+    *,
+    seeds: str,
+    assign: Sequence[str],
+    base: str,
+    data: str | None,
+    evaluation_data: Path | None,
+    corpora: Path | None,
+    out: Path | None,
+    resume: bool,
+    dry_run: bool,
+    keep: str | None,
+    device: str,
+    deterministic: bool,
+    checkpoint_seconds: float,
+    report_to: Sequence[str],
+    cards: Sequence[Path],
+    as_json: bool,
+) -> None:
+    """Train a recipe for each seed and print how it went."""
+    catalogue = Catalogue(cards)
+    given = parse_assignments(assign)
+    if data:
+        given["data.corpus"] = data
+    if keep:
+        given["selection.keep"] = keep
+    name, card = read_recipe(recipe, catalogue, assign=given)
+    plans = [
+        TrainPlan(
+            name=name,
+            card=card,
+            seed=seed,
+            out=out or settings.runs_folder(),
+            base=base,
+            corpora=corpora,
+            data=evaluation_data,
+            device=device,
+            resume=resume,
+            deterministic=deterministic,
+            checkpoint_seconds=checkpoint_seconds,
+            report_to=report_to,
+            catalogue=catalogue,
+        )
+        for seed in parse_seeds(seeds)
+    ]
+    if dry_run:
+        _forecast(plans[0], as_json=as_json)
+        return
+    runs = []
+    for plan in plans:
+        with _progress(f"{name}, seed {plan.seed}") as told:
+            runs.append(carry_out(plan, told=told))
+    _print_runs(name, runs, as_json=as_json)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Told]:
+    """Show steps, ETA, loss and dev score, on stderr and only where someone watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    screen = console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[news]}"),
+    )
+    with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal, expand=True) as bars:
+        bar = bars.add_task(what, total=None, news="loading")
+
+        def told(progress: Progress) -> None:
+            bars.update(bar, completed=progress.step, total=progress.steps, news=_news(progress))
+
+        yield told
+
+
+def _news(progress: Progress) -> str:
+    news = f"loss {progress.loss:.3f}"
+    if progress.score is not None and progress.best is not None:
+        news += f"  dev {100 * progress.score:.2f} (best {100 * progress.best:.2f})"
+    return news
+
+
+def _print_runs(name: str, runs: Sequence[TrainedRun], *, as_json: bool) -> None:
+    if as_json:
+        print_json([{"folder": str(run.folder), **run.facts} for run in runs])
+        return
+    rows = []
+    for run in runs:
+        chosen = run.facts["chosen"] or {}
+        score = f"{100 * chosen['score']:.2f}" if chosen else "–"
+        at = f"{int(chosen['step'])} of {run.facts['steps']}" if chosen else str(run.facts["steps"])
+        rows.append([str(run.seed), score, at, f"{run.facts['run']['seconds']:.0f} s", str(run.folder)])
+    facts = runs[0].facts["card"]["selection"]
+    columns = ["seed", f"{facts['task']} {facts['split']}", "step", "time", "folder"]
+    console().print(table(columns, rows, right=[0, 1, 3]))
+    scores = [100 * run.facts["chosen"]["score"] for run in runs if run.facts["chosen"]]
+    if len(scores) > 1:
+        say(f"mean {statistics.fmean(scores):.2f} ± {statistics.stdev(scores):.2f} over {len(scores)} seeds")
+    say(f"score it: stsbench run --encoder {name}")
+
+
+def _forecast(plan: TrainPlan, *, as_json: bool) -> None:
+    from stsbench.forecast import forecast
+
+    found = forecast(plan)
+    facts: dict[str, Any] = msgspec.to_builtins(found)
+    if as_json:
+        print_json({"recipe": plan.name, **facts})
+        return
+    say(f"{plan.name}: {plan.card.name}\n")
+    console().print(table(["", ""], found.lines(), whole=[0]))

@@ -1,0 +1,122 @@
+"""What training a recipe will take: steps, tokens, memory and time, from a few steps tried."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from stsbench.recipes import Prepared, TrainPlan, prepare
+from stsbench.training.batches import Batches, BatchPlan
+from stsbench.training.optimisers import make_optimiser
+
+TRIED = 3
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps and tokens are exact up to the batches drawn; seconds and bytes are measured over three steps."""
+
+    rows: int
+    corpus: str
+    steps: int
+    batch_size: int
+    validations: int
+    tokens: int
+    """Tokens that go through the model in the whole run, padding not counted."""
+    trained_parameters: int
+    parameters: int
+    seconds: float
+    """Of all steps and validations, on the device used."""
+    step_seconds: float
+    validation_seconds: float
+    memory: int
+    """Bytes: the most that was used in the steps tried, on a GPU of its memory, else of the process."""
+    device: str
+
+    def lines(self) -> list[list[str]]:
+        """Rows for a table."""
+        minutes = self.seconds / 60
+        return [
+            ["corpus", f"{self.corpus}, {self.rows:,} rows"],
+            ["steps", f"{self.steps:,} of {self.batch_size} rows"],
+            ["validations", f"{self.validations:,}"],
+            ["tokens", f"{self.tokens:,}"],
+            ["parameters", f"{self.trained_parameters:,} trained of {self.parameters:,}"],
+            ["memory", f"{self.memory / 2**30:.1f} GiB"],
+            [
+                "time",
+                f"{minutes:.1f} min ({self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation)",
+            ],
+            ["device", self.device],
+        ]
+
+
+def forecast(plan: TrainPlan) -> Forecast:
+    """Load all that the recipe needs, take three steps on a copy that is thrown away, and reckon."""
+    prepared = prepare(plan)
+    learner, corpus = prepared.learner, prepared.corpus
+    learner.prepare({name: corpus.column(name) for name in learner.needs})
+    batches = BatchPlan.make(plan.card.training, len(corpus), seed=plan.seed)
+    step_seconds, tokens = _try_steps(prepared, batches)
+    started = time.perf_counter()
+    prepared.validate(learner.encoders()[0])
+    validation = (time.perf_counter() - started) * len(learner.encoders())
+    facts = plan.card.selection
+    validations = -(-batches.steps // facts.every) + facts.at_start
+    return Forecast(
+        rows=len(corpus),
+        corpus=corpus.name,
+        steps=batches.steps,
+        batch_size=plan.card.training.batch_size * plan.card.training.accumulate,
+        validations=validations,
+        tokens=round(tokens * batches.total),
+        trained_parameters=sum(p.numel() for p in learner.parameters() if p.requires_grad),
+        parameters=sum(p.numel() for p in learner.parameters()),
+        seconds=step_seconds * batches.steps + validation * validations,
+        step_seconds=step_seconds,
+        validation_seconds=validation,
+        memory=_memory(learner.student.device),
+        device=str(learner.student.device),
+    )
+
+
+def _try_steps(prepared: Prepared, plan: BatchPlan) -> tuple[float, float]:
+    """Seconds a step and tokens a batch, the median and the mean of a few."""
+    learner = prepared.learner.train()
+    optimiser = make_optimiser(learner, prepared.plan.card.training)
+    batches = Batches(learner, plan)
+    seconds, tokens = [], []
+    for number in range(min(TRIED, plan.total)):
+        started = time.perf_counter()
+        batch = _to(batches[number], learner.student.device)
+        learner(**batch)["loss"].backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        seconds.append(time.perf_counter() - started)
+        tokens.append(sum(int(mask.sum()) for mask in _masks(batch)))
+    return float(np.median(seconds)) * plan.accumulate, float(np.mean(tokens))
+
+
+def _to(value: Any, device: torch.device) -> Any:  # noqa: ANN401 - a batch
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    return {key: _to(inner, device) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
+def _masks(batch: Any) -> list[torch.Tensor]:  # noqa: ANN401 - a batch
+    if not isinstance(batch, dict):
+        return []
+    own = [batch["attention_mask"]] if "attention_mask" in batch else []
+    return own + [mask for inner in batch.values() for mask in _masks(inner)]
+
+
+def _memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,40 @@
+"""Tensors of all ranks as one, with exact gradients."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.distributed.nn.functional import all_gather
+
+
+def gather_views(local: torch.Tensor) -> torch.Tensor:
+    """Join the rows of all ranks in rank order: (b, …) to (ranks * b, …); alone, the tensor itself.
+
+    Every rank must have the same b. Each rank then computes the loss of the joined batch; the
+    gradients it sends back to the others are summed, and what DistributedDataParallel
+    averages over ranks is the gradient that one process with the joined batch has.
+    """
+    if not _many():
+        return local
+    return torch.cat(all_gather(local.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def gather_pairs(local: torch.Tensor, views: int) -> list[torch.Tensor]:
+    """Join over ranks the views that stand one below the other: (views * b, …) to one (ranks * b, …) a view."""
+    return [gather_views(view) for view in local.chunk(views)]
+
+
+def joint_mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """The mean over all ranks of values whose local sum and number are given; 0 where there are none.
+
+    Scaled so that the average over ranks of the gradients is the mean's own.
+    """
+    if _many():
+        count = count.clone()
+        dist.all_reduce(count)
+        total = total * dist.get_world_size()
+    return total / count.clamp(min=1)
+
+
+def _many() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

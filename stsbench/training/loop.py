@@ -1,0 +1,233 @@
+"""The loop: ``transformers.Trainer`` with our batches, our selection and checkpoints that can be trusted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+
+from stsbench.cards import SelectionFacts, TrainingFacts
+from stsbench.encoders.seams import Encoder
+from stsbench.errors import OutputError, TrainingError, one_line
+from stsbench.files import write_whole
+from stsbench.training.batches import Batches, BatchPlan
+from stsbench.training.optimisers import make_optimiser, make_scheduler
+from stsbench.training.seams import Learner
+from stsbench.training.selection import Selection, Told
+
+WHOLE = "whole.json"
+"""Written last into a checkpoint: without it the checkpoint is half one."""
+LOG_EVERY = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """All that the loop needs to know beside what is learned."""
+
+    training: TrainingFacts
+    selection: SelectionFacts
+    folder: Path
+    seed: int
+    rows: int
+    validate: Callable[[Encoder], float] | None
+    told: Told = lambda progress: None
+    checkpoint_seconds: float = 120.0
+    report_to: Sequence[str] = ()
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run went: the curve, and which point of it was kept."""
+
+    curve: list[dict[str, float]] = field(default_factory=list)
+    chosen: dict[str, float] | None = None
+    steps: int = 0
+
+
+def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
+    """Train, and leave the learner with the weights that selection keeps.
+
+    Args:
+        learner: prepared with its corpus.
+        run: hyperparameters, folder, seed and who is told.
+        resume: go on from the folder's last whole checkpoint; start anew where there is none.
+
+    Raises:
+        TrainingError: the loss is not finite; says what was kept.
+        OutputError: a checkpoint cannot be written.
+    """
+    place = Place.find()
+    plan = BatchPlan.make(run.training, run.rows, seed=run.seed, rank=place.rank, ranks=place.ranks)
+    selection = Selection(learner, run.selection, run.validate, plan, told=run.told)
+    checkpoint = last_checkpoint(run.folder) if resume else None
+    if checkpoint is None:
+        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
+    else:
+        selection.load(checkpoint)
+    trainer = Loop(learner, run, plan, selection)
+    with _quiet(), _one_line_errors(run.folder):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    selection.restore()
+    return Outcome(curve=selection.curve, chosen=selection.best, steps=trainer.state.global_step)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of how many processes this is."""
+
+    rank: int
+    ranks: int
+
+    @classmethod
+    def find(cls) -> Place:
+        """Ask accelerate, which knows every launcher."""
+        from accelerate import PartialState
+
+        state = PartialState()
+        return cls(int(state.process_index), int(state.num_processes))
+
+
+class Loop(transformers.Trainer):  # type: ignore[misc]
+    """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
+
+    def __init__(self, learner: Learner, run: Run, plan: BatchPlan, selection: Selection) -> None:
+        """Set the library up; nothing runs yet."""
+        self.plan, self.run = plan, run
+        on_cpu = learner.student.device.type == "cpu"
+        arguments = transformers.TrainingArguments(
+            output_dir=str(run.folder / "checkpoints"),
+            per_device_train_batch_size=run.training.batch_size,
+            gradient_accumulation_steps=run.training.accumulate,
+            max_steps=plan.steps,
+            learning_rate=run.training.learning_rate,
+            max_grad_norm=run.training.clip,
+            bf16=run.training.precision == "bfloat16",
+            fp16=run.training.precision == "float16",
+            save_strategy="no",
+            save_total_limit=2,
+            logging_steps=LOG_EVERY,
+            logging_nan_inf_filter=False,
+            report_to=list(run.report_to) or "none",
+            seed=run.seed,
+            full_determinism=run.deterministic,
+            use_cpu=on_cpu,
+            dataloader_pin_memory=not on_cpu,
+            remove_unused_columns=False,
+            disable_tqdm=True,
+            ddp_find_unused_parameters=True,
+        )
+        super().__init__(
+            model=learner,
+            args=arguments,
+            train_dataset=Batches(learner, plan),
+            callbacks=[selection.callback(run.checkpoint_seconds)],
+        )
+        self.remove_callback(transformers.trainer_callback.PrinterCallback)
+        self.model_accepts_loss_kwargs = False
+        self.selection = selection
+
+    def get_train_dataloader(self) -> Any:  # noqa: ANN401 - the library's
+        """Batches come whole and in order; each rank makes its own."""
+        return torch.utils.data.DataLoader(
+            self.train_dataset,
+            batch_sampler=[[number] for number in range(self.plan.total)],
+            collate_fn=_first,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+
+    def create_optimizer(self, model: Any = None) -> Any:  # noqa: ANN401 - the library's
+        """The recipe's optimiser."""
+        if getattr(self, "optimizer", None) is None:
+            self.optimizer: Any = make_optimiser(self.model, self.run.training)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:  # noqa: ANN401
+        """The recipe's schedule."""
+        if getattr(self, "lr_scheduler", None) is None:
+            self.lr_scheduler: Any = make_scheduler(optimizer or self.optimizer, self.run.training, num_training_steps)
+        return self.lr_scheduler
+
+    def compute_loss(self, model: Any, inputs: Any, *unused: Any, **also_unused: Any) -> torch.Tensor:  # noqa: ANN401
+        """The method's loss, which must be finite."""
+        losses: dict[str, torch.Tensor] = model(**inputs)
+        loss = losses["loss"]
+        if not torch.isfinite(loss):
+            kept = last_checkpoint(self.run.folder)
+            raise TrainingError(
+                f"the loss is {loss.item()} at step {self.state.global_step + 1}; lower the learning rate or raise the "
+                f"temperature ({f'{kept} is whole' if kept else 'no checkpoint had been written yet'})"
+            )
+        self.selection.watch({name: value.detach() for name, value in losses.items()})
+        return loss
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ANN401
+        """Weights as safetensors, tied ones once."""
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(self.model, str(folder / "learner.safetensors"))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:  # noqa: ANN401
+        load_model(self.model, str(Path(resume_from_checkpoint) / "learner.safetensors"), strict=False)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:  # noqa: ANN401 - the library's
+        """Write a checkpoint, and then that it is whole."""
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            self.selection.save(folder)
+            write_whole(folder / WHOLE, json.dumps({"step": self.state.global_step}).encode())
+
+
+def _first(items: list[Any]) -> Any:  # noqa: ANN401 - one batch
+    return items[0]
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint of a run's folder."""
+    whole = [path.parent for path in (folder / "checkpoints").glob(f"checkpoint-*/{WHOLE}")]
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+@contextmanager
+def _one_line_errors(folder: Path) -> Iterator[None]:
+    """A disk that fills up is no bug."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        text = one_line(error)
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text
+        if not full and "file write failed" not in text and "unexpected pos" not in text:
+            raise
+        kept = last_checkpoint(folder)
+        raise OutputError(
+            f"{folder}: the disk is full ({kept.name if kept else 'nothing'} is kept); free some space and run again "
+            "with --resume"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The library's advice on things that are as we want them is not the user's business."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*pin_memory.*")
+            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+            yield
+    finally:
+        logging.set_verbosity(level)

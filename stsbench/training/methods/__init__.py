@@ -1,0 +1,13 @@
+"""Methods by name: one file and one row of this table each."""
+
+from __future__ import annotations
+
+from stsbench.registry import Registry
+
+METHODS = Registry(
+    "method",
+    {
+        "simcse": "stsbench.training.methods.simcse:SimCSE",
+    },
+    group="methods",
+)

@@ -1,0 +1,97 @@
+"""SimCSE: contrast a sentence with its own second dropout mask, or with an entailed one.
+
+Gao, Yao and Chen 2021, arXiv 2104.08821; unsupervised section 3, supervised section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from stsbench.errors import CardError
+from stsbench.training.gather import gather_pairs
+from stsbench.training.masking import masked_language_model_loss
+from stsbench.training.objectives import info_nce, nt_xent
+from stsbench.training.seams import Batch, Learner, Rows
+from stsbench.training.student import Student
+
+PAIRING: dict[str, tuple[str, ...]] = {
+    "dropout": ("text",),
+    "pairs": ("anchor", "positive"),
+    "triplets": ("anchor", "positive", "negative"),
+}
+
+
+class SimCSE(Learner):
+    """In-batch contrast of two views, with hard negatives where the corpus has them."""
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        views: Literal["dropout", "pairs", "triplets"] = "dropout",
+        loss: Literal["one_direction", "symmetric"] = "one_direction",
+        temperature: float = 0.05,
+        hard_negative_weight: float = 0.0,
+        mlm_weight: float = 0.0,
+        mlm_rate: float = 0.15,
+        legacy_masked_input: bool = False,
+    ) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            views: the positive is the sentence again (``dropout``), or the corpus's.
+            loss: ``one_direction`` as released, N - 1 negatives (N more with hard ones);
+                ``symmetric``, the 2N-sided NT-Xent of many tutorials.
+            temperature: of the cosine.
+            hard_negative_weight: added to the logit of a row's own hard negative: alpha = exp(weight)
+                in equation 8.
+            mlm_weight: of the auxiliary masked language modelling; 0 for none (section 3 and table D.2).
+            mlm_rate: the share of tokens hidden for it.
+            legacy_masked_input: the contrast too sees hidden tokens, as in the code that made the
+                paper's MLM tables (princeton-nlp/SimCSE, pull request 121).
+        """
+        super().__init__(student)
+        if loss == "symmetric" and views == "triplets":
+            raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
+        self.names = PAIRING[views]
+        self.needs = self.names
+        self.loss, self.temperature, self.hard_negative_weight = loss, temperature, hard_negative_weight
+        self.mlm_weight, self.mlm_rate, self.legacy_masked_input = mlm_weight, mlm_rate, legacy_masked_input
+
+    @classmethod
+    def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
+        """Where the auxiliary objective is on."""
+        return bool(params.get("mlm_weight", 0.0))
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """All views one below the other; with MLM, the same with tokens hidden."""
+        names = self.names * 2 if len(self.names) == 1 else self.names
+        batch: Batch = {"views": self.views(names, rows)}
+        if self.mlm_weight:
+            tokens = batch["views"]
+            hidden, labels = self.hide(tokens, rng, rate=self.mlm_rate)
+            batch["hidden"] = {"input_ids": hidden, "labels": labels}
+            if self.legacy_masked_input:
+                tokens["input_ids"] = hidden
+        return batch
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The contrastive loss, and the auxiliary one where it is on."""
+        tokens = batch["views"]
+        views = gather_pairs(self.student.embed(tokens), max(2, len(self.names)))
+        if self.loss == "symmetric":
+            contrastive = nt_xent(views[0], views[1], temperature=self.temperature)
+        else:
+            contrastive = info_nce(*views, temperature=self.temperature, hard_negative_weight=self.hard_negative_weight)
+        if not self.mlm_weight:
+            return {"loss": contrastive}
+        hidden = batch["hidden"]
+        mlm = masked_language_model_loss(
+            self.student.language_model, hidden["input_ids"], tokens["attention_mask"], hidden["labels"]
+        )
+        return {"loss": contrastive + self.mlm_weight * mlm, "contrastive": contrastive, "mlm": mlm}

@@ -1,0 +1,108 @@
+"""What a method is: the seam between what is learned and the loop that does the learning."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from stsbench.encoders.seams import Encoder
+from stsbench.training.masking import mask_tokens, maskable_tokens
+from stsbench.training.student import Student
+
+Rows = npt.NDArray[np.int64]
+Batch = dict[str, Any]
+"""Tensors by name, or dicts of them; the loop moves them to the device."""
+Hidden = tuple[torch.Tensor, torch.Tensor]
+Columns = Mapping[str, Sequence[Any]]
+"""A corpus: equally long columns of texts or labels by name."""
+
+
+class Learner(torch.nn.Module, ABC):
+    """A method at work: a student with whatever else is trained beside it.
+
+    One class, one file, one method. Its parameters are those of ``__init__`` after the student,
+    checked against a recipe's ``[params]``. The order of calls: ``__init__``, ``prepare`` once,
+    then for each batch ``collate`` and ``forward``, in between ``encoders`` for validation,
+    and at the end ``save``.
+    """
+
+    needs: tuple[str, ...] = ("text",)
+    """The columns of a corpus that it learns from."""
+    student: Student
+
+    def __init__(self, student: Student) -> None:
+        """Keep the student; a method adds its heads here."""
+        super().__init__()
+        self.student = student
+
+    @classmethod
+    def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
+        """Whether, with these parameters, the student must come with its masked language model head."""
+        return False
+
+    def prepare(self, columns: Columns) -> None:
+        """Take the corpus; by default every column of texts is tokenised here, once."""
+        self.tokens = {
+            name: self.student.tokenize(columns[name])
+            for name in self.needs
+            if len(columns[name]) and isinstance(columns[name][0], str)
+        }
+        self.columns = columns
+
+    def order(self, count: int, rng: np.random.Generator) -> Rows:
+        """The order of the corpus's rows in one epoch, (count,); by default shuffled."""
+        return rng.permutation(count)
+
+    def views(self, names: Sequence[str], rows: Rows) -> Batch:
+        """Model inputs of some columns for some rows, the columns one below the other: (len(names) * b, t)."""
+        pieces = [self.student.collate(self.tokens[name], rows) for name in names]
+        return stack_tokens(pieces, pad=self.student.backbone.pad_token)
+
+    def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Hidden:
+        """Hide some tokens of a batch for masked language modelling: the new ids and the labels, (b, t)."""
+        tokenizer = self.student.backbone.tokenizer
+        special = np.array(sorted(tokenizer.all_special_ids), dtype=np.int64)
+        return mask_tokens(
+            tokens["input_ids"],
+            maskable_tokens(tokens["input_ids"], tokens["attention_mask"], special),
+            mask_token=tokenizer.mask_token_id,
+            vocabulary=len(tokenizer),
+            rate=rate,
+            rng=rng,
+        )
+
+    @abstractmethod
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """Make a batch of some rows of the corpus.
+
+        Every draw comes from ``rng``, which the loop seeds by run, epoch and batch: a resumed
+        run sees the very batches of an undisturbed one.
+        """
+
+    @abstractmethod
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """Return ``loss``, a scalar, and beside it any parts of it worth watching."""
+
+    def encoders(self) -> list[Encoder]:
+        """The encoders among which validation chooses; nearly always the one student."""
+        return [self.student.encoder()]
+
+    def save(self, folder: Path, *, chosen: int = 0) -> None:
+        """Write the ``chosen`` one of :meth:`encoders` as a folder that ``load_encoder`` opens."""
+        self.student.save(folder)
+
+
+def stack_tokens(pieces: Sequence[Mapping[str, torch.Tensor]], *, pad: int) -> Batch:
+    """Join token batches one below the other, padding to the widest: each (b, t_i) to (sum b, max t)."""
+    width = max(piece["input_ids"].shape[1] for piece in pieces)
+    joined = {}
+    for name, fill in (("input_ids", pad), ("attention_mask", 0)):
+        padded = [torch.nn.functional.pad(p[name], (0, width - p[name].shape[1]), value=fill) for p in pieces]
+        joined[name] = torch.cat(padded)
+    return joined

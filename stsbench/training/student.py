@@ -1,0 +1,251 @@
+"""The student: a transformer with its tokenizer and pooling, while it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+
+from stsbench.encoders.backbone import Backbone, load_model, load_tokenizer, open_device
+from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.encoders.engine import embed_all
+from stsbench.encoders.pooling import Pooling, pool
+from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.tokens import TokenIds
+from stsbench.errors import CardError, EncoderError
+from stsbench.training.saving import save_student
+
+Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
+Tokens = Mapping[str, torch.Tensor]
+"""``input_ids`` and ``attention_mask``, both int64 (b, t), and perhaps ``position_ids``."""
+TRAINED_POOLINGS = ("cls", "cls_before_pooler", "mean", "max", "last_token")
+WORTHWHILE = 0.85
+"""A batch is run in parts by length where that leaves at most this share of its padded tokens."""
+
+
+class Head(torch.nn.Module):
+    """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
+
+    def __init__(self, width: int) -> None:
+        """Make a square layer."""
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        """(b, h) to (b, h)."""
+        return torch.tanh(self.linear(state))
+
+
+class Student(torch.nn.Module):
+    """A backbone with the pooling it is trained under, and the one it is tested under.
+
+    Pooling ``cls`` goes through a head of the student's own, a linear layer and tanh (SimCSE's
+    MLP, section 6.3 of arXiv 2104.08821); saved, it is the transformer's pooler.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        pooling: str = "mean",
+        test_pooling: str = "",
+        max_length: int | None = None,
+        dropout: float | None = None,
+        head: str = "fresh",
+        language_model: bool = False,
+        from_scratch: bool = False,
+        device: str = "auto",
+    ) -> None:
+        """Load what is to be trained.
+
+        Args:
+            checkpoint: where it starts from.
+            pooling: how embeddings are made in training.
+            test_pooling: how they are made afterwards; default as in training.
+            max_length: longest input in tokens, special tokens included.
+            dropout: replaces every dropout of the checkpoint's configuration.
+            head: the pooling head of ``cls``: ``fresh``, or the ``checkpoint``'s pooler.
+            language_model: also load the checkpoint's masked language model head.
+            from_scratch: take the configuration alone, with fresh weights.
+            device: ``auto``, ``cpu`` or ``cuda``.
+
+        Raises:
+            EncoderError: the checkpoint lacks what is asked for.
+        """
+        super().__init__()
+        self.checkpoint, self.max_length = checkpoint, max_length or checkpoint.max_length()
+        self.pooling, self.test_pooling = Pooling.parse(pooling), Pooling.parse(test_pooling or pooling)
+        place = open_device(device)
+        kind = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
+        settings = _dropout_settings(checkpoint, dropout)
+        if from_scratch:
+            missing: list[str] = []
+            whole = kind.from_config(_config(checkpoint, settings))
+        else:
+            whole, missing = load_model(kind, checkpoint, dtype="float32", **settings)
+        lost = [key for key in missing if "pooler" not in key]
+        if lost:
+            what = "its head as a language model, " if language_model else ""
+            raise EncoderError(f"{checkpoint.folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
+        self.language_model = whole.to(place) if language_model else None
+        model = whole.base_model.to(place)
+        self.backbone = Backbone(load_tokenizer(checkpoint), model, place)
+        self.model: Any = model
+        self.head = self._make_head(head, missing) if "cls" in (self.pooling.kind, self.test_pooling.kind) else None
+        for one in (self.pooling, self.test_pooling):
+            one.states(self.backbone.depth)
+        # A pooler that is no part of the head is not trained, and its gradient would be missed by other ranks.
+        if getattr(model, "pooler", None) is not None:
+            model.pooler = None
+
+    def _make_head(self, head: str, missing: Sequence[str]) -> Head:
+        width = self.backbone.width
+        made = Head(width).to(self.backbone.device)
+        torch.nn.init.normal_(made.linear.weight, std=getattr(self.model.config, "initializer_range", 0.02))
+        torch.nn.init.zeros_(made.linear.bias)
+        if head == "fresh":
+            return made
+        pooler: Any = getattr(self.model, "pooler", None)
+        if head != "checkpoint" or not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
+            raise EncoderError(f"{self.checkpoint.folder}: has no pooler to start from; use head = 'fresh'")
+        made.linear.load_state_dict(pooler.dense.state_dict())
+        return made
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return cast(torch.device, next(self.model.parameters()).device)
+
+    def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
+        """Return the token ids of each text, special tokens included."""
+        return self.backbone.tokenize(texts, max_length=max_length or self.max_length)
+
+    def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+        """Return model inputs (b, t) of some of the tokenised texts, padded on the right, on the CPU."""
+        ids, mask = tokens.padded(rows, pad=self.backbone.pad_token)
+        return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+
+    def embed(
+        self, tokens: Tokens, *, transform: Transform | None = None, pooling: Pooling | None = None
+    ) -> torch.Tensor:
+        """Embed a batch under the training pooling: (b, t) to (b, h).
+
+        On a CPU the batch is run in parts of like length, so that little of it is padding: the
+        loss over the whole batch stays what it is.
+        """
+        pooling = pooling or self.pooling
+        parts = list(_parts_by_length(tokens["attention_mask"])) if self.device.type == "cpu" else []
+        if len(parts) < 2:
+            return self._embed_part(tokens, transform, pooling)
+        pieces = []
+        for rows, width in parts:
+            part = {name: values[rows][:, :width] for name, values in tokens.items()}
+            pieces.append(self._embed_part(part, transform, pooling))
+        order = torch.cat([rows for rows, _ in parts])
+        return torch.cat(pieces)[torch.argsort(order)]
+
+    def _embed_part(self, tokens: Tokens, transform: Transform | None, pooling: Pooling) -> torch.Tensor:
+        # The head stands on the first token of the last layer.
+        bare = Pooling("cls_before_pooler") if pooling.kind == "cls" else pooling
+        states = self.hidden_states(tokens, bare.states(self.backbone.depth), transform=transform)
+        pooled = pool(bare, states, tokens["attention_mask"])
+        return self.head(pooled) if pooling.kind == "cls" and self.head is not None else pooled
+
+    def hidden_states(
+        self, tokens: Tokens, layers: Sequence[int], *, transform: Transform | None = None
+    ) -> list[torch.Tensor]:
+        """Return the hidden states (b, t, h) of these layers; ``transform`` changes the embedding output first."""
+        if transform is None:
+            return self.backbone.hidden_states(tokens, layers)
+        mask = tokens["attention_mask"]
+        embeddings = getattr(self.model, "embeddings", None)
+        if embeddings is None:
+            raise EncoderError(f"{type(self.model).__name__} has no module 'embeddings' to change the output of")
+        handle = embeddings.register_forward_hook(lambda module, inputs, output: transform(output, mask))
+        try:
+            return self.backbone.hidden_states(tokens, layers)
+        finally:
+            handle.remove()
+
+    def encoder(self, name: str = "student") -> StudentEncoder:
+        """The student as an encoder, as it is now."""
+        return StudentEncoder(self, name)
+
+    def save(self, folder: Path) -> None:
+        """Write a folder that stsbench, transformers and sentence-transformers load."""
+        save_student(self, folder)
+
+
+class StudentEncoder:
+    """A student as an encoder: evaluation mode, test pooling, no gradients."""
+
+    fingerprint: str | None = None
+
+    def __init__(self, student: Student, name: str) -> None:
+        """Keep the student; its weights are never copied."""
+        self.student, self.name = student, name
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        if not len(sentences):
+            return np.zeros((0, self.student.backbone.width), dtype=np.float32)
+        return embed_all(self, sentences)
+
+    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
+        """Return the token ids of each sentence."""
+        # Training may cut; a test sentence is read whole.
+        return self.student.tokenize(sentences, max_length=self.student.checkpoint.max_length())
+
+    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        student = self.student
+        modes = [(module, module.training) for module in student.modules()]
+        student.eval()
+        try:
+            with torch.inference_mode():
+                batch = {name: values.to(student.device) for name, values in student.collate(tokens, rows).items()}
+                embeddings: FloatArray = student.embed(batch, pooling=student.test_pooling).float().cpu().numpy()
+        finally:
+            for module, training in modes:
+                module.training = training
+        return embeddings
+
+
+def _parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
+    """Cut a right-padded batch into two or four parts of like length, where that saves enough."""
+    lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
+    whole = mask.numel()
+    for count in (4, 2):
+        if len(order) >= 4 * count:
+            parts = list(zip(order.chunk(count), lengths.chunk(count), strict=True))
+            if sum(len(rows) * int(part[0]) for rows, part in parts) <= WORTHWHILE * whole:
+                yield from ((rows, max(int(part[0]), 1)) for rows, part in parts)
+                return
+    yield order, mask.shape[1]
+
+
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
+
+
+def _dropout_settings(checkpoint: Checkpoint, dropout: float | None) -> dict[str, float]:
+    """The dropout fields of a checkpoint's configuration, with new values."""
+    if dropout is None:
+        return {}
+    if not 0 <= dropout < 1:
+        raise CardError(f"dropout {dropout}: give at least 0 and less than 1")
+    known = [name for name in DROPOUTS if name in checkpoint.config()]
+    if not known:
+        raise EncoderError(f"{checkpoint.folder}/config.json: names no dropout ({', '.join(DROPOUTS)}) to replace")
+    return dict.fromkeys(known, dropout)
+
+
+def _config(checkpoint: Checkpoint, settings: Mapping[str, float]) -> Any:  # noqa: ANN401 - transformers is untyped
+    return transformers.AutoConfig.from_pretrained(
+        str(checkpoint.folder), local_files_only=True, trust_remote_code=False, **settings
+    )

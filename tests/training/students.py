@@ -1,0 +1,94 @@
+"""A tiny masked language model to train, a corpus and a development split, all made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.cards import SelectionFacts, TrainingFacts
+from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.training.loop import Run
+from stsbench.training.seams import Learner
+from stsbench.training.student import Student
+
+WORDS = (
+    "a the dog cat bird fish man woman child runs sleeps eats sings swims jumps in on under near park house river "
+    "tree big small red blue old young happy sad quickly slowly today never always"
+).split()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Models this small are fastest so."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of three layers of 16 with its head as a masked language model and no pooler; random weights."""
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizer
+
+    folder = tmp_path_factory.mktemp("masked-lm")
+    vocab = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
+    BertTokenizer(vocab=vocab, model_max_length=40).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=40,
+        initializer_range=0.2,
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+def sentences(count: int, *, seed: int = 0, longest: int = 9) -> list[str]:
+    """Sentences of random words."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(2, longest))) for _ in range(count)]
+
+
+def student(folder: Path, **options: Any) -> Student:
+    """A student on the CPU, its fresh parts drawn from seed 0."""
+    torch.manual_seed(0)
+    return Student(find_checkpoint(str(folder)), **{"device": "cpu", "max_length": 16, **options})
+
+
+def run_facts(folder: Path, rows: int, **options: Any) -> Run:
+    """A run of ten steps of eight rows, validated at every fifth."""
+    training = TrainingFacts(**{"batch_size": 8, "learning_rate": 1e-3, "steps": 10, **options.pop("training", {})})
+    selection = SelectionFacts(**{"every": 5, **options.pop("selection", {})})
+    return Run(
+        **{
+            "training": training,
+            "selection": selection,
+            "folder": folder,
+            "seed": 0,
+            "rows": rows,
+            "validate": spread,
+            **options,
+        }
+    )
+
+
+def spread(encoder: Any) -> float:
+    """A score that training moves: how far apart a few sentences lie."""
+    embeddings = encoder.encode(sentences(12, seed=9))
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return float(1 - (unit @ unit.T).mean())
+
+
+def weights(learner: Learner) -> dict[str, np.ndarray[Any, Any]]:
+    """All weights of a learner."""
+    return {name: tensor.detach().numpy().copy() for name, tensor in learner.state_dict().items()}
