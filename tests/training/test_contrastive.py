@@ -97,6 +97,12 @@ def test_nt_xent_is_what_declutr_computes():
     assert nt_xent(ANCHOR, OTHER, temperature=0.5).item() == pytest.approx(1.2881576940760764, rel=1e-11)
 
 
+def test_info_nce_is_the_ranking_loss_of_sentence_transformers():
+    # MultipleNegativesRankingLoss(scale=20) of sentence-transformers 6.2.0: pairs, and triplets.
+    assert info_nce(ANCHOR, OTHER, temperature=0.05).item() == pytest.approx(0.6957745091312347, rel=1e-11)
+    assert info_nce(ANCHOR, OTHER, HARD, temperature=0.05).item() == pytest.approx(0.7308852266639239, rel=1e-11)
+
+
 def test_the_order_of_the_batch_does_not_matter():
     order = torch.tensor([3, 0, 4, 1, 2])
     a, p, h = ANCHOR[order], OTHER[order], HARD[order]
