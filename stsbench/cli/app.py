@@ -204,6 +204,10 @@ def leaderboard(
         str | None, typer.Option("--show", help="published, measured, difference, both, or merged: whichever there is.")
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Averages exact, not as the paper rounds them.")] = False,
+    ranks: Annotated[bool, typer.Option("--ranks", help="Rank intervals; needs per-item columns.")] = False,
+    mteb: Annotated[
+        Path | None, typer.Option("--mteb", help="A folder of MTEB's result files, shown as imported rows.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file instead of the terminal.")] = None,
     cards: Cards = None,
     as_json: AsJson = False,
@@ -222,6 +226,36 @@ def leaderboard(
         output=output,
         show=show,
         exact=exact,
+        ranks=ranks,
+        mteb=mteb,
+        out=out,
+        cards=cards or [],
+        as_json=as_json,
+    )
+
+
+@app.command()
+def export(
+    fmt: Annotated[str, typer.Option("--format", help="mteb (its result files) or model-index (for a model card)")],
+    results: Annotated[Path, typer.Option("--results", help="Results folder.")] = Path("results"),
+    encoder: Annotated[list[str] | None, typer.Option("--encoder", "-e", help="Only these; comma list.")] = None,
+    tasks: Annotated[str | None, typer.Option("--tasks", "-t", help="Only these tasks and suites.")] = None,
+    protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Only this protocol's results.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="mteb: the folder to fill; model-index: a model card to write or fill.")
+    ] = None,
+    cards: Cards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write results as MTEB's result files, or as the scores of a Hugging Face model card."""
+    from stsbench.cli.export import export_command
+
+    export_command(
+        fmt,
+        folder=results,
+        encoders=encoder or [],
+        tasks=tasks,
+        protocol=protocol,
         out=out,
         cards=cards or [],
         as_json=as_json,

@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.cards import Catalogue
+from stsbench.cards import Catalogue, Suite
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.tables import print_table
-from stsbench.errors import DataError, UnknownName
+from stsbench.errors import DataError, ProtocolError, StsbenchError, UnknownName
 from stsbench.files import write_whole
-from stsbench.leaderboard.board import as_table, boards
+from stsbench.leaderboard.board import Board, as_table, boards
+from stsbench.leaderboard.exports.imported import PROTOCOL, Imported, fits, read_mteb, with_imported
 from stsbench.leaderboard.layout import Show, check_show, lay_out
 from stsbench.leaderboard.published import sources
+from stsbench.leaderboard.ranks import rank_board, with_ranks
 from stsbench.leaderboard.render import check_format, render
 from stsbench.leaderboard.specs import read_table, table_names
 from stsbench.leaderboard.table import Table
 from stsbench.leaderboard.tables import build_table
-from stsbench.results import Result, read_results
+from stsbench.results import ResultFolder, read_results
 
 
 class View(NamedTuple):
@@ -41,6 +43,8 @@ def leaderboard_command(
     show: str | None,
     exact: bool,
     out: Path | None,
+    ranks: bool,
+    mteb: Path | None,
     cards: Sequence[Path],
     as_json: bool,
 ) -> None:
@@ -48,10 +52,13 @@ def leaderboard_command(
     view = View("json" if as_json else check_format(output), check_show(show), exact, out)
     catalogue = Catalogue(cards)
     if name is None:
-        made = _suite_tables(folder or Path("results"), suite, protocol, catalogue)
+        imported = read_mteb(mteb, catalogue) if mteb else None
+        made = _suite_tables(folder, SuiteView(suite, protocol, ranks, imported), catalogue)
+    elif ranks or mteb:
+        raise StsbenchError("--ranks and --mteb go with --suite: the rows of a --table are given")
     else:
         read_table(name)
-        made = [build_table(name, _results(folder), catalogue)]
+        made = [build_table(name, _results(folder).results, catalogue)]
         _check_shown(made[0], view)
     if view.out is not None:
         fmt = "markdown" if view.fmt == "terminal" else view.fmt
@@ -73,28 +80,71 @@ def _check_shown(made: Table, view: View) -> None:
         )
 
 
-def _suite_tables(folder: Path, suite: str, protocol: str | None, catalogue: Catalogue) -> list[Table]:
+class SuiteView(NamedTuple):
+    """What is shown of a suite."""
+
+    suite: str
+    protocol: str | None
+    ranks: bool
+    imported: Imported | None
+
+
+def _suite_tables(folder: Path | None, view: SuiteView, catalogue: Catalogue) -> list[Table]:
     suites = catalogue.suites()
-    if suite not in suites:
-        raise UnknownName("suite", suite, suites, hint="'stsbench list suites' shows them")
-    results = _results(folder)
-    cards = {task: catalogue.task(task) for task in suites[suite].tasks}
+    if view.suite not in suites:
+        raise UnknownName("suite", view.suite, suites, hint="'stsbench list suites' shows them")
+    suite = suites[view.suite]
+    if view.ranks and not suite.average:
+        raise ProtocolError(f"suite '{view.suite}' has no mean to rank by")
+    # Imported rows need no results of one's own.
+    found = _results(folder if view.imported else folder or Path("results"))
+    cards = {task: catalogue.task(task) for task in suite.tasks}
     scored = {task: card.score_split for task, card in cards.items()}
-    made = boards(results, suite, suites[suite], scored=scored, protocol=protocol)
-    if not made:
-        wanted = f" by protocol '{protocol}'" if protocol else ""
-        raise DataError(f"{folder}: no results for suite '{suite}'{wanted}; run: stsbench run --tasks {suite}")
-    return [as_table(board, {task: card.name for task, card in cards.items()}) for board in made]
+    made = boards(found.results, view.suite, suite, scored=scored, protocol=view.protocol)
+    if view.imported and not any(fits(board.protocol) for board in made):
+        made.append(_empty_board(suite))
+    tables = []
+    for board in made:
+        table = as_table(board, {task: card.name for task, card in cards.items()})
+        if view.ranks:
+            table = with_ranks(table, rank_board(found, board.tasks, protocol=board.protocol, scored=scored))
+        if view.imported and fits(board.protocol):
+            table = with_imported(table, view.imported, board.tasks, average=suite.average)
+        tables.append(table)
+    tables = [table for table in tables if table.rows()]
+    if not tables:
+        wanted = f" by protocol '{view.protocol}'" if view.protocol else ""
+        where = folder or Path("results")
+        raise DataError(f"{where}: no results for suite '{view.suite}'{wanted}; run: stsbench run --tasks {view.suite}")
+    _tell(view.imported.problems if view.imported else [])
+    return tables
 
 
-def _results(folder: Path | None) -> Sequence[Result]:
+def _empty_board(suite: Suite) -> Board:
+    """A board for imported rows alone."""
+    return Board(
+        suite=suite.name,
+        protocol=PROTOCOL,
+        told=("metric", "aggregation"),
+        tasks=suite.tasks,
+        rows=[],
+        majority={},
+        average=suite.average,
+    )
+
+
+def _results(folder: Path | None) -> ResultFolder:
     """The results of a folder; none where the user named no folder and there is none: published rows stand alone."""
     if folder is None and not Path("results").is_dir():
-        return []
+        return ResultFolder([], [], [])
     found = read_results(folder or Path("results"))
-    for problem in found.problems:
+    _tell(found.problems)
+    return found
+
+
+def _tell(problems: Sequence[str]) -> None:
+    for problem in problems:
         sys.stderr.write(f"stsbench: left out: {problem}\n")
-    return found.results
 
 
 def list_tables_command(*, as_json: bool) -> None:

@@ -11,8 +11,12 @@ from stsbench.leaderboard.table import Cell, Column, Number, Row, Table
 
 Show = Literal["published", "measured", "difference", "both", "merged"]
 Side = Literal["published", "measured", "difference"]
-QUOTED, OTHERWISE, TEXT, GOLD, WRONG = "†", "‡", "§", "¶", "*"
+QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED = "†", "‡", "§", "¶", "*", "°"
 OVERLAPS = {"text": TEXT, "gold": GOLD}
+OVERLAP_SAID = {
+    TEXT: f"{TEXT} trained on text that overlaps the test sentences",
+    GOLD: f"{GOLD} trained on gold scores that overlap the test pairs",
+}
 NONE = "–"
 BEST, SECOND = 1, 2
 
@@ -127,7 +131,7 @@ def _lines(table: Table, row: Row, show: Show, columns: Sequence[Column]) -> Ite
 def _marks(table: Table, row: Row, side: Side) -> str:
     if table.is_board:
         published = QUOTED if side == "published" and row.source else ""
-        return published + OVERLAPS.get(row.overlap, "")
+        return published + (IMPORTED if row.imported else "") + OVERLAPS.get(row.overlap, "")
     return "".join(
         mark for mark, there in ((QUOTED, row.quoted), (OTHERWISE, row.otherwise), (WRONG, row.misprint)) if there
     )
@@ -137,6 +141,9 @@ def _shown(cell: Cell, side: Side, column: Column) -> Shown:
     found = number(cell, side)
     if found is None:
         return Shown(NONE)
+    if found.interval is not None and column.kind == "ranks":
+        low, high = (f"{end:.0f}" for end in found.interval)
+        return Shown(low if low == high else f"{low}–{high}")
     decimals = column.decimals if found.decimals is None else found.decimals
     signed = side == "difference" or column.kind == "delta"
     text = f"{found.value:{'+' if signed else ''}.{decimals}f}"
@@ -152,9 +159,11 @@ def _ranked(lines: Sequence[Line], columns: Sequence[Column], *, merged: bool) -
     for side in ("published", "measured"):
         mine = [i for i, line in enumerate(lines) if (merged or line.side == side) and not line.row.otherwise]
         for place, column in enumerate(columns):
+            if not column.better:
+                continue
             values = {i: float(lines[i].cells[place].text) for i in mine if lines[i].cells[place].text != NONE}
             order = sorted(set(values.values()), reverse=column.better == "high")[:SECOND]
-            if column.better and len(values) > 1:
+            if len(values) > 1:
                 ranks |= {(i, place): order.index(v) + 1 for i, v in values.items() if v in order}
     return [
         Line(
@@ -181,10 +190,10 @@ def _legend(table: Table, columns: Sequence[Column], blocks: Sequence[Block]) ->
         yield f"{OTHERWISE} scored otherwise than the columns say ({ways}); not ranked"
     if any(column.mixed for column in columns):
         yield f"{OTHERWISE} a mean over tasks that are scored in different ways"
-    if TEXT in used:
-        yield f"{TEXT} trained on text that overlaps the test sentences"
-    if GOLD in used:
-        yield f"{GOLD} trained on gold scores that overlap the test pairs"
+    if IMPORTED in used:
+        makers = _in_order(lines, lambda row: row.imported)
+        yield f"{IMPORTED} imported from MTEB's result files, not measured here ({makers})"
+    yield from (said for mark, said in OVERLAP_SAID.items() if mark in used)
     for block in blocks:
         yield from _misprints(columns, block)
     if table.is_board and (empty := [c.head for c in table.columns if c.kind == "task" and c not in columns]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,10 +14,12 @@ from stsbench.leaderboard.compare import Effort
 from stsbench.leaderboard.measured import Measured, paired
 from stsbench.leaderboard.paired import rank_intervals as bootstrap_ranks
 from stsbench.leaderboard.runs import gather_runs
+from stsbench.leaderboard.table import RANKS, Cell, Column, Number, Row, Table
 from stsbench.results import ResultFolder
 from stsbench.statistics import FloatArray
 
 Key = TypeVar("Key", bound=Hashable)
+NOTE = "Rank: by the mean; the 95% interval over bootstrap samples of the items, of the rows that have one"
 
 
 def rank_intervals(
@@ -74,6 +77,20 @@ def rank_board(
     runs = gather_runs([result for result in wanted if protocol_key(result.protocol) == key])
     rows = {one.name: [Measured(result, paths[id(result)]) for result in one.results] for one in runs}
     return rank_intervals(rows, tasks, effort=effort)
+
+
+def with_ranks(table: Table, ranks: Mapping[str, tuple[int, int]]) -> Table:
+    """The same board with a column of rank intervals; ``ranks`` has them by row label."""
+    column = Column(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0)
+    groups = [replace(group, rows=[_with_rank(row, ranks) for row in group.rows]) for group in table.groups]
+    return replace(table, columns=[*table.columns, column], groups=groups, notes=[*table.notes, NOTE])
+
+
+def _with_rank(row: Row, ranks: Mapping[str, tuple[int, int]]) -> Row:
+    if row.label not in ranks or row.imported:
+        return row
+    low, high = ranks[row.label]
+    return replace(row, cells={**row.cells, RANKS: Cell(measured=Number(low, interval=(low, high)))})
 
 
 def _check_alike(rows: Sequence[Sequence[Sequence[Measured]]], tasks: Sequence[str]) -> None:

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 from stsbench.leaderboard.published import Paper
 from stsbench.leaderboard.runs import Wanted
 
-Kind = Literal["task", "average", "exact", "delta"]
-AVERAGE, EXACT, DELTA = "average", "average_exact", "distance"
+Kind = Literal["task", "average", "exact", "delta", "ranks"]
+AVERAGE, EXACT, DELTA, RANKS = "average", "average_exact", "distance", "ranks"
 """Keys of the columns that are made of other columns."""
 
 
@@ -19,7 +19,7 @@ class Column:
     """One column: what its numbers are, and how many decimals measured ones have.
 
     ``kind``: a task's scores; the average as the paper rounds it; the exact average; the distance of
-    averages to one row's.
+    averages to one row's; the ranks a row may have, whose numbers are the intervals' ends.
     """
 
     key: str
@@ -70,7 +70,8 @@ class Row:
 
     ``key`` is that of the published row, ``quoted`` the work a paper took the row over from,
     ``otherwise`` the protocol of a row that is not scored as its columns say, ``source`` where a
-    board has a published row from. A row that ``is_baseline`` is no encoder's.
+    board has a published row from, ``imported`` what made the scores of a row that was neither measured
+    here nor published. A row that ``is_baseline`` is no encoder's.
     """
 
     label: str
@@ -80,6 +81,7 @@ class Row:
     quoted: str = ""
     otherwise: str = ""
     source: str = ""
+    imported: str = ""
     overlap: str = ""
     misprint: str = ""
     is_baseline: bool = False

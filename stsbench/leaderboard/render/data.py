@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stsbench.leaderboard.layout import Show, number, sides
-from stsbench.leaderboard.table import Cell, Column, Number, Row, Table
+from stsbench.leaderboard.table import RANKS, Cell, Column, Number, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DIGITS = 6
+ENDS = ("rank_best", "rank_worst")
 FACTS = ("table", "section", "group", "row", "encoder", "published_row", "side")
 
 
@@ -45,15 +46,23 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 numbers = {c.key: number(row.cell(c.key), side) for c in table.columns}
                 if not any(numbers.values()):
                     continue
-                facts = (table.name, group.section, group.title, row.label, row.encoder, row.key, side)
+                said = "imported" if row.imported and side == "published" else side
+                facts = (table.name, group.section, group.title, row.label, row.encoder, row.key, said)
                 record: dict[str, Any] = dict(zip(FACTS, facts, strict=True))
                 for key, one in numbers.items():
-                    record[key] = _plain(one.value) if one else None
-                    if key in spread:
-                        record[f"{key}_deviation"] = _plain(one.deviation) if one else None
+                    record |= _ranks(one) if key == RANKS else _value(key, one, spread=key in spread)
                 yield record
                 if show == "merged":
                     break
+
+
+def _value(key: str, one: Number | None, *, spread: bool) -> dict[str, float | None]:
+    value = {key: _plain(one.value) if one else None}
+    return value | {f"{key}_deviation": _plain(one.deviation) if one else None} if spread else value
+
+
+def _ranks(one: Number | None) -> dict[str, int | None]:
+    return dict(zip(ENDS, map(int, one.interval) if one and one.interval else (None, None), strict=True))
 
 
 def _has_deviation(cell: Cell) -> bool:
@@ -96,6 +105,7 @@ def _row(row: Row) -> dict[str, Any]:
         "published_row": row.key,
         "quoted_from": row.quoted,
         "scored_otherwise": row.otherwise,
+        "imported": row.imported,
         "overlap": row.overlap,
         "misprint": row.misprint,
     }

@@ -19,6 +19,8 @@ SIGNS = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "|": r"\textbar{}",
+    # At the beginning of a row LaTeX would take it for the argument of the row before.
+    "[": "{[}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "†": r"\textsuperscript{\dag}",
@@ -29,6 +31,7 @@ SIGNS = {
     "±": r"$\pm$",
     "–": "--",
     "Δ": r"$\Delta$",
+    "°": r"\textsuperscript{$\circ$}",
 }
 
 

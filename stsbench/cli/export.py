@@ -1,0 +1,91 @@
+"""``stsbench export``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import print_json, say
+from stsbench.errors import DataError, StsbenchError, UnknownName
+from stsbench.leaderboard.exports.model_index import model_index, to_yaml, write_card
+from stsbench.leaderboard.exports.mteb import export_mteb
+from stsbench.leaderboard.runs import gather_runs
+from stsbench.results import Result, read_results
+from stsbench.task import expand_names
+
+FORMATS = ("mteb", "model-index")
+SHOWN = 5
+"""So many cells that are left out get a line of their own."""
+
+
+def export_command(
+    fmt: str,
+    *,
+    folder: Path,
+    encoders: Sequence[str],
+    tasks: str | None,
+    protocol: str | None,
+    out: Path | None,
+    cards: Sequence[Path],
+    as_json: bool,
+) -> None:
+    """Write results in a format of another tool."""
+    if fmt not in FORMATS:
+        raise UnknownName("format", fmt, FORMATS, hint=f"one of {', '.join(FORMATS)}")
+    catalogue = Catalogue(cards)
+    wanted = expand_names(tasks, catalogue) if tasks else None
+    results = [
+        result
+        for result in _results(folder, encoders)
+        if (wanted is None or result.task in wanted) and protocol in (None, result.protocol["name"])
+    ]
+    if not results:
+        raise DataError(f"{folder}: no results of these tasks by this protocol to export")
+    if fmt == "mteb":
+        _mteb(results, out, catalogue, as_json=as_json)
+    else:
+        _model_index(results, out, catalogue, as_json=as_json)
+
+
+def _results(folder: Path, encoders: Sequence[str]) -> list[Result]:
+    found = read_results(folder)
+    for problem in found.problems:
+        sys.stderr.write(f"stsbench: left out: {problem}\n")
+    names = [name.strip() for one in encoders for name in one.split(",") if name.strip()]
+    known = {result.encoder for result in found.results}
+    for name in names:
+        if name not in known:
+            raise UnknownName("encoder", name, known, hint=f"{folder} has no results of it")
+    return [result for result in found.results if not names or result.encoder in names]
+
+
+def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, *, as_json: bool) -> None:
+    if out is None:
+        raise StsbenchError("--format mteb writes many files: give --out FOLDER")
+    made = export_mteb(results, out, catalogue)
+    if as_json:
+        print_json({"files": [str(path) for path in made.paths], "left_out": made.left_out})
+        return
+    for line in made.left_out[:SHOWN]:
+        say(f"left out: {line}")
+    if len(made.left_out) > SHOWN:
+        say(f"left out: {len(made.left_out) - SHOWN} more; --json lists them")
+    say(f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them")
+
+
+def _model_index(results: Sequence[Result], out: Path | None, catalogue: Catalogue, *, as_json: bool) -> None:
+    runs = gather_runs(results)
+    if len(runs) > 1:
+        names = ", ".join(one.name for one in runs[:SHOWN])
+        raise StsbenchError(
+            f"a model card is of one encoder, these results are of {len(runs)} ({names}); give --encoder"
+        )
+    index = model_index(runs[0].encoder, runs[0].results, catalogue)
+    if out is not None:
+        write_card(out, index)
+    if as_json:
+        print_json(index)
+    else:
+        say(f"wrote {out}" if out is not None else to_yaml(index).rstrip("\n"))

@@ -1,0 +1,1 @@
+"""Scores as other tools read them, and theirs as rows of ours."""

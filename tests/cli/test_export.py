@@ -1,0 +1,133 @@
+"""``stsbench export``, ``leaderboard --mteb`` and ``leaderboard --ranks``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from stsbench.results import items_path
+from tests.cli.commands import one_line, write
+from tests.leaderboard.exports.test_imported import file
+from tests.leaderboard.exports.test_mteb import made
+from tests.leaderboard.scored import drawn, sts
+from tests.leaderboard.scored import write as write_results
+
+TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_mteb_files_are_written_and_read_again(stsbench):
+    write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
+    out = stsbench.fine("export", "--format", "mteb", "--out", "theirs")
+    lines = out.splitlines()
+    assert lines[:2] == [f"left out: a on {t}: its data are not those of a task of MTEB's" for t in ("sickr", "stsb")]
+    assert lines[2] == "wrote 6 files; mteb.ResultCache('theirs') reads them"
+    board = stsbench.fine("leaderboard", "--suite", "sts", "--mteb", "theirs")
+    after = board[board.index("Imported from MTEB's") :]
+    assert "stsbench/b°" in after and "60.00" in after and "stsbench/a°" in after
+    assert max(map(len, board.splitlines())) <= 80
+    found = stsbench.json("export", "--format", "mteb", "--out", "some", "--encoder", "a", "--tasks", "sts12,stsb")
+    assert len(found["files"]) == len(found["left_out"]) == 1 and found["files"][0].startswith(
+        "some/results/stsbench__a/"
+    )
+
+
+def test_imported_rows_need_no_results_of_ones_own(stsbench):
+    file(Path("theirs/org__x/main/STS12.json"), 0.7)
+    write(Path("theirs/org__x/main/half.json"), "{")
+    code, out, err = stsbench("leaderboard", "--suite", "sts-mteb", "--mteb", "theirs")
+    assert code == 0 and out.startswith("STS, MTEB's data, protocol mteb (spearman, all)\n") and "org/x°" in out
+    assert one_line(err).startswith("left out: theirs/org__x/main/half.json: is no result file of MTEB")
+    Path("theirs/org__x/main/half.json").unlink()
+    # Boards of other protocols take none of them.
+    wmean = {"name": "wmean", "metric": "spearman", "aggregation": "wmean", "similarity": "cosine"}
+    write_results(Path("results"), made("a", "sts12", 0.5, protocol=wmean))
+    out = stsbench.fine("leaderboard", "--mteb", "theirs", "--format", "markdown")
+    weighted, theirs = out.split("\n\n**STS, protocol ")
+    assert "org/x" not in weighted and theirs.startswith("mteb (spearman, all)**") and "| org/x° | 70.00 |" in theirs
+
+
+def test_a_model_card_is_printed_or_filled(stsbench):
+    write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
+    printed = stsbench.fine("export", "--format", "model-index", "--encoder", "a", "--tasks", "sts")
+    (model,) = ModelCard(printed).data.to_dict()["model-index"]  # type: ignore[no-untyped-call]
+    assert model["name"] == "a" and len(model["results"]) == 7
+    assert stsbench.json("export", "--format", "model-index", "--encoder", "a", "--tasks", "sts") == [model]
+    write(Path("README.md"), "---\nlicense: mit\n---\n# a\n")
+    assert stsbench.fine("export", "--format", "model-index", "-e", "a", "--out", "README.md") == "wrote README.md\n"
+    text = Path("README.md").read_text()
+    assert text.startswith("---\nlicense: mit\nmodel-index:\n") and text.endswith("---\n# a\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "mtbe", "--out", "x"], "unknown format 'mtbe'; did you mean 'mteb'"),
+        (["--format", "mteb"], "--format mteb writes many files: give --out FOLDER"),
+        (["--format", "model-index"], "a model card is of one encoder, these results are of 2 (a, b); give --encoder"),
+        (["--format", "mteb", "--out", "x", "-e", "aa"], "unknown encoder 'aa'; did you mean 'a'?"),
+        (["--format", "mteb", "--out", "x", "--results", "gone"], "results folder 'gone' does not exist"),
+        (["--format", "mteb", "--out", "x", "--protocol", "wmean"], "results: no results of these tasks by this"),
+        (["--format", "mteb", "--out", "x", "--tasks", "sickr"], "nothing to export: a on sickr: its data are not"),
+        (["--format", "mteb", "--out", "file/x"], "file/x/results"),
+        (["--format", "model-index", "-e", "a", "--out", "bad.md"], "bad.md: its metadata cannot be read: "),
+    ],
+)
+def test_export_refuses_in_one_line(stsbench, arguments, message):
+    write_results(Path("results"), made("a", "sts12", 0.5), made("a", "sickr", 0.5), made("b", "sts12", 0.6))
+    write(Path("file"), "in the way")
+    write(Path("bad.md"), "---\n- a list\n---\n")
+    assert stsbench.refused("export", *arguments).startswith(message)
+
+
+# Ranks.
+
+
+def ranked(folder: Path) -> None:
+    """Three encoders on all tasks, two of them all but alike; a fourth that lacks a task."""
+    for at, task in enumerate(TASKS):
+        gold, similarity = drawn(at, 150)
+        for name, noise in (("good", 0.0), ("also-good", 0.01), ("bad", 2.0)):
+            write_results(folder, sts(name, task, gold, similarity + noise * drawn(50 + at, 150)[1]))
+    gold, similarity = drawn(0, 150)
+    write_results(folder, sts("hole", "sts12", gold, similarity))
+
+
+def test_ranks_are_a_column_in_every_format(stsbench):
+    ranked(Path("results"))
+    out = stsbench.fine("leaderboard", "--ranks")
+    lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert lines["encoder"][-2:] == ["Avg.", "Rank"]
+    assert [lines[name][-1] for name in ("good", "also-good", "bad", "hole")] == ["1–2", "1–2", "3", "–"]
+    assert "Rank: by the mean; the 95% interval over bootstrap samples" in out
+    assert max(map(len, out.splitlines())) <= 80
+    for fmt, cell in (("markdown", " 1–2 |"), ("latex", " 1--2 "), ("html", "1–2")):
+        assert cell in stsbench.fine("leaderboard", "--ranks", "--format", fmt)
+    rows = list(csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--ranks", "--format", "csv"))))
+    assert {r["row"]: (r["rank_best"], r["rank_worst"]) for r in rows} == {
+        "good": ("1", "2"), "also-good": ("1", "2"), "bad": ("3", "3"), "hole": ("", ""),
+    }  # fmt: skip
+    (table,) = json.loads(stsbench.fine("leaderboard", "--ranks", "--format", "json"))
+    cells = {row["label"]: row["cells"].get("ranks") for row in table["groups"][0]["rows"]}
+    assert cells["bad"] == {"measured": {"value": 3, "interval": [3, 3]}} and cells["hole"] is None
+    assert "Rank" not in stsbench.fine("leaderboard")
+
+
+def test_ranks_refuse_in_one_line(stsbench):
+    ranked(Path("results"))
+    assert stsbench.refused("leaderboard", "--ranks", "--table", "sts").startswith("--ranks and --mteb go with --suite")
+    assert stsbench.refused("leaderboard", "--ranks", "--suite", "quickstart").startswith(
+        "suite 'quickstart' has no mean"
+    )
+    items_path(next(Path("results/good").glob("sts12*.json"))).unlink()
+    assert "items.parquet: cannot be read" in stsbench.refused("leaderboard", "--ranks")
