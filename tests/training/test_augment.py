@@ -185,6 +185,18 @@ def test_normalised_noise_is_as_long_as_asked_at_every_token():
     assert (noise[2, 3:] == 0).all()
 
 
+def test_noise_is_what_the_released_code_adds():
+    # AdvCLSoftmaxLoss.forward of yym6472/ConSERT@03c9e8f, its lines from gradient to noise. Gradients so
+    # small that the 1e-10 is a part of it.
+    gradient = made(2, 3, 4, key=1) * 1e-9
+    token = [0.004447353413079638, -0.00521126421469792, 0.005716607867162823, 0.002906805617592083]
+    noise = fgv_noise(gradient, norm=0.01, normalise=True)
+    assert noise[1, 2].tolist() == pytest.approx(token, rel=1e-11)
+    assert noise.abs().sum().item() == pytest.approx(0.10735482910601875, rel=1e-11)
+    token = [7.223413037511601e-10, -8.464160675798434e-10, 9.284942293221323e-10, 4.721247817606401e-10]
+    assert fgv_noise(gradient, norm=1.0, normalise=False)[1, 2].tolist() == pytest.approx(token, rel=1e-11)
+
+
 def test_the_papers_noise_is_the_gradient_itself():
     gradient = made(3, 5, 8, key=1)
     assert torch.equal(fgv_noise(gradient, norm=1.0, normalise=False), gradient)

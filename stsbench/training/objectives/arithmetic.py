@@ -21,8 +21,8 @@ def in_float32(objective: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor
 
     @functools.wraps(objective)
     def widened(*args: P.args, **kwargs: P.kwargs) -> torch.Tensor:
-        device = next(a.device for a in [*args, *kwargs.values()] if isinstance(a, torch.Tensor))
-        with torch.autocast(device.type, enabled=False):
+        devices = {a.device.type for a in [*args, *kwargs.values()] if isinstance(a, torch.Tensor)}
+        with torch.autocast(next(iter(devices), "cpu"), enabled=False):
             return objective(*map(_widen, args), **{name: _widen(value) for name, value in kwargs.items()})
 
     return widened
