@@ -1,4 +1,4 @@
-"""Ten thousand results: seconds to load them, and of ``stsbench leaderboard``, which loads and renders them.
+"""Ten thousand results: seconds to load them, and of ``stsbench leaderboard`` in each format, from start to text.
 
     python benchmarks/results.py [--results 10000]
 
@@ -21,6 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from stsbench.cards import Catalogue
+from stsbench.leaderboard.render import FORMATS
 from stsbench.results import Result, read_results, to_json
 
 Made = TypeVar("Made")
@@ -67,6 +68,16 @@ def timed(what: Callable[[], Made]) -> tuple[float, Made]:
     return time.perf_counter() - start, made
 
 
+def command(*arguments: str) -> tuple[float, float, subprocess.CompletedProcess[str]]:
+    """Seconds of a command, those its processor was busy, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    whole = [sys.executable, "-m", "stsbench", *arguments]
+    seconds, done = timed(lambda: subprocess.run(whole, env=environment, check=True, capture_output=True, text=True))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
+
+
 def main() -> None:
     """Print the seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -76,16 +87,12 @@ def main() -> None:
         folder = Path(name)
         fill(folder, count)
         loading, found = timed(lambda: read_results(folder))
-        command = [sys.executable, "-m", "stsbench", "leaderboard", "--results", name, "--format", "markdown"]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-        whole, done = timed(
-            lambda: subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        )
-    print(f"{len(found.results)} results and {len(found.problems)} files that are none")
-    print(f"load {loading:.2f} s")
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    busy = used.ru_utime + used.ru_stime
-    print(f"the command: start, load and render {len(done.stdout)} characters {whole:.2f} s, processor {busy:.2f} s")
+        print(f"{len(found.results)} results and {len(found.problems)} files that are none")
+        print(f"load {loading:.2f} s")
+        print("the command: start, load and render")
+        for fmt in FORMATS:
+            whole, busy, done = command("leaderboard", "--results", name, "--format", fmt)
+            print(f"  {fmt:8} {whole:.2f} s, processor {busy:.2f} s, {len(done.stdout):9,} characters")
     print(done.stderr, end="")
 
 

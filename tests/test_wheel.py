@@ -59,6 +59,9 @@ def test_packaged_data_and_code_are_inside_and_nothing_else(wheel):
     assert embedded == on_disk(ROOT / "stsbench/data/embedded", "*")
     assert len([name for name in embedded if name.endswith(".tsv")]) >= 3
     assert code == {f"stsbench/{name}" for name in on_disk(ROOT / "stsbench", "*.py")}
+    for pattern in ("*.toml", "*.csv", "*.html", "*.css", "*.js", "py.typed"):
+        inside = {f"stsbench/{name}" for name in on_disk(ROOT / "stsbench", pattern)}
+        assert inside and inside <= set(names), pattern
     assert {name.split("/")[0] for name in names} == {"stsbench", f"stsbench-{stsbench.__version__}.dist-info"}
     assert f"Version: {stsbench.__version__}\n" in metadata
     assert "License-Expression: Apache-2.0\n" in metadata
@@ -78,3 +81,7 @@ def test_it_runs_without_the_checkout(wheel, tmp_path):
     verified = python("-c", code, "data", "verify", cwd=tmp_path, path=tmp_path / "site")
     assert (verified.code, verified.err) == (0, "")
     assert "4 of 4 splits are as their cards say" in verified.out
+    page = ("leaderboard", "--table", "simcse-5", "--format", "html")
+    drawn = python("-c", code, *page, cwd=tmp_path, path=tmp_path / "site")
+    assert (drawn.code, drawn.err) == (0, "") and "<script>" in drawn.out
+    assert drawn.out == python("-m", "stsbench", *page, cwd=tmp_path).out

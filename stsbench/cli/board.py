@@ -98,14 +98,13 @@ def _suite_tables(folder: Path | None, view: SuiteView, catalogue: Catalogue) ->
         raise ProtocolError(f"suite '{view.suite}' has no mean to rank by")
     # Imported rows need no results of one's own.
     found = _results(folder if view.imported else folder or Path("results"))
-    cards = {task: catalogue.task(task) for task in suite.tasks}
-    scored = {task: card.score_split for task, card in cards.items()}
+    scored = {task: catalogue.task(task).score_split for task in suite.tasks}
     made = boards(found.results, view.suite, suite, scored=scored, protocol=view.protocol)
     if view.imported and not any(fits(board.protocol) for board in made):
         made.append(_empty_board(suite))
     tables = []
     for board in made:
-        table = as_table(board, {task: card.name for task, card in cards.items()})
+        table = as_table(board, catalogue)
         if view.ranks:
             table = with_ranks(table, rank_board(found, board.tasks, protocol=board.protocol, scored=scored))
         if view.imported and fits(board.protocol):

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stsbench.cards import Suite
+from stsbench.cards import Catalogue, Suite
 from stsbench.leaderboard import table
 from stsbench.leaderboard.baseline import baseline_groups, majority_levels
 from stsbench.leaderboard.runs import Runs, Series, gather_runs
@@ -28,9 +28,13 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One encoder's cells by task, and their average where none is missing."""
+    """One encoder's cells by task, and their average where none is missing.
+
+    ``label`` is the encoder's name, and the mark of its fingerprint where there are several.
+    """
 
     encoder: str
+    label: str
     cells: Mapping[str, Cell]
     average: float | None
     deviation: float | None
@@ -96,7 +100,7 @@ def _told(protocol: Mapping[str, object], namesakes: Sequence[Mapping[str, objec
 
 def _rows(results: Sequence[Result], suite: Suite) -> list[Row]:
     rows = [_row(runs, suite) for runs in gather_runs(results)]
-    return sorted(rows, key=lambda row: (row.average is None, -(row.average or 0.0), row.encoder))
+    return sorted(rows, key=lambda row: (row.average is None, -(row.average or 0.0), row.label))
 
 
 def _row(runs: Runs, suite: Suite) -> Row:
@@ -113,7 +117,9 @@ def _row(runs: Runs, suite: Suite) -> Row:
     whole = suite.average and len(cells) == len(suite.tasks)
     average = statistics.fmean(cell.score for cell in cells.values()) if whole else None
     spread = _spread(seeds) if whole else None
-    return Row(encoder=runs.name, cells=cells, average=average, deviation=spread, overlap=runs.overlap)
+    return Row(
+        encoder=runs.encoder, label=runs.name, cells=cells, average=average, deviation=spread, overlap=runs.overlap
+    )
 
 
 def _spread(tasks: Sequence[Series]) -> float | None:
@@ -123,16 +129,30 @@ def _spread(tasks: Sequence[Series]) -> float | None:
     return statistics.stdev(statistics.fmean(one[seed] for one in tasks) for seed in tasks[0])
 
 
-def as_table(board: Board, names: Mapping[str, str]) -> table.Table:
-    """The board as a table, for renderers; ``names`` tells what tasks are called."""
-    columns = [table.Column(key=task, head=names.get(task, task)) for task in board.tasks]
+def as_table(board: Board, catalogue: Catalogue) -> table.Table:
+    """The board as a table, for renderers; the cards tell what tasks are called, and what encoders are."""
+    columns = [table.Column(key=task, head=catalogue.task(task).name) for task in board.tasks]
     columns.append(table.Column(key=table.AVERAGE, head="Avg.", kind="average"))
     columns.append(table.Column(key=table.EXACT, head="Avg. (exact)", kind="exact", decimals=6))
     rows = [
-        table.Row(label=row.encoder, cells=_cells(row), encoder=row.encoder, overlap=row.overlap) for row in board.rows
+        table.Row(
+            label=row.label,
+            cells=_cells(row),
+            encoder=row.encoder,
+            overlap=row.overlap,
+            traits=_traits(row.encoder, catalogue),
+        )
+        for row in board.rows
     ]
     baseline = baseline_groups(board.majority, board.tasks if board.average else [])
     return table.Table(name=board.suite, title=board.title, columns=columns, groups=[table.Group(rows=rows), *baseline])
+
+
+def _traits(encoder: str, catalogue: Catalogue) -> table.Traits:
+    if encoder not in catalogue.paths("baselines"):
+        return table.Traits()
+    card = catalogue.encoder(encoder)
+    return table.Traits(card.method, card.backbone, card.supervision)
 
 
 def _cells(row: Row) -> dict[str, table.Cell]:

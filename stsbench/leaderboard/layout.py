@@ -56,6 +56,7 @@ class Block:
 class Layout:
     """All that a renderer prints."""
 
+    show: Show
     caption: str
     columns: Sequence[Column]
     heads: Sequence[str]
@@ -83,7 +84,7 @@ def lay_out(table: Table, show: Show | None = None, *, exact: bool = False) -> L
             blocks.append(Block(section=group.section, title=group.title, lines=ranked))
     heads = [column.head + (OTHERWISE if column.mixed else "") for column in columns]
     legend = list(_legend(table, columns, blocks))
-    return Layout(caption=table.caption, columns=columns, heads=heads, blocks=blocks, legend=legend)
+    return Layout(show=show, caption=table.caption, columns=columns, heads=heads, blocks=blocks, legend=legend)
 
 
 def check_show(show: str | None) -> Show | None:

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from stsbench.cards import EncoderCard
 from stsbench.leaderboard.fill import Filler, Numbers
 from stsbench.leaderboard.published import PublishedRow, published_rows, sources
 from stsbench.leaderboard.runs import Runs
 from stsbench.leaderboard.specs import BoardFacts
-from stsbench.leaderboard.table import AVERAGE, Group, Row
+from stsbench.leaderboard.table import AVERAGE, Group, Row, Traits
 
 SECTIONS = {
     "none": "Unsupervised",
@@ -27,7 +28,7 @@ class Entry(NamedTuple):
 
     label: str
     encoder: str
-    supervision: str
+    traits: Traits
     overlap: str
     source: PublishedRow | None
     published: Numbers
@@ -40,7 +41,7 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
     twice = Counter(entry.label for entry in entries)
     rows: dict[str, list[Row]] = {supervision: [] for supervision in SECTIONS}
     for entry in entries:
-        rows[entry.supervision].append(_row(filler, entry, named=twice[entry.label] > 1))
+        rows[entry.traits.supervision].append(_row(filler, entry, named=twice[entry.label] > 1))
     return [Group(section=SECTIONS[key], rows=sorted(group, key=_order)) for key, group in rows.items()]
 
 
@@ -52,13 +53,17 @@ def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterato
         source, printed = published.get(one.encoder, (None, {}))
         card = filler.catalogue.known_encoder(one.encoder)
         label = f"{card.name} [{one.mark}]" if card and one.mark else card.name if card else one.name
-        yield Entry(label, one.encoder, card.supervision if card else "", one.overlap, source, printed, numbers)
+        yield Entry(label, one.encoder, _traits(card), one.overlap, source, printed, numbers)
     done = {one.encoder for one, _ in measured}
     for name, (source, printed) in published.items():
         if name not in done:
             label = filler.catalogue.encoder(name).name if name in known else source.row
             encoder = name if name in known else ""
-            yield Entry(label, encoder, source.supervision, source.overlap, source, printed, {})
+            yield Entry(label, encoder, _traits(source), source.overlap, source, printed, {})
+
+
+def _traits(known: EncoderCard | PublishedRow | None) -> Traits:
+    return Traits(known.method, known.backbone, known.supervision) if known else Traits()
 
 
 def _published(filler: Filler, facts: BoardFacts) -> dict[str, tuple[PublishedRow, Numbers]]:
@@ -111,6 +116,7 @@ def _row(filler: Filler, entry: Entry, *, named: bool) -> Row:
         key=key,
         source=source,
         overlap=entry.overlap,
+        traits=entry.traits,
     )
 
 

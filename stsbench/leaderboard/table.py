@@ -64,6 +64,14 @@ class Cell:
 NOTHING = Cell()
 
 
+class Traits(NamedTuple):
+    """What an encoder is: its method, its backbone and what it was trained on; empty where nobody says."""
+
+    method: str = ""
+    backbone: str = ""
+    supervision: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One encoder's cells by column key.
@@ -85,6 +93,7 @@ class Row:
     overlap: str = ""
     misprint: str = ""
     is_baseline: bool = False
+    traits: Traits = Traits()
 
     def cell(self, key: str) -> Cell:
         """The cell of a column; an empty one where there is none."""

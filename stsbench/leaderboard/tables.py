@@ -14,7 +14,7 @@ from stsbench.leaderboard.own import board_groups
 from stsbench.leaderboard.published import PublishedRow, misprints, published_row, sources
 from stsbench.leaderboard.runs import Runs, gather_runs
 from stsbench.leaderboard.specs import RowFacts, TableCard, read_table, row_facts
-from stsbench.leaderboard.table import AVERAGE, DELTA, Cell, Group, Number, Row, Table
+from stsbench.leaderboard.table import AVERAGE, DELTA, Cell, Group, Number, Row, Table, Traits
 from stsbench.results import Result
 
 
@@ -97,6 +97,7 @@ def _paper_rows(
         otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
         overlap=source.overlap,
         misprint=_misprint_of(source),
+        traits=Traits(source.method, source.backbone, source.supervision),
     )
     yield row
     for other in measured[1:]:

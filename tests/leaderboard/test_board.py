@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.cards import Suite
+from stsbench.cards import Catalogue, Suite
 from stsbench.leaderboard.board import Board, as_table, boards
 from stsbench.leaderboard.render import render
 from stsbench.results import Result
@@ -17,7 +17,6 @@ from tests.made import SIMCSE, make_result
 TASKS = ["sts12", "sts13"]
 SUITE = Suite(name="STS", tasks=TASKS)
 SCORED = {"sts12": "test", "sts13": "test"}
-NAMES = {"sts12": "STS12", "sts13": "STS13"}
 WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
 
 
@@ -30,7 +29,7 @@ def gather(*results: Result, protocol: str | None = None, suite: Suite = SUITE) 
 
 
 def markdown(*made: Board) -> str:
-    return render([as_table(board, NAMES) for board in made], "markdown")
+    return render([as_table(board, Catalogue()) for board in made], "markdown")
 
 
 def shown(board: Board) -> list[list[str]]:
@@ -46,7 +45,7 @@ def plain(text: str) -> str:
 def test_rows_are_sorted_by_average_and_those_without_come_last():
     results = [*both("low", 0.1, 0.3), make_result("hole", "sts12", 0.9), *both("high", 0.7, 0.8), *both("a", 0.1, 0.3)]
     (board,) = gather(*results)
-    assert [row.encoder for row in board.rows] == ["high", "a", "low", "hole"]
+    assert [row.label for row in board.rows] == ["high", "a", "low", "hole"]
     assert [row.average for row in board.rows] == [(0.7 + 0.8) / 2, 0.2, 0.2, None]
     assert [row[-1] for row in shown(board)] == ["75.00", "20.00", "20.00", "–"]
     assert shown(board)[-1] == ["hole", "90.00", "–", "–"]
@@ -54,7 +53,7 @@ def test_rows_are_sorted_by_average_and_those_without_come_last():
 
 def test_protocols_never_meet_in_one_board():
     made = gather(*both("a", 0.5, 0.6), *both("b", 0.7, 0.8, protocol=WMEAN), make_result("b", "sts12", 0.1))
-    assert [(b.protocol["name"], [row.encoder for row in b.rows]) for b in made] == [
+    assert [(b.protocol["name"], [row.label for row in b.rows]) for b in made] == [
         ("simcse", ["a", "b"]),
         ("wmean", ["b"]),
     ]
@@ -105,7 +104,7 @@ def test_seeds_are_a_mean_and_a_deviation():
 
 def test_one_name_with_two_fingerprints_is_two_rows():
     (board,) = gather(*both("a", 0.5, 0.6), *both("a", 0.7, 0.8, fingerprint="2" * 64), *both("b", 0.1, 0.1))
-    assert [row.encoder for row in board.rows] == ["a [222222]", "a [print ]", "b"]
+    assert [row.label for row in board.rows] == ["a [222222]", "a [print ]", "b"]
 
 
 def test_training_seeds_are_one_encoder_though_their_weights_differ():
@@ -117,7 +116,7 @@ def test_training_seeds_are_one_encoder_though_their_weights_differ():
     (board,) = gather(*results)
     assert shown(board) == [["a", "55.00±7.07", "60.00±0.00", "57.50±3.54"]]
     (board,) = gather(*results, *both("a", 0.1, 0.2, train_seed=1, fingerprint="other weights"))
-    assert [row.encoder for row in board.rows] == ["a [weights 1]", "a [weights 0]", "a [other wei]"]
+    assert [row.label for row in board.rows] == ["a [weights 1]", "a [weights 0]", "a [other wei]"]
 
 
 def test_a_task_that_nobody_ran_is_said_and_not_shown():

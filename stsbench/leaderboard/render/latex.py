@@ -16,11 +16,12 @@ SIGNS = {
     "_": r"\_",
     "{": r"\{",
     "}": r"\}",
+    # A bracket at the start of a line would be taken for an option of the line break above.
+    "[": "{[}",
+    "]": "{]}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "|": r"\textbar{}",
-    # At the beginning of a row LaTeX would take it for the argument of the row before.
-    "[": "{[}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "†": r"\textsuperscript{\dag}",

@@ -102,7 +102,7 @@ def test_imported_rows_stand_apart_and_are_marked():
         versions={Model("org/x", "one"): {"2.1.0"}, Model("org/x", "two"): {"1.12.0", "2.1.0"}},
         problems=[],
     )
-    table = with_imported(as_table(board, {}), imported, board.tasks, average=True)
+    table = with_imported(as_table(board, Catalogue()), imported, board.tasks, average=True)
     first, second = lay_out(table).blocks
     # Best is taken among the measured: with one row of them, none is.
     assert [[cell.text for cell in line.cells] for line in first.lines] == [["50.00", "60.00", "55.00"]]
