@@ -45,7 +45,7 @@ class TrainPlan:
     data: Path | None = None
     device: str = "auto"
     resume: bool = False
-    keep_last: bool = False
+    fresh: bool = False
     deterministic: bool = False
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
@@ -201,10 +201,9 @@ def carry_out(plan: TrainPlan, *, told: Told | None = None) -> TrainedRun:
     """
     from stsbench.training.loop import Run, train
 
-    done = [run for run in trained_runs(plan.name, plan.out) if run.seed == plan.seed]
-    if done and plan.resume:
-        return done[0]
-    _check_free(plan)
+    if (done := _finished(plan)) is not None:
+        return done
+    _open_folder(plan)
     started = time.perf_counter()
     prepared = prepare(plan)
     learner = prepared.learner
@@ -226,14 +225,34 @@ def carry_out(plan: TrainPlan, *, told: Told | None = None) -> TrainedRun:
     return _write(prepared, outcome, time.perf_counter() - started)
 
 
-def _check_free(plan: TrainPlan) -> None:
-    """A folder with a whole run of another recipe, or of this one trained otherwise, is not overwritten in silence."""
-    if plan.folder.exists() and not plan.folder.is_dir():
-        raise OutputError(f"{plan.folder}: is a file")
+def _finished(plan: TrainPlan) -> TrainedRun | None:
+    """The run that a plan asks for, where it is done already.
+
+    Raises:
+        OutputError: the folder holds a run of the same name that was trained otherwise.
+    """
+    done = [run for run in trained_runs(plan.name, plan.out) if run.seed == plan.seed]
+    if not done or plan.fresh:
+        return None
+    if done[0].facts["card"] != _as_json(plan.card) or done[0].facts["given_base"] != plan.base:
+        raise OutputError(
+            f"{plan.folder}: holds a run trained otherwise; pass --fresh to train again, or --out elsewhere"
+        )
+    return done[0]
+
+
+def _as_json(card: RecipeCard) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(msgspec.json.encode(card))
+    return table
+
+
+def _open_folder(plan: TrainPlan) -> None:
+    """Make the folder; with its record gone, an old run in it is no finished one."""
     try:
         plan.folder.mkdir(parents=True, exist_ok=True)
+        (plan.folder / RUN_FILE).unlink(missing_ok=True)
     except OSError as error:
-        raise OutputError(f"{plan.folder}: cannot be made: {error.strerror}") from error
+        raise OutputError(f"{plan.folder}: cannot be written: {error.strerror}") from error
 
 
 def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
@@ -250,8 +269,8 @@ def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
         facts = {
             "recipe": plan.name,
             "seed": plan.seed,
-            "card": msgspec.to_builtins(card),
-            "base": plan.base or card.base.recipe or card.base.model,
+            "card": _as_json(card),
+            "given_base": plan.base,
             "base_files": prepared.learner.student.checkpoint.digests(),
             "corpus": {"name": prepared.corpus.name, "sha256": prepared.corpus.sha256, "rows": len(prepared.corpus)},
             "overlap": overlap(prepared),

@@ -65,10 +65,18 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
         return f"key '{missing[1]}' is missing{inside}"
     key = f"key '{place}': " if place else ""
     if wrong := re.match(r"Invalid enum value (.*)", what):
-        choices = list(map(str, get_args(get_type_hints(record).get(place))))
+        choices = list(map(str, get_args(_hint(place, record))))
         near = did_you_mean(wrong[1].strip("'"), choices)
         return f"{key}{wrong[1]} is none of {', '.join(choices)}{near}"
     return f"{key}{what[0].lower()}{what[1:]}"
+
+
+def _hint(place: str, record: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - a type of any make
+    """The type of a key in a record, or of one in the records inside it: ``table.key``."""
+    hint: Any = record
+    for key in place.split("."):
+        hint = get_type_hints(hint).get(key) if isinstance(hint, type) else None
+    return hint
 
 
 def _keys(record: type[msgspec.Struct]) -> Iterator[str]:

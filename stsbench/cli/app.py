@@ -124,6 +124,7 @@ def train(
         Path | None, typer.Option("--out", help="Folder of runs; default STSBENCH_RUNS, else 'runs'.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last whole checkpoint.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again what is trained already.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print steps, tokens, memory and time expected.")] = False,
     keep: Annotated[
         str | None, typer.Option("--keep", help="Keep the 'best' weights by dev score, or the 'last'.")
@@ -155,6 +156,7 @@ def train(
         corpora=corpora,
         out=out,
         resume=resume,
+        fresh=fresh,
         dry_run=dry_run,
         keep=keep,
         device=device,

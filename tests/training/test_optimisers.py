@@ -1,0 +1,85 @@
+"""Optimisers and schedules beside literal ones in float64."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.cards import TrainingFacts
+from stsbench.errors import CardError
+from stsbench.training.optimisers import UncorrectedAdamW, make_optimiser, make_schedule
+
+
+def facts(**options: Any) -> TrainingFacts:
+    return TrainingFacts(**{"batch_size": 8, "learning_rate": 0.1, "steps": 10, **options})
+
+
+def test_uncorrected_adam_is_the_literal_recurrence():
+    rng = np.random.default_rng(0)
+    start, grads = rng.normal(size=5), rng.normal(size=(4, 5))
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    optimiser = UncorrectedAdamW([parameter], lr=0.1, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.2)
+    x, m, v = start.copy(), np.zeros(5), np.zeros(5)
+    for grad in grads:
+        parameter.grad = torch.tensor(grad)
+        optimiser.step()
+        for i in range(5):
+            m[i] = 0.8 * m[i] + 0.2 * grad[i]
+            v[i] = 0.9 * v[i] + 0.1 * grad[i] ** 2
+            x[i] -= 0.1 * m[i] / (math.sqrt(v[i]) + 1e-3)
+            x[i] -= 0.1 * 0.2 * x[i]
+    np.testing.assert_allclose(parameter.detach().numpy(), x, rtol=1e-12)
+
+
+def test_biases_and_normalisations_are_not_decayed():
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2))
+    groups = make_optimiser(module, facts(weight_decay=0.01)).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.01, 0.0]
+    assert [len(group["params"]) for group in groups] == [1, 3]
+
+
+def test_nothing_to_train_is_one_line():
+    module = torch.nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(CardError, match="nothing to train"):
+        make_optimiser(module, facts())
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "expected"),
+    [
+        ({"schedule": "linear"}, 4, [1, 0.75, 0.5, 0.25, 0]),
+        ({"schedule": "linear", "warmup": 0.5}, 4, [0, 0.5, 1, 0.5, 0]),
+        ({"schedule": "constant", "warmup": 0.25}, 4, [0, 1, 1, 1, 1]),
+        ({"schedule": "cosine"}, 4, [1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0]),
+        ({"schedule": "piecewise", "milestones": [0, 2], "rates": [0.1, 0.05]}, 4, [1, 1, 0.5, 0.5, 0.5]),
+        ({"schedule": "slanted_triangular"}, 20, [1 / 32, 1 / 64 + 0.5, 1]),
+    ],
+)
+def test_schedules(options, steps, expected):
+    factor = make_schedule(facts(**options), steps)
+    assert [factor(step) for step in range(len(expected))] == pytest.approx(expected)
+
+
+def test_slanted_triangular_ends_at_a_32nd():
+    # AllenNLP's own, given the true number of steps: cut 0.1, ratio 32.
+    factor = make_schedule(facts(schedule="slanted_triangular"), 100)
+    assert factor(10) == 1 and factor(100) == pytest.approx(1 / 32) and factor(55) == pytest.approx(0.5 + 1 / 64)
+
+
+def test_a_piecewise_schedule_must_begin_at_the_beginning():
+    with pytest.raises(CardError, match="piecewise"):
+        make_schedule(facts(schedule="piecewise", milestones=[5], rates=[0.1]), 10)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw_uncorrected", "rmsprop", "sgd"])
+def test_every_optimiser_of_a_recipe_goes_downhill(name):
+    module = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(module.weight)
+    optimiser = make_optimiser(module, facts(optimiser=name))
+    for _ in range(20):
+        optimiser.zero_grad()
+        module.weight.square().sum().backward()
+        optimiser.step()
+    assert abs(float(module.weight.detach())) < 0.7

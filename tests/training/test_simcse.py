@@ -1,0 +1,136 @@
+"""SimCSE as a learner: its batches, its losses against literal ones, and what it must not depend on."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.errors import CardError, DataError
+from stsbench.training import loop
+from stsbench.training.masking import IGNORED
+from stsbench.training.methods.simcse import SimCSE
+from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+
+__all__ = ["masked_lm", "one_thread"]
+ANCHORS, POSITIVES, NEGATIVES = (sentences(20, seed=seed) for seed in (1, 2, 3))
+TRIPLETS = {"anchor": ANCHORS, "positive": POSITIVES, "negative": NEGATIVES}
+RNG = np.random.default_rng
+
+
+def learner(folder: Any, *, mlm: bool = False, dropout: float = 0.0, **params: Any) -> SimCSE:
+    made = SimCSE(student(folder, dropout=dropout, language_model=mlm), **params)
+    made.prepare({"text": ANCHORS, **TRIPLETS})
+    return made
+
+
+def unit(made: SimCSE, texts: list[str]) -> np.ndarray[Any, Any]:
+    embeddings = made.student.encoder().encode(texts).astype(np.float64)
+    normed: np.ndarray[Any, Any] = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return normed
+
+
+def literal(a: Any, b: Any, c: Any = None, *, temperature: float, weight: float = 0.0) -> float:
+    total = 0.0
+    for i in range(len(a)):
+        logits = [float(a[i] @ b[j]) / temperature for j in range(len(b))]
+        if c is not None:
+            logits += [float(a[i] @ c[j]) / temperature + (weight if i == j else 0.0) for j in range(len(c))]
+        total += math.log(sum(math.exp(x) for x in logits)) - logits[i]
+    return total / len(a)
+
+
+def test_unsupervised_batches_hold_each_sentence_twice(masked_lm):
+    made = learner(masked_lm)
+    ids = made.collate(np.array([4, 0, 7]), RNG(0))["views"]["input_ids"]
+    assert ids.shape[0] == 6 and torch.equal(ids[:3], ids[3:])
+
+
+def test_unsupervised_loss_is_the_literal_one(masked_lm):
+    made, rows = learner(masked_lm, temperature=0.1).eval(), np.arange(8)
+    embeddings = unit(made, ANCHORS[:8])
+    found = float(made(**made.collate(rows, RNG(0)))["loss"].detach())
+    assert found == pytest.approx(literal(embeddings, embeddings, temperature=0.1), abs=1e-5)
+
+
+def test_supervised_loss_is_the_literal_one_with_weighted_hard_negatives(masked_lm):
+    made = learner(masked_lm, views="triplets", temperature=0.1, hard_negative_weight=math.log(2)).eval()
+    views = [unit(made, texts[:8]) for texts in (ANCHORS, POSITIVES, NEGATIVES)]
+    found = float(made(**made.collate(np.arange(8), RNG(0)))["loss"].detach())
+    assert found == pytest.approx(literal(*views, temperature=0.1, weight=math.log(2)), abs=1e-5)
+
+
+def test_symmetric_loss_looks_both_ways(masked_lm):
+    made = learner(masked_lm, views="pairs", loss="symmetric", temperature=0.1).eval()
+    a, b = unit(made, ANCHORS[:6]), unit(made, POSITIVES[:6])
+    both, total = np.concatenate([a, b]), 0.0
+    for i in range(12):
+        logits = {j: float(both[i] @ both[j]) / 0.1 for j in range(12) if j != i}
+        total += math.log(sum(map(math.exp, logits.values()))) - logits[(i + 6) % 12]
+    found = float(made(**made.collate(np.arange(6), RNG(0)))["loss"].detach())
+    assert found == pytest.approx(total / 12, abs=1e-5)
+    with pytest.raises(CardError, match="no hard negatives"):
+        SimCSE(student(masked_lm), views="triplets", loss="symmetric")
+
+
+def test_masked_language_modelling_hides_nothing_from_the_contrast(masked_lm):
+    made = learner(masked_lm, mlm=True, mlm_weight=0.1, mlm_rate=0.5)
+    batch = made.collate(np.arange(8), RNG(0))
+    plain = learner(masked_lm).collate(np.arange(8), RNG(0))["views"]["input_ids"]
+    hidden, labels = batch["hidden"]["input_ids"], batch["hidden"]["labels"]
+    assert torch.equal(batch["views"]["input_ids"], plain) and not torch.equal(hidden, plain)
+    chosen = labels != IGNORED
+    assert torch.equal(labels[chosen], plain[chosen]) and torch.equal(hidden[~chosen], plain[~chosen])
+    special = torch.isin(plain, torch.tensor(made.student.backbone.tokenizer.all_special_ids))
+    assert not (chosen & special).any()
+    legacy = learner(masked_lm, mlm=True, mlm_weight=0.1, mlm_rate=0.5, legacy_masked_input=True)
+    batch = legacy.collate(np.arange(8), RNG(0))
+    assert torch.equal(batch["views"]["input_ids"], batch["hidden"]["input_ids"])
+
+
+def test_the_auxiliary_loss_is_the_mean_cross_entropy_of_hidden_tokens(masked_lm):
+    made = learner(masked_lm, mlm=True, mlm_weight=0.3, mlm_rate=0.5).eval()
+    batch = made.collate(np.arange(8), RNG(0))
+    losses = made(**batch)
+    model: Any = made.student.language_model
+    with torch.no_grad():
+        logits = model(
+            input_ids=batch["hidden"]["input_ids"], attention_mask=batch["views"]["attention_mask"]
+        ).logits.double()
+    labels, total, count = batch["hidden"]["labels"], 0.0, 0
+    for i, j in (labels != IGNORED).nonzero().tolist():
+        total += float(torch.logsumexp(logits[i, j], 0) - logits[i, j, labels[i, j]])
+        count += 1
+    assert float(losses["mlm"].detach()) == pytest.approx(total / count, abs=1e-5)
+    assert float(losses["loss"].detach()) == pytest.approx(
+        float((losses["contrastive"] + 0.3 * losses["mlm"]).detach()), abs=1e-6
+    )
+
+
+def test_masking_shares_are_the_papers(masked_lm):
+    from stsbench.training.masking import mask_tokens
+
+    ids = torch.full((400, 500), 7)
+    hidden, labels = mask_tokens(ids, torch.ones_like(ids).bool(), mask_token=4, vocabulary=1000, rng=RNG(0))
+    chosen = labels != IGNORED
+    assert float(chosen.float().mean()) == pytest.approx(0.15, abs=0.003)
+    assert float((hidden[chosen] == 4).float().mean()) == pytest.approx(0.8, abs=0.01)
+    assert float((hidden[chosen] == 7).float().mean()) == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("params", [{}, {"views": "triplets"}, {"views": "pairs", "loss": "symmetric"}])
+def test_training_brings_the_loss_down(masked_lm, tmp_path, params):
+    made = learner(masked_lm, dropout=0.1, **params)
+    training = {"steps": 30, "learning_rate": 3e-3}
+    curve = loop.train(made, run_facts(tmp_path, 20, training=training, selection={"every": 10})).curve
+    assert curve[-1]["loss"] < curve[0]["loss"]
+
+
+def test_a_corpus_without_its_columns_is_one_line(tmp_path):
+    from stsbench.training.corpora import load_corpus
+
+    path = tmp_path / "pairs.csv"
+    path.write_text("anchor,positive\na dog,a cat\na fish,a bird\n")
+    with pytest.raises(DataError, match=r"no negative \(has anchor, positive\)"):
+        load_corpus(path).require("anchor", "positive", "negative")

@@ -1,0 +1,147 @@
+"""The student: views, poolings, parts by length, heads, and a saved folder that three libraries read alike."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import stsbench
+from stsbench.encoders.transformer import TransformerEncoder
+from stsbench.errors import CardError, EncoderError
+from stsbench.training import student as module
+from tests.training.students import masked_lm, one_thread, sentences, student
+
+__all__ = ["masked_lm", "one_thread"]
+TEXTS = [*sentences(30, longest=14), "a"]
+
+
+def tokens(made: Any) -> Any:
+    return made.collate(made.tokenize(TEXTS), np.arange(len(TEXTS)))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls_before_pooler", "cls", "last_token", "mean(1,-1)"])
+def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, pooling):
+    made = student(masked_lm, pooling=pooling, dropout=0.0)
+    parts = list(module._parts_by_length(tokens(made)["attention_mask"]))
+    assert len(parts) > 1 and sorted(int(row) for rows, _ in parts for row in rows) == list(range(len(TEXTS)))
+    split = made.embed(tokens(made))
+    monkeypatch.setattr(module, "_parts_by_length", lambda mask: iter([]))
+    assert torch.allclose(split, made.embed(tokens(made)), atol=1e-6)
+
+
+def test_a_batch_of_one_length_is_run_whole():
+    assert len(list(module._parts_by_length(torch.ones(64, 9)))) == 1
+
+
+def test_without_dropout_two_views_are_the_same_to_the_bit(masked_lm):
+    made = student(masked_lm, dropout=0.0).train()
+    assert torch.equal(made.embed(tokens(made)), made.embed(tokens(made)))
+    made = student(masked_lm, dropout=0.3).train()
+    assert not torch.equal(made.embed(tokens(made)), made.embed(tokens(made)))
+
+
+def test_a_transform_sees_the_embedding_output_and_changes_what_follows(masked_lm):
+    made = student(masked_lm, dropout=0.0)
+    seen: list[torch.Size] = []
+
+    def zero(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        seen.append(embeddings.shape)
+        assert embeddings.shape[:2] == mask.shape
+        return torch.zeros_like(embeddings)
+
+    changed = made.embed(tokens(made), transform=zero)
+    assert sum(shape[0] for shape in seen) == len(TEXTS)
+    assert not torch.allclose(changed, made.embed(tokens(made)))
+
+
+@pytest.mark.parametrize(
+    ("options", "named", "library"),
+    [
+        ({"pooling": "mean"}, "mean", True),
+        ({"pooling": "max"}, "max", True),
+        ({"pooling": "cls"}, "cls", True),
+        ({"pooling": "cls", "test_pooling": "cls_before_pooler"}, "cls_before_pooler", True),
+        ({"pooling": "mean", "test_pooling": "mean(-2,-1)"}, "mean(-2,-1)", False),
+    ],
+)
+def test_a_saved_student_is_the_same_encoder_in_every_library(masked_lm, tmp_path, options, named, library):
+    made = student(masked_lm, **options)
+    own = made.encoder().encode(TEXTS)
+    made.save(tmp_path / "saved")
+    loaded = stsbench.load_encoder(tmp_path / "saved")
+    assert isinstance(loaded, TransformerEncoder) and str(loaded.pooling) == named
+    np.testing.assert_allclose(loaded.encode(TEXTS), own, atol=2e-6)
+    from transformers import AutoModel, AutoTokenizer
+
+    AutoModel.from_pretrained(tmp_path / "saved")
+    assert AutoTokenizer.from_pretrained(tmp_path / "saved")("a dog")["input_ids"]
+    if library:
+        from sentence_transformers import SentenceTransformer
+
+        theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
+        np.testing.assert_allclose(theirs, own, atol=2e-6)
+    else:
+        assert not (tmp_path / "saved" / "modules.json").exists()
+
+
+def test_a_head_for_training_alone_does_not_touch_test_embeddings(masked_lm):
+    made: Any = student(masked_lm, pooling="cls", test_pooling="cls_before_pooler")
+    before = made.encoder().encode(TEXTS)
+    torch.nn.init.normal_(made.head.linear.weight)
+    assert (made.encoder().encode(TEXTS) == before).all()
+    kept: Any = student(masked_lm, pooling="cls")
+    before = kept.encoder().encode(TEXTS)
+    torch.nn.init.normal_(kept.head.linear.weight)
+    assert (kept.encoder().encode(TEXTS) != before).any()
+
+
+def test_a_head_goes_on_from_a_saved_one(masked_lm, tmp_path):
+    first: Any = student(masked_lm, pooling="cls")
+    first.save(tmp_path / "saved")
+    second: Any = student(tmp_path / "saved", pooling="cls", head="checkpoint")
+    assert torch.equal(first.head.linear.weight, second.head.linear.weight)
+    with pytest.raises(EncoderError, match="no pooler to start from"):
+        student(masked_lm, pooling="cls", head="checkpoint")
+
+
+def test_encoding_leaves_modes_as_they_were(masked_lm):
+    made = student(masked_lm).train()
+    made.model.embeddings.eval()
+    made.encoder().encode(TEXTS)
+    assert made.training and not made.model.embeddings.training
+
+
+def test_a_test_sentence_is_not_cut_where_training_cuts(masked_lm):
+    made = student(masked_lm, max_length=6)
+    long = " ".join(["dog cat"] * 10)
+    assert made.tokenize([long]).lengths[0] == 6
+    assert made.encoder().tokenize([long]).lengths[0] == 22
+
+
+def test_from_scratch_keeps_the_shape_and_draws_new_weights(masked_lm):
+    old, new = student(masked_lm), student(masked_lm, from_scratch=True)
+    name = "encoder.layer.0.output.dense.weight"
+    assert old.model.state_dict()[name].shape == new.model.state_dict()[name].shape
+    assert not torch.equal(old.model.state_dict()[name], new.model.state_dict()[name])
+
+
+def test_what_the_checkpoint_lacks_is_one_line(masked_lm, tmp_path):
+    student(masked_lm).save(tmp_path / "bare")
+    with pytest.raises(EncoderError, match="language model"):
+        student(tmp_path / "bare", language_model=True)
+    with pytest.raises(EncoderError, match="asks for layer 7; the model has 3"):
+        student(masked_lm, pooling="mean(7)")
+    with pytest.raises(CardError, match="dropout 2"):
+        student(masked_lm, dropout=2.0)
+    with pytest.raises(CardError, match="did you mean 'mean'"):
+        student(masked_lm, pooling="meen")
+
+
+def test_a_folder_may_not_ask_for_code_of_its_own(masked_lm, tmp_path):
+    student(masked_lm).save(tmp_path / "saved")
+    path: Path = tmp_path / "saved" / "stsbench.json"
+    path.write_text('{"kind": "os:system", "params": {}}')
+    with pytest.raises(stsbench.errors.UnknownName, match="os:system"):
+        stsbench.load_encoder(tmp_path / "saved")
