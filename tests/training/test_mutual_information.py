@@ -33,7 +33,7 @@ def literal(local: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor) -> fl
     return math.fsum(negatives) / (n * (b - 1)) - math.fsum(positives) / n
 
 
-@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 20.0, 1000.0])
 @pytest.mark.parametrize("b", [2, 3, 4])
 def test_agrees_with_a_double_loop(b, scale):
     local, mask, pooled = scale * LOCAL[:b], MASK[:b], POOLED[:b]
@@ -53,6 +53,14 @@ def test_nothing_told_apart_is_zero_and_all_is_minus_two_log_two():
     loss = jsd_mutual_information(told[:, None], torch.ones(3, 1), torch.eye(3)).item()
     assert loss == pytest.approx(-2 * math.log(2), rel=1e-6)
     assert jsd_mutual_information(-told[:, None], torch.ones(3, 1), torch.eye(3)).item() > 100
+
+
+@pytest.mark.parametrize("score", [-21.0, 21.0])
+def test_no_threshold_beyond_which_softplus_is_rounded(score):
+    # Scores with the own sentence and with the other one, alike for both.
+    local = torch.full((2, 1, 1), score, dtype=torch.float64)
+    loss = jsd_mutual_information(local, torch.ones(2, 1), torch.ones(2, 1, dtype=torch.float64)).item()
+    assert loss == pytest.approx(softplus(score) + softplus(-score) - 2 * math.log(2), rel=1e-14)
 
 
 def test_padding_has_no_part_in_it():

@@ -80,9 +80,7 @@ def _opt3(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.
     logits = cosines(cls, hidden.flatten(0, 1)).view(b, b, k) / temperature
     own = torch.eye(b, dtype=torch.bool, device=cls.device)
     positives = logits[own]  # (b, k)
-    # Not -inf: of a batch of one nothing is left, and its gradient is to be 0.
-    nothing = torch.finfo(logits.dtype).min
-    negatives = logits.masked_fill(own[:, :, None], nothing).flatten(1).logsumexp(dim=1)
+    negatives = logits.masked_fill(own[:, :, None], -torch.inf).flatten(1).logsumexp(dim=1)
     return -F.logsigmoid(positives - negatives[:, None]).mean()
 
 
