@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from stsbench.cli.data_app import data_app
+from stsbench.cli.options import AsJson, Cards, Data, help_alone
+
 app = typer.Typer(
     help="Benchmark sentence encoders on STS and SentEval.",
     invoke_without_command=True,
@@ -15,12 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-data_app = typer.Typer(help="Fetch and verify evaluation data and training text.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
-
-Data = Annotated[Path | None, typer.Option("--data", help="Folder of evaluation data; default STSBENCH_DATA.")]
-Cards = Annotated[list[Path] | None, typer.Option("--cards", help="A folder with cards of your own; may be repeated.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for scripts.")]
 
 
 def _version(value: bool) -> None:
@@ -39,18 +37,7 @@ def root(
     ] = False,
 ) -> None:
     """Benchmark sentence encoders on STS and SentEval."""
-    _help_alone(context)
-
-
-@data_app.callback()
-def data_root(context: typer.Context) -> None:
-    """Fetch and verify evaluation data and training text."""
-    _help_alone(context)
-
-
-def _help_alone(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    help_alone(context)
 
 
 @app.command()
@@ -337,39 +324,3 @@ def lock(
     from stsbench.cli.check import lock_command
 
     lock_command(results, out=out, encoders=encoder or [], tasks=tasks, cards=cards or [], as_json=as_json)
-
-
-@data_app.command("fetch")
-def data_fetch(
-    names: Annotated[list[str], typer.Argument(help="Tasks, suites or corpora.")],
-    data: Data = None,
-    cards: Cards = None,
-) -> None:
-    """Fetch data from the Hub ahead of a run, and check them."""
-    from stsbench.cli.data import fetch_command
-
-    fetch_command(names, data=data, cards=cards or [])
-
-
-@data_app.command("verify")
-def data_verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Tasks or suites; default all that a folder holds.")] = None,
-    data: Data = None,
-    cards: Cards = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check counts, characters, means and hashes of data against the cards."""
-    from stsbench.cli.data import verify_command
-
-    raise typer.Exit(verify_command(names or [], data=data, cards=cards or [], as_json=as_json))
-
-
-@data_app.command("convert-coco")
-def data_convert_coco(
-    source: Annotated[Path, typer.Argument(help="Folder of the published train.pkl, valid.pkl and test.pkl.")],
-    target: Annotated[Path, typer.Argument(help="Where to write safetensors and JSON.")],
-) -> None:
-    """Convert the published COCO pickles, reading arrays and strings and nothing else."""
-    from stsbench.cli.data import convert_coco_command
-
-    convert_coco_command(source, target)

@@ -70,7 +70,7 @@ def test_version(stsbench):
         (["leaderboard", "--format", "markdwon"], "unknown format 'markdwon'; did you mean 'markdown'?"),
         (["data", "verify", "sts122"], "unknown task or suite 'sts122'; did you mean 'sts12'"),
         (["data", "verify", "--data", "gone"], "data folder 'gone' does not exist"),
-        (["data", "fetch", "wiki1"], "unknown task, suite or corpus 'wiki1'; did you mean 'wiki1m'?"),
+        (["data", "fetch", "wiki1"], "unknown task, suite or corpus 'wiki1'; did you mean 'wiki1m'"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

@@ -1,0 +1,18 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[Path | None, typer.Option("--data", help="Folder of evaluation data; default STSBENCH_DATA.")]
+Cards = Annotated[list[Path] | None, typer.Option("--cards", help="A folder with cards of your own; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for scripts.")]
+
+
+def help_alone(context: typer.Context) -> None:
+    """Print a command's help where none of its commands is asked for."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -1,0 +1,60 @@
+"""``stsbench data back-translate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import console, say
+from stsbench.training.back_translation import Progress, check_output, write_back_translations
+from stsbench.training.corpora import load_corpus
+from stsbench.training.translation import Decoding, Translator
+
+
+def back_translate_command(
+    source: str,
+    output: Path,
+    *,
+    models: tuple[str, str],
+    revisions: tuple[str, str],
+    decoding: Mapping[str, Any],
+    batch_size: int,
+    limit: int | None,
+    device: str,
+    corpora: Path | None,
+    data: Path | None,
+    cards: Sequence[Path],
+) -> None:
+    """Write pairs of a sentence and its back-translation, and say what came of it."""
+    check_output(output)
+    corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=Catalogue(cards))
+    chosen = Decoding(**decoding)
+    forward, backward = (
+        Translator(model, revision=revision, decoding=chosen, batch_size=batch_size, device=device)
+        for model, revision in zip(models, revisions, strict=True)
+    )
+    with _progress() as told:
+        written = write_back_translations(corpus, output, forward, backward, told)
+    say(f"{output}: {written.rows} pairs of {written.distinct} distinct sentences")
+    say(f"unchanged: {written.same}; cut at {chosen.max_tokens} tokens: {written.cut}")
+    say(f"models and settings: {written.record}")
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show sentences done and ETA, on stderr and only where someone watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
+        rows = {direction: bars.add_task(f"translating {direction}", total=None) for direction in ("there", "back")}
+
+        def told(direction: str, done: int, total: int) -> None:
+            bars.update(rows[direction], completed=done, total=total)
+
+        yield told
