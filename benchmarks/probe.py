@@ -25,9 +25,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from stsbench.bench import open_shelf
 from stsbench.cards import Catalogue
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
+from stsbench.embedding import open_shelf
 from stsbench.encoders.engine import Engine
 from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.seams import Embed, FloatArray

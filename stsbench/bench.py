@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,19 +13,16 @@ from typing import Any, Literal
 
 from stsbench import provenance, settings
 from stsbench.cards import Catalogue
-from stsbench.encoders.engine import Engine, Progress
+from stsbench.embedding import Embedder, Store, make_embedder
+from stsbench.encoders.engine import Progress
 from stsbench.encoders.loading import KnownEncoder, find_encoder, find_encoders
 from stsbench.encoders.seams import Encoder
-from stsbench.encoders.store import Shelf
 from stsbench.errors import EncoderError, SourceError, StsbenchError
 from stsbench.evaluators.seams import Scores
 from stsbench.files import remove, remove_stale, write_whole
 from stsbench.jobs import Job, plan_jobs
 from stsbench.results import Result, cell_digest, columns_digest, read_result, result_path, write_result
 from stsbench.task import expand_names
-
-Store = Path | Literal["default"] | None
-"""Where embeddings are kept: a folder, the user's cache folder, or None for memory alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,29 +76,19 @@ def evaluate(
         encoder = find_encoder(encoder, catalogue=catalogue)
     elif not isinstance(encoder, KnownEncoder):
         encoder = KnownEncoder(name=encoder.name, encoder=encoder)
-    had = {job.name: known(job, encoder) if known else None for job in jobs}
-    engine = Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=listener.encoding)
-    todo = [job for job in jobs if had[job.name] is None]
-    # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
-    engine.prepare(_texts(todo), among=_texts(jobs) if engine.shelf.folder is None else ())
+    embedder = make_embedder(
+        encoder, jobs, store=store, catalogue=catalogue, data=_data_folder(data), progress=listener.encoding
+    )
+    had = {job.name: known(job, embedder.known(job)) if known else None for job in jobs}
+    embedder.prepare([job for job in jobs if had[job.name] is None], jobs)
     for job in jobs:
-        result = had[job.name] or _try_score(job, encoder, engine, seed, on_error=on_error, listener=listener)
+        result = had[job.name] or _try_score(job, embedder, seed, on_error=on_error, listener=listener)
         if result is not None:
             yield result
 
 
-def _texts(jobs: Iterable[Job]) -> list[str]:
-    return [text for job in jobs for text in job.texts()]
-
-
-def open_shelf(store: Store, encoder: Encoder) -> Shelf:
-    """The encoder's shelf in the store; one in memory where nothing may be kept."""
-    if store is None or encoder.fingerprint is None:
-        return Shelf(None)
-    folder = settings.store_folder() if store == "default" else Path(store)
-    # A user's fingerprint may be any text, the same for two of his classes.
-    kind = f"{type(encoder).__module__}.{type(encoder).__qualname__}"
-    return Shelf(folder / hashlib.sha256(f"{kind}\n{encoder.fingerprint}".encode()).hexdigest()[:32])
+def _data_folder(given: Path | str | None) -> Path | None:
+    return Path(given) if given is not None else settings.data_folder()
 
 
 def _load_jobs(jobs: Iterable[Job], *, on_error: str, listener: Listener) -> list[Job]:
@@ -120,24 +106,22 @@ def _load_jobs(jobs: Iterable[Job], *, on_error: str, listener: Listener) -> lis
     return loaded
 
 
-def _try_score(
-    job: Job, encoder: KnownEncoder, engine: Engine, seed: int, *, on_error: str, listener: Listener
-) -> Result | None:
+def _try_score(job: Job, embedder: Embedder, seed: int, *, on_error: str, listener: Listener) -> Result | None:
     """Score one task; None where it fails and the caller goes on past failures."""
     listener.scoring(job.name)
     try:
-        return _score(job, encoder, engine, seed)
+        return _score(job, embedder, seed)
     except StsbenchError as error:
         if on_error == "raise":
             raise
-        listener.failed(f"{encoder.name} on {job.name}", error)
+        listener.failed(f"{embedder.known(job).name} on {job.name}", error)
         return None
 
 
-def _score(job: Job, encoder: KnownEncoder, engine: Engine, seed: int) -> Result:
+def _score(job: Job, embedder: Embedder, seed: int) -> Result:
     started = time.perf_counter()
-    scores: Scores = job.evaluator(job.splits, engine, seed=seed)
-    encoded = engine.encoded_among(job.texts())
+    scores: Scores = job.evaluator(job.splits, embedder.engine(job), seed=seed)
+    encoder = embedder.known(job)
     return Result(
         encoder=encoder.name,
         task=job.name,
@@ -154,19 +138,20 @@ def _score(job: Job, encoder: KnownEncoder, engine: Engine, seed: int) -> Result
         train_seed=encoder.train_seed,
         eval_seed=seed,
         encoder_card=encoder.card_digest,
-        fingerprint=encoder.encoder.fingerprint,
+        fingerprint=encoder.fingerprint,
         revision=encoder.revision,
         task_card=job.task.card_digest,
         data=job.digest,
         items=columns_digest(scores.per_item),
-        notes=list(scores.notes),
-        run=_run_facts(job, encoder, time.perf_counter() - started, encoded),
+        notes=[*scores.notes, *embedder.notes(job)],
+        run=_run_facts(job, encoder, time.perf_counter() - started, embedder.encoded(job)),
         per_item=dict(scores.per_item),
     )
 
 
 def _run_facts(job: Job, encoder: KnownEncoder, seconds: float, encoded: int) -> dict[str, Any]:
     commit, dirty = provenance.commit()
+    embeds = getattr(encoder.encoder, "base", encoder.encoder)
     source = job.task.loaded(next(iter(job.splits)))
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -175,8 +160,8 @@ def _run_facts(job: Job, encoder: KnownEncoder, seconds: float, encoded: int) ->
         "from_store": len(set(job.texts())) - encoded,
         "source": source.source,
         "data_revision": source.revision,
-        "device": getattr(encoder.encoder, "device_used", None),
-        "dtype": getattr(encoder.encoder, "dtype", None),
+        "device": getattr(embeds, "device_used", None),
+        "dtype": getattr(embeds, "dtype", None),
         "versions": provenance.versions(),
         "commit": commit,
         "dirty": dirty,
@@ -209,7 +194,7 @@ def run(plan: Plan, listener: Listener) -> Iterator[Result]:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.
     """
     expand_names(plan.tasks, plan.catalogue)
-    data = plan.data or settings.data_folder()
+    data = _data_folder(plan.data)
     if data is not None and not data.is_dir():
         raise SourceError(f"data folder '{data}' does not exist")
     _check_writable(plan.out)
@@ -258,9 +243,9 @@ def _run_one(plan: Plan, encoder: KnownEncoder, seed: int, listener: Listener) -
 
 def find_result(folder: Path, job: Job, encoder: KnownEncoder, seed: int) -> Result | None:
     """The Result of a cell that a results folder holds, if it is of the same data, cards and encoder."""
-    if encoder.encoder.fingerprint is None:
+    if encoder.fingerprint is None:
         return None
-    cell = cell_digest(job.protocol, encoder.encoder.fingerprint, encoder.train_seed, seed)
+    cell = cell_digest(job.protocol, encoder.fingerprint, encoder.train_seed, seed)
     path = result_path(folder, encoder.name, job.name, job.split, cell)
     with suppress(StsbenchError):
         result = read_result(path)

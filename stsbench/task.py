@@ -9,7 +9,7 @@ from pathlib import Path
 from stsbench import settings
 from stsbench.cards import Catalogue, Suite, TaskCard, card_digest
 from stsbench.data.sources import Loaded, load_split
-from stsbench.data.splits import PairSplit, Split
+from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.errors import StsbenchError, UnknownName
 
 
@@ -37,19 +37,28 @@ class Task:
         """
         return self.loaded(split).split
 
-    def texts(self, splits: Sequence[str] | None = None, *, with_ungraded: bool = False) -> list[str]:
+    def texts(
+        self, splits: Sequence[str] | None = None, *, with_ungraded: bool = False, repeated: bool = False
+    ) -> list[str]:
         """All sentences of some splits (default: all), each once, in the order met.
 
-        With ``with_ungraded``, also those of pairs released without a gold score: ConSERT and
-        others train on them.
+        Args:
+            splits: names of splits.
+            with_ungraded: also those of pairs released without a gold score: ConSERT and
+                others train on them.
+            repeated: each as often as it occurs, the two of a pair one after the other: what
+                BERT-whitening and BERT-flow are fitted on.
         """
-        texts: dict[str, None] = {}
+        texts: list[str] = []
         for name in splits if splits is not None else list(self.card.splits):
             split = self.load(name)
-            texts.update(dict.fromkeys(split.texts()))
+            if repeated and isinstance(split, PairSplit | LabelledPairSplit):
+                texts += [text for pair in zip(split.sentences1, split.sentences2, strict=True) for text in pair]
+            else:
+                texts += split.texts()
             if with_ungraded and isinstance(split, PairSplit):
-                texts.update(dict.fromkeys(split.ungraded))
-        return list(texts)
+                texts += split.ungraded
+        return texts if repeated else list(dict.fromkeys(texts))
 
 
 def load_task(name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None) -> Task:

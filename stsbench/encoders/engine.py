@@ -103,6 +103,23 @@ class Engine:
             self.shelf.flush()
 
 
+class StoredEncoder:
+    """An encoder whose embeddings come by an engine: from the store where it holds them."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Keep the engine."""
+        self.engine, self.encoder, self.name = engine, engine.encoder, engine.encoder.name
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The encoder's; None where the engine keeps nothing on disk, for then nothing else may be kept."""
+        return self.encoder.fingerprint if self.engine.shelf.folder is not None else None
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        return np.asarray(self.engine(sentences))
+
+
 class _Plan(NamedTuple):
     """How a set of texts will be embedded: cost of each text (n,), batches of rows, and the call."""
 

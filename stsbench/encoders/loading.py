@@ -11,9 +11,10 @@ from typing import Any, cast
 from stsbench.cards import Catalogue, EncoderCard, card_digest, read_card
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.saved import FILE, read_saved
-from stsbench.encoders.seams import Encoder
+from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.registry import Registry, call_with_params
+from stsbench.results import FITTED_ON
 from stsbench.trained import TrainedRun, trained_runs
 
 ENCODERS = Registry(
@@ -22,6 +23,8 @@ ENCODERS = Registry(
         "transformer": "stsbench.encoders.transformer:TransformerEncoder",
         "sentence_transformer": "stsbench.encoders.sentence_transformer:SentenceTransformerEncoder",
         "words": "stsbench.encoders.words:WordsEncoder",
+        "whitening": "stsbench.encoders.whitening:whitened_encoder",
+        "flow": "stsbench.encoders.flow_encoder:flow_encoder",
     },
     group="encoders",
 )
@@ -36,18 +39,30 @@ class KnownEncoder:
     card: EncoderCard | None = None
     card_digest: str | None = None
     run: TrainedRun | None = None
+    fitted_on: str | None = None
+    """The hash of the texts that it is fitted on, for an encoder that is."""
+    saw_task: bool = False
+    """Whether sentences that are scored are among these texts."""
 
     @property
     def overlap(self) -> str:
-        """Whether its training text overlaps the test sentences."""
+        """Whether its training text overlaps the test sentences; what it was fitted on is training text."""
+        stated = self.card.overlap if self.card else "unknown"
         if self.run is not None:
-            return self.run.overlap
-        return self.card.overlap if self.card else "unknown"
+            stated = self.run.overlap
+        return "text" if self.saw_task and stated != "gold" else stated
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The encoder's, with the texts it is fitted on."""
+        own = self.encoder.fingerprint
+        return own if own is None or self.fitted_on is None else f"{own}{FITTED_ON}{self.fitted_on}"
+
 
     @property
     def train_seed(self) -> int | None:
-        """The seed of the training run it came of, where it came of one."""
-        return self.run.seed if self.run is not None else None
+        """The seed it was trained or fitted with, None where nothing was drawn."""
+        return self.run.seed if self.run is not None else getattr(self.encoder, "train_seed", None)
 
     @property
     def revision(self) -> str | None:
@@ -67,8 +82,23 @@ def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -
     Raises:
         UnknownName: none of these; offers the nearest card.
         EncoderError: the checkpoint cannot be used; SourceError: it cannot be had.
+
+    An encoder that is fitted on texts (whitening, flow) has to be given some, by its
+    ``fit_texts``, before it embeds.
     """
     return find_encoder(str(name), params=params).encoder
+
+
+def find_base(spec: str, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None) -> Encoder:
+    """Return the encoder that another is made over.
+
+    Raises:
+        CardError: it is itself fitted on texts; as :func:`load_encoder` otherwise.
+    """
+    base = find_encoder(spec, params=params, catalogue=catalogue).encoder
+    if isinstance(base, TextFitted):
+        raise CardError(f"base '{spec}' is itself fitted on texts; name an encoder that is not")
+    return base
 
 
 def find_encoder(
@@ -99,9 +129,9 @@ def _find_untrained(
     catalogue, extra = catalogue or Catalogue(), dict(params or {})
     cards = catalogue.paths("baselines")
     if spec.endswith(".toml"):
-        return _from_card(Path(spec).stem, Path(spec), extra)
+        return _from_card(Path(spec).stem, Path(spec), extra, catalogue)
     if spec in cards:
-        return _from_card(spec, cards[spec], extra)
+        return _from_card(spec, cards[spec], extra, catalogue)
     own = ENCODERS.names()[len(ENCODERS.table) :]
     if ":" in spec or spec in own:
         return _own(spec, extra)
@@ -126,16 +156,27 @@ def variant_name(name: str, extra: Mapping[str, Any]) -> str:
     return "+".join([name, *(f"{key}={value}" for key, value in sorted(extra.items()))])
 
 
-def _from_card(name: str, path: Path, extra: dict[str, Any]) -> KnownEncoder:
+def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     card = read_card(path, EncoderCard)
     where = f"{path}: [params]{' and --set' if extra else ''}"
     if card.kind in ("transformer", "sentence_transformer") and not {"model", "package"} & {*card.params, *extra}:
         raise SourceError(
             f"the card of '{name}' names no checkpoint to fetch; {card.note or 'pass --set model=FOLDER'}"
         )
-    called = variant_name(name, {key: value for key, value in extra.items() if not _only_locates(key, card)})
-    encoder = _make(ENCODERS.load(card.kind), called, {**card.params, **extra}, where)
+    kind, located = ENCODERS.load(card.kind), _located_card(card, catalogue)
+    told = {key: value for key, value in extra.items() if not _only_locates(key, located)}
+    called = variant_name(name, told)
+    encoder = _make(kind, called, {**card.params, **extra}, where, catalogue)
+    if getattr(encoder, "train_seed", None) is not None:
+        # Results say the seed themselves: several seeds are one encoder.
+        called = variant_name(name, {key: value for key, value in told.items() if key != "seed"})
     return KnownEncoder(name=called, encoder=encoder, card=card, card_digest=card_digest(path))
+
+
+def _located_card(card: EncoderCard, catalogue: Catalogue) -> EncoderCard:
+    """The card whose checkpoint is located: its base's, of an encoder that is made over another."""
+    base = card.params.get("base")
+    return catalogue.encoder(base) if base in catalogue.paths("baselines") else card
 
 
 def _only_locates(key: str, card: EncoderCard) -> bool:
@@ -177,10 +218,15 @@ def _from_checkpoint(spec: str, extra: dict[str, Any]) -> KnownEncoder:
     return KnownEncoder(name=name, encoder=_make(kind, name, {"model": spec, **(plain or {}), **extra}, spec))
 
 
-def _make(factory: Callable[..., Any], name: str, params: dict[str, Any], where: str) -> Encoder:
-    """Call a factory with params checked against its signature; it is told its name if it wants to know."""
-    if name and "name" in inspect.signature(factory).parameters:
+def _make(
+    factory: Callable[..., Any], name: str, params: dict[str, Any], where: str, catalogue: Catalogue | None = None
+) -> Encoder:
+    """Call a factory with params checked against its signature; it is told its name, and the cards, if it wants to know."""
+    takes = inspect.signature(factory).parameters
+    if name and "name" in takes:
         params = {"name": name, **params}
+    if catalogue is not None and "catalogue" in takes:
+        params = {"catalogue": catalogue, **params}
     encoder = call_with_params(factory, params, where=where)
     _check(encoder, where)
     return cast(Encoder, encoder)

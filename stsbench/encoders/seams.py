@@ -30,6 +30,36 @@ class Encoder(Protocol):
         ...
 
 
+@runtime_checkable
+class TextFitted(Protocol):
+    """An encoder that is fitted on texts before it embeds: whitening, flow, token removal.
+
+    Which texts, its attribute ``fit`` says (:mod:`stsbench.fit_texts`); without one, all
+    sentences of each task that it is scored on. Its fingerprint is that of everything else.
+    """
+
+    def fit_texts(self, sentences: Sequence[str]) -> Encoder:
+        """Return the encoder fitted on these sentences, each counted as often as it comes.
+
+        Where the texts are pairs, the two sentences of a pair come one after the other.
+        """
+        ...
+
+
+@runtime_checkable
+class PostProcessor(TextFitted, Protocol):
+    """A text-fitted encoder that changes another's embeddings and needs nothing else of the text."""
+
+    @property
+    def base(self) -> Encoder:
+        """The encoder whose embeddings are changed."""
+        ...
+
+    def over(self, base: Encoder) -> PostProcessor:
+        """Return the same for another base: the bench gives one that takes embeddings from the store."""
+        ...
+
+
 class Embeddings(Protocol):
     """A read-only (n, d) view of embeddings that may live on disk, one row a sentence."""
 

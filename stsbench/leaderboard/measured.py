@@ -87,7 +87,7 @@ def one_encoder(spec: str, measured: Sequence[Measured]) -> Sequence[Measured]:
     """
     marks: dict[tuple[str, int | None], set[str | None]] = {}
     for result, _ in measured:
-        marks.setdefault((result.encoder, result.train_seed), set()).add(result.fingerprint)
+        marks.setdefault((result.encoder, result.train_seed), set()).add(result.state)
     if not marks:
         raise DataError(f"'{spec}' holds no results")
     names = sorted({name for name, _ in marks})
@@ -103,7 +103,7 @@ def _by_mark(measured: Iterable[Measured]) -> dict[str, list[Measured]]:
     """Results by encoder name and the beginning of the fingerprint."""
     found: dict[str, list[Measured]] = {}
     for one in measured:
-        found.setdefault(f"{one.result.encoder}[{(one.result.fingerprint or 'none')[:6]}]", []).append(one)
+        found.setdefault(f"{one.result.encoder}[{(one.result.state or 'none')[:6]}]", []).append(one)
     return found
 
 

@@ -15,6 +15,10 @@ MARK = 6
 """So many signs of a fingerprint tell encoders apart, or more where they begin alike."""
 
 
+OVERLAPS = ("none", "unknown", "text", "gold")
+"""From the least to the most that training may have seen of the tests."""
+
+
 class Runs(NamedTuple):
     """All results of one encoder in one state of its weights and settings; several training seeds are one state."""
 
@@ -30,8 +34,12 @@ class Runs(NamedTuple):
 
     @property
     def overlap(self) -> str:
-        """Whether its training text overlaps the test sentences."""
-        return self.results[0].overlap
+        """Whether its training text overlaps the test sentences of any task: the worst of all results."""
+        return max((result.overlap for result in self.results), key=_seen)
+
+
+def _seen(overlap: str) -> int:
+    return OVERLAPS.index(overlap) if overlap in OVERLAPS else OVERLAPS.index("unknown")
 
 
 def gather_runs(results: Sequence[Result]) -> list[Runs]:
@@ -46,8 +54,8 @@ def _states(name: str, results: Sequence[Result]) -> list[Runs]:
     prints: dict[str | None, list[Result]] = {}
     of_seed: dict[int | None, set[str | None]] = {}
     for result in results:
-        prints.setdefault(result.fingerprint, []).append(result)
-        of_seed.setdefault(result.train_seed, set()).add(result.fingerprint)
+        prints.setdefault(result.state, []).append(result)
+        of_seed.setdefault(result.train_seed, set()).add(result.state)
     trained = None not in of_seed and all(len(marks) == 1 for marks in of_seed.values())
     if len(prints) == 1 or trained:
         return [Runs(name, "", results)]

@@ -1,0 +1,207 @@
+"""Which embeddings each task is scored on: one encoder's for all tasks, or those of one fitted for each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+from stsbench import settings
+from stsbench.cards import Catalogue
+from stsbench.encoders.engine import Engine, Progress, StoredEncoder
+from stsbench.encoders.fitted import FittedEncoder, fit_of, texts_digest
+from stsbench.encoders.loading import KnownEncoder
+from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
+from stsbench.encoders.store import Shelf
+from stsbench.fit_texts import needs_task, texts_to_fit
+from stsbench.jobs import Job
+
+Store = Path | Literal["default"] | None
+"""Where embeddings are kept: a folder, the user's cache folder, or None for memory alone."""
+
+
+class Embedder(Protocol):
+    """Gives each task of a run the embeddings that its score is made of."""
+
+    def known(self, job: Job) -> KnownEncoder:
+        """The encoder as the Result of this task names it."""
+        ...
+
+    def prepare(self, todo: Sequence[Job], jobs: Sequence[Job]) -> None:
+        """Embed what the tasks to do need, in one go; ``jobs`` are all tasks, done ones among them."""
+        ...
+
+    def engine(self, job: Job) -> Engine:
+        """The engine that embeds this task's sentences."""
+        ...
+
+    def encoded(self, job: Job) -> int:
+        """How many distinct sentences of the task were embedded in this run, and not taken from the store."""
+        ...
+
+    def notes(self, job: Job) -> list[str]:
+        """What a reader of the task's score should know of its embeddings."""
+        ...
+
+
+def make_embedder(
+    encoder: KnownEncoder,
+    jobs: Sequence[Job],
+    *,
+    store: Store,
+    catalogue: Catalogue,
+    data: Path | None,
+    progress: Progress,
+) -> Embedder:
+    """Return the embedder that an encoder needs; texts to fit on are read, and nothing is embedded yet.
+
+    Raises:
+        StsbenchError: the texts that the encoder is to be fitted on cannot be had.
+    """
+    if not isinstance(encoder.encoder, TextFitted):
+        return _Plain(encoder, Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=progress))
+    texts = _texts_of_jobs(fit_of(encoder.encoder), jobs, catalogue, data)
+    if isinstance(encoder.encoder, PostProcessor):
+        base = encoder.encoder.base
+        return _Over(encoder, texts, Engine(base, open_shelf(store, base), progress=progress))
+    return _Fitted(encoder, texts, store, progress)
+
+
+def open_shelf(store: Store, encoder: Encoder) -> Shelf:
+    """The encoder's shelf in the store; one in memory where nothing may be kept."""
+    if store is None or encoder.fingerprint is None:
+        return Shelf(None)
+    folder = settings.store_folder() if store == "default" else Path(store)
+    # A user's fingerprint may be any text, the same for two of his classes.
+    kind = f"{type(encoder).__module__}.{type(encoder).__qualname__}"
+    return Shelf(folder / hashlib.sha256(f"{kind}\n{encoder.fingerprint}".encode()).hexdigest()[:32])
+
+
+def _all_texts(jobs: Iterable[Job]) -> list[str]:
+    return [text for job in jobs for text in job.texts()]
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """An encoder that is what it is: one engine for all tasks."""
+
+    encoder: KnownEncoder
+    shared: Engine
+
+    def known(self, job: Job) -> KnownEncoder:
+        return self.encoder
+
+    def prepare(self, todo: Sequence[Job], jobs: Sequence[Job]) -> None:
+        # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
+        lost = self.shared.shelf.folder is None
+        self.shared.prepare(_all_texts(todo), among=_all_texts(jobs) if lost else ())
+
+    def engine(self, job: Job) -> Engine:
+        return self.shared
+
+    def encoded(self, job: Job) -> int:
+        return self.shared.encoded_among(job.texts())
+
+    def notes(self, job: Job) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What an encoder is fitted on for one task."""
+
+    sentences: Sequence[str]
+    digest: str
+    what: str
+    overlap: bool
+
+    def told(self, encoder: KnownEncoder) -> KnownEncoder:
+        return replace(encoder, fitted_on=self.digest, saw_task=self.overlap)
+
+    def notes(self, fitted: object) -> list[str]:
+        return [f"fitted on {len(self.sentences)} sentences ({self.what})", *getattr(fitted, "notes", [])]
+
+
+def _texts_of_jobs(fit: str, jobs: Sequence[Job], catalogue: Catalogue, data: Path | None) -> dict[str, _Texts]:
+    """The texts to fit on by task; read once where they are the same for all."""
+    found: dict[str, _Texts] = {}
+    shared: list[str] = []
+    for job in jobs:
+        if needs_task(fit) or not shared:
+            shared = texts_to_fit(fit, task=job.task, catalogue=catalogue, data=data)
+        seen = not set(shared).isdisjoint(job.texts())
+        found[job.name] = _Texts(shared, texts_digest(shared), fit, seen)
+    return found
+
+
+@dataclass(frozen=True)
+class _Over:
+    """A post-processor: one engine embeds for its base, what is fitted changes embeddings in memory."""
+
+    encoder: KnownEncoder
+    texts: dict[str, _Texts]
+    base: Engine
+    fits: dict[str, Encoder] = field(default_factory=dict)
+
+    def known(self, job: Job) -> KnownEncoder:
+        return self.texts[job.name].told(self.encoder)
+
+    def prepare(self, todo: Sequence[Job], jobs: Sequence[Job]) -> None:
+        lost = self.base.shelf.folder is None
+        self.base.prepare(self._needed(todo), among=self._needed(jobs) if lost else ())
+
+    def _needed(self, jobs: Sequence[Job]) -> list[str]:
+        fits = {self.texts[job.name].digest: self._fit(job) for job in jobs}
+        own = [text for fit in fits.values() if isinstance(fit, FittedEncoder) for text in fit.texts_to_embed()]
+        return [*_all_texts(jobs), *own]
+
+    def _fit(self, job: Job) -> Encoder:
+        texts = self.texts[job.name]
+        if texts.digest not in self.fits:
+            made: PostProcessor = self.encoder.encoder  # type: ignore[assignment]
+            self.fits[texts.digest] = made.over(StoredEncoder(self.base)).fit_texts(texts.sentences)
+        return self.fits[texts.digest]
+
+    def engine(self, job: Job) -> Engine:
+        # Made again in seconds from what the store holds: not stored itself.
+        return Engine(self._fit(job), Shelf(None))
+
+    def encoded(self, job: Job) -> int:
+        return self.base.encoded_among(job.texts())
+
+    def notes(self, job: Job) -> list[str]:
+        return self.texts[job.name].notes(self._fit(job))
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """Any other text-fitted encoder: an engine and a shelf for each state of it."""
+
+    encoder: KnownEncoder
+    texts: dict[str, _Texts]
+    store: Store
+    progress: Progress
+    engines: dict[str, Engine] = field(default_factory=dict)
+
+    def known(self, job: Job) -> KnownEncoder:
+        return self.texts[job.name].told(self.encoder)
+
+    def prepare(self, todo: Sequence[Job], jobs: Sequence[Job]) -> None:
+        for job in todo:
+            self.engine(job).prepare(job.texts())
+
+    def engine(self, job: Job) -> Engine:
+        texts = self.texts[job.name]
+        if texts.digest not in self.engines:
+            made: TextFitted = self.encoder.encoder  # type: ignore[assignment]
+            fitted = made.fit_texts(texts.sentences)
+            self.engines[texts.digest] = Engine(fitted, open_shelf(self.store, fitted), progress=self.progress)
+        return self.engines[texts.digest]
+
+    def encoded(self, job: Job) -> int:
+        return self.engine(job).encoded_among(job.texts())
+
+    def notes(self, job: Job) -> list[str]:
+        return self.texts[job.name].notes(self.engine(job).encoder)

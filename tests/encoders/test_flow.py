@@ -1,0 +1,393 @@
+"""BERT-flow's Glow: against the PyTorch port's values, and what any normalising flow must do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.encoders.dropout import embed_with_dropout
+from stsbench.encoders.fitted import PostProcessed
+from stsbench.encoders.flow import EPSILON, GlowFlow
+from stsbench.encoders.flow_encoder import FlowMethod, flow_encoder
+from stsbench.encoders.flow_recipe import FlowRecipe
+from stsbench.encoders.flow_training import DecayedAdam, batches, train_flow
+from stsbench.encoders.transformer import TransformerEncoder
+from stsbench.errors import CardError, EncoderError
+from tests.encoders.fakes import Plain
+from tests.encoders.tiny import SENTENCES, one_thread, tiny
+
+functional: Any = torch.autograd.functional
+normal: Any = torch.distributions.Normal(torch.tensor(0.0).double(), 1.0)
+__all__ = ["one_thread", "tiny"]
+
+# What github.com/UKPLab/pytorch-bertflow (14cdc30, torch 2.13) gives: a flow of 16 channels by level count, set by
+# `given(8)`, then evaluated on 0.9 * given(5) + 0.1, then five steps of its optimiser at 1e-4, clipped at 1.
+PORT: dict[int, dict[str, Any]] = {
+    2: {
+        "first_loss": 2.922411,
+        "first_z": [
+            -0.494475,
+            -0.394679,
+            -0.290279,
+            2.22183,
+            -0.471728,
+            1.728762,
+            1.445436,
+            0.083624,
+            -0.088276,
+            -0.400778,
+            -0.853749,
+            -0.866908,
+            -1.58778,
+            -1.987317,
+            -1.090853,
+            0.152876,
+        ],
+        "loss": 2.699649,
+        "z": [
+            1.893505,
+            -1.280422,
+            0.994511,
+            -0.326786,
+            -0.129728,
+            1.392902,
+            -0.777291,
+            0.244072,
+            -1.208244,
+            -0.291072,
+            -0.637864,
+            0.159621,
+            0.023555,
+            1.354921,
+            1.912719,
+            0.894613,
+        ],
+        "losses": [5.740831, 5.560312, 5.255237, 5.673186, 5.575217],
+        "after": 2.633942,
+        "z_after": [-2.177925, 0.095991, 0.630144, 0.369519],
+    },
+    3: {
+        "first_loss": 2.933569,
+        "first_z": [
+            -0.494475,
+            -0.394679,
+            -0.290279,
+            2.22183,
+            -0.471728,
+            1.728762,
+            1.445436,
+            0.083624,
+            -1.58778,
+            -1.987317,
+            -1.090853,
+            0.152876,
+            -0.931924,
+            -0.789605,
+            -0.346956,
+            0.093724,
+        ],
+        "loss": 2.762396,
+        "z": [
+            1.893505,
+            -1.280422,
+            0.994511,
+            -0.326786,
+            -0.129728,
+            1.392902,
+            -0.777291,
+            0.244072,
+            0.023555,
+            1.354921,
+            1.912719,
+            0.894613,
+            -0.149234,
+            -0.50529,
+            -0.708207,
+            -1.890061,
+        ],
+        "losses": [5.797944, 5.581029, 5.261332, 5.58986, 5.511312],
+        "after": 2.554717,
+        "z_after": [-1.6709, -0.135869, 0.47679, 0.814682],
+    },
+}
+
+
+def given(b: int, d: int = 16) -> torch.Tensor:
+    t = torch.arange(b * d, dtype=torch.float32).reshape(b, d)
+    return torch.sin(t * 0.37) * 2 + torch.cos(t**2 % 11)
+
+
+def by_formula(i: int, shape: torch.Size) -> torch.Tensor:
+    t = torch.arange(math.prod(shape), dtype=torch.float32)
+    return (0.3 * torch.sin(t * (0.5 + 0.1 * i) + i)).reshape(shape)
+
+
+def made(levels: int, d: int = 16, **options: Any) -> GlowFlow:
+    """A flow whose coupling networks, last layers too, have weights by a formula."""
+    flow = GlowFlow(d, levels=levels, **options)
+    for i, coupling in enumerate(flow.couplings):
+        layers: Any = [*coupling.inner, coupling.last]
+        for j, layer in enumerate(layers):
+            layer.weight.data = by_formula(3 * i + j, layer.weight.shape).to(layer.weight.dtype)
+    return flow
+
+
+# --- the official values ---
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_the_ports_values(levels):
+    flow, due = made(levels), PORT[levels]
+    z = flow.initialise(given(8))
+    np.testing.assert_allclose(z[0], due["first_z"], atol=2e-5)
+    assert flow.loss(given(8)).item() == pytest.approx(due["first_loss"], abs=1e-5)
+    x = given(5) * 0.9 + 0.1
+    np.testing.assert_allclose(flow(x)[4].detach(), due["z"], atol=2e-5)
+    assert flow.loss(x).item() == pytest.approx(due["loss"], abs=1e-5)
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_the_ports_steps(levels):
+    flow, due, x = made(levels), PORT[levels], given(8)
+    flow.initialise(x)
+    adam = DecayedAdam(flow, FlowRecipe(levels=levels, learning_rate=1e-4, decay="port"))
+    losses = []
+    for step in range(5):
+        loss = flow.loss(x * (1 + 0.01 * step)) + flow.loss(x * 0.9 + 0.01 * step)
+        losses.append(float(loss.detach()))
+        adam.step(loss)
+    np.testing.assert_allclose(losses, due["losses"], rtol=1e-4)
+    y = given(5) * 0.9 + 0.1
+    assert flow.loss(y).item() == pytest.approx(due["after"], rel=1e-4)
+    np.testing.assert_allclose(flow(y)[0, :4].detach(), due["z_after"], atol=1e-3)
+
+
+def test_what_is_decayed():
+    flow = GlowFlow(8)
+    names = [name for name, _ in flow.named_parameters()]
+    port, tf = (DecayedAdam(flow, FlowRecipe(decay=decay)) for decay in ("port", "tf"))  # type: ignore[arg-type]
+    assert [n for n in names if not port.is_decayed(n)] == [f"couplings.{i}.last.bias" for i in range(6)]
+    assert all(map(tf.is_decayed, names))
+
+
+# --- a flow ---
+
+
+@pytest.mark.parametrize(("d", "levels", "count"), [(768, 3, 151_488), (768, 2, 127_872), (1024, 3, 198_528)])
+def test_the_number_of_parameters(d, levels, count):
+    assert sum(p.numel() for p in GlowFlow(d, levels=levels).parameters()) == count
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_the_inverse(levels, dtype, tolerance):
+    flow = made(levels).to(dtype)
+    flow.initialise(given(32).to(dtype))
+    x = given(9).to(dtype)
+    with torch.no_grad():
+        np.testing.assert_allclose(flow.inverse(flow(x)), x, atol=tolerance * 10 * float(x.abs().max()))
+        z = torch.randn(9, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
+        np.testing.assert_allclose(flow(flow.inverse(z)), z, atol=tolerance * 100)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_the_log_determinant_is_that_of_the_jacobian(levels):
+    flow = made(levels, d=8).double()
+    flow.initialise(given(32, 8).double())
+    for x in given(3, 8).double():
+        jacobian: Any = functional.jacobian(lambda row: flow(row[None])[0], x)
+        sign, value = torch.linalg.slogdet(jacobian)
+        assert flow.log_determinant().item() == pytest.approx(float(value), abs=1e-10)
+    x = given(3, 8).double()
+    prior = normal.log_prob(flow(x)).sum(dim=1)
+    np.testing.assert_allclose(flow.log_likelihood(x).detach(), (prior + flow.log_determinant()).detach(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_the_first_batch_comes_out_standard(levels):
+    flow = GlowFlow(16, levels=levels).double()
+    x = torch.randn(64, 16, generator=torch.Generator().manual_seed(1)).double() * 3 + 7
+    z = flow.initialise(x)
+    np.testing.assert_allclose(z.mean(dim=0), 0, atol=1e-6)
+    np.testing.assert_allclose(z.var(dim=0, unbiased=False), 1, atol=1e-5)
+    # Nothing but a scale by channel has happened: the loss is known.
+    deviation = x.var(dim=0, unbiased=False).sqrt() + EPSILON
+    bits = (0.5 * math.log(2 * math.pi) + 0.5 * float((z**2).mean()) + float(deviation.log().mean())) / math.log(2)
+    assert flow.loss(x).item() == pytest.approx(bits, abs=1e-4)
+    standard = (x - x.mean(dim=0)) / deviation
+    cosines = torch.nn.functional.cosine_similarity
+    np.testing.assert_allclose(cosines(z[0], z[1], dim=0), cosines(standard[0], standard[1], dim=0), atol=1e-5)
+
+
+def test_levels_change_the_order_of_z_and_not_the_first_loss():
+    x = torch.randn(64, 16, generator=torch.Generator().manual_seed(1)).double()
+    two, three = GlowFlow(16, levels=2).double(), GlowFlow(16, levels=3).double()
+    z2, z3 = two.initialise(x), three.initialise(x)
+    assert two.loss(x).item() == pytest.approx(three.loss(x).item(), abs=1e-5)
+    assert not torch.allclose(z2, z3, atol=1e-3)
+    np.testing.assert_allclose(z2.sort(dim=1)[0], z3.sort(dim=1)[0], atol=1e-4)
+
+
+def test_a_step_reverses_the_channels():
+    flow = GlowFlow(6, levels=1, depth=1)
+    x = given(2, 6)
+    np.testing.assert_allclose(flow(x).detach(), x.flip(1), atol=1e-6)
+
+
+def test_seeds_draw_the_weights():
+    first, again, other = (GlowFlow(8, seed=seed) for seed in (3, 3, 4))
+    weight = "couplings.0.inner.0.weight"
+    assert torch.equal(first.state_dict()[weight], again.state_dict()[weight])
+    assert not torch.equal(first.state_dict()[weight], other.state_dict()[weight])
+    wide = GlowFlow(512, seed=0).state_dict()[weight]
+    assert float(wide.std()) == pytest.approx(0.05, rel=0.05)
+
+
+def test_channels_that_cannot_be_halved():
+    with pytest.raises(ValueError, match="cannot be halved 3 times"):
+        GlowFlow(12, levels=3)
+
+
+# --- training ---
+
+
+def mixture(n: int = 512, d: int = 8) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, d)) * np.linspace(0.2, 3, d)
+    x[:, 1] += np.abs(x[:, 0]) * 4
+    return x.astype(np.float32)
+
+
+def test_training_lowers_the_loss_and_is_the_same_each_time():
+    x, recipe = mixture(), FlowRecipe(epochs=20, learning_rate=5e-3)
+    flow, losses = train_flow(lambda rows: x[rows], len(x), 8, recipe)
+    assert len(losses) == 20 * 8
+    assert np.mean(losses[-8:]) < np.mean(losses[:8]) - 0.2
+    again, same = train_flow(lambda rows: x[rows], len(x), 8, recipe)
+    assert losses == same
+    assert all(map(torch.equal, flow.state_dict().values(), again.state_dict().values()))
+    _, other = train_flow(lambda rows: x[rows], len(x), 8, dataclasses.replace(recipe, seed=1))
+    assert other != losses
+
+
+def test_a_step_in_float64_by_hand():
+    x, recipe = mixture(8), FlowRecipe(batch_pairs=4, learning_rate=0.01, clip=0.05)
+    flow, losses = train_flow(lambda rows: x[rows], 8, 8, recipe)
+    (order,) = batches(4, recipe)
+    first, second = (torch.from_numpy(x[2 * order + side]) for side in (0, 1))
+    before = GlowFlow(8, seed=recipe.seed)
+    before.initialise(first)
+    loss = before.loss(first) + before.loss(second)
+    assert losses == [pytest.approx(float(loss.detach()), rel=1e-6)]
+    loss.backward()  # type: ignore[no-untyped-call]
+    named = dict(before.named_parameters())
+    grads = {n: p.grad.double().numpy() for n, p in named.items() if p.grad is not None}
+    norm = math.sqrt(sum(float((g**2).sum()) for g in grads.values()))
+    assert norm > 0.05
+    for name, after in flow.named_parameters():
+        g, p = grads[name] * 0.05 / norm, named[name].detach().double().numpy()
+        due = p - 0.01 * (0.1 * g / (np.sqrt(0.001 * g**2) + 1e-6) + 0.01 * p)
+        np.testing.assert_allclose(after.detach(), due, rtol=2e-4, atol=1e-6)
+
+
+def test_batches():
+    recipe = FlowRecipe(batch_pairs=4, epochs=2, seed=5)
+    steps = list(batches(11, recipe))
+    # int(11 / 4 * 2) steps; the three pairs that fill no batch wait for the next epoch.
+    assert [len(step) for step in steps] == [4] * 5
+    assert len(set(np.concatenate(steps[:2]).tolist())) == 8
+    assert not np.array_equal(steps[0], steps[2])
+    assert [len(s) for s in batches(3, recipe)] == [3, 3]
+    assert [len(s) for s in batches(100, FlowRecipe(epochs=0.01))] == [32]
+
+
+def test_texts_that_are_too_few_or_too_narrow():
+    x = mixture()
+    with pytest.raises(EncoderError, match="two pairs of texts at least, not 3"):
+        train_flow(lambda rows: x[rows], 3, 8, FlowRecipe())
+    with pytest.raises(EncoderError, match="halves embeddings 3 times; 12 cannot be"):
+        train_flow(lambda rows: x[rows], 512, 12, FlowRecipe(levels=3))
+
+
+# --- the encoder ---
+
+TEXTS = [f"text {i}" for i in range(80)]
+
+
+def over(base: Any, *, dropout: bool = False, **recipe: Any) -> PostProcessed:
+    return PostProcessed(base, FlowMethod(FlowRecipe(**recipe), dropout=dropout), name="flow", fit="target")
+
+
+def test_the_encoder():
+    fitted = over(Plain(d=8)).fit_texts(TEXTS)
+    x = Plain(d=8).encode(TEXTS)
+    flow, _ = train_flow(lambda rows: x[rows], 80, 8, FlowRecipe())
+    with torch.no_grad():
+        np.testing.assert_allclose(fitted.encode(TEXTS), flow(torch.from_numpy(x)), rtol=1e-4, atol=1e-5)
+    odd = ["", "x" * 5000, "\U0001f600", "שלום", "half \ud83d", *TEXTS]
+    whole = fitted.encode(odd)
+    assert whole.dtype == np.float32
+    assert whole.shape == (85, 8)
+    np.testing.assert_array_equal(whole[::-1], fitted.encode(odd[::-1]))
+    np.testing.assert_array_equal(whole, np.concatenate([fitted.encode([text]) for text in odd]))
+    assert fitted.encode([]).shape == (0, 8)
+
+
+def test_a_fit_is_kept_and_used_again():
+    first = over(Plain(d=8)).fit_texts(TEXTS).encode(TEXTS)
+    base = Plain(d=8)
+    np.testing.assert_array_equal(over(base).fit_texts(TEXTS).encode(TEXTS), first)
+    assert len(base.calls) == 1
+
+
+def test_the_fingerprint_changes_when_embeddings_can():
+    recipes: list[dict[str, Any]] = [
+        {},
+        {"seed": 1},
+        {"levels": 3},
+        {"depth": 2},
+        {"width": 8},
+        {"epochs": 2.0},
+        {"learning_rate": 1e-4},
+    ]
+    prints = {over(Plain(d=8), **recipe).fit_texts(TEXTS).fingerprint for recipe in [*recipes, {"decay": "port"}]}
+    assert len(prints) == 8
+    assert over(Plain(d=8), dropout=True).fingerprint != over(Plain(d=8)).fingerprint
+    assert over(Plain(d=8)).train_seed == 1234
+
+
+def test_dropout_is_on_while_fitting_alone(tiny: dict[str, Path]):
+    base = TransformerEncoder(str(tiny["bert"]))
+    plain = base.encode(SENTENCES)
+    dropped = embed_with_dropout(base, SENTENCES, seed=3)
+    assert np.abs(dropped - plain).max(axis=1).min() > 1e-3
+    np.testing.assert_array_equal(dropped, embed_with_dropout(base, SENTENCES, seed=3))
+    assert not np.allclose(dropped, embed_with_dropout(base, SENTENCES, seed=4), atol=1e-3)
+    # The same sentence twice has two masks; the mean over many is near the embedding without.
+    assert SENTENCES[0] == SENTENCES[7]
+    assert np.abs(dropped[0] - dropped[7]).max() > 1e-3
+    np.testing.assert_array_equal(base.encode(SENTENCES), plain)
+    state = torch.get_rng_state()
+    embed_with_dropout(base, SENTENCES[:2], seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    fitted = over(base, dropout=True).fit_texts(SENTENCES)
+    assert fitted.texts_to_embed() == ()
+    assert not np.allclose(fitted.encode(SENTENCES), over(base).fit_texts(SENTENCES).encode(SENTENCES), atol=1e-3)
+
+
+def test_an_encoder_without_dropout_says_so():
+    with pytest.raises(EncoderError, match="encoder 'plain' has no dropout .* set dropout=false"):
+        over(Plain(d=8), dropout=True).fit_texts(TEXTS).encode(["a"])
+
+
+def test_wrong_parameters():
+    wrongs: list[dict[str, Any]] = [{"levels": 0}, {"epochs": 0.0}, {"learning_rate": -1.0}]
+    for wrong in wrongs:
+        with pytest.raises(CardError, match="a flow needs levels"):
+            flow_encoder("minilm", **wrong)

@@ -1,0 +1,233 @@
+"""BERT-whitening against the released code's steps, scikit-learn, and what whitening must do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+from stsbench.cards import Catalogue
+from stsbench.encoders.fitted import FittedEncoder, PostProcessed
+from stsbench.encoders.whitening import Whitening, WhiteningMethod, whitened_encoder
+from stsbench.errors import CardError, DataError, EncoderError
+from tests.encoders.fakes import Plain
+
+RNG = np.random.default_rng(0)
+X = (RNG.normal(size=(200, 12)) * np.linspace(3, 0.2, 12)) @ np.linalg.qr(RNG.normal(size=(12, 12)))[0] + 5
+
+# The first rows that bojone's and autoliuweijie's code (utils.py, all_utils.py: compute_kernel_bias, then
+# transform_and_normalize) gives for `official_input()`, k = 3; numpy 2, both the same. Signs are LAPACK's.
+OFFICIAL = [
+    [-0.72136802, -0.58443013, 0.37157717],
+    [0.66849145, -0.14319861, -0.72980363],
+]
+
+
+def cosines(x: np.ndarray) -> Any:
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def test_the_covariance_becomes_the_identity():
+    whitened = Whitening().fit(X).transform(X)
+    assert whitened.dtype == np.float64
+    np.testing.assert_allclose(np.cov(whitened.T), np.eye(12), atol=1e-10)
+    np.testing.assert_allclose(whitened.mean(axis=0), 0, atol=1e-12)
+
+
+def test_it_is_the_formula():
+    covariance = np.cov(X.T)
+    left, variance, _ = np.linalg.svd(covariance)
+    due = (X - X.mean(axis=0)) @ (left @ np.diag(variance**-0.5))[:, :5]
+    ours = Whitening(5).fit(X)
+    np.testing.assert_allclose(np.abs(ours.transform(X)), np.abs(due), rtol=1e-8)
+    np.testing.assert_allclose(cosines(ours.transform(X)), cosines(due), atol=1e-10)
+    np.testing.assert_allclose(ours.variance_, variance[:5], rtol=1e-10)
+
+
+def test_scikit_learn_agrees():
+    theirs = PCA(n_components=7, whiten=True, svd_solver="full").fit(X)
+    ours = Whitening(7).fit(X)
+    np.testing.assert_allclose(np.abs(ours.transform(X)), np.abs(theirs.transform(X)), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(ours.mean_, theirs.mean_)
+    np.testing.assert_allclose(ours.variance_, theirs.explained_variance_, rtol=1e-10)
+
+
+def test_fewer_components_are_the_first_of_more():
+    full = Whitening().fit(X).transform(X)
+    for k in (1, 4, 11):
+        np.testing.assert_array_equal(Whitening(k).fit(X).components_, Whitening().fit(X).components_[:, :k])
+        np.testing.assert_allclose(Whitening(k).fit(X).transform(X), full[:, :k], rtol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", [[200], [1, 199], [50, 0, 150], [1] * 200])
+def test_chunks_of_any_size_give_the_same(sizes):
+    whitening = Whitening()
+    for chunk in np.split(X, np.cumsum(sizes)[:-1]):
+        whitening.partial_fit(chunk)
+    assert whitening.finish().n_samples_seen_ == 200
+    np.testing.assert_allclose(whitening.mean_, X.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(whitening.components_, Whitening().fit(X).components_, rtol=1e-7, atol=1e-9)
+
+
+def test_one_pass_is_as_good_far_from_zero():
+    near, far = Whitening().fit(X), Whitening()
+    for chunk in np.split(X + 1e5, 10):
+        far.partial_fit(chunk)
+    np.testing.assert_allclose(far.finish().variance_, near.variance_, rtol=1e-8)
+
+
+def test_a_second_fit_forgets_the_first():
+    whitening = Whitening(3).fit(X + 9)
+    np.testing.assert_array_equal(whitening.fit(X).components_, Whitening(3).fit(X).components_)
+
+
+def test_directions_without_variance_are_left_out_and_said():
+    flat = np.hstack([X, X[:, :2] * 2]).astype(np.float32)
+    whitening = Whitening().fit(flat)
+    assert (whitening.rank_, whitening.components_.shape) == (12, (14, 12))
+    np.testing.assert_allclose(np.cov(whitening.transform(flat).T), np.eye(12), atol=1e-5)
+    # Of five embeddings four directions are known.
+    assert Whitening().fit(X[:5]).components_.shape == (12, 4)
+    fitted = PostProcessed(Plain(d=9), WhiteningMethod(None, normalise=True), name="w", fit="target").fit_texts("abcde")
+    assert fitted.encode(["a"]).shape == (1, 4)
+    assert fitted.notes == ["the texts' embeddings vary in 4 directions only: 4 components are kept, not 9"]
+
+
+@pytest.mark.parametrize(("x", "message"), [(X[:1], "two texts"), (np.ones((9, 3)), "are the same"), (X[0], "shape")])
+def test_what_cannot_be_whitened(x, message):
+    with pytest.raises(EncoderError, match=message):
+        Whitening().fit(x)
+
+
+def official_input() -> Any:
+    """Sixty embeddings of six channels."""
+    t = np.arange(360, dtype=np.float64).reshape(60, 6)
+    return np.sin(t * 0.7) * np.array([3, 2.5, 2, 1.5, 1, 0.5]) + np.cos(t**2 % 17)
+
+
+def test_the_official_values():
+    fitted = WhiteningMethod(3, normalise=True).fit(Given(official_input()), [str(i) for i in range(60)])
+    ours = fitted.transform(official_input()[:2].astype(np.float32))
+    signs = np.sign(ours[0] * np.array(OFFICIAL[0]))
+    np.testing.assert_allclose(ours * signs, OFFICIAL, atol=2e-6)
+
+
+class Given(Plain):
+    """Gives the rows of an array for their numbers."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def encode(self, sentences):
+        self.calls.append(list(sentences))
+        return self.rows[[int(s) for s in sentences]].astype(np.float32)
+
+
+# --- the encoder ---
+
+TEXTS = [f"text {i}" for i in range(40)]
+
+
+def whitened(k: int | None = None, *, base: Plain | None = None, normalise: bool = True) -> PostProcessed:
+    return PostProcessed(base or Plain(d=8), WhiteningMethod(k, normalise=normalise), name="w", fit="target")
+
+
+def test_the_encoder_whitens_its_base():
+    fitted = whitened(3).fit_texts(TEXTS)
+    embeddings = fitted.encode(TEXTS)
+    assert embeddings.dtype == np.float32
+    assert embeddings.shape == (40, 3)
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-6)
+    due = Whitening(3).fit(Plain(d=8).encode(TEXTS)).transform(Plain(d=8).encode(TEXTS))
+    np.testing.assert_allclose(cosines(embeddings), cosines(due), atol=1e-6)
+    plain = whitened(3, normalise=False).fit_texts(TEXTS).encode(TEXTS)
+    np.testing.assert_allclose(plain, due, rtol=1e-4, atol=1e-6)
+
+
+def test_order_batches_empty_and_odd_sentences():
+    fitted = whitened().fit_texts(TEXTS)
+    odd = ["", "x" * 5000, "\U0001f600", "שלום", "half \ud83d", *TEXTS]
+    whole = fitted.encode(odd)
+    assert np.isfinite(whole).all()
+    np.testing.assert_allclose(whole[::-1], fitted.encode(odd[::-1]), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(whole, np.concatenate([fitted.encode([text]) for text in odd]), rtol=1e-5, atol=1e-7)
+    assert fitted.encode([]).shape == (0, 8)
+
+
+def test_repeated_texts_count_as_often_as_they_come():
+    often = whitened().fit_texts([*TEXTS, *TEXTS[:5] * 9])
+    assert not np.allclose(often.encode(TEXTS), whitened().fit_texts(TEXTS).encode(TEXTS), atol=1e-3)
+
+
+def test_the_fingerprint_changes_when_embeddings_can():
+    prints = [
+        whitened().fit_texts(TEXTS).fingerprint,
+        whitened(3).fit_texts(TEXTS).fingerprint,
+        whitened(normalise=False).fit_texts(TEXTS).fingerprint,
+        whitened(base=Plain(d=8, fingerprint="other")).fit_texts(TEXTS).fingerprint,
+        whitened().fit_texts(TEXTS[:-1]).fingerprint,
+        whitened().fit_texts([*TEXTS[:-2], TEXTS[-2] + TEXTS[-1]]).fingerprint,
+        whitened().fingerprint,
+    ]
+    assert len(set(prints)) == len(prints)
+    assert whitened().fit_texts(list(TEXTS)).fingerprint == prints[0]
+    assert whitened(base=Plain(fingerprint=None)).fingerprint is None
+    assert whitened(base=Plain(fingerprint=None)).fit_texts(TEXTS).fingerprint is None
+
+
+def test_a_fit_is_kept_and_used_again():
+    first = whitened(3).fit_texts(TEXTS).encode(TEXTS)
+    base = Plain(d=8)
+    again = whitened(3, base=base).fit_texts(TEXTS)
+    assert again.texts_to_embed() == ()
+    np.testing.assert_array_equal(again.encode(TEXTS), first)
+    assert len(base.calls) == 1
+    base = Plain(d=8, fingerprint=None)
+    for _ in range(2):
+        unknown = whitened(3, base=base).fit_texts(TEXTS)
+        assert unknown.texts_to_embed() == TEXTS
+        unknown.encode(["a"])
+    assert [len(call) for call in base.calls] == [40, 1, 40, 1]
+
+
+def test_a_damaged_fit_is_told():
+    fitted = whitened(3).fit_texts(TEXTS)
+    fitted.encode(["a"])
+    assert fitted.folder is not None
+    kept = fitted.folder / "fit.safetensors"
+    assert (kept.parent / "fit.json").is_file()
+    kept.write_bytes(kept.read_bytes()[:40])
+    with pytest.raises(DataError, match=r"fit.safetensors: cannot be read .*; remove its folder to have it made again"):
+        whitened(3).fit_texts(TEXTS).encode(["a"])
+
+
+def test_before_it_is_fitted_it_says_so():
+    with pytest.raises(EncoderError, match=r"encoder 'w' is fitted on texts \(target\); give it some by fit_texts"):
+        whitened().encode(["a"])
+
+
+def test_a_card_makes_one(tmp_path: Path):
+    card = 'name = "{0}"\nkind = "whitening"\nmethod = "W"\nbackbone = "none"\nsupervision = "none"\noverlap = "none"\n'
+    card += 'paper = "none"\nlicense = "none"\n[params]\nbase = "{1}"\nk = 2\n'
+    (tmp_path / "baselines").mkdir()
+    for name, base in (("mine", "tests.encoders.fakes:Plain"), ("twice", "mine")):
+        (tmp_path / "baselines" / f"{name}.toml").write_text(card.format(name, base))
+    catalogue = Catalogue([tmp_path])
+    from stsbench.encoders.loading import find_encoder
+
+    encoder = find_encoder("mine", params={"base_params": {"d": 6}}, catalogue=catalogue).encoder
+    assert isinstance(encoder, PostProcessed)
+    assert isinstance(encoder.base, Plain)
+    assert encoder.base.d == 6
+    fitted = encoder.fit_texts(TEXTS)
+    assert isinstance(fitted, FittedEncoder)
+    assert fitted.encode(TEXTS).shape == (40, 2)
+    with pytest.raises(CardError, match="base 'mine' is itself fitted on texts"):
+        find_encoder("twice", catalogue=catalogue)
+    with pytest.raises(CardError, match="k = 0 keeps nothing"):
+        whitened_encoder("minilm", k=0)
