@@ -141,7 +141,7 @@ class GlowFlow(nn.Module):
     def inverse(self, z: torch.Tensor) -> torch.Tensor:
         """Return the embeddings (b, d) of z (b, d)."""
         sizes = [self.d // 2 ** (level + 1) for level in range(self.levels - 1)]
-        *left, x = torch.split(z, [*sizes, self.d - sum(sizes)], dim=1)  # type: ignore[no-untyped-call]
+        *left, x = torch.split(z, [*sizes, self.d - sum(sizes)], dim=1)
         for level in reversed(range(self.levels)):
             if level < self.levels - 1:
                 x = torch.cat([x, left[level]], dim=1)

@@ -24,6 +24,7 @@ ENCODERS = Registry(
         "sentence_transformer": "stsbench.encoders.sentence_transformer:SentenceTransformerEncoder",
         "words": "stsbench.encoders.words:WordsEncoder",
         "whitening": "stsbench.encoders.whitening:whitened_encoder",
+        "token_removal": "stsbench.encoders.token_removal:TokenRemovalEncoder",
         "flow": "stsbench.encoders.flow_encoder:flow_encoder",
     },
     group="encoders",

@@ -131,8 +131,9 @@ def by_formula(i: int, shape: torch.Size) -> torch.Tensor:
 def made(levels: int, d: int = 16, **options: Any) -> GlowFlow:
     """A flow whose coupling networks, last layers too, have weights by a formula."""
     flow = GlowFlow(d, levels=levels, **options)
-    for i, coupling in enumerate(flow.couplings):
-        layers: Any = [*coupling.inner, coupling.last]
+    couplings: Any = flow.couplings
+    for i, coupling in enumerate(couplings):
+        layers = [*coupling.inner, coupling.last]
         for j, layer in enumerate(layers):
             layer.weight.data = by_formula(3 * i + j, layer.weight.shape).to(layer.weight.dtype)
     return flow
@@ -171,7 +172,7 @@ def test_the_ports_steps(levels):
 def test_what_is_decayed():
     flow = GlowFlow(8)
     names = [name for name, _ in flow.named_parameters()]
-    port, tf = (DecayedAdam(flow, FlowRecipe(decay=decay)) for decay in ("port", "tf"))  # type: ignore[arg-type]
+    port, tf = (DecayedAdam(flow, FlowRecipe(decay=decay)) for decay in ("port", "tf"))
     assert [n for n in names if not port.is_decayed(n)] == [f"couplings.{i}.last.bias" for i in range(6)]
     assert all(map(tf.is_decayed, names))
 
