@@ -20,6 +20,14 @@ from stsbench.strict import convert, parse_toml
 Scalar = bool | int | float | str
 Overlap = Literal["none", "text", "gold", "unknown"]
 
+Reproducible = Literal["weights", "trainable", "objective", "quoted"]
+REPRODUCIBLE = {
+    "weights": "the weights are published: scores agree up to rounding",
+    "trainable": "trained or fitted here by the published settings: scores agree up to the deviation of seeds",
+    "objective": "the objective is here, the paper's data or settings are not to be had: scores differ",
+    "quoted": "neither weights nor method are here: printed scores only",
+}
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A strict, frozen record."""
@@ -115,6 +123,8 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     paper: str
     license: str
     note: str = ""
+    reproducible: Reproducible = "weights"
+    """How the encoder of the published rows can be had, see ``REPRODUCIBLE``."""
     params: dict[str, Any] = {}
     published: list[str] = []
     """Keys of the published rows that measured it, ``paper/table/row``; the most fitting first."""

@@ -17,6 +17,7 @@ from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
 from stsbench.encoders.store import Shelf
 from stsbench.fit_texts import needs_task, texts_to_fit
 from stsbench.jobs import Job
+from stsbench.training.overlap import text_key
 
 Store = Path | Literal["default"] | None
 """Where embeddings are kept: a folder, the user's cache folder, or None for memory alone."""
@@ -128,10 +129,12 @@ def _texts_of_jobs(fit: str, jobs: Sequence[Job], catalogue: Catalogue, data: Pa
     """The texts to fit on by task; read once where they are the same for all."""
     found: dict[str, _Texts] = {}
     shared: list[str] = []
+    keys: set[bytes] = set()
     for job in jobs:
         if needs_task(fit) or not shared:
             shared = texts_to_fit(fit, task=job.task, catalogue=catalogue, data=data)
-        seen = not set(shared).isdisjoint(job.texts())
+            keys = set(map(text_key, shared))
+        seen = not keys.isdisjoint(map(text_key, job.texts()))
         found[job.name] = _Texts(shared, texts_digest(shared), fit, seen)
     return found
 
