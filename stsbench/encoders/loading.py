@@ -59,7 +59,6 @@ class KnownEncoder:
         own = self.encoder.fingerprint
         return own if own is None or self.fitted_on is None else f"{own}{FITTED_ON}{self.fitted_on}"
 
-
     @property
     def train_seed(self) -> int | None:
         """The seed it was trained or fitted with, None where nothing was drawn."""
