@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from stsbench.cards import Catalogue, EncoderCard, Suite, TaskCard
+from stsbench.cli.needs import how_exact, to_run
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.errors import UnknownName
 
@@ -69,6 +70,8 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
     catalogue = Catalogue(cards)
     kind, record = _find(name, catalogue)
     facts: dict[str, Any] = msgspec.to_builtins(record)
+    if isinstance(record, EncoderCard):
+        facts |= {"to run it": to_run(record, catalogue), "how exact": how_exact(record)}
     if as_json:
         print_json({"card": kind, "id": name, **facts})
         return
