@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from stsbench.errors import CardError, EncoderError, OutputError, SourceError, StsbenchError, UnknownName
 from stsbench.training import translation
 from stsbench.training.back_translation import write_back_translations
 from stsbench.training.corpora import load_corpus
 from stsbench.training.translation import Decoding, Translation, Translator
+from tests import hub_server
 from tests.encoders import tiny
 from tests.training.marian import LINES, make_marian
 
@@ -25,6 +27,7 @@ pytest.importorskip("sacremoses", reason="needs sacremoses (extra translate)")
 
 SHORT = Decoding(max_tokens=21)
 DRAWN = Decoding(mode="sampling", max_tokens=21, seed=5)
+hub = hub_server.hub
 one_thread = tiny.one_thread
 
 
@@ -214,6 +217,22 @@ def test_a_model_that_cannot_be_had_is_one_line(models, tmp_path, monkeypatch):
         StsbenchError, match=re.escape("needs sentencepiece; install it with: pip install 'stsbench[tr")
     ):
         Translator(models[0])
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_model_from_the_hub(hub, models, tmp_path, old):
+    files = {path.name: path.read_bytes() for path in Path(models[0]).iterdir()}
+    if old:
+        # As most of them are published: PyTorch's own file.
+        state = load_file(Path(models[0]) / "model.safetensors")
+        del files["model.safetensors"]
+        torch.save(state, tmp_path / "pytorch_model.bin")
+        files["pytorch_model.bin"] = (tmp_path / "pytorch_model.bin").read_bytes()
+    commit = hub.add("model", "owner/opus", {**files, "tf_model.h5": b"no", "README.md": b"no"}).commit
+    translator = Translator("owner/opus", decoding=SHORT)
+    assert translator.facts["revision"] == commit
+    assert translator.translate(LINES[:2]) == Translator(models[0], decoding=SHORT).translate(LINES[:2])
+    assert not hub.gets("tf_model.h5")
 
 
 def test_a_full_disk_is_one_line(models, monkeypatch, tmp_path):
