@@ -157,11 +157,11 @@ def train(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="tasks, encoders, recipes or suites")],
+    kind: Annotated[str, typer.Argument(help="tasks, encoders, recipes, suites or corpora")],
     cards: Cards = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tasks, encoders, recipes or suites."""
+    """List tasks, encoders, recipes, suites or corpora."""
     from stsbench.cli.listing import list_command
 
     list_command(kind, cards=cards or [], as_json=as_json)

@@ -17,7 +17,7 @@ Rows = list[list[str]]
 
 
 def list_command(kind: str, *, cards: Sequence[Path], as_json: bool) -> None:
-    """Print one line a task, encoder, recipe or suite."""
+    """Print one line a task, encoder, recipe, suite or corpus."""
     if kind not in LISTS:
         raise UnknownName("list", kind, LISTS, hint=f"list one of {', '.join(LISTS)}")
     columns, rows = LISTS[kind](Catalogue(cards))
@@ -57,11 +57,21 @@ def _suites(catalogue: Catalogue) -> tuple[list[str], Rows]:
     return ["suite", "name", "tasks"], [[k, s.name, ", ".join(s.tasks)] for k, s in catalogue.suites().items()]
 
 
+def _corpora(catalogue: Catalogue) -> tuple[list[str], Rows]:
+    rows = []
+    for name, card in catalogue.corpora().items():
+        columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
+        sources = "tasks" if card.tasks else "local, hub" if card.repo else "local"
+        rows.append([name, ", ".join(columns), str(card.rows), sources])
+    return ["corpus", "columns", "n", "sources"], rows
+
+
 LISTS: dict[str, Callable[[Catalogue], tuple[list[str], Rows]]] = {
     "tasks": _tasks,
     "encoders": _encoders,
     "recipes": _recipes,
     "suites": _suites,
+    "corpora": _corpora,
 }
 
 
@@ -91,7 +101,7 @@ def _find(name: str, catalogue: Catalogue) -> tuple[str, TaskCard | Suite | Enco
     if name in corpora:
         return "corpus", corpora[name]
     known = [*catalogue.paths("tasks"), *suites, *catalogue.paths("baselines"), *corpora]
-    raise UnknownName("name", name, known, hint="'stsbench list tasks|suites|encoders' shows them")
+    raise UnknownName("name", name, known, hint="'stsbench list tasks|suites|encoders|corpora' shows them")
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

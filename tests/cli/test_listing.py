@@ -17,11 +17,12 @@ CATALOGUE = Catalogue()
         ("encoders", list(CATALOGUE.paths("baselines"))),
         ("suites", list(CATALOGUE.suites())),
         ("recipes", list(CATALOGUE.paths("trainers"))),
+        ("corpora", list(CATALOGUE.corpora())),
     ],
 )
 def test_a_list_is_one_row_a_name(stsbench, kind, names):
     rows = stsbench.json("list", kind)
-    assert [row[kind[:-1]] for row in rows] == names
+    assert [row["corpus" if kind == "corpora" else kind[:-1]] for row in rows] == names
     out = stsbench.fine("list", kind)
     # Names stay whole, so that they can be searched for and copied.
     assert [line.split()[0] for line in out.splitlines() if line[:1].strip("─ ")][1:] == names or not names
@@ -40,6 +41,14 @@ def test_a_list_says_where_data_come_from(stsbench):
         "sources": "local, hub",
     }
     assert rows["quickstart-en"]["sources"] == "package"
+    corpora = {row["corpus"]: row for row in stsbench.json("list", "corpora")}
+    assert corpora["nli_triplets"] == {
+        "corpus": "nli_triplets",
+        "columns": "anchor, positive, negative",
+        "n": "275601",
+        "sources": "local, hub",
+    }
+    assert [corpora[name]["sources"] for name in ("stsb_sentences", "wiki_ordered")] == ["tasks", "local"]
 
 
 def test_a_users_cards_are_listed(stsbench, tmp_path):
