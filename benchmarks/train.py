@@ -1,0 +1,153 @@
+"""Training beside sentence-transformers' own trainer: same model, text, batches, length, precision and loss.
+
+    python benchmarks/train.py --model FOLDER --corpora FOLDER [--rounds 3] [--steps 20] [--precision bfloat16]
+
+Supervised contrast of NLI triplets, in batches of 64 with in-batch negatives: SimCSE's loss with
+hard negatives here, MultipleNegativesRankingLoss there; both compute the same number. The two
+alternate in one run, each over its own trainer's whole loop with validation and checkpoints off;
+the first round of each is not counted. Prints seconds a step and the peak of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BATCH, LENGTH, RATE, TEMPERATURE = 64, 64, 5e-5, 0.05
+
+
+def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
+    """Our loop, ready to run, and its number of steps."""
+    from stsbench.cards import SelectionFacts, TrainingFacts
+    from stsbench.encoders.checkpoint import find_checkpoint
+    from stsbench.training.loop import Run, train
+    from stsbench.training.methods.simcse import SimCSE
+    from stsbench.training.student import Student
+
+    columns = _triplets(options)
+    student = Student(find_checkpoint(str(options.model)), pooling="mean", max_length=LENGTH)
+    learner = SimCSE(student, views="triplets", temperature=TEMPERATURE)
+    facts = TrainingFacts(
+        batch_size=BATCH, learning_rate=RATE, steps=options.steps, precision=options.precision, clip=1.0
+    )
+    run = Run(
+        training=facts,
+        selection=SelectionFacts(),
+        folder=folder,
+        seed=0,
+        rows=len(columns["anchor"]),
+        validate=None,
+        checkpoint_seconds=1e9,
+    )
+
+    def work() -> None:
+        learner.prepare(columns)
+        train(learner, run)
+
+    return work, options.steps
+
+
+def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
+    """The library's trainer, ready to run, and its number of steps."""
+    import torch
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+    from sentence_transformers.sentence_transformer import losses, modules
+
+    # A checkpoint in half precision would be trained in it: asked for, both sides start from float32.
+    transformer = modules.Transformer(
+        str(options.model), max_seq_length=LENGTH, model_kwargs={"dtype": torch.float32}
+    )
+    pooling = modules.Pooling(transformer.get_embedding_dimension(), "mean")
+    model = SentenceTransformer(modules=[transformer, pooling], device=None)
+    arguments = Arguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=BATCH,
+        learning_rate=RATE,
+        max_steps=options.steps,
+        max_grad_norm=1.0,
+        bf16=options.precision == "bfloat16",
+        use_cpu=not torch.cuda.is_available(),
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=10,
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({name: list(column) for name, column in _triplets(options).items()}),
+        loss=losses.MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE),
+    )
+
+    def work() -> None:
+        trainer.train()
+
+    return work, options.steps
+
+
+def _triplets(options: argparse.Namespace) -> dict[str, list[str]]:
+    from stsbench.training.corpora import load_corpus
+
+    corpus = load_corpus("nli_triplets_small", corpora=options.corpora)
+    return {name: list(corpus.column(name)) for name in ("anchor", "positive", "negative")}
+
+
+SIDES = {"stsbench": ours, "sentence-transformers": theirs}
+
+
+def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Run one side in this process: seconds a step and the process's peak memory."""
+    import resource
+
+    import torch
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        work, steps = SIDES[side](options, Path(folder))
+        started = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - started
+    return {"seconds": seconds / steps, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def main() -> None:
+    """Alternate the two sides, each in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--corpora", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--side", choices=list(SIDES))
+    options = parser.parse_args()
+    if options.side:
+        print(json.dumps(measure(options.side, options)))
+        return
+    found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    for _ in range(options.rounds):
+        for side in SIDES:
+            command = [sys.executable, __file__, "--side", side, *sys.argv[1:]]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            found[side].append(json.loads(said.splitlines()[-1]))
+    medians = {side: statistics.median(one["seconds"] for one in all_) for side, all_ in found.items()}
+    for side, all_ in found.items():
+        rounds = ", ".join(f"{one['seconds']:.3f}" for one in all_)
+        memory = max(one["memory"] for one in all_) / 2**30
+        print(f"{side:22} {medians[side]:.3f} s a step ({rounds}), {memory:.2f} GiB")
+    print(f"times faster: {medians['sentence-transformers'] / medians['stsbench']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
