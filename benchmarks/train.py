@@ -64,9 +64,7 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
     from sentence_transformers.sentence_transformer import losses, modules
 
     # A checkpoint in half precision would be trained in it: asked for, both sides start from float32.
-    transformer = modules.Transformer(
-        str(options.model), max_seq_length=LENGTH, model_kwargs={"dtype": torch.float32}
-    )
+    transformer = modules.Transformer(str(options.model), max_seq_length=LENGTH, model_kwargs={"dtype": torch.float32})
     pooling = modules.Pooling(transformer.get_embedding_dimension(), "mean")
     model = SentenceTransformer(modules=[transformer, pooling], device=None)
     arguments = Arguments(

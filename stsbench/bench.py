@@ -134,7 +134,7 @@ def _score(job: Job, embedder: Embedder, seed: int) -> Result:
         interval_method=scores.interval_method,
         n=scores.n,
         zero_vectors=scores.zero_vectors,
-        overlap=encoder.overlap,
+        overlap=encoder.overlap_with(job.name),
         train_seed=encoder.train_seed,
         eval_seed=seed,
         encoder_card=encoder.card_digest,

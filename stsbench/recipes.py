@@ -15,6 +15,7 @@ import numpy as np
 
 from stsbench import provenance, settings
 from stsbench.cards import Catalogue, RecipeCard
+from stsbench.data.sources import is_at_hand
 from stsbench.data.splits import PairSplit
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, DataError, OutputError, TrainingError, did_you_mean
@@ -273,7 +274,7 @@ def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
             "given_base": plan.base,
             "base_files": prepared.learner.student.checkpoint.digests(),
             "corpus": {"name": prepared.corpus.name, "sha256": prepared.corpus.sha256, "rows": len(prepared.corpus)},
-            "overlap": overlap(prepared),
+            "overlap": find_overlaps(plan, prepared.corpus),
             "steps": outcome.steps,
             "chosen": outcome.chosen,
             "curve": outcome.curve,
@@ -291,9 +292,21 @@ def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
     return TrainedRun.read(plan.folder)
 
 
-def overlap(prepared: Prepared) -> str:
-    """Whether the corpus holds sentences of the STS tests."""
-    return "unknown"
+def find_overlaps(plan: TrainPlan, corpus: Corpus) -> dict[str, str]:
+    """Which STS tests the corpus holds sentences or scores of, for every such task whose data are at hand."""
+    from stsbench.training.overlap import find_overlap
+
+    tasks = [load_task(name, data=plan.data, catalogue=plan.catalogue) for name in plan.catalogue.paths("tasks")]
+    at_hand = [task for task in tasks if task.card.evaluator == "sts" and is_at_hand(task.card, task.data)]
+    found: dict[str, str] = {one.task: one.overlap for one in find_overlap(corpus, at_hand)}
+    if plan.card.base.recipe and not plan.base:
+        # What the start was trained on counts as well.
+        earlier = TrainedRun.read(run_folder(plan.out, plan.card.base.recipe, plan.seed))
+        found = {task: max(own, earlier.overlap_with(task), key=WORSE.index) for task, own in found.items()}
+    return found
+
+
+WORSE = ("none", "unknown", "text", "gold")
 
 
 def default_out() -> Path:

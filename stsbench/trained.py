@@ -25,10 +25,9 @@ class TrainedRun:
     seed: int
     facts: dict[str, Any]
 
-    @property
-    def overlap(self) -> Overlap:
-        """Whether its training text overlaps the test sentences."""
-        return cast(Overlap, self.facts.get("overlap", "unknown"))
+    def overlap_with(self, task: str) -> Overlap:
+        """Whether its training text overlaps a task's test sentences, as found when it was trained."""
+        return cast(Overlap, self.facts.get("overlap", {}).get(task, "unknown"))
 
     @classmethod
     def read(cls, folder: Path) -> TrainedRun:

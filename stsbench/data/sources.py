@@ -59,6 +59,13 @@ def holds(source: FileSource, split: str, data: Path) -> bool:
     return all((data / source.folder / file.path).is_file() for file in source.files.get(split, []))
 
 
+def is_at_hand(card: TaskCard, data: Path | None) -> bool:
+    """Whether a task's scored split can be read without a network."""
+    if card.package is not None:
+        return True
+    return card.local is not None and data is not None and holds(card.local, card.score_split, data)
+
+
 def _nowhere(task: str, card: TaskCard, split: str, data: Path | None, why: str) -> str:
     wanted = ""
     if card.local is not None:

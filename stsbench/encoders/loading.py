@@ -45,12 +45,11 @@ class KnownEncoder:
     saw_task: bool = False
     """Whether sentences that are scored are among these texts."""
 
-    @property
-    def overlap(self) -> str:
-        """Whether its training text overlaps the test sentences; what it was fitted on is training text."""
+    def overlap_with(self, task: str) -> str:
+        """Whether its training text overlaps a task's test sentences; what it was fitted on is training text."""
         stated = self.card.overlap if self.card else "unknown"
         if self.run is not None:
-            stated = self.run.overlap
+            stated = self.run.overlap_with(task)
         return "text" if self.saw_task and stated != "gold" else stated
 
     @property

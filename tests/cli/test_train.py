@@ -66,6 +66,7 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, masked_
     facts = json.loads(Path("runs/little/seed1/run.json").read_text())
     assert facts["steps"] == 12 and [point["step"] for point in facts["curve"]] == [4, 8, 12]
     assert facts["corpus"]["rows"] == 60 and len(facts["corpus"]["sha256"]) == 64
+    assert facts["overlap"]["quickstart-en"] == "none"
     assert not Path("runs/little/seed1/checkpoints").exists()
     done = stsbench("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards, "--json")
     assert done.code == 0, done.err
@@ -93,6 +94,18 @@ def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(sts
     assert refused.code == 2 and "trained otherwise" in refused.err and "--fresh" in refused.err
     assert stsbench(*call, "--fresh").code == 0
     assert json.loads(Path("runs/little/seed0/run.json").read_text())["steps"] == 8
+
+
+def test_test_sentences_in_the_corpus_are_found_and_marked(stsbench, cards, masked_lm):
+    from stsbench.task import load_task
+
+    texts = [*sentences(40), *load_task("quickstart-en").texts()[:3]]
+    Path("leaky.txt").write_text("\n".join(texts) + "\n")
+    call = ("train", "little", "--cards", cards, "--base", masked_lm, "--data", "leaky.txt", "--json")
+    (run,) = json.loads(stsbench(*call).out)
+    assert (run["overlap"]["quickstart-en"], run["overlap"]["quickstart-es-en"]) == ("text", "none")
+    done = stsbench("run", "-e", run["recipe"], "-t", "quickstart-en", "--cards", cards, "--json")
+    assert [result["overlap"] for result in json.loads(done.out)["results"]] == ["text"]
 
 
 def test_values_are_replaced_and_the_name_says_so(stsbench, cards, masked_lm):
