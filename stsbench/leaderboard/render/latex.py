@@ -1,10 +1,10 @@
-"""Tables as LaTeX, with booktabs: best in bold, second best underlined."""
+"""Tables as LaTeX, with booktabs: best in bold, second best underlined; those longer than a page with longtable."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stsbench.leaderboard.layout import BEST, SECOND, Block, Layout, Line, Show, Shown, lay_out
+from stsbench.leaderboard.layout import BEST, NONE, SECOND, Block, Layout, Line, Show, Shown, lay_out
 from stsbench.leaderboard.table import Table
 
 SIGNS = {
@@ -36,27 +36,83 @@ SIGNS = {
 }
 
 
+SMALL_LINES, SMALL_COLUMNS, PAGE_LINES = 40, 10, 70
+"""Above so many lines or columns a table is set small; above a page's lines it is no float that can be placed."""
+
+
 def to_latex(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
-    """All tables, each a float with its legend below; needs the package booktabs."""
-    parts = ("\n".join(_lines(lay_out(table, show, exact=exact))) for table in tables)
-    return "% \\usepackage{booktabs}\n" + "\n\n".join(parts) + "\n"
+    """All tables, each with its legend below; needs the packages that the first line names."""
+    layouts = [lay_out(table, show, exact=exact) for table in tables]
+    packages = "booktabs,longtable" if any(map(_is_long, layouts)) else "booktabs"
+    parts = ("\n".join(_long(layout) if _is_long(layout) else _float(layout)) for layout in layouts)
+    return f"% \\usepackage{{{packages}}}\n" + "\n\n".join(parts) + "\n"
 
 
-def _lines(layout: Layout) -> Iterator[str]:
-    columns = len(layout.heads)
-    yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape(layout.caption)}}}")
-    yield from (rf"\begin{{tabular}}{{l{'r' * columns}}}", r"\toprule", _row(["", *map(escape, layout.heads)]))
+def _float(layout: Layout) -> Iterator[str]:
+    yield from (r"\begin{table}", r"\centering", *_size(layout), rf"\caption{{{escape(layout.caption)}}}")
+    yield from (rf"\begin{{tabular}}{{{_columns(layout)}}}", *_head(layout))
+    yield from _body(layout)
+    yield from (r"\bottomrule", r"\end{tabular}")
+    yield from _legend(layout)
+    yield r"\end{table}"
+
+
+def _long(layout: Layout) -> Iterator[str]:
+    """A table over several pages, its head on each."""
+    yield from (r"\begingroup", *_size(layout), rf"\begin{{longtable}}{{{_columns(layout)}}}")
+    yield from (rf"\caption{{{escape(layout.caption)}}} \\", *_head(layout), r"\endfirsthead")
+    yield from (*_head(layout), r"\endhead")
+    yield from _body(layout)
+    yield from (r"\bottomrule", r"\end{longtable}")
+    yield from _legend(layout)
+    yield r"\endgroup"
+
+
+def _length(layout: Layout) -> int:
+    return sum(len(block.lines) + 1 for block in layout.blocks)
+
+
+def _is_long(layout: Layout) -> bool:
+    return _length(layout) > PAGE_LINES
+
+
+def _is_wide(layout: Layout) -> bool:
+    return len(layout.heads) > SMALL_COLUMNS
+
+
+def _size(layout: Layout) -> Iterator[str]:
+    if _length(layout) > SMALL_LINES or _is_wide(layout):
+        yield r"\footnotesize\setlength{\tabcolsep}{3pt}"
+
+
+def _columns(layout: Layout) -> str:
+    return "l" + "r" * len(layout.heads)
+
+
+def _head(layout: Layout) -> Iterator[str]:
+    heads = [_stacked(head) if _is_wide(layout) else escape(head) for head in layout.heads]
+    yield from (r"\toprule", _row(["", *heads]))
+
+
+def _stacked(head: str) -> str:
+    """A head of several words, one below the other."""
+    lines = r" \\ ".join(escape(word) for word in head.split())
+    return rf"\shortstack[r]{{{lines}}}" if len(head.split()) > 1 else lines
+
+
+def _body(layout: Layout) -> Iterator[str]:
     above = ""
     for block in layout.blocks:
         yield r"\midrule"
-        yield from _titles(block, above, columns + 1)
+        yield from _titles(block, above, len(layout.heads) + 1)
         above = block.section
         yield from (_row([_label(line), *map(_cell, line.cells)]) for line in block.lines)
-    yield from (r"\bottomrule", r"\end{tabular}")
+
+
+def _legend(layout: Layout) -> Iterator[str]:
     if layout.legend:
         yield r"\par\smallskip\footnotesize\raggedright"
         yield from (rf"{escape(text)}\par" for text in layout.legend)
-    yield r"\end{table}"
 
 
 def _titles(block: Block, above: str, width: int) -> Iterator[str]:
@@ -72,6 +128,8 @@ def _label(line: Line) -> str:
 
 def _cell(cell: Shown) -> str:
     text = escape(cell.text + cell.deviation)
+    if text.startswith("-") and cell.text != NONE:
+        text = f"$-${text[1:]}"
     text = {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(cell.rank, text)
     return text + escape(cell.mark)
 
