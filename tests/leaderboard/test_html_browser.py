@@ -136,6 +136,15 @@ def test_within_groups_a_row_keeps_its_further_lines_below_it(page, folder):
     assert page.run(LABELS) == labels and page.run(TITLES) == titles
 
 
+def test_best_and_second_best_are_told_within_groups_only(page, folder):
+    page.open(folder / "declutr.html")
+    styles = """["b", "u"].map((tag) => getComputedStyle(document.querySelector(`td ${tag}`)))
+        .map((style, at) => at ? style.textDecorationLine : style.fontWeight)"""
+    assert page.run(styles) == ["700", "underline"]
+    click(page, "#groups")
+    assert page.run(styles) == ["400", "none"]
+
+
 def test_names_sort_too_and_the_keyboard_does(page, folder):
     page.open(folder / "declutr.html")
     click(page, "#groups")

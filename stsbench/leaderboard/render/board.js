@@ -90,6 +90,7 @@
   }
 
   function refresh() {
+    document.body.classList.toggle("flat", !byId("groups").checked);
     filterRows();
     tables.forEach(placeRows);
     const shown = units.filter((unit) => unit.shown).length;
