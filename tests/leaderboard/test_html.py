@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from stsbench.cards import Catalogue
 from stsbench.leaderboard.board import as_table, boards
 from stsbench.leaderboard.layout import lay_out
+from stsbench.leaderboard.ranks import with_ranks
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.specs import table_names
 from stsbench.leaderboard.table import AVERAGE, Cell, Column, Group, Number, Row, Table, Traits
@@ -159,6 +161,19 @@ def test_an_interval_is_a_bar_that_says_its_ends():
     assert text.count('class="ci"') == 1
     assert "Bars: 95% intervals, on one scale in each column." in text
     assert "Bars:" not in render([small()], "html", show="published")
+
+
+def test_ranks_have_no_bar_and_the_lowest_is_best():
+    text = render([with_ranks(small(), {"first": (1, 3)})], "html")
+    assert '<th scope="col" data-better="low">Rank</th>' in text and "<td>1–3</td>" in text
+    assert text.count('class="ci"') == 1
+
+
+def test_imported_rows_are_neither_measured_nor_published():
+    row = Row(label="theirs", cells={"a": Cell(published=Number(1.0))}, imported="mteb 2.0")
+    text = render([replace(small(), groups=[Group(rows=[row])])], "html")
+    assert '<tr data-side="imported">' in text
+    assert re.search(r'>theirs<a class="mark" href="#t1-note1" title="mteb 2.0">°</a>', text)
 
 
 def test_rows_say_what_filters_ask_for():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stsbench.leaderboard.ranks import with_ranks
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.table import Cell, Column, Group, Number, Row, Table
 from stsbench.leaderboard.tables import build_table
@@ -31,12 +32,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("minilm", *MINILM), *sts("stranger", *UNROUNDED[::-1])]
     hostile = Row(label=HOSTILE, cells={"a": Cell(published=Number(1.0))})
     strange = Table(name="n", title=HOSTILE, columns=[Column(key="a", head="A")], groups=[Group(rows=[hostile])])
+    rows = [Row(label=label, cells={"a": Cell(measured=Number(1.0))}) for label in "abc"]
+    plain = Table(name="r", title="r", columns=[Column(key="a", head="A")], groups=[Group(rows=rows)])
     for name, tables in {
         "paper": [build_table("simcse-5", results)],
         "board": [build_table("sts", results)],
         "declutr": [build_table("declutr-2")],
         "two": [build_table("simcse-5"), build_table("simcse-e1")],
         "hostile": [strange],
+        "ranked": [with_ranks(plain, {"a": (10, 12), "b": (1, 2), "c": (2, 11)})],
     }.items():
         (made / f"{name}.html").write_text(render(tables, "html"), encoding="utf-8")
     return made
@@ -105,6 +109,12 @@ def test_a_head_sorts_best_first_then_worst_first_then_as_before(page, folder):
     assert up == sorted(up) and page.run(state) == "ascending"
     click(page, "thead th:nth-child(2) button")
     assert page.run(LABELS) == before and page.run(state) is None
+
+
+def test_ranks_sort_lowest_first(page, folder):
+    page.open(folder / "ranked.html")
+    click(page, "thead th:nth-child(3) button")
+    assert page.run(LABELS) == ["b", "c", "a"]
 
 
 def test_rows_without_a_number_come_last_either_way(page, folder):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from stsbench.leaderboard.layout import BEST, NONE, QUOTED, SECOND, WRONG, Block, Layout, Line, Shown, number
+from stsbench.leaderboard.layout import BEST, IMPORTED, NONE, QUOTED, SECOND, WRONG, Block, Layout, Line, Shown, number
 from stsbench.leaderboard.table import Column, Number, Row, Table
 
 RANKED = {BEST: "b", SECOND: "u"}
@@ -60,7 +60,7 @@ def table_lines(table: Table, layout: Layout, identity: str) -> Iterator[str]:
 
 def _head(column: Column, head: str) -> str:
     task = f' data-task="{escape(column.key)}"' if column.kind == "task" else ""
-    better = ' data-better="low"' if column.better == "low" else ""
+    better = ' data-better="low"' if column.better == "low" or column.kind == "ranks" else ""
     return f'<th scope="col"{task}{better}>{escape(head)}</th>'
 
 
@@ -79,6 +79,8 @@ def _rows(block: Block, frame: Frame) -> Iterator[str]:
 
 def _start(line: Line) -> str:
     facts = {"encoder": line.row.encoder, **line.row.traits._asdict(), "side": line.side}
+    if line.row.imported and line.side == "published":
+        facts["side"] = "imported"
     attributes = (f' data-{key}="{escape(value)}"' for key, value in facts.items() if value)
     return f"<tr{''.join(attributes)}>"
 
@@ -92,7 +94,7 @@ def _label(line: Line, frame: Frame) -> str:
 
 def _reason(mark: str, row: Row) -> str:
     """What a row's mark says beyond the legend."""
-    return {WRONG: row.misprint, QUOTED: row.quoted or row.source}.get(mark, "")
+    return {WRONG: row.misprint, QUOTED: row.quoted or row.source, IMPORTED: row.imported}.get(mark, "")
 
 
 def _facts(row: Row) -> str:
@@ -119,7 +121,8 @@ def _indent(text: str, column: Column) -> str:
     """How many signs a number lacks of its column's decimals, that points stand under points."""
     _, point, digits = text.partition(".")
     missing = column.decimals - len(digits) + (not point)
-    return f' class="less" style="--less:{missing}"' if text != NONE and missing > 0 else ""
+    short = missing > 0 and text != NONE and column.kind != "ranks"
+    return f' class="less" style="--less:{missing}"' if short else ""
 
 
 def _mark(mark: str, frame: Frame, reason: str = "") -> str:
@@ -138,7 +141,7 @@ def _bar(one: Number | None, span: Span | None) -> str:
 def _spans(layout: Layout) -> dict[str, Span]:
     lines = [line for block in layout.blocks for line in block.lines]
     spans = {}
-    for column in layout.columns:
+    for column in (one for one in layout.columns if one.kind != "ranks"):
         numbers = [one for line in lines if (one := number(line.row.cell(column.key), line.side))]
         ends = [end for one in numbers for end in one.interval or ()]
         if ends:
