@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -77,14 +78,27 @@ def evaluate(
     elif not isinstance(encoder, KnownEncoder):
         encoder = KnownEncoder(name=encoder.name, encoder=encoder)
     embedder = make_embedder(
-        encoder, jobs, store=store, catalogue=catalogue, data=_data_folder(data), progress=listener.encoding
+        encoder,
+        jobs,
+        store=store,
+        catalogue=catalogue,
+        data=_data_folder(data),
+        progress=listener.encoding,
+        failed=partial(_failed, on_error=on_error, listener=listener),
     )
+    jobs = list(embedder.jobs)
     had = {job.name: known(job, embedder.known(job)) if known else None for job in jobs}
     embedder.prepare([job for job in jobs if had[job.name] is None], jobs)
     for job in jobs:
         result = had[job.name] or _try_score(job, embedder, seed, on_error=on_error, listener=listener)
         if result is not None:
             yield result
+
+
+def _failed(job: Job, error: StsbenchError, *, on_error: str, listener: Listener) -> None:
+    if on_error == "raise":
+        raise error
+    listener.failed(job.name, error)
 
 
 def _data_folder(given: Path | str | None) -> Path | None:
@@ -98,9 +112,7 @@ def _load_jobs(jobs: Iterable[Job], *, on_error: str, listener: Listener) -> lis
         try:
             job.load()
         except StsbenchError as error:
-            if on_error == "raise":
-                raise
-            listener.failed(job.name, error)
+            _failed(job, error, on_error=on_error, listener=listener)
         else:
             loaded.append(job)
     return loaded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -15,6 +15,7 @@ from stsbench.encoders.fitted import FittedEncoder, fit_of, texts_digest
 from stsbench.encoders.loading import KnownEncoder
 from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
 from stsbench.encoders.store import Shelf
+from stsbench.errors import StsbenchError
 from stsbench.fit_texts import needs_task, texts_to_fit
 from stsbench.jobs import Job
 from stsbench.training.overlap import text_key
@@ -25,6 +26,11 @@ Store = Path | Literal["default"] | None
 
 class Embedder(Protocol):
     """Gives each task of a run the embeddings that its score is made of."""
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """The tasks that it can embed: all whose texts to fit on could be had."""
+        ...
 
     def known(self, job: Job) -> KnownEncoder:
         """The encoder as the Result of this task names it."""
@@ -55,19 +61,20 @@ def make_embedder(
     catalogue: Catalogue,
     data: Path | None,
     progress: Progress,
+    failed: Callable[[Job, StsbenchError], None],
 ) -> Embedder:
     """Return the embedder that an encoder needs; texts to fit on are read, and nothing is embedded yet.
 
-    Raises:
-        StsbenchError: the texts that the encoder is to be fitted on cannot be had.
+    ``failed`` is told each task whose texts to fit on cannot be had; unless it raises, the task is left out.
     """
     if not isinstance(encoder.encoder, TextFitted):
-        return _Plain(encoder, Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=progress))
-    texts = _texts_of_jobs(fit_of(encoder.encoder), jobs, catalogue, data)
+        return _Plain(encoder, jobs, Engine(encoder.encoder, open_shelf(store, encoder.encoder), progress=progress))
+    texts = _texts_of_jobs(fit_of(encoder.encoder), jobs, catalogue, data, failed)
+    jobs = [job for job in jobs if job.name in texts]
     if isinstance(encoder.encoder, PostProcessor):
         base = encoder.encoder.base
-        return _Over(encoder, texts, Engine(base, open_shelf(store, base), progress=progress))
-    return _Fitted(encoder, texts, store, progress)
+        return _Over(encoder, jobs, texts, Engine(base, open_shelf(store, base), progress=progress))
+    return _Fitted(encoder, jobs, texts, store, progress)
 
 
 def open_shelf(store: Store, encoder: Encoder) -> Shelf:
@@ -89,6 +96,7 @@ class _Plain:
     """An encoder that is what it is: one engine for all tasks."""
 
     encoder: KnownEncoder
+    jobs: Sequence[Job]
     shared: Engine
 
     def known(self, job: Job) -> KnownEncoder:
@@ -125,14 +133,24 @@ class _Texts:
         return [f"fitted on {len(self.sentences)} sentences ({self.what})", *getattr(fitted, "notes", [])]
 
 
-def _texts_of_jobs(fit: str, jobs: Sequence[Job], catalogue: Catalogue, data: Path | None) -> dict[str, _Texts]:
+def _texts_of_jobs(
+    fit: str,
+    jobs: Sequence[Job],
+    catalogue: Catalogue,
+    data: Path | None,
+    failed: Callable[[Job, StsbenchError], None],
+) -> dict[str, _Texts]:
     """The texts to fit on by task; read once where they are the same for all."""
     found: dict[str, _Texts] = {}
     shared: list[str] = []
     keys: set[bytes] = set()
     for job in jobs:
         if needs_task(fit) or not shared:
-            shared = texts_to_fit(fit, task=job.task, catalogue=catalogue, data=data)
+            try:
+                shared = texts_to_fit(fit, task=job.task, catalogue=catalogue, data=data)
+            except StsbenchError as error:
+                failed(job, error)
+                continue
             keys = set(map(text_key, shared))
         seen = not keys.isdisjoint(map(text_key, job.texts()))
         found[job.name] = _Texts(shared, texts_digest(shared), fit, seen)
@@ -144,6 +162,7 @@ class _Over:
     """A post-processor: one engine embeds for its base, what is fitted changes embeddings in memory."""
 
     encoder: KnownEncoder
+    jobs: Sequence[Job]
     texts: dict[str, _Texts]
     base: Engine
     fits: dict[str, Encoder] = field(default_factory=dict)
@@ -183,6 +202,7 @@ class _Fitted:
     """Any other text-fitted encoder: an engine and a shelf for each state of it."""
 
     encoder: KnownEncoder
+    jobs: Sequence[Job]
     texts: dict[str, _Texts]
     store: Store
     progress: Progress

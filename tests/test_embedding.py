@@ -172,6 +172,18 @@ def test_texts_that_are_not_the_tasks(place):
     assert (result.overlap, result.notes[-1]) == ("unknown", f"fitted on 9 sentences ({own})")
 
 
+def test_a_task_without_texts_to_fit_on_is_told_and_left_out(place):
+    (place / "data" / "pets-validation.tsv").unlink()
+    told: list[str] = []
+    listener = Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
+    results = evaluate(place, whitened(), on_error="skip", listener=listener)
+    assert [result.task for result in results] == ["plants"]
+    assert len(told) == 1
+    assert told[0].startswith("pets: no data for pets (validation)")
+    with pytest.raises(DataError, match=r"no data for pets \(validation\)"):
+        evaluate(place, whitened())
+
+
 def test_a_users_own_is_given_each_tasks_texts(place):
     own = Own()
     pets, plants = evaluate(place, own)

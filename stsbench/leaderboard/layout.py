@@ -14,7 +14,7 @@ Side = Literal["published", "measured", "difference"]
 QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED = "†", "‡", "§", "¶", "*", "°"
 OVERLAPS = {"text": TEXT, "gold": GOLD}
 OVERLAP_SAID = {
-    TEXT: f"{TEXT} trained on text that overlaps the test sentences",
+    TEXT: f"{TEXT} trained or fitted on text that overlaps the test sentences",
     GOLD: f"{GOLD} trained on gold scores that overlap the test pairs",
 }
 NONE = "–"

@@ -149,7 +149,7 @@ STS, protocol simcse (spearman, all)
 | b§ | 50.00 | 60.12 | 55.06 |
 | pipe\\|name | 40.00±1.41 | – | – |
 
-§ trained on text that overlaps the test sentences
+§ trained or fitted on text that overlaps the test sentences
 
 STS, protocol wmean (spearman, wmean)
 
