@@ -238,3 +238,16 @@ class Seeded(Plain):
 
     def encode(self, sentences: Sequence[str]) -> Any:
         return np.array([hashed(f"{self.train_seed}{text}", self.d) for text in sentences], dtype=np.float32)
+
+
+# Sentences a task, ungraded pairs among them: ConSERT, table 1. BERT-whitening and BERT-flow leave those out.
+CONSERT = {"sts12": 6216, "sts13": 3000, "sts14": 7500, "sts15": 17000, "sts16": 18366, "stsb": 17256, "sickr": 19854}
+GRADED = {**CONSERT, "sts15": 6000, "sts16": 2372}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", CONSERT)
+def test_the_published_number_of_texts(name):
+    task, catalogue = load_task(name), Catalogue()
+    assert len(texts_to_fit("target+ungraded", task=task, catalogue=catalogue)) == CONSERT[name]
+    assert len(texts_to_fit("target", task=task, catalogue=catalogue)) == GRADED[name]
