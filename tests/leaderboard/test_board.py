@@ -135,7 +135,10 @@ def test_overlap_is_marked_and_explained():
     (board,) = gather(*both("a", 0.5, 0.6), *both("b", 0.4, 0.4, overlap="text"), *both("c", 0.3, 0.3, overlap="gold"))
     marks = [row[0] for row in shown(board)]
     assert marks[0] == "a" and marks[1][:-1] == "b" and marks[2][:-1] == "c"
-    for mark, text in ((marks[1][-1], "on text that overlaps"), (marks[2][-1], "on gold scores that overlap")):
+    for mark, text in (
+        (marks[1][-1], "or fitted on text that overlaps"),
+        (marks[2][-1], "on gold scores that overlap"),
+    ):
         assert f"\n{mark} trained {text}" in markdown(board)
     assert "overlap" not in markdown(*gather(*both("a", 0.5, 0.6, overlap="none")))
 
