@@ -60,7 +60,7 @@ def forecast(plan: TrainPlan) -> Forecast:
     """Load all that the recipe needs, take three steps on a copy that is thrown away, and reckon."""
     prepared = prepare(plan)
     learner, corpus = prepared.learner, prepared.corpus
-    learner.prepare({name: corpus.column(name) for name in learner.needs})
+    learner.prepare(prepared.columns())
     batches = BatchPlan.make(plan.card.training, len(corpus), seed=plan.seed)
     step_seconds, tokens = _try_steps(prepared, batches)
     started = time.perf_counter()

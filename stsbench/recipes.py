@@ -67,6 +67,11 @@ class Prepared:
     corpus: Corpus
     validate: Callable[[Encoder], float]
 
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """The columns of the corpus that the method asks for: texts, or numbers."""
+        corpus, numbers = self.corpus, ("score", "document_id")
+        return {n: corpus.numbers(n) if n in numbers else corpus.column(n) for n in self.learner.needs}
+
 
 def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | None = None) -> tuple[str, RecipeCard]:
     """Return a recipe's name and its card, with values replaced.
@@ -208,8 +213,7 @@ def carry_out(plan: TrainPlan, *, told: Told | None = None) -> TrainedRun:
     started = time.perf_counter()
     prepared = prepare(plan)
     learner = prepared.learner
-    columns = {name: prepared.corpus.column(name) for name in learner.needs}
-    learner.prepare(columns)
+    learner.prepare(prepared.columns())
     run = Run(
         training=plan.card.training,
         selection=plan.card.selection,

@@ -19,7 +19,7 @@ from safetensors.torch import load_model, save_model
 
 from stsbench.cards import SelectionFacts, TrainingFacts
 from stsbench.encoders.seams import Encoder
-from stsbench.errors import OutputError, TrainingError, one_line
+from stsbench.errors import CardError, OutputError, TrainingError, one_line
 from stsbench.files import write_whole
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.optimisers import make_optimiser, make_scheduler
@@ -106,6 +106,8 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         """Set the library up; nothing runs yet."""
         self.plan, self.run = plan, run
         on_cpu = learner.student.device.type == "cpu"
+        if on_cpu and run.training.precision == "float16":
+            raise CardError("[training] precision 'float16' needs a GPU; on a CPU pass --set precision=bfloat16")
         arguments = transformers.TrainingArguments(
             output_dir=str(run.folder / "checkpoints"),
             per_device_train_batch_size=run.training.batch_size,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from stsbench.encoders.seams import Encoder
+from stsbench.training.corpus import TEXT_COLUMNS
 from stsbench.training.masking import mask_tokens, maskable_tokens
 from stsbench.training.student import Student
 
@@ -48,11 +49,7 @@ class Learner(torch.nn.Module, ABC):
 
     def prepare(self, columns: Columns) -> None:
         """Take the corpus; by default every column of texts is tokenised here, once."""
-        self.tokens = {
-            name: self.student.tokenize(columns[name])
-            for name in self.needs
-            if len(columns[name]) and isinstance(columns[name][0], str)
-        }
+        self.tokens = {name: self.student.tokenize(columns[name]) for name in self.needs if name in TEXT_COLUMNS}
         self.columns = columns
 
     def order(self, count: int, rng: np.random.Generator) -> Rows:

@@ -160,6 +160,7 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
         (["little", "BASE", "--set", "data.rows=99"], "the corpus has 60"),
         (["little", "BASE", "--keep", "both"], "'both' is none of best, last"),
         (["little", "BASE", "--device", "tpu"], "device 'tpu'"),
+        (["little", "BASE", "--device", "cpu", "--set", "precision=float16"], "'float16' needs a GPU"),
         (["little", "BASE", "--out", "text.txt"], "text.txt"),
     ],
 )

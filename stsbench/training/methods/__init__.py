@@ -8,6 +8,7 @@ METHODS = Registry(
     "method",
     {
         "simcse": "stsbench.training.methods.simcse:SimCSE",
+        "simcse_positives": "stsbench.training.methods.simcse_positives:SimCSEPositives",
     },
     group="methods",
 )
