@@ -327,6 +327,11 @@ class Catalogue:
             published=recipe.published,
         )
 
+    def encoder_path(self, name: str) -> Path:
+        """The card or recipe of a known encoder."""
+        stem = name.partition("+")[0]
+        return {**self.paths("trainers"), **self.paths("baselines")}[stem]
+
     def recipe(self, name: str) -> RecipeCard:
         """The recipe of this id; raises UnknownName."""
         return read_card(self._path("recipe", "trainers", name), RecipeCard)

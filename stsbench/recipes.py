@@ -67,7 +67,7 @@ class Prepared:
     corpus: Corpus
     validate: Callable[[Encoder], float]
 
-    def columns(self) -> dict[str, Sequence[Any]]:
+    def columns(self) -> dict[str, Any]:
         """The columns of the corpus that the method asks for: texts, or numbers."""
         corpus, numbers = self.corpus, ("score", "document_id")
         return {n: corpus.numbers(n) if n in numbers else corpus.column(n) for n in self.learner.needs}

@@ -69,7 +69,7 @@ def _by_row(runs: Sequence[Runs], catalogue: Catalogue) -> Mapping[str, list[Run
             try:
                 published_row(key)
             except UnknownName as error:
-                raise CardError(f"card '{one.encoder}': key 'published': {error}") from error
+                raise CardError(f"{catalogue.encoder_path(one.encoder)}: key 'published': {error}") from error
             found.setdefault(key, []).append(one)
     return found
 

@@ -74,6 +74,15 @@ def test_symmetric_loss_looks_both_ways(masked_lm):
         SimCSE(student(masked_lm), views="triplets", loss="symmetric")
 
 
+def test_the_dot_product_leaves_lengths_in(masked_lm):
+    made = learner(masked_lm, views="pairs", similarity="dot", temperature=2.0).eval()
+    views = [made.student.encoder().encode(texts[:8]).astype(np.float64) for texts in (ANCHORS, POSITIVES)]
+    found = float(made(**made.collate(np.arange(8), RNG(0)))["loss"].detach())
+    assert found == pytest.approx(literal(*views, temperature=2.0), abs=1e-5)
+    with pytest.raises(CardError, match="one_direction"):
+        SimCSE(student(masked_lm), loss="symmetric", similarity="dot")
+
+
 def test_masked_language_modelling_hides_nothing_from_the_contrast(masked_lm):
     made = learner(masked_lm, mlm=True, mlm_weight=0.1, mlm_rate=0.5)
     batch = made.collate(np.arange(8), RNG(0))

@@ -27,7 +27,7 @@ def synonyms(tmp_path: Any) -> str:
 
 def learner(folder: Any, positive: str, *, dropout: float = 0.1, **params: Any) -> SimCSEPositives:
     made = SimCSEPositives(student(folder, dropout=dropout), positive=positive, **params)  # type: ignore[arg-type]
-    made.prepare({"text": TEXTS, "document_id": DOCUMENTS})
+    made.prepare({"text": TEXTS, "document_id": list(DOCUMENTS)})
     return made
 
 
@@ -70,7 +70,7 @@ def test_next_sentences_stay_within_the_document(masked_lm):
     assert words(made, batch["second"]) == [TEXTS[row + 1].split() for row in order[:6]]
     with pytest.raises(CardError, match="no document"):
         alone = SimCSEPositives(student(masked_lm), positive="next_sentence")
-        alone.prepare({"text": TEXTS, "document_id": np.arange(24)})
+        alone.prepare({"text": TEXTS, "document_id": list(range(24))})
 
 
 def test_a_fixed_mask_makes_both_views_one(masked_lm):

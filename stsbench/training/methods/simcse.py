@@ -35,6 +35,7 @@ class SimCSE(Learner):
         views: Literal["dropout", "pairs", "triplets"] = "dropout",
         loss: Literal["one_direction", "symmetric"] = "one_direction",
         temperature: float = 0.05,
+        similarity: Literal["cosine", "dot"] = "cosine",
         hard_negative_weight: float = 0.0,
         mlm_weight: float = 0.0,
         mlm_rate: float = 0.15,
@@ -47,7 +48,8 @@ class SimCSE(Learner):
             views: the positive is the sentence again (``dropout``), or the corpus's.
             loss: ``one_direction`` as released, N - 1 negatives (N more with hard ones);
                 ``symmetric``, the 2N-sided NT-Xent of many tutorials.
-            temperature: of the cosine.
+            temperature: divides the similarities.
+            similarity: ``dot`` leaves the lengths in (table D.1); for ``one_direction`` alone.
             hard_negative_weight: added to the logit of a row's own hard negative: alpha = exp(weight)
                 in equation 8.
             mlm_weight: of the auxiliary masked language modelling; 0 for none (section 3 and table D.2).
@@ -58,7 +60,10 @@ class SimCSE(Learner):
         super().__init__(student)
         if loss == "symmetric" and views == "triplets":
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
+        if loss == "symmetric" and similarity == "dot":
+            raise CardError("the symmetric loss is of cosines; use loss = 'one_direction' with similarity = 'dot'")
         self.names = PAIRING[views]
+        self.similarity: Literal["cosine", "dot"] = similarity
         self.needs = self.names
         self.loss, self.temperature, self.hard_negative_weight = loss, temperature, hard_negative_weight
         self.mlm_weight, self.mlm_rate, self.legacy_masked_input = mlm_weight, mlm_rate, legacy_masked_input
@@ -87,7 +92,12 @@ class SimCSE(Learner):
         if self.loss == "symmetric":
             contrastive = nt_xent(views[0], views[1], temperature=self.temperature)
         else:
-            contrastive = info_nce(*views, temperature=self.temperature, hard_negative_weight=self.hard_negative_weight)
+            contrastive = info_nce(
+                *views,
+                temperature=self.temperature,
+                hard_negative_weight=self.hard_negative_weight,
+                similarity=self.similarity,
+            )
         if not self.mlm_weight:
             return {"loss": contrastive}
         hidden = batch["hidden"]

@@ -67,3 +67,8 @@ def unit(x: torch.Tensor) -> torch.Tensor:
 def cosines(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return the cosine of every row of ``a`` (n, d) with every row of ``b`` (m, d), as (n, m)."""
     return unit(a) @ unit(b).T
+
+
+def dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the dot product of every row of ``a`` (n, d) with every row of ``b`` (m, d), as (n, m)."""
+    return a @ b.T

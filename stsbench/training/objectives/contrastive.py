@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 
 from stsbench.errors import StsbenchError
-from stsbench.training.objectives.arithmetic import check_rows, check_temperature, cosines, in_float32
+from stsbench.training.objectives.arithmetic import check_rows, check_temperature, cosines, dots, in_float32
 
 
 @in_float32
@@ -17,6 +19,7 @@ def info_nce(
     *,
     temperature: float,
     hard_negative_weight: float = 0.0,
+    similarity: Literal["cosine", "dot"] = "cosine",
 ) -> torch.Tensor:
     """Return SimCSE's loss: each anchor finds its positive among all positives and hard negatives.
 
@@ -33,6 +36,7 @@ def info_nce(
         hard_negative: (b, d), row for row; or None.
         temperature: divides the cosines; 0.05 in the paper.
         hard_negative_weight: added to the logit of each anchor's own hard negative.
+        similarity: ``dot`` leaves the lengths in (the paper's table D.1).
 
     Raises:
         ValueError: shapes that do not fit.
@@ -41,13 +45,14 @@ def info_nce(
     check_temperature(temperature)
     check_rows(anchor=anchor, positive=positive)
     targets = torch.arange(len(anchor), device=anchor.device)
-    logits = cosines(anchor, positive) / temperature  # (b, b)
+    similarities = cosines if similarity == "cosine" else dots
+    logits = similarities(anchor, positive) / temperature  # (b, b)
     if hard_negative is None:
         if hard_negative_weight != 0:
             raise StsbenchError(f"hard_negative_weight {hard_negative_weight} without hard negatives: leave it out")
         return F.cross_entropy(logits, targets)
     check_rows(anchor=anchor, hard_negative=hard_negative)
-    hard = cosines(anchor, hard_negative) / temperature
+    hard = similarities(anchor, hard_negative) / temperature
     own = hard_negative_weight * torch.eye(len(anchor), dtype=hard.dtype, device=hard.device)
     return F.cross_entropy(torch.cat([logits, hard + own], dim=1), targets)  # (b, 2b)
 
