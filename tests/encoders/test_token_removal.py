@@ -35,6 +35,17 @@ def test_the_most_frequent_tokens():
     assert frequent_tokens(tokens, 0).tolist() == []
 
 
+# What ConSERT's analysis_rep_space.py (03c9e8f) leaves out of these sentences by its k, padding aside.
+OFFICIAL = {0: [101], 1: [101, 102], 2: [3, 101, 102], 3: [3, 7, 101, 102], 5: [3, 5, 7, 9, 101, 102]}
+COUNTED = [[101, 7, 7, 3, 102], [101, 5, 102], [101, 102], [101, 9, 3, 9, 102, 4], [101, 8, 3, 4, 5, 102]]
+
+
+@pytest.mark.parametrize("k", OFFICIAL)
+def test_the_script_leaves_out_one_more(k):
+    tokens = TokenIds.from_lists(COUNTED)
+    assert sorted(frequent_tokens(tokens, k + 1).tolist()) == OFFICIAL[k]
+
+
 @pytest.mark.parametrize(("count", "types"), [("paper", 3), ("script", 4)])
 def test_special_tokens_count_and_the_script_takes_one_more(tiny, count, types):
     encoder = removal(tiny, count=count)
