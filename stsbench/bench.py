@@ -155,10 +155,20 @@ def _score(job: Job, embedder: Embedder, seed: int) -> Result:
         task_card=job.task.card_digest,
         data=job.digest,
         items=columns_digest(scores.per_item),
-        notes=[*scores.notes, *embedder.notes(job)],
+        notes=[*scores.notes, *embedder.notes(job), *_unknown_notes(encoder.encoder, job)],
         run=_run_facts(job, encoder, time.perf_counter() - started, embedder.encoded(job)),
         per_item=dict(scores.per_item),
     )
+
+
+def _unknown_notes(encoder: Encoder, job: Job) -> list[str]:
+    """How many sentences hold no word that an encoder of words knows."""
+    unknown = getattr(encoder, "unknown", None)
+    if unknown is None:
+        return []
+    texts = sorted(set(job.texts()))
+    count = len(unknown(texts))
+    return [f"{count} of {len(texts)} distinct sentences have no word that the encoder knows"] if count else []
 
 
 def _run_facts(job: Job, encoder: KnownEncoder, seconds: float, encoded: int) -> dict[str, Any]:

@@ -126,17 +126,17 @@ def prepare(plan: TrainPlan) -> Prepared:
     """
     import transformers
 
+    from stsbench.own_recipes import trains_itself
     from stsbench.registry import call_with_params
-    from stsbench.training.corpora import load_corpus
     from stsbench.training.methods import METHODS
     from stsbench.training.student import Student
 
     card = plan.card
     method = METHODS.load(card.method)
+    if trains_itself(method):
+        raise CardError(f"recipe {plan.name}: method '{card.method}' trains itself, and has no forecast")
     where = f"recipe {plan.name}: [params]"
-    split = load_task(card.selection.task, data=plan.data, catalogue=plan.catalogue).load(card.selection.split)
-    corpus = load_corpus(card.data.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
-    corpus = _some_rows(corpus, card, plan.seed)
+    corpus, validate = _material(plan)
     transformers.set_seed(plan.seed)
     student = Student(
         _start(plan),
@@ -151,7 +151,17 @@ def prepare(plan: TrainPlan) -> Prepared:
     )
     learner: Learner = call_with_params(method, {"student": student, **card.params}, where=where)
     corpus.require(*learner.needs)
-    return Prepared(plan=plan, learner=learner, corpus=corpus, validate=validator(split))
+    return Prepared(plan=plan, learner=learner, corpus=corpus, validate=validate)
+
+
+def _material(plan: TrainPlan) -> tuple[Corpus, Callable[[Encoder], float]]:
+    """What a plan learns from, and what scores it."""
+    from stsbench.training.corpora import load_corpus
+
+    card = plan.card
+    split = load_task(card.selection.task, data=plan.data, catalogue=plan.catalogue).load(card.selection.split)
+    corpus = load_corpus(card.data.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
+    return _some_rows(corpus, card, plan.seed), validator(split)
 
 
 def _some_rows(corpus: Corpus, card: RecipeCard, seed: int) -> Corpus:
@@ -160,6 +170,9 @@ def _some_rows(corpus: Corpus, card: RecipeCard, seed: int) -> Corpus:
         return corpus
     if not 2 <= wanted <= len(corpus):
         raise CardError(f"[data] rows {wanted}: the corpus has {len(corpus)}")
+    if "document_id" in corpus.columns:
+        # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
+        return corpus.take(range(wanted))
     drawn = np.sort(np.random.default_rng([seed, 7]).choice(len(corpus), wanted, replace=False))
     return corpus.take(drawn.tolist())
 
@@ -205,11 +218,18 @@ def carry_out(plan: TrainPlan, *, told: Told | None = None) -> TrainedRun:
     Raises:
         StsbenchError: it cannot be trained; says why and what was kept.
     """
+    from stsbench.own_recipes import train_own, trains_itself
     from stsbench.training.loop import Run, train
+    from stsbench.training.methods import METHODS
 
     if (done := _finished(plan)) is not None:
         return done
     _open_folder(plan)
+    method = METHODS.load(plan.card.method)
+    if trains_itself(method):
+        corpus, validate = _material(plan)
+        facts = {**_facts(plan), "overlap": find_overlaps(plan, corpus)}
+        return train_own(plan.card, method, facts, plan.folder, corpus=corpus, validate=validate, told=told)
     started = time.perf_counter()
     prepared = prepare(plan)
     learner = prepared.learner
@@ -260,22 +280,24 @@ def _open_folder(plan: TrainPlan) -> None:
         raise OutputError(f"{plan.folder}: cannot be written: {error.strerror}") from error
 
 
+def _facts(plan: TrainPlan) -> dict[str, Any]:
+    """What every run's record begins with."""
+    return {"recipe": plan.name, "seed": plan.seed, "card": _as_json(plan.card), "given_base": plan.base}
+
+
 def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
     """Write the encoder, then what it is: with that file the folder is whole."""
     import shutil
 
     from stsbench.training.loop import Place
 
-    plan, card = prepared.plan, prepared.plan.card
+    plan = prepared.plan
     if Place.find().rank == 0:
         chosen = int(outcome.chosen["candidate"]) if outcome.chosen else 0
         prepared.learner.save(plan.folder, chosen=chosen)
         commit, dirty = provenance.commit()
         facts = {
-            "recipe": plan.name,
-            "seed": plan.seed,
-            "card": _as_json(card),
-            "given_base": plan.base,
+            **_facts(plan),
             "base_files": prepared.learner.student.checkpoint.digests(),
             "corpus": {"name": prepared.corpus.name, "sha256": prepared.corpus.sha256, "rows": len(prepared.corpus)},
             "overlap": find_overlaps(plan, prepared.corpus),

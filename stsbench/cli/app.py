@@ -324,3 +324,18 @@ def lock(
     from stsbench.cli.check import lock_command
 
     lock_command(results, out=out, encoders=encoder or [], tasks=tasks, cards=cards or [], as_json=as_json)
+
+
+@app.command()
+def convert(
+    kind: Annotated[str, typer.Argument(help="infersent, skip_thoughts or expand (a vocabulary).")],
+    source: Annotated[Path, typer.Argument(help="infersent1.pkl; or a folder.")],
+    out: Annotated[Path, typer.Argument(help="The encoder's folder to write.")],
+    version: Annotated[int, typer.Option("--version", help="InferSent's version, 1 or 2.")] = 1,
+    vectors: Annotated[str, typer.Option("--vectors", help="File of word vectors (infersent, expand).")] = "",
+    limit: Annotated[int | None, typer.Option("--limit", help="Use the first vectors only (expand).")] = None,
+) -> None:
+    """Make published weights an encoder's folder, reading tensors and nothing else."""
+    from stsbench.cli.convert import convert_command
+
+    convert_command(kind, source, out, version=version, vectors=vectors, limit=limit)

@@ -59,7 +59,7 @@ class Backbone:
         parts = []
         for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
             encoded = self.tokenizer(
-                [_valid(sentence) for sentence in sentences[start : start + TOKENIZE_AT_ONCE]],
+                [valid_text(sentence) for sentence in sentences[start : start + TOKENIZE_AT_ONCE]],
                 truncation=max_length is not None,
                 max_length=max_length,
                 padding=False,
@@ -164,7 +164,7 @@ def open_device(name: str) -> torch.device:
     return device
 
 
-def _valid(sentence: str) -> str:
+def valid_text(sentence: str) -> str:
     """Half a surrogate pair, as of an emoji cut in two, is no text to a tokenizer."""
     return sentence if sentence.isascii() else sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -26,9 +26,16 @@ ENCODERS = Registry(
         "whitening": "stsbench.encoders.whitening:whitened_encoder",
         "token_removal": "stsbench.encoders.token_removal:TokenRemovalEncoder",
         "flow": "stsbench.encoders.flow_encoder:flow_encoder",
+        "infersent": "stsbench.encoders.infersent:InferSentEncoder",
+        "skip_thoughts": "stsbench.encoders.gru_halves:SkipThoughtsEncoder",
+        "quick_thoughts": "stsbench.encoders.gru_halves:QuickThoughtsEncoder",
+        "fastsent": "stsbench.encoders.fastsent:FastSentEncoder",
+        "use": "stsbench.encoders.use:UniversalSentenceEncoder",
     },
     group="encoders",
 )
+FROM_CHECKPOINT = frozenset(ENCODERS.table) - {"words", "whitening", "token_removal", "flow"}
+"""The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +165,7 @@ def variant_name(name: str, extra: Mapping[str, Any]) -> str:
 def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     card = read_card(path, EncoderCard)
     where = f"{path}: [params]{' and --set' if extra else ''}"
-    if card.kind in ("transformer", "sentence_transformer") and not {"model", "package"} & {*card.params, *extra}:
+    if card.kind in FROM_CHECKPOINT and not {"model", "package"} & {*card.params, *extra}:
         raise SourceError(
             f"the card of '{name}' names no checkpoint to fetch; {card.note or 'pass --set model=FOLDER'}"
         )

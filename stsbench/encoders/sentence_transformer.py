@@ -110,8 +110,10 @@ class SentenceTransformerEncoder:
         """Return embeddings (n, d)."""
         if not len(sentences):
             return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
+        from stsbench.encoders.backbone import valid_text
+
         embeddings = self.network.encode(
-            list(sentences),
+            [valid_text(sentence) for sentence in sentences],
             # Said even when empty: without a word the library would take the checkpoint's default.
             prompt=self.prompt,
             batch_size=BATCH,

@@ -154,6 +154,12 @@ def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
 
 def mean_vectors(bags: Bags, vectors: WordVectors) -> npt.NDArray[np.float64]:
     """Return each bag's mean vector, (len(bags), d): summed in float64, zero for an empty bag."""
+    lengths = np.fromiter(map(len, bags), dtype=np.int64, count=len(bags))
+    return sum_vectors(bags, vectors.take) / np.maximum(lengths, 1)[:, None]
+
+
+def sum_vectors(bags: Bags, take: Callable[[npt.NDArray[np.int64]], FloatArray]) -> npt.NDArray[np.float64]:
+    """Return the sum of each bag's vectors, (len(bags), d), in float64; ``take`` gives those of some rows."""
     from scipy.sparse import csr_array
 
     lengths = np.fromiter(map(len, bags), dtype=np.int64, count=len(bags))
@@ -162,8 +168,8 @@ def mean_vectors(bags: Bags, vectors: WordVectors) -> npt.NDArray[np.float64]:
     starts = np.concatenate([[0], np.cumsum(lengths)])
     # Each row is summed on its own in its words' order, so a sentence's bytes never depend on its neighbours.
     counts = csr_array((np.ones(len(flat)), columns, starts), shape=(len(bags), len(distinct)))
-    sums: npt.NDArray[np.float64] = counts @ vectors.take(distinct).astype(np.float64)
-    return sums / np.maximum(lengths, 1)[:, None]
+    sums: npt.NDArray[np.float64] = counts @ take(distinct).astype(np.float64)
+    return sums
 
 
 class Found(NamedTuple):

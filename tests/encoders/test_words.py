@@ -4,12 +4,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.stats import spearmanr
 
-from stsbench import settings
+from stsbench import evaluate, settings
+from stsbench.data.splits import PairSplit
 from stsbench.encoders import words
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words import WordsEncoder
 from stsbench.errors import CardError, DataError, SourceError
+from stsbench.task import load_task
 from tests.encoders.word_files import GLOVE, MEANS, SENTENCES, cache, glove, rows, write
 from tests.hub_server import hub
 
@@ -182,3 +185,49 @@ def test_real_vectors_give_what_the_library_gives(file):
     sentences = real_sentences()
     ours = WordsEncoder(str(REAL_VECTORS / file), tokens="sbert").encode(sentences)
     np.testing.assert_allclose(ours, library_means(REAL_VECTORS / file, sentences), atol=1e-6)
+
+
+@pytest.mark.data
+@real
+@pytest.mark.parametrize("file", ["glove.6B.50d.4k.w2v.txt", "glove.6B.100d.top.txt"])
+def test_the_two_recipes_give_different_and_correct_scores(file):
+    assert REAL_VECTORS is not None
+    path = REAL_VECTORS / file
+    split = load_task("stsb", data=REAL_DATA).load("test")
+    assert isinstance(split, PairSplit)
+    scores, texts = {}, [*split.sentences1, *split.sentences2]
+    for tokens in ("whitespace", "sbert"):
+        encoder = WordsEncoder(str(path), tokens=tokens)
+        (result,) = evaluate(encoder, "stsb", data=REAL_DATA, store=None)
+        means = library_means(path, texts) if tokens == "sbert" else literal_means(path, texts)
+        norms = np.linalg.norm(means, axis=1)
+        dots = (means[: split.n] * means[split.n :]).sum(axis=1)
+        cosines = dots / np.where(norms[: split.n] * norms[split.n :] > 0, norms[: split.n] * norms[split.n :], 1)
+        due = spearmanr(cosines.round(12), split.gold).statistic
+        assert result.score == pytest.approx(due, abs=2e-4)
+        unknown = len(encoder.unknown(sorted(set(texts))))
+        told = [note for note in result.notes if note.endswith("no word that the encoder knows")]
+        assert bool(told) == bool(unknown)
+        assert all(note.startswith(f"{unknown} of {len(set(texts))} distinct sentences") for note in told)
+        scores[tokens] = result.score
+    # Without stop words the recipe of sentence-transformers is well ahead on sentence pairs.
+    assert scores["sbert"] > scores["whitespace"] + 0.05
+
+
+def literal_means(path: Path, sentences: Sequence[str]) -> npt.NDArray[np.float64]:
+    lines = [line.split(" ") for line in path.read_text(encoding="utf-8").splitlines() if line.count(" ") > 1]
+    table = {word: np.array(values, dtype=float) for word, *values in lines}
+    zero = np.zeros(len(lines[0]) - 1)
+    return np.array([np.mean([table[w] for w in s.split() if w in table] or [zero], 0) for s in sentences])
+
+
+def test_a_result_says_how_many_sentences_hold_no_known_word(tmp_path, glove):
+    words = "a man dog the is playing on with in of woman".split()
+    path = write(tmp_path / "few.txt", "".join(f"{word} {i % 3} {i % 5} 1\n" for i, word in enumerate(words)))
+    (few,) = evaluate(WordsEncoder(str(path)), "quickstart-en", store=None)
+    (note,) = (note for note in few.notes if note.endswith("no word that the encoder knows"))
+    count, n = int(note.split()[0]), int(note.split()[2])
+    assert note == f"{count} of {n} distinct sentences have no word that the encoder knows"
+    texts = set(load_task("quickstart-en").load("test").texts())
+    assert (count, n) == (len([s for s in texts if not set(s.split()) & set(words)]), len(texts))
+    assert 0 < count < n

@@ -9,6 +9,10 @@ METHODS = Registry(
     {
         "simcse": "stsbench.training.methods.simcse:SimCSE",
         "simcse_positives": "stsbench.training.methods.simcse_positives:SimCSEPositives",
+        "infersent": "stsbench.training.infersent:InferSentTraining",
+        "skip_thoughts": "stsbench.training.skip_thoughts:SkipThoughtsTraining",
+        "quick_thoughts": "stsbench.training.quick_thoughts:QuickThoughtsTraining",
+        "fastsent": "stsbench.training.fastsent:FastSentTraining",
     },
     group="methods",
 )

@@ -1,0 +1,132 @@
+"""Universal Sentence Encoder (Cer et al. 2018, arXiv 1803.11175): any text SavedModel, run by TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench.data.verify import file_digest
+from stsbench.encoders.checkpoint import fingerprint
+from stsbench.encoders.seams import FloatArray
+from stsbench.errors import CardError, EncoderError, SourceError, one_line
+
+CODE_VERSION = 1
+"""Raise when a change here can change an embedding: stored ones are then not reused."""
+GRAPH, MODULE = "saved_model.pb", "tfhub_module.pb"
+OUTPUTS = ("outputs", "default", "output_0")
+"""What the releases call the embeddings where they return several things."""
+
+
+class UniversalSentenceEncoder:
+    """Embeds with a SavedModel that takes strings, (n, 512) for the released ones.
+
+    A SavedModel is a program that TensorFlow runs: load only one that you trust.
+    """
+
+    def __init__(self, model: str, *, name: str = "", batch: int = 128) -> None:
+        """Find the SavedModel; TensorFlow is imported when the first sentence comes.
+
+        Args:
+            model: a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
+            name: what results call the encoder.
+            batch: sentences a call.
+
+        Raises:
+            EncoderError: TensorFlow is not installed, or the folder holds no SavedModel.
+            SourceError: there is no such folder, or the handle cannot be fetched.
+        """
+        if batch < 1:
+            raise CardError(f"batch {batch}: give 1 or more")
+        self.name, self.batch = name or model, batch
+        if find_spec("tensorflow") is None:
+            raise EncoderError(f"'{self.name}' needs TensorFlow, which is not installed: pip install 'stsbench[use]'")
+        self.folder = _resolve(model) if model.startswith("https://") else Path(model).expanduser()
+        if not self.folder.is_dir():
+            raise SourceError(f"checkpoint folder '{model}' does not exist")
+        if not (self.folder / GRAPH).is_file():
+            raise EncoderError(f"{self.folder}: no {GRAPH}; unpack the SavedModel and give its folder")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of all that decides an embedding."""
+        files = {path.relative_to(self.folder).as_posix(): file_digest(path) for path in self._files()}
+        return fingerprint({"kind": "use", "code": CODE_VERSION, "library": _tensorflow_version(), "files": files})
+
+    def _files(self) -> Iterator[Path]:
+        yield self.folder / GRAPH
+        for part in ("variables", "assets"):
+            yield from sorted(path for path in (self.folder / part).glob("*") if path.is_file())
+
+    @cached_property
+    def graph(self) -> Any:  # noqa: ANN401 - tensorflow is not typed
+        """The loaded SavedModel; kept whole, since its functions do not keep its variables alive."""
+        import tensorflow
+
+        # A module of TensorFlow Hub's first format has its graph under no tag.
+        tags: list[str] | None = [] if (self.folder / MODULE).is_file() else None
+        try:
+            return tensorflow.saved_model.load(str(self.folder), tags=tags)
+        except Exception as error:  # whatever a broken file makes the library raise
+            raise EncoderError(f"{self.folder}: cannot be loaded: {one_line(error)[:200]}") from error
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        if not len(sentences):
+            return self._embed([""])[:0]
+        starts = range(0, len(sentences), self.batch)
+        return np.concatenate([self._embed(sentences[start : start + self.batch]) for start in starts])
+
+    def _embed(self, sentences: Sequence[str]) -> FloatArray:
+        import tensorflow
+
+        # Half a character pair cannot be written as UTF-8.
+        text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
+        function = self.graph if callable(self.graph) else _signature(self.graph, self.folder)
+        returned = function(text)
+        if isinstance(returned, dict):
+            names = [name for name in OUTPUTS if name in returned] or list(returned)[: len(returned) == 1]
+            if not names:
+                raise EncoderError(f"{self.folder}: returns {', '.join(returned)}; none is known to be the embeddings")
+            returned = returned[names[0]]
+        embeddings: FloatArray = np.asarray(returned, dtype=np.float32)
+        return embeddings
+
+
+def _signature(graph: Any, folder: Path) -> Any:  # noqa: ANN401 - tensorflow is not typed
+    """The function of a SavedModel of TensorFlow 1, as the module large/3 is."""
+    signatures = getattr(graph, "signatures", {})
+    for name in ("default", "serving_default"):
+        if name in signatures:
+            return signatures[name]
+    raise EncoderError(
+        f"{folder}: the SavedModel can be called in no way that is known (signatures: {list(signatures)})"
+    )
+
+
+def _resolve(handle: str) -> Path:
+    """Fetch a handle of TensorFlow Hub into that library's own cache."""
+    if find_spec("tensorflow_hub") is None:
+        raise EncoderError(f"'{handle}' needs TensorFlow Hub, which is not installed: pip install 'stsbench[use]'")
+    import tensorflow_hub
+
+    try:
+        return Path(tensorflow_hub.resolve(handle))
+    except Exception as error:  # its own kinds, urllib's and TensorFlow's
+        raise SourceError(
+            f"'{handle}' cannot be fetched: {one_line(error)[:120]}; download it and pass --set model=FOLDER"
+        ) from error
+
+
+def _tensorflow_version() -> str:
+    for package in ("tensorflow", "tensorflow-cpu"):
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return "unknown"

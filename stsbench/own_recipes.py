@@ -1,0 +1,123 @@
+"""Recipes of methods that train themselves: what ``transformers.Trainer`` cannot hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from stsbench import provenance
+from stsbench.cards import BaseFacts, RecipeCard, Record, SelectionFacts, StudentFacts, TrainingFacts
+from stsbench.encoders.seams import Encoder
+from stsbench.errors import CardError
+from stsbench.files import write_whole
+from stsbench.registry import call_with_params
+from stsbench.trained import RUN_FILE, TrainedRun
+from stsbench.training.corpus import Corpus
+from stsbench.training.rounds import OwnTraining, Round
+from stsbench.training.selection import Progress, Told
+
+TRAINING = ("batch_size", "learning_rate", "epochs", "steps")
+SELECTION = ("every", "task", "split", "keep")
+"""The keys of these tables that such a method takes; what else there is belongs to the common loop."""
+
+
+def trains_itself(method: object) -> bool:
+    """Whether a method has a training of its own."""
+    return is_dataclass(method) and hasattr(method, "fit")
+
+
+def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> OwnTraining:
+    """Make a method with a recipe's values.
+
+    Raises:
+        CardError: a value that the method does not take.
+    """
+    _refuse(name, "base", card.base, BaseFacts(), ("note",))
+    _refuse(name, "student", card.student, StudentFacts(), ())
+    _refuse(name, "training", card.training, _plain(card.training), TRAINING)
+    _refuse(name, "selection", card.selection, SelectionFacts(), SELECTION)
+    known = {field.name for field in fields(cast(Any, method))}
+    given: dict[str, Any] = {key: getattr(card.training, key) for key in TRAINING}
+    given["epochs"] = None if card.training.epochs is None else int(card.training.epochs)
+    given["every"] = card.selection.every
+    chosen = {key: value for key, value in given.items() if value is not None and key in known}
+    lost = [key for key in TRAINING if given[key] is not None and key not in known]
+    if lost:
+        raise CardError(f"recipe {name}: [training] {lost[0]} is no choice of method '{card.method}'")
+    made = call_with_params(method, {**chosen, **card.params}, where=f"recipe {name}: [params]")
+    return cast(OwnTraining, made)
+
+
+def _plain(facts: TrainingFacts) -> TrainingFacts:
+    return TrainingFacts(batch_size=facts.batch_size, learning_rate=facts.learning_rate)
+
+
+def _refuse(name: str, table: str, given: Record, default: Record, allowed: tuple[str, ...]) -> None:
+    """Raise CardError for a key that would do nothing."""
+    for key in given.__struct_fields__:
+        if key not in allowed and getattr(given, key) != getattr(default, key):
+            raise CardError(f"recipe {name}: [{table}] {key} is no choice of a method that trains itself")
+
+
+def train_own(
+    card: RecipeCard,
+    method: Callable[..., Any],
+    facts: Mapping[str, Any],
+    folder: Path,
+    *,
+    corpus: Corpus,
+    validate: Callable[[Encoder], float],
+    told: Told | None,
+) -> TrainedRun:
+    """Train a recipe for one seed and write its encoder; a run that was stopped begins anew.
+
+    Args:
+        card: the recipe.
+        method: its method's class.
+        facts: what the run's record begins with, ``recipe`` and ``seed`` among it.
+        folder: where the encoder goes.
+        corpus: what is learned from.
+        validate: scores an encoder on the development split.
+        told: told of every round.
+    """
+    training = make_training(facts["recipe"], card, method)
+    corpus.require(*training.needs)
+    columns = {key: _column(corpus, key) for key in corpus.columns}
+    started, rounds = time.perf_counter(), []
+
+    def report(ended: Round) -> None:
+        rounds.append(ended)
+        best = max((r.score for r in rounds if r.score is not None), default=None)
+        if told is not None:
+            told(Progress(step=ended.step, steps=ended.step, loss=ended.loss, score=ended.score, best=best))
+
+    keep_best = card.selection.keep == "best"
+    training.fit(columns, folder=folder, seed=facts["seed"], validate=validate if keep_best else None, report=report)
+    kept = [r for r in rounds if r.kept][-1]
+    commit, dirty = provenance.commit()
+    record = {
+        **facts,
+        "corpus": {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)},
+        "steps": rounds[-1].step,
+        "chosen": {"score": kept.score, "step": kept.step} if kept.score is not None else None,
+        "curve": [{"step": r.step, "loss": r.loss, "score": r.score, **r.facts} for r in rounds],
+        "run": {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.perf_counter() - started, 1),
+            "device": "cpu",
+            "versions": provenance.versions(),
+            "commit": commit,
+            "dirty": dirty,
+        },
+    }
+    write_whole(folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
+    return TrainedRun.read(folder)
+
+
+def _column(corpus: Corpus, name: str) -> list[Any]:
+    return corpus.numbers(name).tolist() if name in ("score", "document_id") else list(corpus.column(name))

@@ -1,0 +1,175 @@
+"""What every kind of encoder keeps, whatever it is made of; a new kind joins by a row of MADE."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+from stsbench.encoders.engine import Engine
+from stsbench.encoders.loading import ENCODERS
+from stsbench.encoders.seams import Encoder
+from tests.encoders.checkpoints import bert, one_thread, save
+from tests.encoders.test_use import write_model
+from tests.encoders.word_encoders import write_fastsent, write_halves, write_infersent, write_vectors
+from tests.encoders.word_files import cache
+
+__all__ = ["bert", "cache", "one_thread"]
+pytestmark = [pytest.mark.usefixtures("cache"), pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")]
+
+SENTENCES = [
+    "the cat sat on the mat .",
+    "a cat",
+    "",
+    "😀 👨‍👩‍👧 a cat",
+    "שלום עולם , مرحبا بالعالم the mat",
+    "a cat sat . " * 1500,
+    "half an emoji: \ud83d the cat",
+    " the\tcat\u2028sat\n",
+    "xyzzy",
+    "the cat sat on the mat .",
+]
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a kind is tried: its folder or file and parameters, and a parameter that changes embeddings."""
+
+    write: Callable[[Path, Path], Mapping[str, Any]]
+    """Given an empty folder and a small BERT, the parameters that make the encoder."""
+    other: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
+    atol: float = 1e-5
+
+
+def of_bert(folder: Path, bert: Path) -> Mapping[str, Any]:
+    shutil.copytree(bert, folder / "bert")
+    return {"model": str(folder / "bert"), "device": "cpu"}
+
+
+def of_library(folder: Path, bert: Path) -> Mapping[str, Any]:
+    transformer = Transformer(str(bert))
+    return {"model": str(save(folder / "st", transformer, Pooling(16, "max"))), "device": "cpu"}
+
+
+def of_vectors(folder: Path, bert: Path) -> Mapping[str, Any]:
+    return {"file": str(write_vectors(folder / "vectors.txt", 1))}
+
+
+def of_infersent(folder: Path, bert: Path) -> Mapping[str, Any]:
+    return {"model": str(write_infersent(folder / "infersent", write_vectors(folder / "vectors.txt", 1)))}
+
+
+def of_use(folder: Path, bert: Path) -> Mapping[str, Any]:
+    import tensorflow
+
+    return {"model": str(write_model(tensorflow, folder / "use"))}
+
+
+MADE: Mapping[str, Made] = {
+    "transformer": Made(of_bert, {"pooling": "max"}),
+    "sentence_transformer": Made(of_library, {"normalise": True}),
+    "words": Made(of_vectors, {"tokens": "sbert"}),
+    "infersent": Made(of_infersent, {"padding": "masked"}),
+    "skip_thoughts": Made(lambda f, b: {"model": str(write_halves(f / "m", "skip_thoughts"))}, {"append_eos": True}),
+    "quick_thoughts": Made(lambda f, b: {"model": str(write_halves(f / "m", "quick_thoughts"))}, {"halves": ["f"]}),
+    "fastsent": Made(lambda f, b: {"model": str(write_fastsent(f / "m"))}, {"mean": True}, atol=1e-3),
+    "use": Made(of_use, needs="tensorflow", atol=1e-3),
+}
+INNER = frozenset({"whitening", "flow", "token_removal"})
+"""Kinds fitted over another encoder, which embed only then; their own tests hold them to it."""
+
+
+@pytest.fixture(scope="module", params=sorted(MADE))
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if MADE[name].needs and importlib.util.find_spec(MADE[name].needs) is None:
+        pytest.skip(f"{MADE[name].needs} is not installed")
+    return name
+
+
+@pytest.fixture(scope="module")
+def params(kind: str, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    return MADE[kind].write(tmp_path_factory.mktemp(kind), bert)
+
+
+def load(kind: str, params: Mapping[str, Any], **more: Any) -> Encoder:
+    encoder = ENCODERS.load(kind)(**{**params, **more})
+    assert isinstance(encoder, Encoder)
+    return encoder
+
+
+def test_every_kind_is_tried():
+    assert set(MADE) == set(ENCODERS.table) - INNER
+
+
+def test_shape_type_and_order(kind, params):
+    encoder = load(kind, params)
+    embeddings = encoder.encode(SENTENCES)
+    n, d = embeddings.shape
+    assert n == len(SENTENCES)
+    assert embeddings.dtype == np.float32
+    assert np.isfinite(embeddings).all()
+    assert encoder.encode([]).shape == (0, d)
+    np.testing.assert_allclose(encoder.encode(SENTENCES[::-1])[::-1], embeddings, atol=MADE[kind].atol)
+    # Equal text, equal embedding; of the others most differ.
+    np.testing.assert_allclose(embeddings[0], embeddings[-1], atol=MADE[kind].atol)
+    assert np.abs(embeddings[0] - embeddings[1]).max() > 1e-3
+
+
+def test_neighbours_and_batches_do_not_matter(kind, params):
+    encoder, atol = load(kind, params), MADE[kind].atol
+    together = encoder.encode(SENTENCES)
+    alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
+    np.testing.assert_allclose(alone, together, atol=atol)
+    np.testing.assert_allclose(np.asarray(Engine(encoder)(SENTENCES)), together, atol=atol)
+    many = [*SENTENCES, *(f"the cat sat {'on the mat ' * (i % 9)}" for i in range(200))]
+    np.testing.assert_allclose(encoder.encode(many)[: len(SENTENCES)], together, atol=atol)
+
+
+def test_the_one_kind_that_depends_on_neighbours_says_so(tmp_path, bert):
+    encoder = load("infersent", of_infersent(tmp_path, bert), padding="batch")
+    # A maximum below zero is lifted to zero beside a longer sentence: as InferSent 1 was released.
+    alone, beside = encoder.encode(["a cat"])[0], encoder.encode(["a cat", SENTENCES[0]])[0]
+    np.testing.assert_allclose(beside, np.maximum(alone, 0), atol=1e-6)
+    assert alone.min() < 0
+    assert encoder.fingerprint is None
+
+
+def test_the_same_files_give_the_same_bytes(kind, params):
+    first = load(kind, params).encode(SENTENCES)
+    assert load(kind, params).encode(SENTENCES).tobytes() == first.tobytes()
+
+
+def test_fingerprint_changes_if_and_only_if_embeddings_can(kind, params):
+    encoder = load(kind, params)
+    assert encoder.fingerprint == load(kind, params).fingerprint == load(kind, params, name="another").fingerprint
+    assert encoder.fingerprint
+    changed = MADE[kind].other
+    if changed:
+        other = load(kind, params, **changed)
+        assert other.fingerprint != encoder.fingerprint
+        was, now = encoder.encode(SENTENCES), other.encode(SENTENCES)
+        assert was.shape != now.shape or np.abs(was - now).max() > 1e-4
+
+
+def test_fingerprint_changes_with_the_weights(kind, params, tmp_path):
+    encoder, key = load(kind, params), "file" if kind == "words" else "model"
+    source = Path(params[key])
+    copied = tmp_path / source.name
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, copied)
+    same = load(kind, {**params, key: str(copied)})
+    assert same.fingerprint == encoder.fingerprint
+    files = [copied] if copied.is_file() else [p for p in copied.rglob("*") if p.suffix in (".safetensors", ".pb")]
+    for path in files:
+        content = path.read_bytes()
+        # The last value: of a weight, or of a vector.
+        path.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    assert load(kind, {**params, key: str(copied)}).fingerprint != encoder.fingerprint

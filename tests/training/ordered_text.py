@@ -1,0 +1,35 @@
+"""A small text whose neighbouring sentences share a subject and no word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stsbench.encoders.seams import Encoder
+
+_SUBJECTS = {
+    "cat": ["the cat sleeps here", "a kitten purrs softly", "its whiskers twitch slowly"],
+    "sea": ["waves hit this beach", "salty water rises again", "the tide pulls sand"],
+    "car": ["an engine starts loudly", "four wheels turn fast", "this road bends left"],
+    "tea": ["she boils some water", "leaves fill one pot", "he pours two cups"],
+    "sun": ["light fills every room", "bright morning comes early", "shadows grow short now"],
+}
+_order = np.random.default_rng(0).choice(list(_SUBJECTS), size=20)
+STORY: Mapping[str, Sequence[Any]] = {
+    "text": [sentence for subject in _order for _ in range(2) for sentence in _SUBJECTS[subject]],
+    "document_id": [i for i in range(20) for _ in range(6)],
+}
+
+
+def neighbours_are_near(encoder: Encoder, *, share: float = 0.9) -> bool:
+    """Whether sentences of one subject are nearer to each other than to others', for this share of comparisons."""
+    subjects = list(_SUBJECTS.values())
+    x = encoder.encode([sentence for subject in subjects for sentence in subject]).astype(float)
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    cosines, subject = x @ x.T, np.repeat(np.arange(len(subjects)), 3)
+    same = (subject[:, None] == subject) & ~np.eye(len(subject), dtype=bool)
+    other = subject[:, None] != subject
+    won = [(row[own][:, None] > row[others]).mean() for row, own, others in zip(cosines, same, other, strict=True)]
+    return bool(np.mean(won) >= share)
