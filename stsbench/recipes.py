@@ -129,6 +129,7 @@ def prepare(plan: TrainPlan) -> Prepared:
     from stsbench.own_recipes import trains_itself
     from stsbench.registry import call_with_params
     from stsbench.training.methods import METHODS
+    from stsbench.training.place import Place
     from stsbench.training.student import Student
 
     card = plan.card
@@ -147,7 +148,7 @@ def prepare(plan: TrainPlan) -> Prepared:
         head=card.student.head,
         language_model=method.wants_language_model(card.params),
         from_scratch=card.base.from_scratch,
-        device=plan.device,
+        device=Place.find(plan.device).device,
     )
     learner: Learner = call_with_params(method, {"student": student, **card.params}, where=where)
     corpus.require(*learner.needs)
@@ -289,10 +290,11 @@ def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
     """Write the encoder, then what it is: with that file the folder is whole."""
     import shutil
 
-    from stsbench.training.loop import Place
+    from stsbench.training.place import Place
 
     plan = prepared.plan
-    if Place.find().rank == 0:
+    place = Place.find("cpu" if prepared.learner.student.device.type == "cpu" else "auto")
+    if place.rank == 0:
         chosen = int(outcome.chosen["candidate"]) if outcome.chosen else 0
         prepared.learner.save(plan.folder, chosen=chosen)
         commit, dirty = provenance.commit()
@@ -315,6 +317,7 @@ def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
         }
         write_whole(plan.folder / RUN_FILE, (json.dumps(facts, indent=1) + "\n").encode())
         shutil.rmtree(plan.folder / "checkpoints", ignore_errors=True)
+    place.wait()
     return TrainedRun.read(plan.folder)
 
 

@@ -169,7 +169,7 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A task, suite, encoder or corpus.")],
+    name: Annotated[str, typer.Argument(help="A task, suite, encoder, recipe or corpus.")],
     cards: Cards = None,
     as_json: AsJson = False,
 ) -> None:

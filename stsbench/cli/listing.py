@@ -50,7 +50,9 @@ def _encoders(catalogue: Catalogue) -> tuple[list[str], Rows]:
 
 
 def _recipes(catalogue: Catalogue) -> tuple[list[str], Rows]:
-    return ["recipe"], [[name] for name in catalogue.paths("trainers")]
+    cards = {name: catalogue.recipe(name) for name in catalogue.paths("trainers")}
+    rows = [[name, c.method, c.backbone, c.data.corpus] for name, c in cards.items()]
+    return ["recipe", "method", "backbone", "corpus"], rows
 
 
 def _suites(catalogue: Catalogue) -> tuple[list[str], Rows]:
@@ -76,12 +78,14 @@ LISTS: dict[str, Callable[[Catalogue], tuple[list[str], Rows]]] = {
 
 
 def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
-    """Print the facts of one task, suite, encoder or corpus."""
+    """Print the facts of one task, suite, encoder, recipe or corpus; of an encoder also the recipe that trains it."""
     catalogue = Catalogue(cards)
     kind, record = _find(name, catalogue)
     facts: dict[str, Any] = msgspec.to_builtins(record)
     if isinstance(record, EncoderCard):
         facts |= {"to run it": to_run(record, catalogue), "how exact": how_exact(record)}
+        if name in catalogue.paths("trainers"):
+            facts["recipe"] = msgspec.to_builtins(catalogue.recipe(name))
     if as_json:
         print_json({"card": kind, "id": name, **facts})
         return
@@ -98,10 +102,12 @@ def _find(name: str, catalogue: Catalogue) -> tuple[str, TaskCard | Suite | Enco
         return "suite", suites[name]
     if name in catalogue.paths("baselines"):
         return "encoder", catalogue.encoder(name)
+    if name in catalogue.paths("trainers"):
+        return "recipe", catalogue.recipe(name)
     if name in corpora:
         return "corpus", corpora[name]
-    known = [*catalogue.paths("tasks"), *suites, *catalogue.paths("baselines"), *corpora]
-    raise UnknownName("name", name, known, hint="'stsbench list tasks|suites|encoders|corpora' shows them")
+    known = [*catalogue.paths("tasks"), *suites, *catalogue.paths("baselines"), *catalogue.paths("trainers"), *corpora]
+    raise UnknownName("name", name, known, hint="'stsbench list tasks|suites|encoders|recipes|corpora' shows them")
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

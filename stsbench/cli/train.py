@@ -16,6 +16,7 @@ from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.run import parse_assignments, parse_seeds
 from stsbench.recipes import TrainPlan, carry_out, read_recipe
 from stsbench.trained import TrainedRun
+from stsbench.training.place import Place
 from stsbench.training.selection import Progress, Told
 
 
@@ -74,7 +75,8 @@ def train_command(
     for plan in plans:
         with _progress(f"{name}, seed {plan.seed}") as told:
             runs.append(carry_out(plan, told=told))
-    _print_runs(name, runs, as_json=as_json)
+    if Place.find(device).rank == 0:
+        _print_runs(name, runs, as_json=as_json)
 
 
 @contextmanager

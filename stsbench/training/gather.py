@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
-from torch.distributed.nn.functional import all_gather
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' tensors, one below the other; backwards, all ranks' gradients of the own one summed."""
+
+    @staticmethod
+    def forward(context: Any, local: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - torch names no type
+        pieces = [torch.empty_like(local) for _ in range(dist.get_world_size())]
+        dist.all_gather(pieces, local)
+        context.rows = len(local)
+        return torch.cat(pieces)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - as above
+        (gradient,) = gradients
+        summed = gradient.contiguous()
+        dist.all_reduce(summed)
+        start = dist.get_rank() * context.rows
+        return summed[start : start + context.rows]
 
 
 def gather_views(local: torch.Tensor) -> torch.Tensor:
@@ -16,7 +36,8 @@ def gather_views(local: torch.Tensor) -> torch.Tensor:
     """
     if not _many():
         return local
-    return torch.cat(all_gather(local.contiguous()))  # type: ignore[no-untyped-call]
+    joined: torch.Tensor = _Gather.apply(local.contiguous())  # type: ignore[no-untyped-call]
+    return joined
 
 
 def gather_pairs(local: torch.Tensor, views: int) -> list[torch.Tensor]:

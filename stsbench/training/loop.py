@@ -23,6 +23,7 @@ from stsbench.errors import CardError, OutputError, TrainingError, one_line
 from stsbench.files import write_whole
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.optimisers import make_optimiser, make_scheduler
+from stsbench.training.place import Place
 from stsbench.training.seams import Learner
 from stsbench.training.selection import Selection, Told
 
@@ -68,35 +69,30 @@ def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
         TrainingError: the loss is not finite; says what was kept.
         OutputError: a checkpoint cannot be written.
     """
-    place = Place.find()
+    place = Place.find("cpu" if learner.student.device.type == "cpu" else "auto")
     plan = BatchPlan.make(run.training, run.rows, seed=run.seed, rank=place.rank, ranks=place.ranks)
     selection = Selection(learner, run.selection, run.validate, plan, told=run.told)
     checkpoint = last_checkpoint(run.folder) if resume else None
-    if checkpoint is None:
-        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
-    else:
+    if checkpoint is not None:
         selection.load(checkpoint)
-    trainer = Loop(learner, run, plan, selection)
+    elif place.rank == 0:
+        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
+    place.wait()
+    trainer = _make_loop(learner, run, plan, selection)
     with _quiet(), _one_line_errors(run.folder):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     selection.restore()
     return Outcome(curve=selection.curve, chosen=selection.best, steps=trainer.state.global_step)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Which of how many processes this is."""
-
-    rank: int
-    ranks: int
-
-    @classmethod
-    def find(cls) -> Place:
-        """Ask accelerate, which knows every launcher."""
-        from accelerate import PartialState
-
-        state = PartialState()
-        return cls(int(state.process_index), int(state.num_processes))
+def _make_loop(learner: Learner, run: Run, plan: BatchPlan, selection: Selection) -> Loop:
+    try:
+        return Loop(learner, run, plan, selection)
+    except (RuntimeError, ValueError) as error:
+        # Raised where a logger that was asked for is unknown or not installed.
+        if not run.report_to:
+            raise
+        raise TrainingError(f"--report-to {', '.join(run.report_to)}: {one_line(error)}") from error
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]

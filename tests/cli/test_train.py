@@ -10,9 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import stsbench as stsbench_module
 from stsbench.trained import trained_runs
 from tests.training.students import masked_lm, one_thread, sentences
 
@@ -162,6 +165,7 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
         (["little", "BASE", "--device", "tpu"], "device 'tpu'"),
         (["little", "BASE", "--device", "cpu", "--set", "precision=float16"], "'float16' needs a GPU"),
         (["little", "BASE", "--out", "text.txt"], "text.txt"),
+        (["little", "BASE", "--report-to", "nobody"], "--report-to nobody"),
     ],
 )
 def test_every_mistake_is_one_line(stsbench, cards, masked_lm, arguments, says):
@@ -202,3 +206,34 @@ def test_a_killed_run_is_resumed_to_the_same_weights(tmp_path, cards, masked_lm,
     (cut,) = trained_runs("little+steps=60", tmp_path / "cut")
     assert (whole.folder / "model.safetensors").read_bytes() == (cut.folder / "model.safetensors").read_bytes()
     assert whole.facts["curve"] == cut.facts["curve"]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_with_the_joined_batch(tmp_path, cards, masked_lm):
+    given = [
+        "train",
+        "little",
+        "--cards",
+        str(cards),
+        "--base",
+        str(masked_lm),
+        "--set",
+        "dropout=0.0",
+        "--keep",
+        "last",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "check": True}
+    # 60 rows: three whole batches of 16 an epoch for both, the last short one left out.
+    alone = [*given, "--set", "batch_size=16", "--set", "drop_last=true", "--out", "one"]
+    subprocess.run([sys.executable, "-m", "stsbench", *alone], **options)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
+    subprocess.run([*launcher, "-m", "stsbench", *given, "--set", "drop_last=true", "--out", "two"], **options)
+    (one,), (two,) = (list((tmp_path / name).glob("*/seed0")) for name in ("one", "two"))
+    losses = [
+        [point["loss"] for point in json.loads((folder / "run.json").read_text())["curve"]] for folder in (one, two)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    # Not the weights: of some the gradient is zero but for rounding, which Adam makes as large as any other.
+    one_, two_ = (stsbench_module.load_encoder(folder).encode(sentences(20)) for folder in (one, two))
+    np.testing.assert_allclose(one_, two_, atol=1e-4)
