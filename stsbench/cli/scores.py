@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -135,7 +136,8 @@ def _print_classes(cell: Scored, *, named: bool) -> None:
 def _print_notes(results: Sequence[Result]) -> None:
     for note in dict.fromkeys(f"{r.task}: {note}" for r in results for note in r.notes):
         say(note)
-    say("\nscores are times 100")
+    methods = "; ".join(dict.fromkeys(r.interval_method for r in results))
+    say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))
     if any("majority" in r.scores for r in results):
         say("majority: the accuracy of always answering the most frequent class")
     seeds = sorted({r.eval_seed for r in results})

@@ -20,7 +20,9 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[0] == "hashed"
     assert lines[2].split() == ["task", "score", "95%", "interval", "n", "protocol"]
     assert lines[4].split()[0::3] == ["quickstart-en", "300"]
-    assert lines[-2:] == ["scores are times 100", "results are in results"]
+    method = "percentile bootstrap over pairs, 1000 resamples"
+    assert " ".join(lines[-3:-1]) == f"scores are times 100; 95% interval: {method}"
+    assert lines[-1] == "results are in results"
     results = read_results(tmp_path / "results").results
     assert [r.task for r in results] == ["quickstart-en", "quickstart-es-en"]
     shown = f"{100 * results[0].score:.2f}"

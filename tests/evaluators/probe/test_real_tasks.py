@@ -74,9 +74,13 @@ def embed_with_minilm(sentences):
 @pytest.mark.parametrize(
     ("task", "toolkit", "within"),
     [
+        ("mr", {"accuracy": 75.97, "dev_accuracy": 76.70}, 0.5),
         ("cr", {"accuracy": 80.61, "dev_accuracy": 82.35}, 0.5),
-        ("mrpc", {"accuracy": 72.12, "dev_accuracy": 73.67, "f1": 81.22}, 1.5),
+        ("subj", {"accuracy": 91.78}, 0.5),
+        ("mpqa", {"accuracy": 87.42}, 0.5),
+        ("sst2", {"accuracy": 81.44}, 0.5),
         ("trec", {"accuracy": 90.00, "dev_accuracy": 84.41}, 1.5),
+        ("mrpc", {"accuracy": 72.12, "dev_accuracy": 73.67, "f1": 81.22}, 1.5),
     ],
 )
 def test_minilm_scores_as_under_the_toolkit(task, toolkit, within):
