@@ -81,6 +81,8 @@ def embed_with_minilm(sentences):
         ("sst2", {"accuracy": 81.44}, 0.5),
         ("trec", {"accuracy": 90.00, "dev_accuracy": 84.41}, 1.5),
         ("mrpc", {"accuracy": 72.12, "dev_accuracy": 73.67, "f1": 81.22}, 1.5),
+        ("sicke", {"accuracy": 82.85, "dev_accuracy": 83.20}, 0.5),
+        ("sst5", {"accuracy": 42.99, "dev_accuracy": 44.32}, 0.5),
     ],
 )
 def test_minilm_scores_as_under_the_toolkit(task, toolkit, within):
