@@ -8,6 +8,7 @@ from stsbench import settings
 from stsbench.cards import REPRODUCIBLE, Catalogue, EncoderCard
 
 CHECKPOINTS = ("transformer", "sentence_transformer")
+FOLDERS = ("infersent", "skip_thoughts", "quick_thoughts", "fastsent")
 
 
 def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
@@ -21,11 +22,16 @@ def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
     if "package" in params:
         there = find_spec(str(params["package"])) is not None
         return f"the Python package {params['package']}, which is {'' if there else 'not '}installed"
+    if card.kind == "use":
+        there = find_spec("tensorflow") is not None
+        return f"TensorFlow, which is {'' if there else 'not '}installed, and {params['model']} or --set model=FOLDER"
     if "model" in params:
         revision = str(params.get("revision", "unpinned"))
         return f"the checkpoint {params['model']} ({revision[:12]}) from the Hub, or --set model=FOLDER"
     if card.kind in CHECKPOINTS:
         return "a checkpoint that is on no Hub: --set model=FOLDER"
+    if card.kind in FOLDERS:
+        return "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"
     if card.kind == "words":
         folder, file = settings.vectors_folder(), str(params.get("file", ""))
         there = folder is not None and (folder / file).is_file()

