@@ -306,9 +306,16 @@ class Catalogue:
     def known_encoder(self, name: str) -> EncoderCard | None:
         """What is known of the encoder that results call by this name, None where nothing is.
 
-        A recipe's name is that of the encoder it trains; parameters replaced stand behind a plus.
+        A recipe's name is that of the encoder it trains. Parameters replaced stand behind a plus: such
+        an encoder is called so, and none of the published rows is its.
         """
-        stem = name.partition("+")[0]
+        stem, plus, changes = name.partition("+")
+        card = self._encoder_or_recipe(stem)
+        if card is None or not plus:
+            return card
+        return msgspec.structs.replace(card, name=f"{card.name}+{changes}", published=[])
+
+    def _encoder_or_recipe(self, stem: str) -> EncoderCard | None:
         if stem in self.paths("baselines"):
             return self.encoder(stem)
         if stem not in self.paths("trainers"):

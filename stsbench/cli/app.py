@@ -193,6 +193,9 @@ def leaderboard(
         str | None, typer.Option("--show", help="published, measured, difference, both, or merged: whichever there is.")
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Averages exact, not as the paper rounds them.")] = False,
+    encoder: Annotated[
+        list[str] | None, typer.Option("--encoder", "-e", help="Measured rows of only these; comma list.")
+    ] = None,
     ranks: Annotated[bool, typer.Option("--ranks", help="Rank intervals; needs per-item columns.")] = False,
     mteb: Annotated[
         Path | None, typer.Option("--mteb", help="A folder of MTEB's result files, shown as imported rows.")
@@ -217,6 +220,7 @@ def leaderboard(
         exact=exact,
         ranks=ranks,
         mteb=mteb,
+        encoders=encoder or [],
         out=out,
         cards=cards or [],
         as_json=as_json,
@@ -272,7 +276,9 @@ def compare(
 @app.command()
 def check(
     new: Annotated[Path, typer.Argument(help="A results folder (or lock file) to be checked.")],
-    against: Annotated[Path, typer.Option("--against", help="A results folder or lock file to check it against.")],
+    against: Annotated[
+        Path, typer.Option("--against", help="A results folder or lock file, or 'published' for papers' scores.")
+    ],
     encoder: Annotated[list[str] | None, typer.Option("--encoder", "-e", help="Check only these; comma list.")] = None,
     against_encoder: Annotated[
         list[str] | None, typer.Option("--against-encoder", help="Against only these; comma list.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stsbench.cards import Catalogue, Suite
+from stsbench.cli.names import chosen_encoders
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.tables import print_table
 from stsbench.errors import DataError, ProtocolError, StsbenchError, UnknownName
@@ -45,6 +46,7 @@ def leaderboard_command(
     out: Path | None,
     ranks: bool,
     mteb: Path | None,
+    encoders: Sequence[str],
     cards: Sequence[Path],
     as_json: bool,
 ) -> None:
@@ -53,12 +55,12 @@ def leaderboard_command(
     catalogue = Catalogue(cards)
     if name is None:
         imported = read_mteb(mteb, catalogue) if mteb else None
-        made = _suite_tables(folder, SuiteView(suite, protocol, ranks, imported), catalogue)
+        made = _suite_tables(folder, SuiteView(suite, protocol, ranks, imported, encoders), catalogue)
     elif ranks or mteb:
         raise StsbenchError("--ranks and --mteb go with --suite: the rows of a --table are given")
     else:
         read_table(name)
-        made = [build_table(name, _results(folder).results, catalogue)]
+        made = [build_table(name, _results(folder, encoders).results, catalogue)]
         _check_shown(made[0], view)
     if view.out is not None:
         fmt = "markdown" if view.fmt == "terminal" else view.fmt
@@ -87,6 +89,7 @@ class SuiteView(NamedTuple):
     protocol: str | None
     ranks: bool
     imported: Imported | None
+    encoders: Sequence[str]
 
 
 def _suite_tables(folder: Path | None, view: SuiteView, catalogue: Catalogue) -> list[Table]:
@@ -97,7 +100,7 @@ def _suite_tables(folder: Path | None, view: SuiteView, catalogue: Catalogue) ->
     if view.ranks and not suite.average:
         raise ProtocolError(f"suite '{view.suite}' has no mean to rank by")
     # Imported rows need no results of one's own.
-    found = _results(folder if view.imported else folder or Path("results"))
+    found = _results(folder if view.imported else folder or Path("results"), view.encoders)
     scored = {task: catalogue.task(task).score_split for task in suite.tasks}
     made = boards(found.results, view.suite, suite, scored=scored, protocol=view.protocol)
     if view.imported and not any(fits(board.protocol) for board in made):
@@ -132,13 +135,18 @@ def _empty_board(suite: Suite) -> Board:
     )
 
 
-def _results(folder: Path | None) -> ResultFolder:
-    """The results of a folder; none where the user named no folder and there is none: published rows stand alone."""
+def _results(folder: Path | None, encoders: Sequence[str]) -> ResultFolder:
+    """The results of a folder, or those of some encoders.
+
+    There are none where the user named no folder and there is none: published rows stand alone.
+    """
     if folder is None and not Path("results").is_dir():
         return ResultFolder([], [], [])
     found = read_results(folder or Path("results"))
     _tell(found.problems)
-    return found
+    names = chosen_encoders(encoders, (result.encoder for result in found.results), folder or Path("results"))
+    kept = [pair for pair in zip(found.results, found.paths, strict=True) if not names or pair[0].encoder in names]
+    return ResultFolder([result for result, _ in kept], found.problems, [path for _, path in kept])
 
 
 def _tell(problems: Sequence[str]) -> None:

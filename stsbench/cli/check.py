@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.cards import Catalogue
+from stsbench.cli.names import chosen_encoders
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.errors import DataError, OutputError, UnknownName
 from stsbench.files import write_whole
-from stsbench.leaderboard.check import RULES, Check, Rule, check
+from stsbench.leaderboard.check import check
+from stsbench.leaderboard.check_published import check_published
+from stsbench.leaderboard.judged import RULES, Check, Rule
 from stsbench.leaderboard.lock import Side, read_side, to_lock
 from stsbench.leaderboard.reports import COLUMNS, github_lines, junit, markdown, matters, row
 from stsbench.leaderboard.tolerance import parse_tolerances
 from stsbench.task import expand_names
 
+PUBLISHED = "published"
+"""What stands for the published scores instead of a path."""
 SHORT = 24
 """A table of more rows shows those that matter."""
 
@@ -40,9 +45,14 @@ def check_command(
 ) -> int:
     """Check results against older ones; returns 0 fine, 1 a regression, 2 not comparable."""
     tolerances = parse_tolerances(tolerance)
-    wanted = expand_names(tasks, Catalogue(cards)) if tasks else None
-    ours, theirs = _side(new, encoders, wanted), _side(against, against_encoders, wanted)
-    found = check(ours, theirs, rule=_rule(rule), exact=exact, tolerances=tolerances)
+    catalogue = Catalogue(cards)
+    wanted = expand_names(tasks, catalogue) if tasks else None
+    ours = _side(new, encoders, wanted)
+    if str(against) == PUBLISHED and not against.exists():
+        found = check_published(ours, catalogue, exact=exact, tolerances=tolerances)
+    else:
+        theirs, suites = _side(against, against_encoders, wanted), catalogue.suites()
+        found = check(ours, theirs, rule=_rule(rule), exact=exact, tolerances=tolerances, suites=suites)
     if junit_file is not None:
         write_whole(junit_file, junit(found))
     if summary is not None:
@@ -86,11 +96,7 @@ def _side(path: Path, encoders: Sequence[str], tasks: Sequence[str] | None) -> S
     side = read_side(path, tasks=tasks)
     for problem in side.problems:
         sys.stderr.write(f"stsbench: left out: {problem}\n")
-    names = [name.strip() for one in encoders for name in one.split(",") if name.strip()]
-    known = {cell.encoder for cell, _ in side.cells}
-    for name in names:
-        if name not in known:
-            raise UnknownName("encoder", name, known, hint=f"{path} has no results of it")
+    names = chosen_encoders(encoders, (cell.encoder for cell, _ in side.cells), path)
     return side if not names else side._replace(cells=[entry for entry in side.cells if entry[0].encoder in names])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stsbench.cards import Catalogue
+from stsbench.cli.names import chosen_encoders
 from stsbench.cli.printing import print_json, say
 from stsbench.errors import DataError, StsbenchError, UnknownName
 from stsbench.leaderboard.exports.model_index import model_index, to_yaml, write_card
@@ -53,11 +54,7 @@ def _results(folder: Path, encoders: Sequence[str]) -> list[Result]:
     found = read_results(folder)
     for problem in found.problems:
         sys.stderr.write(f"stsbench: left out: {problem}\n")
-    names = [name.strip() for one in encoders for name in one.split(",") if name.strip()]
-    known = {result.encoder for result in found.results}
-    for name in names:
-        if name not in known:
-            raise UnknownName("encoder", name, known, hint=f"{folder} has no results of it")
+    names = chosen_encoders(encoders, (result.encoder for result in found.results), folder)
     return [result for result in found.results if not names or result.encoder in names]
 
 

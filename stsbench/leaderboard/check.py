@@ -3,90 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
 
-from scipy import stats
-
+from stsbench.cards import Suite
 from stsbench.errors import DataError
-from stsbench.leaderboard.align import Column
 from stsbench.leaderboard.comparable import protocol_key, why_not_comparable
-from stsbench.leaderboard.compare import Effort, compare_column
+from stsbench.leaderboard.compare import Effort
+from stsbench.leaderboard.judged import Check, Match, Outcome, Rule, Verdict, within
 from stsbench.leaderboard.lock import Entry, LockedCell, Side
+from stsbench.leaderboard.means import find_means
 from stsbench.leaderboard.paired import holm
+from stsbench.leaderboard.tested import Tested, match_p
 from stsbench.leaderboard.tolerance import TOLERANCES, Tolerance, classify
 
-Rule = Literal["absolute", "statistical"]
-RULES: tuple[Rule, ...] = ("absolute", "statistical")
-Outcome = Literal["fine", "lower", "higher", "regression", "not comparable", "missing", "new"]
 UNCHANGED = ("same", "other-machine")
 """Classes of one and the same encoder: between its two scores lies no sampling that a test could ask about."""
-
-
-class Match(NamedTuple):
-    """A new cell and the old one it is checked against; None where a side has none."""
-
-    new: Entry | None
-    old: Entry | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What was found of one cell; scores and ``difference`` (new minus old) are never times 100."""
-
-    encoder: str
-    task: str
-    split: str
-    protocol: str
-    train_seed: int | None
-    eval_seed: int
-    outcome: Outcome
-    reason: str
-    new: float | None = None
-    old: float | None = None
-    difference: float | None = None
-    tolerance: str | None = None
-    points: float | None = None
-    p: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """The verdicts on all cells, and what they come to."""
-
-    verdicts: Sequence[Verdict]
-    rule: Rule
-    exact: bool = False
-
-    def count(self, *outcomes: Outcome) -> int:
-        """How many cells came out so."""
-        return sum(verdict.outcome in outcomes for verdict in self.verdicts)
-
-    def fails(self, verdict: Verdict) -> bool:
-        """Whether a verdict is one that a regression test stops at."""
-        return verdict.outcome == "regression" or (self.exact and verdict.outcome == "higher")
-
-    @property
-    def exit_code(self) -> int:
-        """0 fine; 1 a regression; 2 none, but cells that cannot be compared, or no cell at all."""
-        if any(map(self.fails, self.verdicts)):
-            return 1
-        return 2 if self.count("not comparable", "missing") or not self.count("fine", "lower", "higher") else 0
-
-    @property
-    def summary(self) -> str:
-        """How many cells came out how, in one line."""
-        outcomes: dict[Outcome, str] = {
-            "regression": "regression",
-            "not comparable": "not comparable",
-            "missing": "missing in the new results",
-            "higher": "higher",
-            "lower": "lower, which may be chance",
-            "fine": "fine",
-            "new": "new",
-        }
-        counts = [f"{self.count(key)} {text}" for key, text in outcomes.items() if self.count(key)]
-        return f"{len(self.verdicts)} cell{'s' * (len(self.verdicts) != 1)}: {', '.join(counts) or 'none'}"
 
 
 def check(
@@ -96,15 +27,17 @@ def check(
     rule: Rule = "absolute",
     exact: bool = False,
     tolerances: Mapping[str, Tolerance] = TOLERANCES,
+    suites: Mapping[str, Suite] | None = None,
     effort: Effort | None = None,
 ) -> Check:
-    """Judge every cell of the new side's encoders.
+    """Judge every cell of the new side's encoders, and the means over suites all of whose cells are compared.
 
     A score may lie below the old one by its class's tolerance. By the rule ``statistical`` a lower one is
     a regression only where the difference is also real: by the paired permutation test where both sides
     have per-item columns, else by their intervals as if the items were not the same, which errs towards
     fine; p-values are corrected after Holm over all cells. The same encoder's scores are always judged by
-    the tolerance alone.
+    the tolerance alone. Means are judged in the same way, see :mod:`stsbench.leaderboard.means`, and
+    corrected by themselves.
 
     Args:
         new: the cells to be checked.
@@ -112,29 +45,40 @@ def check(
         rule: see above.
         exact: a score above its tolerance fails too.
         tolerances: the classes' points.
+        suites: those whose means are judged.
         effort: permutations, seed and level of the tests.
 
     Raises:
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
     """
     effort = effort or Effort()
-    verdicts: list[Verdict] = []
-    lower: dict[int, Tested] = {}
-    for match in match_cells(new.cells, old.cells):
-        verdict = _judge(match, tolerances)
-        if rule == "statistical" and verdict.outcome == "regression" and verdict.tolerance not in UNCHANGED:
-            lower[len(verdicts)] = _test(match, effort)
-        verdicts.append(verdict)
-    _apply(lower, verdicts, effort.level)
-    return Check(verdicts=verdicts, rule=rule, exact=exact)
+    matches = list(match_cells(new.cells, old.cells))
+    cells = [_judge(match, tolerances) for match in matches]
+    means = find_means(list(zip(matches, cells, strict=True)), suites or {})
+    if rule == "statistical":
+        tests = [
+            match_p(match, effort) if _may_be_chance(one) else None for match, one in zip(matches, cells, strict=True)
+        ]
+        of_means = [mean.test(effort) if _may_be_chance(mean.verdict) else None for mean in means]
+        judged = [*_tested(cells, tests, effort.level), *_tested([m.verdict for m in means], of_means, effort.level)]
+    else:
+        judged = [*cells, *(mean.verdict for mean in means)]
+    return Check(verdicts=judged, rule=rule, exact=exact)
 
 
-def _apply(lower: Mapping[int, Tested], verdicts: list[Verdict], level: float) -> None:
-    """Put the verdicts on lower scores right by their tests, corrected over all cells that were compared."""
+def _may_be_chance(verdict: Verdict) -> bool:
+    return verdict.outcome == "regression" and verdict.tolerance not in UNCHANGED
+
+
+def _tested(verdicts: Sequence[Verdict], tests: Sequence[Tested | None], level: float) -> list[Verdict]:
+    """The verdicts on lower scores put right by their tests, corrected over all that were compared."""
     compared = [at for at, verdict in enumerate(verdicts) if verdict.difference is not None]
-    corrected = dict(zip(compared, holm([lower[at].p if at in lower else 1.0 for at in compared]), strict=True))
-    for at, tested in lower.items():
-        verdicts[at] = _with_test(verdicts[at], tested._replace(p=corrected[at]), level)
+    found = [tests[at] for at in compared]
+    corrected = dict(zip(compared, holm([one.p if one else 1.0 for one in found]), strict=True))
+    return [
+        verdict if test is None else _with_test(verdict, test._replace(p=corrected[at]), level)
+        for at, (verdict, test) in enumerate(zip(verdicts, tests, strict=True))
+    ]
 
 
 def match_cells(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[Match]:
@@ -222,49 +166,9 @@ def _judge(match: Match, tolerances: Mapping[str, Tolerance]) -> Verdict:
         why = f"{field} differs: {getattr(new, field)} against {getattr(old, field)}"
     if why is not None:
         return replace(bare, outcome="not comparable", reason=why)
-    return _within(bare, new.score - old.score, tolerances[classify(new, old).name], new.n)
-
-
-def _within(verdict: Verdict, difference: float, tolerance: Tolerance, n: int) -> Verdict:
-    points, size = tolerance.allowed(n), abs(100 * difference)
-    # Half an ulp of a percentage must not decide: 0.7237 - 0.7227 is a hair above 0.1 points.
-    beyond = size > points + 1e-9
-    outcome: Outcome = "fine" if not beyond else "higher" if difference > 0 else "regression"
-    moved = "is within the tolerance" if not beyond else f"{'rose' if difference > 0 else 'fell'} by {size:.3f} points"
-    return replace(
-        verdict,
-        outcome=outcome,
-        reason=f"{moved}; {points:.3g} allowed: {tolerance.why}",
-        difference=difference,
-        tolerance=tolerance.name,
-        points=points,
-    )
-
-
-class Tested(NamedTuple):
-    """A p-value and the test it is of."""
-
-    p: float
-    test: str
-
-
-def _test(match: Match, effort: Effort) -> Tested:
-    """Test a difference: paired where both sides have their items, else by their intervals."""
-    (new, ours), (old, theirs) = _both(match)
-    if ours is not None and theirs is not None:
-        column = Column(new.task, new.split, new.protocol, [[theirs], [ours]])
-        ((_, draws),) = compare_column(column, ["old", "new"], effort)
-        if draws.difference.p is not None:
-            return Tested(draws.difference.p, "paired test")
-    # Two independent normal scores whose 95% intervals are known.
-    error = sum(((high - low) / (2 * stats.norm.ppf(0.975))) ** 2 for low, high in (new.interval, old.interval)) ** 0.5
-    return Tested(float(2 * stats.norm.sf(abs(new.score - old.score) / error)) if error else 0.0, "from the intervals")
-
-
-def _both(match: Match) -> tuple[Entry, Entry]:
-    if match.new is None or match.old is None:
-        raise ValueError("a cell that one side lacks cannot be tested")
-    return match.new, match.old
+    tolerance = tolerances[classify(new, old).name]
+    points = tolerance.allowed(new.n)
+    return within(bare, new.score - old.score, points=points, name=tolerance.name, why=tolerance.why)
 
 
 def _with_test(verdict: Verdict, tested: Tested, level: float) -> Verdict:

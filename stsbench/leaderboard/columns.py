@@ -61,7 +61,7 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> Column
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
     key = facts.task if metric == usual and facts.split == "test" else f"{facts.task}.{facts.metric or facts.split}"
     kind = METRICS[metric]
-    wanted, name = _wanted(facts, protocol, metric, catalogue)
+    wanted, name = wanted_of(facts, protocol, metric, catalogue)
     return Column(
         key=key,
         head=facts.head or card.heads.get(key, name),
@@ -72,7 +72,7 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> Column
     )
 
 
-def _wanted(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue) -> tuple[Wanted, str]:
+def wanted_of(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue) -> tuple[Wanted, str]:
     """What to look for, and what the task is called."""
     if facts.task in sources().extras or facts.task in catalogue.suites():
         return Wanted(facts.task, facts.split, facts.split, protocol, metric, "", True), facts.task

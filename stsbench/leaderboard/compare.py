@@ -193,10 +193,11 @@ def _means(group: Sequence[Draws]) -> Iterator[Difference]:
         ways.setdefault((protocol_key(one.protocol), split), []).append(draws)
     for same in ways.values():
         if len(same) > 1:
-            yield _mean(same)
+            yield mean_difference(same)
 
 
-def _mean(group: Sequence[Draws]) -> Difference:
+def mean_difference(group: Sequence[Draws]) -> Difference:
+    """The difference of two encoders' means over several tasks."""
     parts, k = [draws.difference for draws in group], len(group)
     bootstrapped = [d.bootstrapped for d in group if d.bootstrapped is not None]
     permuted = [d.permuted for d in group if d.permuted is not None]

@@ -56,7 +56,7 @@ class Score(NamedTuple):
     """
 
     task: str
-    split: str
+    split: Literal["test", "validation"]
     protocol: str
     metric: str
     aggregation: str

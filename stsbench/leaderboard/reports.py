@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from stsbench.errors import one_line
-from stsbench.leaderboard.check import Check, Verdict
+from stsbench.leaderboard.judged import Check, Verdict
 
 COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
 UNPRINTABLE = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

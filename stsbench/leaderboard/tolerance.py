@@ -2,7 +2,8 @@
 
 The classes and their points: cosines of the same float32 embeddings differ by 3e-6 between
 implementations; vLLM's bfloat16 moves STS12 by less than 1e-4, MTEB allows 1e-3; probes drift with torch
-(SentEval issues 32 and 43), most where test items are few.
+(SentEval issues 32 and 43), most where test items are few; independent runs of one checkpoint on STS agree with
+printed scores to between 0.01 and 0.07 points (EvalRank's logs against SimCSE's table B.3).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ TOLERANCES = {
         Tolerance(name="probe", points=0.5, why="a probe trained by another device or other versions"),
         Tolerance(name="probe-few", points=1.5, why="likewise, on few test items"),
         Tolerance(name="changed", points=0.01, why="another encoder"),
+        Tolerance(name="published", points=0.1, why="a score printed to two decimals, of another stack"),
     )
 }
 

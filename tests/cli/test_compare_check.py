@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -281,15 +283,36 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     assert action("Check", **{**checked, "against": "gone"}).code == 2
 
 
-def test_the_workflow_gives_the_action_inputs_that_it_has():
+def test_the_projects_own_workflow_finds_its_results_fine(own: Path, tmp_path: Path):
+    """Every use of the action in the workflow, with the inputs it gives, in a copy of what the checkout holds."""
     import yaml
 
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "scores.yml").read_text())
-    action = yaml.safe_load((ROOT / "action.yml").read_text())
     # YAML 1.1 reads the key 'on' as true.
     assert "pull_request" in workflow[True]
-    (step,) = [step for step in workflow["jobs"]["quickstart"]["steps"] if step.get("uses") == "./"]
-    assert set(step["with"]) <= set(action["inputs"])
-    assert {key for key, facts in action["inputs"].items() if facts.get("required")} <= set(step["with"])
-    assert (ROOT / step["with"]["against"]).is_file()
-    assert all("run" not in step for step in workflow["jobs"]["quickstart"]["steps"])
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert all("run" not in step for step in steps)
+    uses = [step["with"] for step in steps if step.get("uses") == "./"]
+    assert len(uses) == 3
+    for name in ("results", ".github"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    action = Action(tmp_path, own)
+    required = {key for key, facts in action.card["inputs"].items() if facts.get("required")}
+    for given in uses:
+        assert required <= set(given)
+        if given.get("encoder"):
+            assert action("Score", **given).code == 0
+        checked = action("Check", **given)
+        assert checked.code == 0, checked.out
+        assert (tmp_path / given["junit"]).is_file()
+    verdicts = (tmp_path / "output.txt").read_text().split()
+    assert verdicts == ["verdict=fine"] * 3
+
+
+def test_a_committed_result_that_was_changed_is_caught(stsbench: Command, tmp_path: Path):
+    shutil.copytree(ROOT / "results", tmp_path / "results")
+    path = next((tmp_path / "results" / "minilm").glob("sts14.test.*.json"))
+    path.write_text(re.sub(r'"score": [0-9.]+', '"score": 0.75', path.read_text(), count=1))
+    code, out, _ = stsbench("check", tmp_path / "results", "--against", ROOT / ".github" / "results.lock.json")
+    assert code == 1 and "minilm on sts14: regression: fell by 0.589 points" in out
+    assert "minilm on mean of STS: regression" in out

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName
-from stsbench.leaderboard.check import Check, check
+from stsbench.leaderboard.check import check
 from stsbench.leaderboard.compare import Effort
+from stsbench.leaderboard.judged import Check
 from stsbench.leaderboard.lock import LockedCell, Side, lock_cell, read_lock, read_side, to_lock
 from stsbench.leaderboard.measured import Measured
 from stsbench.leaderboard.reports import github_lines, junit, markdown

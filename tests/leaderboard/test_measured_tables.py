@@ -114,6 +114,13 @@ def test_seeds_are_a_mean_with_a_deviation_of_cells_and_average():
     assert average and average.deviation == pytest.approx(2**0.5)
 
 
+def test_an_encoder_of_other_parameters_passes_for_no_published_row():
+    results = sts("simcse-bert-base+pooling=max", *UNROUNDED)
+    assert not any(one.is_measured for one in build_table("simcse-5", results).rows())
+    (own,) = [one for one in build_table("sts", results).rows() if one.is_measured]
+    assert own.label == "SimCSE-BERT-base (unsup.)+pooling=max" and not own.is_published
+
+
 def test_two_states_of_an_encoder_are_two_rows():
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("simcse-bert-base", *UNROUNDED[::-1], fingerprint="f" * 64)]
     rows = [one for one in build_table("simcse-5", results).rows() if one.is_measured]

@@ -1,0 +1,55 @@
+"""The committed results: their tables and their lock file are made again, byte for byte, by the commands that stand there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from stsbench.cards import Catalogue
+from stsbench.cli import main
+from stsbench.results import read_results
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^stsbench .*", PAGE, re.M)]
+MADE = [words for words in COMMANDS if words[0] in ("leaderboard", "lock")]
+
+
+@pytest.mark.parametrize("words", MADE, ids=lambda words: words[-1])
+def test_a_table_is_made_again_byte_for_byte(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert words[-2] == "--out"
+    assert main([*words[:-1], str(tmp_path / "made")]) == 0
+    assert (tmp_path / "made").read_bytes() == (ROOT / words[-1]).read_bytes()
+
+
+def test_every_table_has_its_command():
+    tables = {path.relative_to(ROOT).as_posix() for path in (ROOT / "results").iterdir() if path.is_file()} - {
+        "results/README.md"
+    }
+    assert tables == {words[-1] for words in MADE if words[0] == "leaderboard"}
+
+
+def test_every_encoder_has_its_command_and_every_command_its_results():
+    named = set()
+    for words in COMMANDS:
+        if words[0] == "run":
+            options = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
+            changed = sorted(one for one in options if not one.startswith("model="))
+            named.add("+".join([words[words.index("--encoder") + 1], *changed]))
+    found = read_results(ROOT / "results")
+    assert {result.encoder for result in found.results} == named and not found.problems
+    # Each on the same tasks, but for what minilm alone was run on.
+    for encoder in named:
+        tasks = {result.task for result in found.results if result.encoder == encoder}
+        assert {*Catalogue().suites()["sts"].tasks, *Catalogue().suites()["sts-mteb"].tasks, "sts17-en-en"} <= tasks
+
+
+def test_results_were_made_by_committed_code_of_the_locked_versions():
+    locked = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
+    for result in read_results(ROOT / "results").results:
+        assert result.run["dirty"] is False and len(result.run["commit"]) == 40
+        versions = result.run["versions"]
+        for name in set(locked) & set(versions):
+            assert versions[name].partition("+")[0] == locked[name]
