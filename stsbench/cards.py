@@ -158,6 +158,8 @@ class CorpusFacts(Record, frozen=True, kw_only=True):
     corpus: str
     rows: int | None = None
     """Take this many rows, drawn by the seed; default all."""
+    sentences: bool = False
+    """Take the distinct texts of all columns as sentences, instead of the rows."""
 
 
 class TrainingFacts(Record, frozen=True, kw_only=True):
@@ -188,6 +190,9 @@ class SelectionFacts(Record, frozen=True, kw_only=True):
     every: int = 125
     task: str = "stsb"
     split: str = "validation"
+    measure: Literal["cosine", "best_of_four"] = "cosine"
+    """What Spearman is of: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
+    distance at each validation, is what sentence-transformers did while SBERT and IS-BERT were trained."""
     keep: Literal["best", "last"] = "best"
     at_start: bool = False
     at_epoch_end: bool = False

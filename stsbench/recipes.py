@@ -20,7 +20,7 @@ from stsbench.data.splits import PairSplit
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, DataError, OutputError, TrainingError, did_you_mean
 from stsbench.files import write_whole
-from stsbench.similarity import paired_cosine
+from stsbench.similarity import paired_cosine, paired_similarities
 from stsbench.statistics import CORRELATIONS
 from stsbench.task import load_task
 from stsbench.trained import RUN_FILE, TrainedRun, run_folder, trained_runs
@@ -162,7 +162,8 @@ def _material(plan: TrainPlan) -> tuple[Corpus, Callable[[Encoder], float]]:
     card = plan.card
     split = load_task(card.selection.task, data=plan.data, catalogue=plan.catalogue).load(card.selection.split)
     corpus = load_corpus(card.data.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
-    return _some_rows(corpus, card, plan.seed), validator(split)
+    corpus = corpus.sentences() if card.data.sentences else corpus
+    return _some_rows(corpus, card, plan.seed), validator(split, measure=card.selection.measure)
 
 
 def _some_rows(corpus: Corpus, card: RecipeCard, seed: int) -> Corpus:
@@ -198,17 +199,18 @@ def _start(plan: TrainPlan) -> Checkpoint:
     return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
 
 
-def validator(split: Any) -> Callable[[Encoder], float]:  # noqa: ANN401 - any split
-    """Return what scores an encoder on a development split: Spearman of cosine, x100 nowhere."""
+def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], float]:  # noqa: ANN401 - any split
+    """Return what scores an encoder on a development split: Spearman of cosine or the best of four, x100 nowhere."""
     if not isinstance(split, PairSplit):
         raise DataError("selection needs a split of sentence pairs with gold scores, such as stsb's dev")
 
     def validate(encoder: Encoder) -> float:
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
-        similarity, _ = paired_cosine(embeddings[: split.n], embeddings[split.n :])
-        score = float(CORRELATIONS["spearman"](similarity, split.gold))
+        a, b = embeddings[: split.n], embeddings[split.n :]
+        found = [paired_cosine(a, b)[0]] if measure == "cosine" else paired_similarities(a, b)
+        scores = [float(CORRELATIONS["spearman"](one, split.gold)) for one in found]
         # A collapsed student embeds everything alike: the worst there is, not an error.
-        return score if np.isfinite(score) else -1.0
+        return max(score if np.isfinite(score) else -1.0 for score in scores)
 
     return validate
 

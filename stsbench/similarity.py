@@ -1,4 +1,4 @@
-"""Cosine of paired embeddings, in float64."""
+"""Similarities of paired embeddings, in float64."""
 
 from __future__ import annotations
 
@@ -20,3 +20,16 @@ def paired_cosine(
     zero = norms == 0
     dots = np.einsum("nd,nd->n", x, y)
     return np.where(zero, 0.0, dots / np.where(zero, 1.0, norms)), zero
+
+
+def paired_similarities(
+    a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]
+) -> tuple[npt.NDArray[np.float64], ...]:
+    """Return cosine, dot product, and minus the Manhattan and the Euclidean distance of each pair of rows.
+
+    Both are (n, d); the higher, the more alike.
+    """
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    difference = x - y
+    dots = np.einsum("nd,nd->n", x, y)
+    return paired_cosine(x, y)[0], dots, -np.abs(difference).sum(axis=1), -np.linalg.norm(difference, axis=1)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from stsbench.similarity import paired_cosine
+from stsbench.similarity import paired_cosine, paired_similarities
 
 
 def literal(a: list[float], b: list[float]) -> float:
@@ -68,3 +68,14 @@ def test_the_order_and_the_rows_beside_do_not_matter():
 def test_no_pairs():
     similarity, zero = paired_cosine(np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32))
     assert (similarity.shape, zero.shape) == ((0,), (0,))
+
+
+def test_four_similarities_agree_with_their_definitions():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, 20, 7)).astype(np.float32)
+    cosine, dot, manhattan, euclidean = paired_similarities(a, b)
+    for i, (x, y) in enumerate(zip(a.astype(float).tolist(), b.astype(float).tolist(), strict=True)):
+        assert cosine[i] == pytest.approx(literal(x, y), abs=1e-12)
+        assert dot[i] == pytest.approx(math.fsum(p * q for p, q in zip(x, y, strict=True)), abs=1e-12)
+        assert manhattan[i] == pytest.approx(-math.fsum(abs(p - q) for p, q in zip(x, y, strict=True)), abs=1e-12)
+        assert euclidean[i] == pytest.approx(-math.dist(x, y), abs=1e-12)

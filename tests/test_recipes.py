@@ -1,0 +1,79 @@
+"""What a recipe is made of: its corpus as rows or as sentences, and what its weights are chosen by."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from stsbench.cards import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, TrainingFacts
+from stsbench.data.splits import PairSplit
+from stsbench.recipes import TrainPlan, prepare, validator
+from tests.training.students import masked_lm, one_thread, sentences
+
+__all__ = ["masked_lm", "one_thread"]
+
+
+def plan(folder: Path, base: Path, *, rows: int | None = None, whole: bool = False) -> TrainPlan:
+    card = RecipeCard(
+        name="IS-BERT, little",
+        method="is_bert",
+        paper="https://aclanthology.org/2020.emnlp-main.124",
+        preset="our own",
+        supervision="none",
+        backbone="tiny",
+        base=BaseFacts(),
+        data=CorpusFacts(corpus=str(folder / "pairs.csv"), sentences=not whole, rows=rows),
+        training=TrainingFacts(batch_size=4, learning_rate=1e-3, steps=2),
+        selection=SelectionFacts(task="quickstart-en", split="test"),
+    )
+    return TrainPlan(name="little", card=card, seed=0, out=folder, base=str(base), device="cpu")
+
+
+def test_pairs_serve_as_their_distinct_sentences(masked_lm, tmp_path):
+    first, second = sentences(20), sentences(20, seed=1)
+    lines = [f"{a},{b}" for a, b in zip([*first, *first], [*second, *first[::-1]], strict=True)]
+    (tmp_path / "pairs.csv").write_text("anchor,positive\n" + "\n".join(lines) + "\n")
+    made = prepare(plan(tmp_path, masked_lm))
+    assert list(made.corpus.column("text")) == list(dict.fromkeys([*first, *first, *second, *first[::-1]]))
+    assert len(prepare(plan(tmp_path, masked_lm, rows=7)).corpus) == 7
+    from stsbench.errors import DataError
+
+    with pytest.raises(DataError, match="has no text"):
+        prepare(plan(tmp_path, masked_lm, whole=True))
+
+
+class Fixed:
+    """An encoder of numbered sentences."""
+
+    name, fingerprint = "fixed", None
+    vectors = np.random.default_rng(4).normal(size=(60, 3)).astype(np.float32)
+
+    def encode(self, texts: Any) -> Any:
+        return self.vectors[[int(text) for text in texts]]
+
+
+def test_the_best_of_four_similarities_may_choose_weights():
+    noise = np.random.default_rng(5).normal(size=30)
+    gold = noise - np.abs(Fixed.vectors[:30] - Fixed.vectors[30:]).sum(axis=1)
+    split = PairSplit(
+        sentences1=[str(i) for i in range(30)],
+        sentences2=[str(i) for i in range(30, 60)],
+        gold=gold,
+        subset=[""] * 30,
+    )
+    a, b = Fixed.vectors[:30].astype(float).tolist(), Fixed.vectors[30:].astype(float).tolist()
+    pairs = list(zip(a, b, strict=True))
+    dots = [math.fsum(x * y for x, y in zip(u, v, strict=True)) for u, v in pairs]
+    four = [
+        [dot / math.hypot(*u) / math.hypot(*v) for dot, (u, v) in zip(dots, pairs, strict=True)],
+        dots,
+        [-math.fsum(abs(x - y) for x, y in zip(u, v, strict=True)) for u, v in pairs],
+        [-math.dist(u, v) for u, v in pairs],
+    ]
+    wanted = [float(spearmanr(one, gold).statistic) for one in four]
+    assert max(wanted) > wanted[0] + 0.01
+    assert validator(split)(Fixed()) == pytest.approx(wanted[0], abs=1e-9)
+    assert validator(split, measure="best_of_four")(Fixed()) == pytest.approx(max(wanted), abs=1e-9)
