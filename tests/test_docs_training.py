@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -51,11 +53,12 @@ def test_every_value_that_an_ablation_replaces_is_one():
     from stsbench.cards import Catalogue
     from stsbench.cli.run import parse_assignments
     from stsbench.recipes import read_recipe
+    from stsbench.training.methods import METHODS
 
     rows = re.findall(r"`stsbench train ([\w-]+)((?: --set [^ `]+)+)", TEXT)
     assert len(rows) >= 4
     for recipe, given in rows:
-        name, card = read_recipe(
-            recipe, Catalogue(), assign=parse_assignments(given.replace('"', "").split(" --set ")[1:])
-        )
-        assert name.startswith(f"{recipe}+") and card.method.startswith("simcse")
+        assign = parse_assignments([word for word in shlex.split(given) if word != "--set"])
+        name, card = read_recipe(recipe, Catalogue(), assign=assign)
+        known = inspect.signature(METHODS.load(card.method)).parameters
+        assert name.startswith(f"{recipe}+") and set(card.params) <= set(known)

@@ -13,6 +13,8 @@ from stsbench.encoders.checkpoint import read_json
 from stsbench.errors import EncoderError, UnknownName, one_line
 
 _READ = {".json", ".txt", ".model", ".jinja", ".codes", ".bpe", ".safetensors"}
+_OURS = {"stsbench.json", "run.json"}
+"""What we write beside a checkpoint, and the library does not read."""
 _NOT_READ = re.compile(r"\..*|onnx|openvino|eval|runs|checkpoint-\d+")
 _POOLINGS = {"cls": "cls_before_pooler", "mean": "mean", "max": "max", "lasttoken": "last_token"}
 """The library's names to ours; its ``cls`` never goes through the model's head."""
@@ -115,7 +117,7 @@ def digests(folder: Path) -> dict[str, str]:
         place = path.relative_to(folder)
         # Of weights in both formats only the safetensors are read.
         torch_weights = path.match("pytorch_model*.bin") and not any(path.parent.glob("model*.safetensors"))
-        if (path.suffix in _READ or torch_weights) and path.is_file():
+        if (path.suffix in _READ or torch_weights) and path.is_file() and place.as_posix() not in _OURS:
             if not any(_NOT_READ.fullmatch(part) for part in place.parts[:-1]):
                 read[place.as_posix()] = file_digest(path)
     return read

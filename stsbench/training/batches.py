@@ -99,5 +99,5 @@ class Batches(torch.utils.data.Dataset[Batch]):
             self._orders.clear()
             # The second number keeps these draws apart from those of batches.
             rng = np.random.default_rng([self.plan.seed, 1 << 40, epoch])
-            self._orders[epoch] = self.learner.order(self.plan.count, rng)
+            self._orders[epoch] = self.learner.order(self.plan.count, rng, batch=self.plan.batch_size * self.plan.ranks)
         return self._orders[epoch]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,17 @@ _LIBRARY_POOLINGS = {
 }
 
 
-def save_student(student: Student, folder: Path) -> None:
+def save_student(student: Student, folder: Path, between: Sequence[Any] = ()) -> None:
     """Write configuration, weights, tokenizer, and the pooling in both libraries' words.
 
     Poolings over several layers have no module in sentence-transformers; such a folder
     has no ``modules.json``, and that library would take it for another pooling.
+
+    Args:
+        student: what is written.
+        folder: where to.
+        between: modules of sentence-transformers between transformer and pooling; with any of them
+            it is that library which runs the folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,10 +45,13 @@ def save_student(student: Student, folder: Path) -> None:
         config.architectures = [type(student.model).__name__]
         config.save_pretrained(str(folder))
         student.backbone.tokenizer.save_pretrained(str(folder))
-        _save_modules(student, folder)
+        _save_modules(student, folder, between)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     write_whole(folder / "model.safetensors", save(_weights(student), {"format": "pt"}))
+    if between:
+        write_saved(folder, "sentence_transformer", {})
+        return
     params: dict[str, Any] = {"pooling": str(student.test_pooling)}
     if (length := student.checkpoint.max_length()) is not None:
         params["max_length"] = length
@@ -57,7 +67,7 @@ def _weights(student: Student) -> dict[str, torch.Tensor]:
     return weights
 
 
-def _save_modules(student: Student, folder: Path) -> None:
+def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> None:
     """Write ``modules.json`` and the modules' configurations, as sentence-transformers lays them out."""
     from sentence_transformers.sentence_transformer import modules
 
@@ -65,13 +75,15 @@ def _save_modules(student: Student, folder: Path) -> None:
     if pooling.layers != (-1,) or pooling.kind not in _LIBRARY_POOLINGS:
         return
     width = student.backbone.width
-    listed = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    steps: list[Any] = [modules.Pooling(width, pooling_mode=_LIBRARY_POOLINGS[pooling.kind])]
+    for step in between:
+        width = step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
+    steps: list[Any] = [*between, modules.Pooling(width, pooling_mode=_LIBRARY_POOLINGS[pooling.kind])]
     if pooling.kind == "cls" and student.head is not None:
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
         dense.linear.load_state_dict(student.head.linear.state_dict())
-        listed.append(("2_Dense", "Dense"))
         steps.append(dense)
+    kinds = [type(step).__name__ for step in steps]
+    listed = [("", "Transformer"), *((f"{number}_{kind}", kind) for number, kind in enumerate(kinds, 1))]
     for (path, _), step in zip(listed[1:], steps, strict=True):
         (folder / path).mkdir(exist_ok=True)
         step.save(str(folder / path))

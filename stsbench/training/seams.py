@@ -52,8 +52,11 @@ class Learner(torch.nn.Module, ABC):
         self.tokens = {name: self.student.tokenize(columns[name]) for name in self.needs if name in TEXT_COLUMNS}
         self.columns = columns
 
-    def order(self, count: int, rng: np.random.Generator) -> Rows:
-        """The order of the corpus's rows in one epoch, (count,); by default shuffled."""
+    def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
+        """The order of the corpus's rows in one epoch, (count,); by default shuffled.
+
+        The first ``batch`` rows make the first batch of all ranks together, and so on.
+        """
         return rng.permutation(count)
 
     def views(self, names: Sequence[str], rows: Rows) -> Batch:

@@ -177,9 +177,12 @@ class Student(torch.nn.Module):
         """The student as an encoder, as it is now."""
         return StudentEncoder(self, name)
 
-    def save(self, folder: Path) -> None:
-        """Write a folder that stsbench, transformers and sentence-transformers load."""
-        save_student(self, folder)
+    def save(self, folder: Path, *, between: Sequence[Any] = ()) -> None:
+        """Write a folder that stsbench, transformers and sentence-transformers load.
+
+        ``between`` are modules of sentence-transformers that stand between transformer and pooling.
+        """
+        save_student(self, folder, between)
 
 
 class StudentEncoder:
@@ -191,10 +194,19 @@ class StudentEncoder:
         """Keep the student; its weights are never copied."""
         self.student, self.name = student, name
 
+    @property
+    def width(self) -> int:
+        """Size of an embedding."""
+        return self.student.backbone.width
+
+    def embed(self, tokens: Tokens) -> torch.Tensor:
+        """Embed a batch as tests do: (b, t) to (b, d)."""
+        return self.student.embed(tokens, pooling=self.student.test_pooling)
+
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         if not len(sentences):
-            return np.zeros((0, self.student.backbone.width), dtype=np.float32)
+            return np.zeros((0, self.width), dtype=np.float32)
         return embed_all(self, sentences)
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
@@ -210,7 +222,7 @@ class StudentEncoder:
         try:
             with torch.inference_mode():
                 batch = {name: values.to(student.device) for name, values in student.collate(tokens, rows).items()}
-                embeddings: FloatArray = student.embed(batch, pooling=student.test_pooling).float().cpu().numpy()
+                embeddings: FloatArray = self.embed(batch).float().cpu().numpy()
         finally:
             for module, training in modes:
                 module.training = training

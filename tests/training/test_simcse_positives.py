@@ -64,7 +64,7 @@ def test_masked_words_are_others_of_the_vocabulary(masked_lm):
 
 def test_next_sentences_stay_within_the_document(masked_lm):
     made = learner(masked_lm, "next_sentence")
-    order = made.order(len(TEXTS), np.random.default_rng(0))
+    order = made.order(len(TEXTS), np.random.default_rng(0), batch=8)
     assert len(order) == len(TEXTS) and not set(order.tolist()) & {3, 7, 11, 15, 19, 23}
     batch = made.collate(order[:6], np.random.default_rng(1))
     assert words(made, batch["second"]) == [TEXTS[row + 1].split() for row in order[:6]]

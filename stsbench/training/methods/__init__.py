@@ -7,6 +7,13 @@ from stsbench.registry import Registry
 METHODS = Registry(
     "method",
     {
+        "clear": "stsbench.training.methods.clear:CLEAR",
+        "contrastive_tension": "stsbench.training.methods.contrastive_tension:ContrastiveTension",
+        "contrastive_tension_in_batch": "stsbench.training.methods.contrastive_tension:ContrastiveTensionInBatch",
+        "is_bert": "stsbench.training.methods.is_bert:ISBERT",
+        "sbert": "stsbench.training.methods.sbert:SBERT",
+        "sbert_regression": "stsbench.training.methods.sbert_regression:SBERTRegression",
+        "sbert_triplets": "stsbench.training.methods.sbert_triplets:SBERTTriplets",
         "simcse": "stsbench.training.methods.simcse:SimCSE",
         "simcse_positives": "stsbench.training.methods.simcse_positives:SimCSEPositives",
         "infersent": "stsbench.training.infersent:InferSentTraining",

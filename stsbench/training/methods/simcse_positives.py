@@ -95,7 +95,7 @@ class SimCSEPositives(Learner):
             if not len(self.anchors):
                 raise CardError("positive 'next_sentence': no document of the corpus has two sentences")
 
-    def order(self, count: int, rng: np.random.Generator) -> Rows:
+    def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
         """Shuffled; a row without a next sentence stands for another that has one."""
         return rng.permutation(np.resize(self.anchors, count))
 

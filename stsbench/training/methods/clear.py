@@ -1,0 +1,118 @@
+"""CLEAR: masked language modelling with a contrast of two ways to damage a sentence.
+
+Wu et al. 2020, https://arxiv.org/abs/2012.15466. The paper trains from scratch on BookCorpus and
+Wikipedia, with batches of 8,192; here it is training that goes on from a checkpoint. No code was
+published: the projection head, and that the language model sees the sentences undamaged, are
+from memory and not checked against the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from transformers import AddedToken
+
+from stsbench.training.gather import gather_pairs
+from stsbench.training.masking import masked_language_model_loss
+from stsbench.training.objectives import nt_xent
+from stsbench.training.seams import Batch, Learner, Rows, stack_tokens
+from stsbench.training.student import Student
+from stsbench.training.synonyms import load_synonyms
+from stsbench.training.texts import DELETED, clear_delete_spans, clear_delete_words, clear_reorder, replace_synonyms
+
+Operator = Literal["delete_words", "delete_spans", "reorder", "substitute"]
+
+
+class CLEAR(Learner):
+    """NT-Xent between two augmented views, and masked language modelling of the sentence itself."""
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        first: Operator = "delete_words",
+        second: Operator = "reorder",
+        word_rate: float = 0.7,
+        span_rate: float = 0.05,
+        spans: int = 5,
+        synonym_rate: float = 0.3,
+        synonyms: str = "wordnet",
+        temperature: float = 0.1,
+        projection: Literal["mlp", "none"] = "mlp",
+        mlm_weight: float = 1.0,
+        mlm_rate: float = 0.15,
+    ) -> None:
+        """Choose the operators.
+
+        Args:
+            student: what is trained; it learns the token ``[DEL]`` where an operator deletes.
+            first: how the first view is made.
+            second: how the second is.
+            word_rate: the share of words that ``delete_words`` deletes.
+            span_rate: the length of a span as a share of the words, for ``delete_spans`` and ``reorder``.
+            spans: how many spans are deleted, or pairs of them change places.
+            synonym_rate: the share of words that ``substitute`` replaces.
+            synonyms: where from: ``wordnet`` or a table (see :mod:`stsbench.training.synonyms`).
+            temperature: of the cosine.
+            projection: what the contrast goes through, and tests do not: two layers, or nothing.
+            mlm_weight: of the language modelling; 0 for none.
+            mlm_rate: the share of tokens hidden for it.
+        """
+        super().__init__(student)
+        makers: dict[str, Callable[[], Any]] = {
+            "delete_words": lambda: partial(clear_delete_words, rate=word_rate),
+            "delete_spans": lambda: partial(clear_delete_spans, rate=span_rate, spans=spans),
+            "reorder": lambda: partial(clear_reorder, rate=span_rate, pairs=spans),
+            "substitute": lambda: partial(replace_synonyms, rate=synonym_rate, synonyms=load_synonyms(synonyms)),
+        }
+        self.operators = [makers[name]() for name in (first, second)]
+        if any(name.startswith("delete") for name in (first, second)):
+            _learn_deleted(student)
+        width = student.backbone.width
+        self.projection: torch.nn.Module = torch.nn.Identity()
+        if projection == "mlp":
+            linear = partial(torch.nn.Linear, width, width, device=student.device)
+            self.projection = torch.nn.Sequential(linear(), torch.nn.ReLU(), linear())
+        self.temperature, self.mlm_weight, self.mlm_rate = temperature, mlm_weight, mlm_rate
+
+    @classmethod
+    def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
+        """Unless its weight is 0."""
+        return bool(params.get("mlm_weight", 1.0))
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """Both views one below the other, (2b, t), and the sentences with tokens hidden."""
+        pieces = []
+        for operator in self.operators:
+            texts = [" ".join(operator(self.columns["text"][row].split(), rng=rng)) for row in rows.tolist()]
+            pieces.append(self.student.collate(self.student.tokenize(texts), np.arange(len(texts))))
+        batch: Batch = {"views": stack_tokens(pieces, pad=self.student.backbone.pad_token)}
+        if self.mlm_weight:
+            tokens = self.views(("text",), rows)
+            hidden, labels = self.hide(tokens, rng, rate=self.mlm_rate)
+            batch["hidden"] = {**tokens, "input_ids": hidden, "labels": labels}
+        return batch
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The sum of both losses, and each."""
+        a, b = gather_pairs(self.projection(self.student.embed(batch["views"])), 2)
+        contrastive = nt_xent(a, b, temperature=self.temperature)
+        if not self.mlm_weight:
+            return {"loss": contrastive}
+        hidden = batch["hidden"]
+        mlm = masked_language_model_loss(
+            self.student.language_model, hidden["input_ids"], hidden["attention_mask"], hidden["labels"]
+        )
+        return {"loss": contrastive + self.mlm_weight * mlm, "contrastive": contrastive, "mlm": mlm}
+
+
+def _learn_deleted(student: Student) -> None:
+    """Give the tokenizer the token ``[DEL]`` and the model a fresh embedding of it, where they have none."""
+    student.backbone.tokenizer.add_tokens([AddedToken(DELETED, special=True)], special_tokens=True)
+    model = student.language_model if student.language_model is not None else student.model
+    if len(student.backbone.tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(student.backbone.tokenizer), mean_resizing=False)

@@ -1,0 +1,134 @@
+"""Contrastive tension: two copies of a model that agree on the same sentence and differ on others.
+
+Carlsson et al. 2021, https://openreview.net/forum?id=Ov_sMNau-PF.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from stsbench.encoders.seams import Encoder
+from stsbench.errors import CardError, TrainingError
+from stsbench.training.gather import gather_views
+from stsbench.training.objectives import contrastive_tension, contrastive_tension_in_batch
+from stsbench.training.seams import Batch, Columns, Learner, Rows
+from stsbench.training.student import Student
+
+
+class TwoStudents(Learner):
+    """Two copies of one student, trained independently; validation chooses between them."""
+
+    def __init__(self, student: Student, *, dropout: bool) -> None:
+        """Copy the student; without ``dropout`` both always compute as in evaluation."""
+        super().__init__(student)
+        self.second = copy.deepcopy(student)
+        self.dropout = dropout
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation; dropout comes on only where it is wanted."""
+        super().train(mode and self.dropout)
+        self.training = mode
+        return self
+
+    def encoders(self) -> list[Encoder]:
+        """Both copies."""
+        return [self.student.encoder("first"), self.second.encoder("second")]
+
+    def save(self, folder: Path, *, chosen: int = 0) -> None:
+        """Write the chosen copy."""
+        (self.student, self.second)[chosen].save(folder)
+
+
+class ContrastiveTension(TwoStudents):
+    """Pairs of sentences, one in so many of a sentence with itself, classified by raw dot product."""
+
+    def __init__(self, student: Student, *, negatives: int = 7, dropout_in_training: bool = False) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            negatives: pairs of two other sentences for each pair of the same: K in the paper. A batch of
+                b rows of the corpus has b * (1 + negatives) pairs; the paper's 16 is a batch_size of 2.
+            dropout_in_training: on while training; the released code has it off, sentence-transformers' on.
+        """
+        super().__init__(student, dropout=dropout_in_training)
+        if negatives < 1:
+            raise CardError(f"negatives {negatives}: give 1 or more; the paper has 7")
+        self.negatives = negatives
+
+    def prepare(self, columns: Columns) -> None:
+        """Tokenise, and number the distinct texts.
+
+        Raises:
+            TrainingError: fewer than three distinct texts: none is left for a pair of two others.
+        """
+        super().prepare(columns)
+        numbers: dict[str, int] = {}
+        self.texts = np.array([numbers.setdefault(text, len(numbers)) for text in columns["text"]])
+        if len(numbers) < 3:
+            raise TrainingError(f"the corpus has {len(numbers)} distinct texts; contrastive tension needs 3 at least")
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """What each copy reads, (b * (1 + K), t), and which pairs are of one sentence."""
+        anchors = np.repeat(rows, self.negatives)
+        first = self._others(rng, anchors)
+        second = self._others(rng, anchors, first)
+        pairs = [np.column_stack([rows, drawn.reshape(-1, self.negatives)]).ravel() for drawn in (first, second)]
+        labels = np.tile(np.arange(1 + self.negatives) == 0, len(rows))
+        return {
+            "first": self.views(("text",), pairs[0]),
+            "second": self.views(("text",), pairs[1]),
+            "labels": torch.from_numpy(labels).float(),
+        }
+
+    def _others(self, rng: np.random.Generator, *taken: Rows) -> Rows:
+        """Draw a row for each place whose text is none of those taken there.
+
+        The released code draws without this check: about one pair in as many as there are sentences is
+        then of one sentence and labelled otherwise.
+        """
+        drawn = rng.integers(len(self.texts), size=len(taken[0]))
+        while True:
+            same = np.logical_or.reduce([self.texts[drawn] == self.texts[rows] for rows in taken])
+            if not same.any():
+                return drawn
+            drawn[same] = rng.integers(len(self.texts), size=int(same.sum()))
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The mean binary cross-entropy."""
+        a, b = self.student.embed(batch["first"]), self.second.embed(batch["second"])
+        return {"loss": contrastive_tension(a, b, batch["labels"])}
+
+
+class ContrastiveTensionInBatch(TwoStudents):
+    """Each copy finds the other's embedding of the same sentence in the batch, by cosine (sentence-transformers)."""
+
+    def __init__(self, student: Student, *, scale: float = 20.0, dropout_in_training: bool = True) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            scale: of the cosines to begin with; it is trained.
+            dropout_in_training: on while training, as in sentence-transformers.
+        """
+        super().__init__(student, dropout=dropout_in_training)
+        if not 0 < scale < math.inf:
+            raise CardError(f"scale {scale}: must be more than 0; 20 is usual")
+        self.log_scale = torch.nn.Parameter(torch.tensor(math.log(scale), device=student.device))
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """The sentences, once."""
+        return {"views": self.views(("text",), rows)}
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The symmetric cross-entropy, and beside it the scale."""
+        a, b = (gather_views(one.embed(batch["views"])) for one in (self.student, self.second))
+        scale = self.log_scale.exp()
+        return {"loss": contrastive_tension_in_batch(a, b, scale), "scale": scale}

@@ -1,0 +1,78 @@
+"""SBERT's classification objective: the relation of two sentences from their embeddings and how they differ.
+
+Reimers and Gurevych 2019, https://aclanthology.org/D19-1410, section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from stsbench.errors import DataError, did_you_mean
+from stsbench.training.objectives import feature_names, pair_features
+from stsbench.training.seams import Batch, Columns, Learner, Rows
+from stsbench.training.student import Student
+
+LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
+"""The classes, numbered as in the authors' code."""
+
+
+class SBERT(Learner):
+    """Softmax over the relations of natural language inference; the classifier is gone afterwards."""
+
+    needs = ("first", "second", "label")
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        features: str | list[str] = "sbert",
+        bias: bool = True,
+        classifier: Literal["random", "zeros"] = "random",
+    ) -> None:
+        """Add the classifier.
+
+        Args:
+            student: what is trained.
+            features: what the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by
+                one, as in table 6.
+            bias: whether the classifier has one, as in the authors' code; the paper's formula has none.
+            classifier: its weights to begin with. From ``zeros`` it learns what tells the classes apart before
+                it moves the transformer: short runs gain by it.
+        """
+        super().__init__(student)
+        self.features = feature_names(features)
+        inputs = len(self.features) * student.backbone.width
+        self.classifier = torch.nn.Linear(inputs, len(LABELS), bias=bias).to(student.device)
+        if classifier == "zeros":
+            torch.nn.init.zeros_(self.classifier.weight)
+
+    def prepare(self, columns: Columns) -> None:
+        """Tokenise both sides and number the labels.
+
+        Raises:
+            DataError: a label that is none of the three.
+        """
+        self.tokens = {name: self.student.tokenize(columns[name]) for name in ("first", "second")}
+        found = list(columns["label"])
+        for name in dict.fromkeys(found):
+            if name not in LABELS:
+                raise DataError(
+                    f"label '{name}'{did_you_mean(str(name), LABELS)}; known: {', '.join(LABELS)} "
+                    "(leave out pairs without one)"
+                )
+        self.labels = torch.tensor([LABELS[name] for name in found])
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """First sentences above second ones, and the labels (b,)."""
+        return {"views": self.views(("first", "second"), rows), "labels": self.labels[torch.from_numpy(rows)]}
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The cross-entropy, and beside it the share of pairs classified rightly."""
+        u, v = self.student.embed(batch["views"]).chunk(2)
+        logits = self.classifier(pair_features(u, v, self.features)).float()
+        accuracy = (logits.argmax(dim=1) == batch["labels"]).float().mean()
+        return {"loss": F.cross_entropy(logits, batch["labels"]), "accuracy": accuracy}

@@ -1,0 +1,59 @@
+"""SBERT's regression objective: the cosine of two sentences is their gold score.
+
+Reimers and Gurevych 2019, https://aclanthology.org/D19-1410, sections 3 and 4.2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from stsbench.errors import CardError, DataError
+from stsbench.training.seams import Batch, Columns, Learner, Rows
+from stsbench.training.student import Student
+
+
+class SBERTRegression(Learner):
+    """Squared error between the cosine and the gold score, scaled to at most 1."""
+
+    needs = ("first", "second", "score")
+
+    def __init__(self, student: Student, *, highest_score: float = 5.0) -> None:
+        """Choose the scale.
+
+        Args:
+            student: what is trained.
+            highest_score: of the corpus; scores are divided by it.
+        """
+        super().__init__(student)
+        if highest_score <= 0:
+            raise CardError(f"highest_score {highest_score}: must be more than 0; STS-B's is 5")
+        self.highest_score = highest_score
+
+    def prepare(self, columns: Columns) -> None:
+        """Tokenise both sides and scale the scores.
+
+        Raises:
+            DataError: a score below 0 or above the highest.
+        """
+        self.tokens = {name: self.student.tokenize(columns[name]) for name in ("first", "second")}
+        scores = np.array(list(columns["score"]), dtype=np.float64)
+        wrong = np.flatnonzero(~((scores >= 0) & (scores <= self.highest_score)))
+        if len(wrong):
+            raise DataError(
+                f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}; "
+                "set highest_score to the corpus's"
+            )
+        self.scores = torch.from_numpy(scores / self.highest_score).float()
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """First sentences above second ones, and the scores (b,) from 0 to 1."""
+        return {"views": self.views(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)]}
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The mean squared error."""
+        u, v = self.student.embed(batch["views"]).float().chunk(2)
+        return {"loss": F.mse_loss(F.cosine_similarity(u, v), batch["scores"])}

@@ -1,0 +1,70 @@
+"""What every method's tests do: train it a little, cut a run off and resume it, open what it saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.encoders.loading import load_encoder
+from stsbench.training import loop
+from stsbench.training.seams import Batch, Learner
+from tests.training.students import run_facts, sentences, weights
+
+
+class Killed(BaseException):
+    """As a kill: nothing may be written after it."""
+
+
+def first_batch(learner: Learner, rows: int = 8, *, seed: int = 0) -> Batch:
+    """The batch of the first rows."""
+    return learner.collate(np.arange(rows), np.random.default_rng(seed))
+
+
+def values(learner: Learner, batch: Batch) -> dict[str, float]:
+    """The losses of a batch as numbers."""
+    return {name: float(loss.detach()) for name, loss in learner(**batch).items()}
+
+
+def literal_nt_xent(a: torch.Tensor, b: torch.Tensor, temperature: float) -> float:
+    """Mean over all views of minus the log of the twin's share, term by term in float64."""
+    views = [*a.detach().double(), *b.detach().double()]
+    views = [view / view.norm() for view in views]
+    n, total = len(a), 0.0
+    for i, view in enumerate(views):
+        shares = {j: np.exp(float(view @ other) / temperature) for j, other in enumerate(views) if j != i}
+        total -= np.log(shares[(i + n) % (2 * n)] / sum(shares.values()))
+    return total / (2 * n)
+
+
+def check_resumed(fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4) -> Learner:
+    """A run cut off after a step and resumed must end with the weights of an undisturbed one; returns it."""
+    options: dict[str, Any] = {"training": {"steps": 6}, "selection": {"every": 3}, "checkpoint_seconds": 0.0}
+    before, whole = weights(fresh()), fresh()
+    curve = loop.train(whole, run_facts(folder / "whole", rows, **options)).curve
+
+    def killer(progress: Any) -> None:
+        if progress.step == at:
+            raise Killed
+
+    with pytest.raises(Killed):
+        loop.train(fresh(), run_facts(folder / "cut", rows, told=killer, **options))
+    resumed = fresh()
+    outcome = loop.train(resumed, run_facts(folder / "cut", rows, **options), resume=True)
+    found, wanted = weights(resumed), weights(whole)
+    assert outcome.curve == curve
+    assert found.keys() == wanted.keys() and all((found[name] == wanted[name]).all() for name in wanted)
+    assert any((before[name] != wanted[name]).any() for name in wanted)
+    return resumed
+
+
+def check_saved(learner: Learner, folder: Path) -> None:
+    """The folder written must open as the encoder that was trained."""
+    learner.save(folder)
+    texts = sentences(9, seed=5)
+    opened = load_encoder(str(folder))
+    np.testing.assert_allclose(opened.encode(texts), learner.encoders()[0].encode(texts), atol=1e-5)

@@ -1,0 +1,188 @@
+"""Contrastive tension: whom pairs are made of, both copies at work, and the one that validation keeps."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.encoders.loading import load_encoder
+from stsbench.errors import CardError, TrainingError
+from stsbench.training import loop
+from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
+from tests.training.methods.runs import check_resumed, check_saved, first_batch, values
+from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
+
+__all__ = ["masked_lm", "one_thread"]
+TEXTS = list(dict.fromkeys(sentences(40, seed=1)))[:24]
+RNG = np.random.default_rng
+
+
+def pairs(folder: Path, texts: list[str] = TEXTS, **params: Any) -> ContrastiveTension:
+    made = ContrastiveTension(student(folder), **params)
+    made.prepare({"text": texts})
+    return made
+
+
+def in_batch(folder: Path, **params: Any) -> ContrastiveTensionInBatch:
+    made = ContrastiveTensionInBatch(student(folder), **params)
+    made.prepare({"text": TEXTS})
+    return made
+
+
+def part(made: Any, factor: float = 1.3) -> None:
+    """Make the copies different."""
+    with torch.no_grad():
+        for parameter in made.second.parameters():
+            parameter.mul_(factor)
+
+
+def texts_of(made: Any, tokens: dict[str, torch.Tensor]) -> list[str]:
+    decoded = made.student.backbone.tokenizer.batch_decode(tokens["input_ids"], skip_special_tokens=True)
+    return [str(text) for text in decoded]
+
+
+def test_a_sentence_with_itself_is_followed_by_seven_pairs_of_two_others(masked_lm):
+    made = pairs(masked_lm)
+    batch = made.collate(np.array([4, 9]), RNG(0))
+    first, second = texts_of(made, batch["first"]), texts_of(made, batch["second"])
+    assert batch["labels"].tolist() == [1.0, *[0.0] * 7] * 2
+    assert first[0] == second[0] == TEXTS[4] and first[8] == second[8] == TEXTS[9]
+    others = [*zip(first[1:8], second[1:8], [TEXTS[4]] * 7, strict=True)]
+    others += [*zip(first[9:], second[9:], [TEXTS[9]] * 7, strict=True)]
+    assert all(len(set(three)) == 3 for three in others)
+    assert len({*first, *second}) > 10
+
+
+def test_negatives_never_are_the_anchor_even_where_it_occurs_twice(masked_lm):
+    texts = ["dog", "dog", "cat", "bird"]
+    made = pairs(masked_lm, texts, negatives=3)
+    for seed in range(40):
+        batch = made.collate(np.array([0, 1]), RNG(seed))
+        first, second = texts_of(made, batch["first"]), texts_of(made, batch["second"])
+        for a, b, same in zip(first, second, batch["labels"].tolist(), strict=True):
+            assert {a, b} == ({"dog"} if same else {"cat", "bird"})
+    with pytest.raises(TrainingError, match="2 distinct texts"):
+        pairs(masked_lm, ["dog", "cat", "dog"])
+
+
+def test_others_are_drawn_evenly(masked_lm):
+    made = pairs(masked_lm)
+    drawn = made._others(RNG(0), np.zeros(46_000, dtype=np.int64))
+    counts = np.bincount(drawn, minlength=24)
+    assert counts[0] == 0 and counts[1:].min() > 1_800 and counts[1:].max() < 2_200
+
+
+def test_the_loss_is_the_literal_cross_entropy_of_both_copies(masked_lm):
+    made = pairs(masked_lm, negatives=3)
+    part(made)
+    batch = made.collate(np.array([0, 5]), RNG(1))
+    one, other = (encoder.encode for encoder in made.encoders())
+    a, b = one(texts_of(made, batch["first"])).tolist(), other(texts_of(made, batch["second"])).tolist()
+    total = 0.0
+    for x, y, label in zip(a, b, batch["labels"].tolist(), strict=True):
+        same = 1 / (1 + math.exp(-sum(map(float.__mul__, x, y))))
+        total -= math.log(same if label else 1 - same)
+    assert values(made, batch)["loss"] == pytest.approx(total / 8, rel=1e-4)
+
+
+def library(made: Any, folder: Path) -> tuple[Any, Any]:
+    """The two copies as sentence-transformers' models."""
+    from sentence_transformers import SentenceTransformer
+
+    made.save(folder / "0", chosen=0)
+    made.save(folder / "1", chosen=1)
+    one, two = (SentenceTransformer(str(folder / number), device="cpu").eval() for number in "01")
+    return one, two
+
+
+def test_the_losses_are_sentence_transformers(masked_lm, tmp_path):
+    from sentence_transformers.sentence_transformer import losses
+
+    made = pairs(masked_lm)
+    part(made)
+    one, two = library(made, tmp_path / "pairs")
+    theirs = losses.ContrastiveTensionLoss(two)
+    theirs.model1 = one
+    batch = made.collate(np.array([0, 5]), RNG(1))
+    texts = [one.preprocess(texts_of(made, batch[name])) for name in ("first", "second")]
+    # It sums, and finds the pairs of one sentence by their tokens.
+    assert 16 * values(made, batch)["loss"] == pytest.approx(theirs(texts).item(), rel=1e-5)
+    every = in_batch(masked_lm).eval()
+    part(every)
+    one, two = library(every, tmp_path / "in-batch")
+    whole = losses.ContrastiveTensionLossInBatchNegatives(two)
+    whole.model1 = one
+    wanted = whole([one.preprocess(TEXTS[:8])], torch.zeros(8)).item()
+    found = values(every, first_batch(every))
+    assert found["loss"] == pytest.approx(wanted, rel=1e-5) and found["scale"] == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("make", [pairs, in_batch])
+def test_both_copies_move_each_by_itself(masked_lm, tmp_path, make):
+    made = make(masked_lm)
+    before = weights(made)
+    name = "model.encoder.layer.0.output.dense.weight"
+    assert (before[f"student.{name}"] == before[f"second.{name}"]).all()
+    loop.train(made, run_facts(tmp_path, 24, training={"batch_size": 4}))
+    after = weights(made)
+    assert (after[f"student.{name}"] != before[f"student.{name}"]).any()
+    assert (after[f"second.{name}"] != before[f"second.{name}"]).any()
+    assert (after[f"second.{name}"] != after[f"student.{name}"]).any()
+    if make is in_batch:
+        assert after["log_scale"] != before["log_scale"]
+
+
+def test_dropout_is_off_while_training_unless_asked_for(masked_lm, tmp_path):
+    still, noisy = pairs(masked_lm), pairs(masked_lm, dropout_in_training=True)
+    for made, same in ((still, True), (noisy, False)):
+        made.train()
+        batch = first_batch(made)
+        assert (values(made, batch) == values(made, batch)) is same
+        assert made.training
+    modes: list[bool] = []
+
+    def validate(encoder: Any) -> float:
+        modes.append(still.student.model.training or still.second.model.training)
+        return 0.0
+
+    loop.train(still, run_facts(tmp_path, 24, validate=validate))
+    assert modes and not any(modes)
+
+
+def test_the_better_copy_is_kept(masked_lm, tmp_path):
+    scores = iter([0.1, 0.2, 0.3, 0.9, 0.5, 0.4])
+    seen: list[Any] = []
+
+    def validate(encoder: Any) -> float:
+        seen.append(encoder.encode(TEXTS))
+        return next(scores)
+
+    made = pairs(masked_lm)
+    outcome = loop.train(made, run_facts(tmp_path / "run", 24, validate=validate, training={"steps": 15}))
+    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["candidate"]) == (10, 1)
+    made.save(tmp_path / "saved", chosen=1)
+    np.testing.assert_allclose(load_encoder(tmp_path / "saved").encode(TEXTS), seen[3], atol=1e-5)
+    assert not np.allclose(seen[3], seen[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [pairs, in_batch])
+def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path, make):
+    check_saved(check_resumed(lambda: make(masked_lm), tmp_path, 24), tmp_path / "saved")
+
+
+@pytest.mark.parametrize("make", [pairs, in_batch])
+def test_training_brings_the_loss_down(masked_lm, tmp_path, make):
+    made = make(masked_lm)
+    training = {"steps": 40, "batch_size": 4}
+    curve = loop.train(made, run_facts(tmp_path, 24, training=training, selection={"every": 10})).curve
+    assert curve[-1]["loss"] < curve[0]["loss"]
+
+
+def test_numbers_that_mean_nothing_are_one_line(masked_lm):
+    with pytest.raises(CardError, match="negatives 0"):
+        pairs(masked_lm, negatives=0)
+    with pytest.raises(CardError, match="scale 0"):
+        in_batch(masked_lm, scale=0.0)

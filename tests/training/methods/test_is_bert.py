@@ -1,0 +1,133 @@
+"""IS-BERT: literal convolutions and mutual information, what padding may change, and a folder that keeps all of it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.encoders.loading import load_encoder
+from stsbench.encoders.sentence_transformer import SentenceTransformerEncoder
+from stsbench.errors import CardError
+from stsbench.training import loop
+from stsbench.training.methods.is_bert import ISBERT
+from tests.training.methods.runs import check_resumed, first_batch, values
+from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
+
+__all__ = ["masked_lm", "one_thread"]
+TEXTS = [*sentences(23, seed=1, longest=12), "dog"]
+
+
+def learner(folder: Path, **params: Any) -> ISBERT:
+    made = ISBERT(student(folder), **params)
+    made.prepare({"text": TEXTS})
+    return made
+
+
+def literal_local(made: ISBERT, text: str, *, relu: bool) -> np.ndarray[Any, Any]:
+    """Each convolution token by token over one sentence without padding, zeros beyond its ends; float64."""
+    tokens = made.student.collate(made.student.tokenize([text]), np.arange(1))
+    with torch.no_grad():
+        states = made.student.model(**tokens).last_hidden_state[0].double().numpy()
+    columns = []
+    for conv in made.cnn.convs:
+        weight, bias = conv.weight.detach().double().numpy(), conv.bias.detach().double().numpy()
+        width = weight.shape[2]
+        padded = np.pad(states, ((width // 2, width // 2), (0, 0)))
+        rows = [sum(weight[:, :, k] @ padded[at + k] for k in range(width)) + bias for at in range(len(states))]
+        columns.append(np.stack(rows))
+    local: np.ndarray[Any, Any] = np.concatenate(columns, axis=1)
+    return np.maximum(local, 0) if relu else local
+
+
+@pytest.mark.parametrize(
+    ("params", "size"), [({}, 15), ({"activation": "relu"}, 15), ({"widths": [3, 7], "channels": 4}, 8)]
+)
+def test_loss_and_embeddings_are_the_literal_ones(masked_lm, params, size):
+    made = learner(masked_lm, **params).eval()
+    local = [literal_local(made, text, relu=params.get("activation") == "relu") for text in TEXTS[:8]]
+    pooled = [states.mean(axis=0) for states in local]
+    found = made.encoders()[0].encode(TEXTS[:8])
+    assert found.shape == (8, size)
+    np.testing.assert_allclose(found, pooled, atol=1e-5)
+    positive, negative, tokens = 0.0, 0.0, sum(map(len, local))
+    for i, states in enumerate(local):
+        for state in states:
+            for j, sentence in enumerate(pooled):
+                score = float(state @ sentence)
+                if i == j:
+                    positive += math.log(2) - math.log1p(math.exp(-score))
+                else:
+                    negative += math.log1p(math.exp(score)) - math.log(2)
+    wanted = negative / (tokens * 7) - positive / tokens
+    assert values(made, first_batch(made))["loss"] == pytest.approx(wanted, abs=1e-5)
+
+
+def widened(batch: dict[str, Any], by: int) -> dict[str, Any]:
+    tokens = {name: torch.nn.functional.pad(values, (0, by)) for name, values in batch["views"].items()}
+    return {"views": tokens}
+
+
+def test_only_masked_padding_changes_nothing(masked_lm):
+    masked, released = learner(masked_lm).eval(), learner(masked_lm, mask_padding=False).eval()
+    batch = first_batch(masked)
+    assert values(masked, batch)["loss"] == pytest.approx(values(masked, widened(batch, 4))["loss"], abs=1e-6)
+    assert abs(values(released, batch)["loss"] - values(masked, batch)["loss"]) > 1e-4
+    # The longest sentence of the batch meets padding only now.
+    assert abs(values(released, batch)["loss"] - values(released, widened(batch, 4))["loss"]) > 1e-5
+
+
+def test_gradients_reach_transformer_and_every_convolution(masked_lm):
+    made = learner(masked_lm)
+    made(**first_batch(made))["loss"].backward()
+    parameters = [made.student.model.embeddings.word_embeddings.weight, *made.cnn.parameters()]
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in parameters)
+
+
+@pytest.mark.parametrize("params", [{}, {"activation": "relu"}, {"mask_padding": False}])
+def test_a_saved_folder_keeps_the_convolutions_in_both_libraries(masked_lm, tmp_path, params):
+    from sentence_transformers import SentenceTransformer
+
+    made = learner(masked_lm, **params)
+    loop.train(made, run_facts(tmp_path / "run", 24))
+    made.save(tmp_path / "saved")
+    validated = made.encoders()[0].encode(TEXTS)
+    opened = load_encoder(tmp_path / "saved")
+    assert isinstance(opened, SentenceTransformerEncoder)
+    assert json.loads((tmp_path / "saved" / "stsbench.json").read_text())["kind"] == "sentence_transformer"
+    np.testing.assert_allclose(opened.encode(TEXTS), validated, atol=1e-5)
+    # Whatever the neighbours in a batch, and so whatever the padding.
+    np.testing.assert_allclose(opened.encode(["dog"])[0], validated[-1], atol=1e-5)
+    np.testing.assert_allclose(made.encoders()[0].encode(["dog"])[0], validated[-1], atol=1e-5)
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_allclose(theirs.encode(TEXTS), validated, atol=1e-5)
+    bare = made.student.encoder().encode(TEXTS)
+    assert bare.shape != validated.shape and opened.encode([]).shape == made.encoders()[0].encode([]).shape
+
+
+@pytest.mark.parametrize("params", [{}, {"activation": "relu", "mask_padding": False}])
+def test_a_resumed_run_is_the_undisturbed_one(masked_lm, tmp_path, params):
+    check_resumed(lambda: learner(masked_lm, **params), tmp_path, 24)
+
+
+def test_training_brings_the_loss_down_and_moves_both_parts(masked_lm, tmp_path):
+    made = learner(masked_lm)
+    before = weights(made)
+    facts = run_facts(tmp_path, 24, training={"steps": 40}, selection={"every": 10, "keep": "last"})
+    curve = loop.train(made, facts).curve
+    assert curve[-1]["loss"] < curve[0]["loss"]
+    after = weights(made)
+    for name in ("cnn.convs.2.weight", "student.model.encoder.layer.0.output.dense.weight"):
+        assert (before[name] != after[name]).any()
+
+
+def test_what_does_not_fit_is_one_line(masked_lm):
+    with pytest.raises(CardError, match="2 is not odd"):
+        learner(masked_lm, widths=[1, 2])
+    with pytest.raises(CardError, match="pooling must be 'mean'"):
+        ISBERT(student(masked_lm, pooling="max"))
+    with pytest.raises(CardError, match="batch_size 1"):
+        learner(masked_lm).collate(np.array([3]), np.random.default_rng(0))
