@@ -139,6 +139,10 @@ class BaseFacts(Record, frozen=True, kw_only=True):
     """A recipe whose trained encoder of the same seed is the start, instead of ``model``."""
     sha256: dict[str, str] = {}
     from_scratch: bool = False
+    layers: int | None = None
+    """Keep the first so many layers; default all."""
+    fresh_language_head: bool = False
+    """A checkpoint without a masked language model head is given a fresh one; else that is an error."""
     note: str = ""
 
 

@@ -148,6 +148,8 @@ def prepare(plan: TrainPlan) -> Prepared:
         head=card.student.head,
         language_model=method.wants_language_model(card.params),
         from_scratch=card.base.from_scratch,
+        layers=card.base.layers,
+        fresh_language_head=card.base.fresh_language_head,
         device=Place.find(plan.device).device,
     )
     learner: Learner = call_with_params(method, {"student": student, **card.params}, where=where)

@@ -85,6 +85,18 @@ class Backbone:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
 
+    def positions(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the position ids (b, t) that the model itself gives a batch with its padding on the right.
+
+        Raises:
+            EncoderError: the model cannot be told other positions than its own.
+        """
+        if not self._takes_positions:
+            raise EncoderError(f"{type(self.model).__name__} cannot be told positions; leave out what changes them")
+        if self._numbers_itself:
+            return mask.cumsum(dim=1) * mask + int(self.model.embeddings.padding_idx)
+        return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+
     def hidden_states(self, batch: Mapping[str, torch.Tensor], layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers."""
         if tuple(layers) == (-1,):

@@ -27,7 +27,7 @@ _LIBRARY_POOLINGS = {
 }
 
 
-def save_student(student: Student, folder: Path, between: Sequence[Any] = ()) -> None:
+def save_student(student: Student, folder: Path, between: Sequence[Any] = (), *, language_model: bool = False) -> None:
     """Write configuration, weights, tokenizer, and the pooling in both libraries' words.
 
     Poolings over several layers have no module in sentence-transformers; such a folder
@@ -38,17 +38,20 @@ def save_student(student: Student, folder: Path, between: Sequence[Any] = ()) ->
         folder: where to.
         between: modules of sentence-transformers between transformer and pooling; with any of them
             it is that library which runs the folder.
+        language_model: write the head of the student's language model too.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        whole = student.language_model if language_model else student.model
         config = student.model.config
-        config.architectures = [type(student.model).__name__]
+        config.architectures = [type(whole).__name__]
         config.save_pretrained(str(folder))
         student.backbone.tokenizer.save_pretrained(str(folder))
         _save_modules(student, folder, between)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    write_whole(folder / "model.safetensors", save(_weights(student), {"format": "pt"}))
+    weights = _language_model_weights(student) if language_model else _weights(student)
+    write_whole(folder / "model.safetensors", save(weights, {"format": "pt"}))
     if between:
         write_saved(folder, "sentence_transformer", {})
         return
@@ -64,6 +67,18 @@ def _weights(student: Student) -> dict[str, torch.Tensor]:
     if student.head is not None and student.test_pooling.kind == "cls":
         head = student.head.linear.state_dict()
         weights.update({f"pooler.dense.{name}": tensor.detach().cpu().contiguous() for name, tensor in head.items()})
+    return weights
+
+
+def _language_model_weights(student: Student) -> dict[str, torch.Tensor]:
+    """The weights of transformer and language model head, those that are tied once."""
+    model: Any = student.language_model
+    weights: dict[str, torch.Tensor] = {}
+    places = set()
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in places:
+            places.add(tensor.data_ptr())
+            weights[name] = tensor.detach().cpu().contiguous()
     return weights
 
 

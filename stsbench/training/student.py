@@ -60,6 +60,8 @@ class Student(torch.nn.Module):
         head: str = "fresh",
         language_model: bool = False,
         from_scratch: bool = False,
+        layers: int | None = None,
+        fresh_language_head: bool = False,
         device: str = "auto",
     ) -> None:
         """Load what is to be trained.
@@ -73,6 +75,8 @@ class Student(torch.nn.Module):
             head: the pooling head of ``cls``: ``fresh``, or the ``checkpoint``'s pooler.
             language_model: also load the checkpoint's masked language model head.
             from_scratch: take the configuration alone, with fresh weights.
+            layers: keep the first so many; default all.
+            fresh_language_head: a checkpoint without a language model head is given a fresh one.
             device: ``auto``, ``cpu`` or ``cuda``.
 
         Raises:
@@ -83,13 +87,14 @@ class Student(torch.nn.Module):
         self.pooling, self.test_pooling = Pooling.parse(pooling), Pooling.parse(test_pooling or pooling)
         place = open_device(device)
         kind = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
-        settings = _dropout_settings(checkpoint, dropout)
+        settings = {**_dropout_settings(checkpoint, dropout), **_depth_settings(checkpoint, layers)}
         if from_scratch:
             missing: list[str] = []
             whole = kind.from_config(_config(checkpoint, settings))
         else:
             whole, missing = load_model(kind, checkpoint, dtype="float32", **settings)
-        lost = [key for key in missing if "pooler" not in key]
+        body = f"{whole.base_model_prefix}." if fresh_language_head and language_model else ""
+        lost = [key for key in missing if "pooler" not in key and key.startswith(body)]
         if lost:
             what = "its head as a language model, " if language_model else ""
             raise EncoderError(f"{checkpoint.folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
@@ -139,23 +144,27 @@ class Student(torch.nn.Module):
         On a CPU the batch is run in parts of like length, so that little of it is padding: the
         loss over the whole batch stays what it is.
         """
-        pooling = pooling or self.pooling
-        parts = list(_parts_by_length(tokens["attention_mask"])) if self.device.type == "cpu" else []
-        if len(parts) < 2:
-            return self._embed_part(tokens, transform, pooling)
-        pieces = []
-        for rows, width in parts:
-            part = {name: values[rows][:, :width] for name, values in tokens.items()}
-            pieces.append(self._embed_part(part, transform, pooling))
-        order = torch.cat([rows for rows, _ in parts])
-        return torch.cat(pieces)[torch.argsort(order)]
+        asked = pooling or self.pooling
+        return by_length(tokens, lambda part: self._embed_part(part, transform, asked))
 
     def _embed_part(self, tokens: Tokens, transform: Transform | None, pooling: Pooling) -> torch.Tensor:
+        states = self.hidden_states(tokens, self.layers(pooling), transform=transform)
+        return self.pooled(states, tokens["attention_mask"], pooling)
+
+    def layers(self, pooling: Pooling | None = None) -> tuple[int, ...]:
+        """The hidden states that a pooling takes, by default the training's."""
+        return (pooling or self.pooling).states(self.backbone.depth)
+
+    def pooled(
+        self, states: Sequence[torch.Tensor], mask: torch.Tensor, pooling: Pooling | None = None
+    ) -> torch.Tensor:
+        """Pool hidden states (b, t, h) of :meth:`layers` into embeddings (b, h)."""
+        pooling = pooling or self.pooling
+        if pooling.kind != "cls" or self.head is None:
+            return pool(pooling, states, mask)
         # The head stands on the first token of the last layer.
-        bare = Pooling("cls_before_pooler") if pooling.kind == "cls" else pooling
-        states = self.hidden_states(tokens, bare.states(self.backbone.depth), transform=transform)
-        pooled = pool(bare, states, tokens["attention_mask"])
-        return self.head(pooled) if pooling.kind == "cls" and self.head is not None else pooled
+        embeddings: torch.Tensor = self.head(pool(Pooling("cls_before_pooler"), states, mask))
+        return embeddings
 
     def hidden_states(
         self, tokens: Tokens, layers: Sequence[int], *, transform: Transform | None = None
@@ -177,12 +186,13 @@ class Student(torch.nn.Module):
         """The student as an encoder, as it is now."""
         return StudentEncoder(self, name)
 
-    def save(self, folder: Path, *, between: Sequence[Any] = ()) -> None:
+    def save(self, folder: Path, *, between: Sequence[Any] = (), language_model: bool = False) -> None:
         """Write a folder that stsbench, transformers and sentence-transformers load.
 
-        ``between`` are modules of sentence-transformers that stand between transformer and pooling.
+        ``between`` are modules of sentence-transformers that stand between transformer and pooling;
+        ``language_model`` keeps the head of a masked language model, so that it can be a base again.
         """
-        save_student(self, folder, between)
+        save_student(self, folder, between, language_model=language_model)
 
 
 class StudentEncoder:
@@ -229,6 +239,24 @@ class StudentEncoder:
         return embeddings
 
 
+def by_length(tokens: Tokens, compute: Callable[[Tokens], torch.Tensor]) -> torch.Tensor:
+    """Compute a row of results for each row of a batch: on a CPU in parts of like length, so little of it is padding.
+
+    Args:
+        tokens: (b, t) each; all of them are cut to the part, whatever they are.
+        compute: a part (b', t') to its results (b', …); called for the longest rows first.
+
+    Returns:
+        The results (b, …), in the order of the batch.
+    """
+    mask = tokens["attention_mask"]
+    parts = list(_parts_by_length(mask)) if mask.device.type == "cpu" else []
+    if len(parts) < 2:
+        return compute(tokens)
+    pieces = [compute({name: values[rows][:, :width] for name, values in tokens.items()}) for rows, width in parts]
+    return torch.cat(pieces)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
+
+
 def _parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
     """Cut a right-padded batch into two or four parts of like length, where that saves enough."""
     lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
@@ -255,6 +283,17 @@ def _dropout_settings(checkpoint: Checkpoint, dropout: float | None) -> dict[str
     if not known:
         raise EncoderError(f"{checkpoint.folder}/config.json: names no dropout ({', '.join(DROPOUTS)}) to replace")
     return dict.fromkeys(known, dropout)
+
+
+def _depth_settings(checkpoint: Checkpoint, layers: int | None) -> dict[str, int]:
+    """The field of a checkpoint's configuration that says how many layers there are, with a new value."""
+    if layers is None:
+        return {}
+    name = next((field for field in ("num_hidden_layers", "n_layers") if field in checkpoint.config()), None)
+    if name is None or not 1 <= layers <= checkpoint.config()[name]:
+        there = "says not how many" if name is None else f"has {checkpoint.config()[name]}"
+        raise EncoderError(f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {there}")
+    return {name: layers}
 
 
 def _config(checkpoint: Checkpoint, settings: Mapping[str, float]) -> Any:  # noqa: ANN401 - transformers is untyped

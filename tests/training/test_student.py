@@ -145,3 +145,23 @@ def test_a_folder_may_not_ask_for_code_of_its_own(masked_lm, tmp_path):
     path.write_text('{"kind": "os:system", "params": {}}')
     with pytest.raises(stsbench.errors.UnknownName, match="os:system"):
         stsbench.load_encoder(tmp_path / "saved")
+
+
+def test_the_first_layers_of_a_checkpoint(masked_lm):
+    whole, cut = student(masked_lm), student(masked_lm, layers=2)
+    assert cut.backbone.depth == 2
+    for a, b in zip(whole.model.encoder.layer[:2].parameters(), cut.model.encoder.layer.parameters(), strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(EncoderError, match="cannot keep 4 layers, its configuration has 3"):
+        student(masked_lm, layers=4)
+
+
+def test_a_fresh_language_model_head_only_where_it_is_asked_for(masked_lm, tmp_path):
+    student(masked_lm).save(tmp_path)
+    with pytest.raises(EncoderError, match="lack its head as a language model"):
+        student(tmp_path, language_model=True)
+    made = student(tmp_path, language_model=True, fresh_language_head=True)
+    assert made.language_model is not None
+    kept = student(tmp_path).model.encoder.layer[0].output.dense.weight
+    assert torch.equal(made.model.encoder.layer[0].output.dense.weight, kept)
+    assert made.language_model.cls.predictions.decoder.weight is made.model.embeddings.word_embeddings.weight

@@ -1,0 +1,206 @@
+"""ConSERT: contrast two views of a sentence made inside the encoder, alone or beside a classifier of pairs.
+
+Yan et al. 2021, arXiv 2105.11741, section 3; counts, weights and defaults of the released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from stsbench.errors import CardError, TrainingError, UnknownName
+from stsbench.training.augment import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
+from stsbench.training.gather import gather_views
+from stsbench.training.objectives import feature_names, nt_xent, pair_features
+from stsbench.training.seams import Batch, Columns, Learner, Rows
+from stsbench.training.student import Student, Tokens, Transform
+
+CUTOFFS: dict[str, Callable[..., torch.Tensor]] = {
+    "token_cutoff": token_cutoff,
+    "feature_cutoff": feature_cutoff,
+    "dropout": embedding_dropout,
+}
+VIEWS = ("none", "shuffle", *CUTOFFS, "adversarial")
+
+
+class ConSERT(Learner):
+    """In-batch contrast of two augmented views, cross-entropy over labelled pairs, or both."""
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        objective: Literal["contrastive", "classification", "joint"] = "contrastive",
+        views: tuple[str, str] = ("feature_cutoff", "shuffle"),
+        token_cutoff_rate: float = 0.15,
+        feature_cutoff_rate: float = 0.2,
+        dropout_rate: float = 0.2,
+        noise_norm: float = 1.0,
+        noise_normalised: bool = True,
+        temperature: float = 0.1,
+        contrastive_weight: float = 0.15,
+        sides: Literal["sum", "mean"] = "sum",
+        features: str | tuple[str, ...] = "sbert",
+    ) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            objective: ``contrastive`` learns from ``text`` alone; ``classification`` from ``first``,
+                ``second`` and ``label`` (SBERT's objective); ``joint`` adds the contrast among the
+                first sentences and that among the second to it.
+            views: how the two views are made, of ``none``, ``shuffle``, ``token_cutoff``,
+                ``feature_cutoff``, ``dropout`` and ``adversarial``. Two views ``none`` are two
+                encodings, alike where the student has no dropout.
+            token_cutoff_rate: the share of tokens cut.
+            feature_cutoff_rate: the share of columns cut.
+            dropout_rate: the share of elements cut.
+            noise_norm: of the adversarial view. The released code uses 0.01 without adversarial
+                training, its command line says 1.0.
+            noise_normalised: each token's noise has that length (released); else it is the gradient
+                times it (the paper, with 1.0).
+            temperature: of the cosine.
+            contrastive_weight: of the contrastive loss, also where there is no other (released).
+            sides: the contrast is the ``sum`` of the two sides' means (released), or the ``mean``
+                over all 2n views, half of it.
+            features: what the classifier is given: ``sbert`` (the paper), ``consert-scripts``, or a list.
+
+        Raises:
+            CardError: an adversarial view without labels to mislead.
+            UnknownName: no such view or feature.
+        """
+        super().__init__(student)
+        for view in views:
+            if view not in VIEWS:
+                raise UnknownName("view", view, VIEWS, hint=f"known: {', '.join(VIEWS)}")
+        self.classifies, self.contrasts = objective != "contrastive", objective != "classification"
+        if "adversarial" in views and not (self.classifies and self.contrasts):
+            raise CardError("adversarial views need labelled pairs; use objective = 'joint'")
+        self.names = ("first", "second") if self.classifies else ("text",)
+        self.needs = (*self.names, "label") if self.classifies else self.names
+        self.kinds = views if self.contrasts else ("none",)
+        self.rates = {
+            "token_cutoff": token_cutoff_rate,
+            "feature_cutoff": feature_cutoff_rate,
+            "dropout": dropout_rate,
+        }
+        for kind, rate in self.rates.items():
+            if not 0 <= rate < 1:
+                raise CardError(f"{kind}_rate {rate}: give at least 0 and less than 1")
+        self.noise = partial(fgv_noise, norm=noise_norm, normalise=noise_normalised)
+        self.temperature, self.weight = temperature, contrastive_weight * (2 if sides == "sum" else 1)
+        self.features = feature_names(features)
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """How each sentence is encoded before any noise is known: the views, and a clean one to make noise from."""
+        plain = tuple(kind for kind in self.kinds if kind != "adversarial")
+        return plain if len(plain) == len(self.kinds) or "none" in plain else (*plain, "none")
+
+    def prepare(self, columns: Columns) -> None:
+        """Tokenise; the classifier has an output for each label there is."""
+        super().prepare(columns)
+        if not self.classifies:
+            return
+        names = sorted(set(columns["label"]))
+        if len(names) < 2:
+            raise TrainingError(f"all pairs have the label '{names[0]}'; a classifier needs two")
+        numbers = {name: number for number, name in enumerate(names)}
+        self.labels = np.array([numbers[name] for name in columns["label"]], dtype=np.int64)
+        width = self.student.backbone.width * len(self.features)
+        self.classifier = torch.nn.Linear(width, len(names)).to(self.student.device)
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """The tokens by column, shuffled positions, labels, and the seed of what is drawn inside the encoder."""
+        seed = int(rng.integers(2**62))
+        generator = torch.Generator().manual_seed(seed)
+        batch: Batch = {name: self.views([name], rows) for name in self.names}
+        batch["positions"] = {
+            f"{name} {place}": self._shuffled(batch[name]["attention_mask"], generator)
+            for name in self.names
+            for place, kind in enumerate(self.passes)
+            if kind == "shuffle"
+        }
+        if self.classifies:
+            batch["labels"] = torch.from_numpy(self.labels[rows])
+        return {**batch, "seed": seed + 1}
+
+    def _shuffled(self, mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        own = self.student.backbone.positions(mask)
+        return token_shuffle(mask, generator=generator, position_ids=own)
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The loss and its parts."""
+        generator = torch.Generator().manual_seed(batch["seed"])
+        disturbances = {name: Disturbance() for name in self.names}
+        plain = {name: list(self._plain(batch, name, generator, disturbances[name])) for name in self.names}
+        losses: dict[str, torch.Tensor] = {}
+        if self.classifies:
+            clean = self.passes.index("none") if "none" in self.passes else 0
+            features = pair_features(plain["first"][clean], plain["second"][clean], self.features)
+            losses["classification"] = torch.nn.functional.cross_entropy(self.classifier(features), batch["labels"])
+        if self.contrasts:
+            if "adversarial" in self.kinds:
+                Disturbance.aim(list(disturbances.values()), losses["classification"], self.noise)
+            each = [self._contrast(batch[name], plain[name], disturbances[name]) for name in self.names]
+            losses["contrastive"] = torch.stack(each).sum()
+        weighted = [losses[name] * (self.weight if name == "contrastive" else 1.0) for name in losses]
+        return {"loss": torch.stack(weighted).sum(), **losses}
+
+    def _plain(
+        self, batch: Batch, name: str, generator: torch.Generator, disturbance: Disturbance
+    ) -> Iterator[torch.Tensor]:
+        """The embeddings of each of the passes, (b, h)."""
+        tokens = batch[name]
+        for place, kind in enumerate(self.passes):
+            transform: Transform | None = None
+            if kind in CUTOFFS:
+                transform = partial(CUTOFFS[kind], rate=self.rates[kind], generator=generator)
+            elif kind == "none" and "adversarial" in self.kinds and not disturbance.outputs:
+                transform = disturbance.note
+            shuffled = {"position_ids": batch["positions"][f"{name} {place}"]} if kind == "shuffle" else {}
+            yield self.student.embed({**tokens, **shuffled}, transform=transform)
+
+    def _contrast(self, tokens: Tokens, plain: list[torch.Tensor], disturbance: Disturbance) -> torch.Tensor:
+        """NT-Xent of the two views of one column."""
+        left = iter(plain)
+        views = [
+            self.student.embed(tokens, transform=disturbance.apply()) if kind == "adversarial" else next(left)
+            for kind in self.kinds
+        ]
+        return nt_xent(gather_views(views[0]), gather_views(views[1]), temperature=self.temperature)
+
+
+class Disturbance:
+    """The adversarial view of one column: embeddings of a clean pass, moved along the gradient of a loss.
+
+    As released, the noise is added to that pass's own embeddings, their dropout included. A batch
+    that is run in parts is run in the same parts both times.
+    """
+
+    def __init__(self) -> None:
+        """Nothing noted yet."""
+        self.outputs: list[torch.Tensor] = []
+        self.moved: list[torch.Tensor] = []
+
+    def note(self, embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Remember the embeddings of the clean pass."""
+        self.outputs.append(embeddings)
+        return embeddings
+
+    @staticmethod
+    def aim(all_of_them: list[Disturbance], loss: torch.Tensor, noise: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Move the embeddings so that the loss rises; the loss keeps its own gradients."""
+        outputs = [output for one in all_of_them for output in one.outputs]
+        gradients = iter(torch.autograd.grad(loss, outputs, retain_graph=True))
+        for one in all_of_them:
+            one.moved = [output + noise(next(gradients)) for output in one.outputs]
+
+    def apply(self) -> Transform:
+        """A transform for another pass, which puts the moved embeddings in place of its own."""
+        left = iter(self.moved)
+        return lambda embeddings, mask: next(left)

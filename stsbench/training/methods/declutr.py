@@ -1,0 +1,167 @@
+"""DeCLUTR: contrast a span of a document with spans around it, and guess hidden tokens in the same pass.
+
+Giorgi et al. 2021, https://aclanthology.org/2021.acl-long.72, section 3; details of the official code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from stsbench.encoders.tokens import TokenIds
+from stsbench.errors import CardError
+from stsbench.training.gather import gather_views
+from stsbench.training.masking import IGNORED, hidden_token_loss
+from stsbench.training.objectives import nt_xent
+from stsbench.training.seams import Batch, Columns, Learner, Rows
+from stsbench.training.spans import Span, Strategy, sample_spans
+from stsbench.training.student import Student, Tokens, by_length
+
+TOKENIZE_AT_ONCE = 64
+
+
+class DeCLUTR(Learner):
+    """In-batch contrast of anchors and the mean of their positives, with masked language modelling of the anchors."""
+
+    needs = ("document",)
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        anchors: int = 2,
+        positives: int = 2,
+        min_span: int = 32,
+        max_span: int = 512,
+        strategy: Strategy = "both",
+        temperature: float = 0.05,
+        contrastive_weight: float = 1.0,
+        mlm_weight: float = 1.0,
+        mlm_rate: float = 0.15,
+        respell: bool = False,
+    ) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            anchors: spans a document.
+            positives: spans around each anchor, whose embeddings are averaged.
+            min_span: tokens of the shortest span.
+            max_span: tokens of the longest; a document needs ``2 * anchors * max_span``.
+            strategy: where positives lie.
+            temperature: of the cosine.
+            contrastive_weight: of the contrastive loss; 0 leaves it out. The published models were trained on
+                four GPUs without the later ``scale_fix``, where its gradient was a quarter: 0.25 makes that again.
+            mlm_weight: of masked language modelling; 0 leaves it out, and no token is hidden.
+            mlm_rate: the share of tokens hidden in anchors.
+            respell: spans are made text and tokenised again, as in the official code; else their tokens are kept,
+                which differs where a span begins within a word.
+
+        Raises:
+            CardError: nothing to learn is left.
+        """
+        super().__init__(student)
+        if min(contrastive_weight, mlm_weight) < 0 or contrastive_weight == mlm_weight == 0:
+            raise CardError(f"contrastive_weight {contrastive_weight}, mlm_weight {mlm_weight}: one must be above 0")
+        self.sampling: dict[str, Any] = {
+            "anchors": anchors,
+            "positives": positives,
+            "min_len": min_span,
+            "max_len": max_span,
+            "strategy": strategy,
+        }
+        self.temperature, self.contrastive_weight, self.respell = temperature, contrastive_weight, respell
+        self.mlm_weight, self.mlm_rate = mlm_weight, mlm_rate
+        self.before, self.after = self._special_tokens()
+
+    @classmethod
+    def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
+        """Unless masked language modelling is left out."""
+        return bool(params.get("mlm_weight", 1.0))
+
+    def _special_tokens(self) -> tuple[list[int], list[int]]:
+        """What the tokenizer puts before and after a text."""
+        tokenizer = self.student.backbone.tokenizer
+        bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+        whole = tokenizer("a")["input_ids"]
+        at = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+        return whole[:at], whole[at + len(bare) :]
+
+    def prepare(self, columns: Columns) -> None:
+        """Tokenise the documents whole, and check that each is long enough.
+
+        Raises:
+            DataError: one is too short; says which.
+        """
+        self.documents = TokenIds.join(list(self._tokenized(columns["document"])))
+        rng = np.random.default_rng(0)
+        for row, length in enumerate(self.documents.lengths):
+            words = " ".join(columns["document"][row][:100].split())[:40]
+            sample_spans(int(length), rng=rng, where=f"document {row + 1} ('{words}…')", **self.sampling)
+
+    def _tokenized(self, documents: Sequence[str]) -> Iterator[TokenIds]:
+        tokenizer = self.student.backbone.tokenizer
+        for start in range(0, len(documents), TOKENIZE_AT_ONCE):
+            # One blank ahead: RoBERTa's tokenizers take the first word as others.
+            texts = [" " + " ".join(text.split()) for text in documents[start : start + TOKENIZE_AT_ONCE]]
+            encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
+            yield TokenIds.from_lists(encoded["input_ids"])
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """Anchors (rows * anchors, t) with tokens hidden and their labels; positives, those of an anchor together."""
+        spans = [(row, sample_spans(int(self.documents.lengths[row]), rng=rng, **self.sampling)) for row in rows]
+        anchors = self._inputs([(row, span) for row, found in spans for span in found.anchors])
+        if self.mlm_weight:
+            anchors["input_ids"], anchors["labels"] = self.hide(anchors, rng, rate=self.mlm_rate)
+        batch: Batch = {"anchors": anchors}
+        if self.contrastive_weight:
+            around = [(row, span) for row, found in spans for each in found.positives for span in each]
+            batch["positives"] = self._inputs(around)
+        return batch
+
+    def _inputs(self, spans: Sequence[tuple[int, Span]]) -> Batch:
+        """Model inputs (n, t) of spans of documents."""
+        starts = self.documents.offsets
+        pieces = [self.documents.ids[starts[row] + first : starts[row] + last] for row, (first, last) in spans]
+        if self.respell:
+            texts = [self.student.backbone.tokenizer.decode(piece.tolist()) for piece in pieces]
+            tokens = self.student.tokenize(texts)
+        else:
+            room = (self.student.max_length or max(map(len, pieces)) + 2) - len(self.before) - len(self.after)
+            tokens = TokenIds.from_lists([[*self.before, *piece[:room].tolist(), *self.after] for piece in pieces])
+        return self.student.collate(tokens, np.arange(len(pieces)))
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """Both losses, from one pass over the anchors and one over the positives."""
+        anchors, mlm = self._anchors(batch["anchors"])
+        losses: dict[str, torch.Tensor] = {}
+        if self.contrastive_weight:
+            positives = self.student.embed(batch["positives"])
+            mean = positives.view(len(anchors), -1, positives.shape[1]).mean(dim=1)
+            losses["contrastive"] = nt_xent(gather_views(anchors), gather_views(mean), temperature=self.temperature)
+        if mlm is not None:
+            losses["mlm"] = mlm
+        weights = {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
+        return {"loss": torch.stack([weights[name] * loss for name, loss in losses.items()]).sum(), **losses}
+
+    def _anchors(self, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The embeddings of the anchors, and the loss of guessing what is hidden in them."""
+        hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def embed(part: Tokens) -> torch.Tensor:
+            inputs = {name: value for name, value in part.items() if name != "labels"}
+            states = self.student.hidden_states(inputs, (*self.student.layers(), -1))
+            if "labels" in part:
+                at = part["labels"] != IGNORED
+                hidden.append((states[-1][at], part["labels"][at]))
+            return self.student.pooled(states[:-1], part["attention_mask"])
+
+        embeddings = by_length(tokens, embed)
+        if not hidden:
+            return embeddings, None
+        states, labels = (torch.cat(each) for each in zip(*hidden, strict=True))
+        at = torch.ones_like(labels, dtype=torch.bool)
+        return embeddings, hidden_token_loss(self.student.language_model, states, labels, at)

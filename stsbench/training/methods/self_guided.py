@@ -1,0 +1,139 @@
+"""Self-guided contrastive learning: a sentence's [CLS] against the layers of a fixed copy of the same encoder.
+
+Kim, Yoo and Lee 2021, arXiv 2106.07345, section 3; SG, its optimised losses (SG-OPT is ``opt3``),
+and the paper's baseline Contrastive (BT), whose positives are back-translations.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+
+from stsbench.encoders.backbone import Backbone
+from stsbench.encoders.pooling import Pooling, pool
+from stsbench.errors import CardError, EncoderError
+from stsbench.training.gather import gather_views
+from stsbench.training.objectives import anchored_l2, nt_xent, self_guided
+from stsbench.training.seams import Batch, Learner, Rows
+from stsbench.training.student import Student, Tokens, by_length
+
+Variant = Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"]
+
+
+class SelfGuided(Learner):
+    """Contrast under a projection head, with the weights held near their start."""
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        variant: Variant = "opt3",
+        temperature: float = 0.01,
+        regulariser: float = 0.1,
+        layer_pooling: Literal["max", "mean"] = "max",
+        fixed_dropout: bool = False,
+        freeze_embeddings: bool = True,
+        head: bool = True,
+        head_width: int = 4096,
+    ) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            variant: ``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's
+                layers, ``opt2-released`` as the released code computes it; ``translation`` with the
+                corpus's ``positive``, through the same tuned encoder, under the loss of ``base``.
+            temperature: of the cosine.
+            regulariser: lambda, the weight of the squared distance from the initial weights.
+            layer_pooling: of the fixed copy's layers; ``max`` in the paper, ``mean`` by default in the code.
+            fixed_dropout: the fixed copy has dropout in training, as in the released code, whose call of
+                ``train()`` reaches it too.
+            freeze_embeddings: the student's embedding module is not trained.
+            head: the contrast is under a projection head, which is dropped afterwards (the paper); else bare.
+            head_width: of the head's two layers.
+
+        Raises:
+            EncoderError: the model has no embedding module to freeze.
+            CardError: numbers that make no sense.
+        """
+        super().__init__(student)
+        if regulariser < 0 or head_width < 1:
+            raise CardError(f"regulariser {regulariser}, head_width {head_width}: give at least 0, and 1 or more")
+        self.variant, self.temperature, self.regulariser = variant, temperature, regulariser
+        self.needs = ("anchor", "positive") if variant == "translation" else ("text",)
+        self.layer_pooling, self.fixed_dropout = Pooling.parse(layer_pooling), fixed_dropout
+        self.fixed = copy.deepcopy(student.model).requires_grad_(False)
+        self.fixed_backbone = Backbone(student.backbone.tokenizer, self.fixed, student.device)
+        if freeze_embeddings:
+            embeddings = getattr(student.model, "embeddings", None)
+            if embeddings is None:
+                raise EncoderError(
+                    f"{type(student.model).__name__} has no module 'embeddings' to freeze; use freeze_embeddings = false"
+                )
+            embeddings.requires_grad_(False)
+        self.head = self._make_head(head_width) if head else torch.nn.Identity()
+        self.train(self.training)
+
+    def _make_head(self, width: int) -> torch.nn.Module:
+        """Two layers, each followed by GELU, the last one too."""
+        std = getattr(self.student.model.config, "initializer_range", 0.02)
+        layers = [torch.nn.Linear(self.student.backbone.width, width), torch.nn.Linear(width, width)]
+        for layer in layers:
+            torch.nn.init.normal_(layer.weight, std=std)
+            torch.nn.init.zeros_(layer.bias)
+        head = torch.nn.Sequential(layers[0], torch.nn.GELU(), layers[1], torch.nn.GELU())
+        return head.to(self.student.device)
+
+    def train(self, mode: bool = True) -> Self:
+        """As every module, but the fixed copy stays in evaluation mode unless it is to have dropout."""
+        super().train(mode)
+        self.fixed.train(mode and self.fixed_dropout)
+        return self
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """All texts one below the other; a layer drawn for each sentence where the variant takes one."""
+        batch: Batch = {"tokens": self.views(self.needs, rows)}
+        if self.variant not in ("opt3", "translation"):
+            batch["layers"] = torch.from_numpy(rng.integers(0, self.student.backbone.depth + 1, len(rows)))
+        return batch
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The contrastive loss, and the pull towards the initial weights."""
+        anchors = self.head(self.student.embed(batch["tokens"]))
+        if self.variant == "translation":
+            first, second = (gather_views(view) for view in anchors.chunk(2))
+            contrastive = nt_xent(first, second, temperature=self.temperature)
+        else:
+            hidden = self.fixed_layers(batch["tokens"])
+            if "layers" in batch:
+                hidden = hidden[torch.arange(len(hidden), device=hidden.device), batch["layers"]][:, None]
+            contrastive = self_guided(
+                gather_views(anchors),
+                gather_views(self.head(hidden)),
+                temperature=self.temperature,
+                variant=self.variant,
+            )
+        if not self.regulariser:
+            return {"loss": contrastive}
+        distance = self.distance()
+        return {"loss": contrastive + self.regulariser * distance, "contrastive": contrastive, "distance": distance}
+
+    def fixed_layers(self, tokens: Tokens) -> torch.Tensor:
+        """Every layer of the fixed copy pooled, the embedding output first: (b, depth + 1, h), without gradient."""
+        layers = range(self.fixed_backbone.depth + 1)
+
+        def pooled(part: Tokens) -> torch.Tensor:
+            states = self.fixed_backbone.hidden_states(part, layers)
+            return torch.stack([pool(self.layer_pooling, [state], part["attention_mask"]) for state in states], dim=1)
+
+        with torch.no_grad():
+            return by_length(tokens, pooled)
+
+    def distance(self) -> torch.Tensor:
+        """The squared distance of the student's weights from their start; frozen ones would add 0."""
+        initial = dict(self.fixed.named_parameters())
+        tuned = {name: p for name, p in self.student.model.named_parameters() if p.requires_grad}
+        return anchored_l2(tuned, {name: initial[name] for name in tuned})

@@ -1,0 +1,221 @@
+"""ConSERT: its losses term by term, what each view changes, and runs that resume."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.errors import CardError, StsbenchError, TrainingError, UnknownName
+from stsbench.training import loop
+from stsbench.training.methods.consert import ConSERT, Disturbance
+from tests.training.methods.runs import check_resumed, check_saved, first_batch, literal_nt_xent, values
+from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+
+__all__ = ["masked_lm", "one_thread"]
+TEXTS = sentences(40)
+PAIRS = {
+    "first": TEXTS,
+    "second": sentences(40, seed=1),
+    "label": [("neutral", "entailment", "contradiction")[i % 3] for i in range(40)],
+}
+
+
+def unsupervised(folder: Any, *, dropout: float = 0.0, **params: Any) -> ConSERT:
+    made = ConSERT(student(folder, dropout=dropout), **params)
+    made.prepare({"text": TEXTS})
+    return made
+
+
+def joint(folder: Any, *, dropout: float = 0.0, objective: str = "joint", **params: Any) -> ConSERT:
+    torch.manual_seed(1)
+    made = ConSERT(student(folder, dropout=dropout), objective=objective, **params)  # type: ignore[arg-type]
+    made.prepare(PAIRS)
+    return made
+
+
+@pytest.mark.parametrize(("sides", "times"), [("sum", 2.0), ("mean", 1.0)])
+def test_contrastive_loss_term_by_term(masked_lm, sides, times):
+    made = unsupervised(masked_lm, views=("none", "shuffle"), sides=sides)
+    batch = first_batch(made)
+    a = made.student.embed(batch["text"])
+    b = made.student.embed({**batch["text"], "position_ids": batch["positions"]["text 1"]})
+    found = values(made, batch)
+    assert found["contrastive"] == pytest.approx(literal_nt_xent(a, b, 0.1), rel=1e-5)
+    assert found["loss"] == pytest.approx(0.15 * times * literal_nt_xent(a, b, 0.1), rel=1e-5)
+
+
+def test_identical_views_still_have_their_negatives(masked_lm):
+    made = unsupervised(masked_lm, views=("none", "none"))
+    assert values(made, first_batch(made))["contrastive"] > 1e-3
+
+
+@pytest.mark.parametrize(("dropout", "alike"), [(0.0, True), (0.3, False)])
+def test_no_dropout_makes_two_clean_views_alike_and_dropout_does_not(masked_lm, dropout, alike):
+    made = unsupervised(masked_lm, views=("none", "none"), dropout=dropout).train()
+    batch = first_batch(made)
+    first, second = made._plain(batch, "text", torch.Generator(), Disturbance())
+    assert torch.equal(first, second) is alike
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "token_cutoff", "feature_cutoff", "dropout"])
+def test_each_view_changes_what_it_should(masked_lm, kind):
+    made = unsupervised(masked_lm, views=("none", kind), token_cutoff_rate=0.3)
+    batch = first_batch(made, 16)
+    outputs: list[torch.Tensor] = []
+    made.student.model.embeddings.register_forward_hook(lambda m, i, o: outputs.append(o), prepend=True)
+    first, second = made._plain(batch, "text", torch.Generator().manual_seed(3), Disturbance())
+    assert not torch.allclose(first, second)
+    assert torch.equal(batch["text"]["attention_mask"], made.views(["text"], np.arange(16))["attention_mask"])
+    same_embeddings = torch.equal(outputs[0], outputs[len(outputs) // 2])
+    assert same_embeddings is (kind != "shuffle")
+
+
+def test_shuffled_positions_are_a_permutation_of_each_sentence(masked_lm):
+    made = unsupervised(masked_lm, views=("shuffle", "shuffle"))
+    batch = first_batch(made, 16)
+    lengths = batch["text"]["attention_mask"].sum(dim=1)
+    one, two = batch["positions"]["text 0"], batch["positions"]["text 1"]
+    assert not torch.equal(one, two)
+    for row, n in enumerate(lengths):
+        assert sorted(one[row, :n].tolist()) == list(range(n))
+        assert one[row, n:].tolist() == list(range(n, one.shape[1]))
+
+
+def test_the_same_batch_gives_the_same_loss_and_another_draw_another(masked_lm):
+    made = unsupervised(masked_lm, views=("feature_cutoff", "dropout"))
+    same = [values(made, first_batch(made, 16, seed=3))["loss"] for _ in range(2)]
+    assert same[0] == same[1] != values(made, first_batch(made, 16, seed=4))["loss"]
+
+
+@pytest.mark.parametrize(
+    ("features", "width"), [("sbert", 3), ("consert-scripts", 4), (("u", "v"), 2), ("infersent", 4)]
+)
+def test_classifier_term_by_term(masked_lm, features, width):
+    made = joint(masked_lm, objective="classification", features=features)
+    assert made.classifier.in_features == width * 16 and made.classifier.bias is not None
+    batch = first_batch(made)
+    u, v = made.student.embed(batch["first"]), made.student.embed(batch["second"])
+    parts = {"u": u, "v": v, "|u-v|": (u - v).abs(), "u*v": u * v, "max(u,v)^2": torch.maximum(u, v) ** 2}
+    logits = made.classifier(torch.cat([parts[name] for name in made.features], dim=1)).double()
+    numbers = [["contradiction", "entailment", "neutral"].index(label) for label in PAIRS["label"][:8]]
+    expected = -torch.log_softmax(logits, dim=1)[torch.arange(8), numbers].mean()
+    found = values(made, batch)
+    assert found["loss"] == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert set(found) == {"loss", "classification"}
+
+
+def test_joint_contrasts_premises_and_hypotheses_apart(masked_lm):
+    made = joint(masked_lm, views=("none", "shuffle"))
+    batch = first_batch(made)
+    clean = {name: made.student.embed(batch[name]) for name in ("first", "second")}
+    shuffled = {
+        name: made.student.embed({**batch[name], "position_ids": batch["positions"][f"{name} 1"]}) for name in clean
+    }
+    expected = sum(literal_nt_xent(clean[name], shuffled[name], 0.1) for name in clean)
+    found = values(made, batch)
+    assert found["contrastive"] == pytest.approx(expected, rel=1e-5)
+    assert found["loss"] == pytest.approx(found["classification"] + 0.3 * expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("views", [("none", "adversarial"), ("adversarial", "shuffle")])
+def test_adversarial_view_is_the_clean_one_moved_along_the_gradient(masked_lm, normalised, views):
+    made = joint(masked_lm, views=views, noise_norm=0.5, noise_normalised=normalised)
+    batch = first_batch(made)
+    outputs: dict[str, torch.Tensor] = {}
+
+    def keep(name: str) -> Any:
+        return lambda embeddings, mask: outputs.setdefault(name, embeddings)
+
+    def whole(tokens: Any, transform: Any = None) -> torch.Tensor:
+        return made.student._embed_part(tokens, transform, made.student.pooling)
+
+    u, v = (whole(batch[name], keep(name)) for name in ("first", "second"))
+    logits = made.classifier(torch.cat([u, v, (u - v).abs()], dim=1))
+    loss = torch.nn.functional.cross_entropy(logits, batch["labels"])
+    expected = 0.0
+    for name, clean in (("first", u), ("second", v)):
+        gradient = torch.autograd.grad(loss, outputs[name], retain_graph=True)[0]
+        if normalised:
+            gradient = gradient / (gradient.norm(dim=-1, keepdim=True) + 1e-10)
+        moved = outputs[name] + 0.5 * gradient
+        adversarial = whole(batch[name], lambda e, m, moved=moved: moved)
+        assert not torch.allclose(adversarial, clean)
+        other = clean
+        if "shuffle" in views:
+            other = whole({**batch[name], "position_ids": batch["positions"][f"{name} 0"]})
+        expected += literal_nt_xent(other, adversarial, 0.1)
+    assert values(made, batch)["contrastive"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_adversarial_noise_leaves_the_gradients_of_the_loss_alone(masked_lm):
+    made = joint(masked_lm, views=("none", "adversarial"), contrastive_weight=0.0)
+    plain = joint(masked_lm, objective="classification")
+    for one in (made, plain):
+        one(**first_batch(one))["loss"].backward()
+    for (name, a), b in zip(made.named_parameters(), plain.parameters(), strict=True):
+        if a.grad is not None and b.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad, msg=name)
+
+
+def test_a_batch_in_parts_moves_the_same_rows(masked_lm):
+    texts = [*sentences(16, longest=4), *sentences(16, seed=2, longest=16)]
+    made = ConSERT(student(masked_lm, dropout=0.0), objective="joint", views=("none", "adversarial"))
+    made.prepare({"first": texts, "second": texts[::-1], "label": ["a", "b"] * 16})
+    batch = first_batch(made, 32)
+    whole = values(made, batch)["loss"]
+    swapped = {**batch}
+    order = torch.arange(32).flip(0)
+    for name in ("first", "second"):
+        swapped[name] = {key: value[order] for key, value in batch[name].items()}
+    swapped["labels"] = batch["labels"][order]
+    assert values(made, swapped)["loss"] == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "says"),
+    [
+        ({"views": ("none", "shufle")}, UnknownName, "did you mean 'shuffle'"),
+        ({"views": ("none", "adversarial")}, CardError, "labelled pairs"),
+        ({"dropout_rate": 1.0}, CardError, "dropout_rate 1.0"),
+        ({"features": "sbertt"}, UnknownName, "sbert"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(masked_lm, params, error, says):
+    with pytest.raises(error, match=says):
+        ConSERT(student(masked_lm), **params)
+
+
+def test_one_label_is_no_classification(masked_lm):
+    made = ConSERT(student(masked_lm), objective="joint")
+    with pytest.raises(TrainingError, match="all pairs have the label 'x'"):
+        made.prepare({"first": TEXTS, "second": TEXTS, "label": ["x"] * 40})
+
+
+@pytest.mark.parametrize(
+    ("build", "params"),
+    [
+        (unsupervised, {"views": ("feature_cutoff", "shuffle"), "dropout": 0.1}),
+        (joint, {"views": ("none", "token_cutoff"), "dropout": 0.1}),
+        (joint, {"views": ("none", "adversarial"), "dropout": 0.1}),
+    ],
+)
+def test_resumed_and_saved(masked_lm, tmp_path, build, params):
+    check_saved(check_resumed(lambda: build(masked_lm, **params), tmp_path, 40), tmp_path / "saved")
+
+
+def test_training_lowers_the_loss(masked_lm, tmp_path):
+    made = joint(masked_lm, views=("none", "shuffle"))
+    curve = loop.train(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
+    assert curve[-1]["loss"] < curve[0]["loss"] - 0.2
+
+
+def test_a_corpus_without_labels_is_one_line():
+    import pyarrow as pa
+
+    from stsbench.training.corpus import Corpus
+
+    table = pa.table({"text": pa.array(TEXTS, pa.large_string())})
+    with pytest.raises(StsbenchError, match=r"no first and no second and no label \(has text\)"):
+        Corpus(name="mine", table=table).require("first", "second", "label")

@@ -1,0 +1,198 @@
+"""Self-guided learning: its losses term by term, what is frozen, and runs that resume."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.errors import CardError
+from stsbench.training import loop
+from stsbench.training.methods.self_guided import SelfGuided
+from stsbench.training.seams import Batch
+from tests.training.methods.runs import check_resumed, check_saved, first_batch, literal_nt_xent, values
+from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+
+__all__ = ["masked_lm", "one_thread"]
+TEXTS = sentences(40)
+GUIDED = ["base", "opt1", "opt2", "opt3", "opt2-released"]
+
+
+def learner(folder: Any, *, dropout: float = 0.0, texts: list[str] = TEXTS, **params: Any) -> SelfGuided:
+    made = SelfGuided(
+        student(folder, pooling="cls_before_pooler", dropout=dropout),
+        **{"head_width": 24, "temperature": 0.1, **params},
+    )
+    made.prepare({"text": texts, "anchor": texts, "positive": texts[::-1]})
+    return made.train()
+
+
+def projected(made: SelfGuided, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """[CLS] (b, d) and all layers (b, k, d) after the head, from the plain models."""
+    states = made.fixed(**batch["tokens"], output_hidden_states=True).hidden_states
+    mask = batch["tokens"]["attention_mask"][:, :, None] == 0
+    layers = torch.stack([state.masked_fill(mask, -1e9).amax(dim=1) for state in states], dim=1)
+    cls = made.student.model(**batch["tokens"]).last_hidden_state[:, 0]
+    return made.head(cls).detach().double(), made.head(layers).detach().double()
+
+
+def literal(c: torch.Tensor, h: torch.Tensor, variant: str, temperature: float) -> float:
+    """The paper's formulas, sum by sum; h is (b, k, d)."""
+
+    def e(u: torch.Tensor, v: torch.Tensor) -> float:
+        return float(torch.exp(u @ v / (u.norm() * v.norm()) / temperature))
+
+    b, total = len(c), []
+    if variant == "base":
+        return literal_nt_xent(c, h[:, 0], temperature)
+    for i in range(b):
+        for k in range(h.shape[1]):
+            others = [j for j in range(b) if j != i]
+            if variant == "opt3":
+                below = e(c[i], h[i, k]) + sum(e(c[i], h[j, n]) for j in others for n in range(h.shape[1]))
+            else:
+                if variant == "opt2-released":
+                    others = others[1:]
+                below = e(c[i], h[i, 0]) + sum(e(c[i], h[j, 0]) for j in others)
+                if variant == "opt1":
+                    below += sum(e(c[i], c[j]) for j in range(b) if j != i)
+            total.append(-np.log(e(c[i], h[i, k]) / below))
+    assert len(total) == b * h.shape[1]
+    return float(np.mean(total))
+
+
+@pytest.mark.parametrize("variant", GUIDED)
+def test_loss_term_by_term(masked_lm, variant):
+    made = learner(masked_lm, variant=variant)
+    batch = first_batch(made, 6)
+    with torch.no_grad():
+        for parameter in made.student.model.encoder.parameters():
+            parameter.add_(0.01)
+    c, h = projected(made, batch)
+    assert h.shape == (6, 4, 24)
+    if variant != "opt3":
+        h = h[torch.arange(6), batch["layers"]][:, None]
+    found = values(made, batch)
+    assert found["contrastive"] == pytest.approx(literal(c, h, variant, 0.1), rel=1e-4)
+    count = sum(p.numel() for p in made.student.model.encoder.parameters())
+    assert found["distance"] == pytest.approx(1e-4 * count, rel=1e-3)
+    assert found["loss"] == pytest.approx(found["contrastive"] + 0.1 * found["distance"], rel=1e-6)
+
+
+def test_every_layer_of_every_sentence_is_a_positive_of_sg_opt(masked_lm):
+    made = learner(masked_lm, variant="opt3")
+    assert "layers" not in first_batch(made)
+    assert made.fixed_layers(first_batch(made, 6)["tokens"]).shape == (6, 4, 16)
+
+
+def test_a_layer_is_drawn_for_each_sentence_anew(masked_lm):
+    made = learner(masked_lm, variant="base")
+    draws = np.concatenate([first_batch(made, 40, seed=seed)["layers"] for seed in range(10)])
+    assert set(draws[:40]) == {0, 1, 2, 3}
+    assert np.bincount(draws).min() > 60
+
+
+def test_back_translations_go_through_the_tuned_encoder(masked_lm):
+    made = learner(masked_lm, variant="translation")
+    batch = first_batch(made, 6)
+    cls = made.head(made.student.model(**batch["tokens"]).last_hidden_state[:, 0])
+    assert len(cls) == 12
+    assert values(made, batch)["contrastive"] == pytest.approx(literal_nt_xent(cls[:6], cls[6:], 0.1), rel=1e-4)
+
+
+def test_a_sentence_as_its_own_translation_is_a_pair_of_dropout_masks(masked_lm):
+    made = SelfGuided(student(masked_lm, pooling="cls_before_pooler", dropout=0.0), variant="translation")
+    made.prepare({"anchor": TEXTS, "positive": TEXTS})
+    first, second = made.student.embed(first_batch(made)["tokens"]).chunk(2)
+    torch.testing.assert_close(first, second)
+
+
+@pytest.mark.parametrize("variant", ["opt3", "translation"])
+def test_regulariser_starts_at_zero_with_no_gradient(masked_lm, variant):
+    made = learner(masked_lm, variant=variant)
+    distance = made.distance()
+    torch.autograd.backward(distance)
+    assert float(distance.detach()) == 0
+    gradients = [p.grad for p in made.student.model.parameters() if p.requires_grad]
+    assert gradients and all(g is not None and not g.any() for g in gradients)
+
+
+@pytest.mark.parametrize("variant", ["base", "opt3"])
+def test_what_is_fixed_gets_no_gradient_and_the_rest_does(masked_lm, variant):
+    made = learner(masked_lm, variant=variant)
+    made(**first_batch(made))["loss"].backward()
+    assert all(p.grad is None for p in made.fixed.parameters())
+    assert all(p.grad is None for p in made.student.model.embeddings.parameters())
+    assert all(p.grad is not None and p.grad.any() for p in made.head.parameters())
+    # Keys get no gradient from their biases, queries and values do.
+    reached = [n for n, p in made.student.model.encoder.named_parameters() if p.grad is not None and p.grad.any()]
+    assert len(reached) >= len(list(made.student.model.encoder.parameters())) - 3
+
+
+def test_embeddings_are_trained_where_they_are_not_frozen(masked_lm):
+    made = learner(masked_lm, freeze_embeddings=False)
+    made(**first_batch(made))["loss"].backward()
+    assert made.student.model.embeddings.word_embeddings.weight.grad is not None
+
+
+@pytest.mark.parametrize("fixed_dropout", [False, True])
+def test_the_fixed_copy_has_dropout_only_as_released(masked_lm, fixed_dropout):
+    made = learner(masked_lm, dropout=0.3, fixed_dropout=fixed_dropout)
+    tokens = first_batch(made)["tokens"]
+    made.eval()
+    made.train()
+    assert made.fixed.training is fixed_dropout and made.student.model.training
+    assert torch.equal(made.fixed_layers(tokens), made.fixed_layers(tokens)) is not fixed_dropout
+    assert not made.eval().fixed.training
+
+
+def test_mean_pooling_of_the_layers(masked_lm):
+    made = learner(masked_lm, layer_pooling="mean")
+    tokens = first_batch(made, 3)["tokens"]
+    states = made.fixed(**tokens, output_hidden_states=True).hidden_states
+    n = int(tokens["attention_mask"][1].sum())
+    torch.testing.assert_close(made.fixed_layers(tokens)[1, 2], states[2][1, :n].mean(dim=0))
+
+
+def test_layers_of_a_batch_in_parts_stay_with_their_sentences(masked_lm):
+    made = learner(masked_lm, texts=[*sentences(16, longest=4), *sentences(16, seed=2, longest=16)])
+    tokens = first_batch(made, 32)["tokens"]
+    for row in (0, 15, 16, 31):
+        alone = {name: value[row : row + 1] for name, value in tokens.items()}
+        torch.testing.assert_close(made.fixed_layers(tokens)[row], made.fixed_layers(alone)[0])
+
+
+def test_head_is_as_in_the_paper_and_no_part_of_the_encoder(masked_lm):
+    made = SelfGuided(student(masked_lm, pooling="cls_before_pooler"))
+    head: Any = made.head
+    assert [type(part).__name__ for part in head] == ["Linear", "GELU", "Linear", "GELU"]
+    first, last = head[0], head[2]
+    assert tuple(first.weight.shape) == (4096, 16) and tuple(last.weight.shape) == (4096, 4096)
+    assert float(last.weight.detach().std()) == pytest.approx(0.2, rel=0.01)  # the tiny model's initializer_range
+    assert not first.bias.any() and not last.bias.any()
+    before = made.encoders()[0].encode(TEXTS)
+    with torch.no_grad():
+        first.weight.zero_()
+    assert (made.encoders()[0].encode(TEXTS) == before).all()
+    bare = learner(masked_lm, head=False)
+    assert not list(bare.head.parameters())
+    assert np.isfinite(values(bare, first_batch(bare))["loss"])
+
+
+def test_numbers_that_make_no_sense_are_one_line(masked_lm):
+    with pytest.raises(CardError, match="regulariser -1"):
+        learner(masked_lm, regulariser=-1.0)
+
+
+@pytest.mark.parametrize("params", [{"variant": "base"}, {"variant": "opt3", "fixed_dropout": True}])
+def test_resumed_and_saved(masked_lm, tmp_path, params):
+    made = check_resumed(lambda: learner(masked_lm, dropout=0.1, **params), tmp_path, 40)
+    check_saved(made, tmp_path / "saved")
+
+
+def test_training_lowers_the_loss_and_leaves_the_copy_alone(masked_lm, tmp_path):
+    made = learner(masked_lm, variant="translation", regulariser=0.0)
+    before = {name: value.clone() for name, value in made.fixed.state_dict().items()}
+    curve = loop.train(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
+    assert curve[-1]["loss"] < curve[0]["loss"] - 0.2
+    assert all(torch.equal(before[name], value) for name, value in made.fixed.state_dict().items())
