@@ -5,7 +5,7 @@ Reimers and Gurevych 2019, https://aclanthology.org/D19-1410, section 3.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ class SBERT(Learner):
         *,
         features: str | list[str] = "sbert",
         bias: bool = True,
-        classifier: Literal["random", "zeros"] = "random",
     ) -> None:
         """Add the classifier.
 
@@ -40,15 +39,11 @@ class SBERT(Learner):
             features: what the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by
                 one, as in table 6.
             bias: whether the classifier has one, as in the authors' code; the paper's formula has none.
-            classifier: its weights to begin with. From ``zeros`` it learns what tells the classes apart before
-                it moves the transformer: short runs gain by it.
         """
         super().__init__(student)
         self.features = feature_names(features)
         inputs = len(self.features) * student.backbone.width
         self.classifier = torch.nn.Linear(inputs, len(LABELS), bias=bias).to(student.device)
-        if classifier == "zeros":
-            torch.nn.init.zeros_(self.classifier.weight)
 
     def prepare(self, columns: Columns) -> None:
         """Tokenise both sides and number the labels.

@@ -72,15 +72,6 @@ def test_the_softmax_loss_is_the_literal_one_whatever_the_features(masked_lm, pa
     assert (made.classifier.bias is None) == (params.get("bias") is False)
 
 
-def test_a_classifier_of_zeros_knows_nothing_and_moves_only_itself_at_first(masked_lm):
-    made = softmax(masked_lm, classifier="zeros", bias=False).eval()
-    loss = made(**first_batch(made))["loss"]
-    assert float(loss.detach()) == pytest.approx(math.log(3), abs=1e-6)
-    loss.backward()
-    assert not made.student.model.embeddings.word_embeddings.weight.grad.any()
-    assert made.classifier.weight.grad is not None and made.classifier.weight.grad.any()
-
-
 def library(made: Any, folder: Path) -> tuple[Any, list[Any]]:
     from sentence_transformers import SentenceTransformer
 
