@@ -26,8 +26,8 @@ BATCH, LENGTH, RATE, TEMPERATURE = 64, 64, 5e-5, 0.05
 
 def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
     """Our loop, ready to run, and its number of steps."""
-    from stsbench.cards import SelectionFacts, TrainingFacts
     from stsbench.encoders.checkpoint import find_checkpoint
+    from stsbench.recipe_cards import SelectionFacts, TrainingFacts
     from stsbench.training.loop import Run, train
     from stsbench.training.methods.simcse import SimCSE
     from stsbench.training.student import Student

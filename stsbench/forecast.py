@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import torch
 
-from stsbench.recipes import Prepared, TrainPlan, prepare
+from stsbench.plans import TrainPlan
+from stsbench.prepared import Prepared, prepare
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.optimisers import make_optimiser
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from stsbench import provenance
-from stsbench.cards import BaseFacts, RecipeCard, Record, SelectionFacts, StudentFacts, TrainingFacts
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError
 from stsbench.files import write_whole
+from stsbench.recipe_cards import BaseFacts, RecipeCard, SelectionFacts, StudentFacts, TrainingFacts
 from stsbench.registry import call_with_params
+from stsbench.strict import Record
 from stsbench.trained import RUN_FILE, TrainedRun
 from stsbench.training.corpus import Corpus
 from stsbench.training.rounds import OwnTraining, Round

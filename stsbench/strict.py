@@ -12,6 +12,11 @@ import msgspec
 
 from stsbench.errors import CardError, did_you_mean, one_line
 
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A strict, frozen record."""
+
+
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 
 

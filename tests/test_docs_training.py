@@ -52,7 +52,7 @@ def test_every_recipe_named_is_there(name):
 def test_every_value_that_an_ablation_replaces_is_one():
     from stsbench.cards import Catalogue
     from stsbench.cli.run import parse_assignments
-    from stsbench.recipes import read_recipe
+    from stsbench.plans import read_recipe
     from stsbench.training.methods import METHODS
 
     commands = re.findall(r"`stsbench train ([\w-]+)((?: --set (?:'[^']+'|[^ `]+))+)", TEXT)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from stsbench.cards import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, TrainingFacts
 from stsbench.data.splits import PairSplit
-from stsbench.recipes import TrainPlan, prepare, validator
+from stsbench.plans import TrainPlan
+from stsbench.prepared import prepare, validator
+from stsbench.recipe_cards import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, TrainingFacts
 from tests.training.students import masked_lm, one_thread, sentences
 
 __all__ = ["masked_lm", "one_thread"]

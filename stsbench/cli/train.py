@@ -14,7 +14,8 @@ from stsbench import settings
 from stsbench.cards import Catalogue
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.run import parse_assignments, parse_seeds
-from stsbench.recipes import TrainPlan, carry_out, read_recipe
+from stsbench.plans import TrainPlan, read_recipe
+from stsbench.recipes import carry_out
 from stsbench.trained import TrainedRun
 from stsbench.training.place import Place
 from stsbench.training.selection import Progress, Told

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from stsbench.cards import Overlap, Record
+from stsbench.cards import Overlap
 from stsbench.errors import CardError, UnknownName, one_line
-from stsbench.strict import convert, parse_toml
+from stsbench.strict import Record, convert, parse_toml
 
 FOLDER = Path(__file__).parent
 Supervision = Literal["none", "nli", "sts", "pairs", "translation"]

@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from stsbench.cards import Record
 from stsbench.errors import CardError, UnknownName, did_you_mean
 from stsbench.leaderboard.metrics import METRICS
 from stsbench.leaderboard.published import published_rows, sources
-from stsbench.strict import convert, parse_toml
+from stsbench.strict import Record, convert, parse_toml
 
 FOLDER = Path(__file__).parent / "tables"
 UNKNOWN = "unknown"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from stsbench.cards import TrainingFacts
 from stsbench.errors import CardError, TrainingError
+from stsbench.recipe_cards import TrainingFacts
 from stsbench.training.seams import Batch, Learner, Rows
 
 

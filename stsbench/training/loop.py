@@ -17,10 +17,10 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
-from stsbench.cards import SelectionFacts, TrainingFacts
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, OutputError, TrainingError, one_line
 from stsbench.files import write_whole
+from stsbench.recipe_cards import SelectionFacts, TrainingFacts
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.optimisers import make_optimiser, make_scheduler
 from stsbench.training.place import Place

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from stsbench.cards import TrainingFacts
 from stsbench.errors import CardError
+from stsbench.recipe_cards import TrainingFacts
 
 Schedule = Callable[[int], float]
 """Step to the factor by which the learning rate is multiplied."""

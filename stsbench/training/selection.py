@@ -13,9 +13,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save
 
-from stsbench.cards import SelectionFacts
 from stsbench.encoders.seams import Encoder
 from stsbench.files import write_whole
+from stsbench.recipe_cards import SelectionFacts
 from stsbench.training.batches import BatchPlan
 from stsbench.training.seams import Learner
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.cards import SelectionFacts, TrainingFacts
 from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.recipe_cards import SelectionFacts, TrainingFacts
 from stsbench.training.loop import Run
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student

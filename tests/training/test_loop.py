@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_model
 
-from stsbench.cards import TrainingFacts
 from stsbench.errors import CardError, OutputError, TrainingError
+from stsbench.recipe_cards import TrainingFacts
 from stsbench.training import loop
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.methods.simcse import SimCSE

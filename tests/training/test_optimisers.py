@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.cards import TrainingFacts
 from stsbench.errors import CardError
+from stsbench.recipe_cards import TrainingFacts
 from stsbench.training.optimisers import UncorrectedAdamW, make_optimiser, make_schedule
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.cards import TrainingFacts
 from stsbench.errors import CardError
+from stsbench.recipe_cards import TrainingFacts
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
 from stsbench.training.methods.simcse import SimCSE

@@ -1,0 +1,82 @@
+"""What is to be trained: a recipe as its card says, or with what a user replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stsbench.cards import Catalogue, read_card
+from stsbench.errors import CardError, did_you_mean
+from stsbench.recipe_cards import RecipeCard
+from stsbench.strict import convert
+from stsbench.trained import run_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlan:
+    """What one ``stsbench train`` does: a recipe, with what the user replaced, for one seed."""
+
+    name: str
+    card: RecipeCard
+    seed: int
+    out: Path
+    base: str = ""
+    corpora: Path | None = None
+    data: Path | None = None
+    device: str = "auto"
+    resume: bool = False
+    fresh: bool = False
+    deterministic: bool = False
+    checkpoint_seconds: float = 120.0
+    report_to: Sequence[str] = ()
+    catalogue: Catalogue = field(default_factory=Catalogue)
+
+    @property
+    def folder(self) -> Path:
+        """Where the encoder is written."""
+        return run_folder(self.out, self.name, self.seed)
+
+
+def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | None = None) -> tuple[str, RecipeCard]:
+    """Return a recipe's name and its card, with values replaced.
+
+    Args:
+        spec: a recipe's id, or the path of a card.
+        catalogue: where ids are looked up.
+        assign: values by key: ``training.batch_size``, or ``batch_size`` where one table alone has it;
+            what no table has is a parameter of the method.
+
+    Raises:
+        UnknownName: no such recipe. CardError: a value that does not fit.
+    """
+    path = Path(spec)
+    name, card = (path.stem, read_card(path, RecipeCard)) if spec.endswith(".toml") else (spec, catalogue.recipe(spec))
+    if not assign:
+        return name, card
+    table = msgspec.to_builtins(card)
+    for key, value in assign.items():
+        _assign(table, key, value)
+    changed = "+".join([name, *(f"{key}={value}" for key, value in sorted(assign.items()))])
+    return changed, convert(table, RecipeCard, where=f"recipe {name}: --set")
+
+
+TABLES = ("training", "student", "selection", "data", "base", "params")
+
+
+def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
+    first, _, rest = key.partition(".")
+    if rest:
+        if first not in TABLES:
+            raise CardError(
+                f"--set {key}: no table '{first}'{did_you_mean(first, TABLES)}; tables: {', '.join(TABLES)}"
+            )
+        table[first][rest] = value
+        return
+    homes = [name for name in TABLES[:-1] if key in table[name]]
+    if len(homes) > 1:
+        raise CardError(f"--set {key}: say which one, {' or '.join(f'{home}.{key}' for home in homes)}")
+    table[homes[0] if homes else "params"][key] = value

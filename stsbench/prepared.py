@@ -1,0 +1,138 @@
+"""From a plan to a learner ready to train: corpus, backbone and development split loaded and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stsbench.data.splits import PairSplit
+from stsbench.encoders.seams import Encoder
+from stsbench.errors import CardError, DataError, TrainingError
+from stsbench.plans import TrainPlan
+from stsbench.recipe_cards import RecipeCard
+from stsbench.similarity import paired_cosine, paired_similarities
+from stsbench.statistics import CORRELATIONS
+from stsbench.task import load_task
+from stsbench.trained import RUN_FILE, run_folder
+
+if TYPE_CHECKING:
+    from stsbench.encoders.checkpoint import Checkpoint
+    from stsbench.training.corpus import Corpus
+    from stsbench.training.seams import Learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A plan with everything loaded, one call away from training."""
+
+    plan: TrainPlan
+    learner: Learner
+    corpus: Corpus
+    validate: Callable[[Encoder], float]
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of the corpus that the method asks for: texts, or numbers."""
+        corpus, numbers = self.corpus, ("score", "document_id")
+        return {n: corpus.numbers(n) if n in numbers else corpus.column(n) for n in self.learner.needs}
+
+
+def prepare(plan: TrainPlan) -> Prepared:
+    """Load corpus, backbone and development split, and build the learner.
+
+    Raises:
+        StsbenchError: one of them cannot be had, or does not fit the method.
+    """
+    import transformers
+
+    from stsbench.own_recipes import trains_itself
+    from stsbench.registry import call_with_params
+    from stsbench.training.methods import METHODS
+    from stsbench.training.place import Place
+    from stsbench.training.student import Student
+
+    card = plan.card
+    method = METHODS.load(card.method)
+    if trains_itself(method):
+        raise CardError(f"recipe {plan.name}: method '{card.method}' trains itself, and has no forecast")
+    where = f"recipe {plan.name}: [params]"
+    corpus, validate = material(plan)
+    transformers.set_seed(plan.seed)
+    student = Student(
+        _start(plan),
+        pooling=card.student.pooling,
+        test_pooling=card.student.test_pooling,
+        max_length=card.student.max_length,
+        dropout=card.student.dropout,
+        head=card.student.head,
+        language_model=method.wants_language_model(card.params),
+        from_scratch=card.base.from_scratch,
+        layers=card.base.layers,
+        fresh_language_head=card.base.fresh_language_head,
+        device=Place.find(plan.device).device,
+    )
+    learner: Learner = call_with_params(method, {"student": student, **card.params}, where=where)
+    corpus.require(*learner.needs)
+    return Prepared(plan=plan, learner=learner, corpus=corpus, validate=validate)
+
+
+def material(plan: TrainPlan) -> tuple[Corpus, Callable[[Encoder], float]]:
+    """What a plan learns from, and what scores it."""
+    from stsbench.training.corpora import load_corpus
+
+    card = plan.card
+    split = load_task(card.selection.task, data=plan.data, catalogue=plan.catalogue).load(card.selection.split)
+    corpus = load_corpus(card.data.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
+    corpus = corpus.sentences() if card.data.sentences else corpus
+    return _some_rows(corpus, card, plan.seed), validator(split, measure=card.selection.measure)
+
+
+def _some_rows(corpus: Corpus, card: RecipeCard, seed: int) -> Corpus:
+    wanted = card.data.rows
+    if wanted is None:
+        return corpus
+    if not 2 <= wanted <= len(corpus):
+        raise CardError(f"[data] rows {wanted}: the corpus has {len(corpus)}")
+    if "document_id" in corpus.columns:
+        # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
+        return corpus.take(range(wanted))
+    drawn = np.sort(np.random.default_rng([seed, 7]).choice(len(corpus), wanted, replace=False))
+    return corpus.take(drawn.tolist())
+
+
+def _start(plan: TrainPlan) -> Checkpoint:
+    """The checkpoint that training starts from."""
+    from stsbench.encoders.checkpoint import find_checkpoint
+
+    base = plan.card.base
+    if plan.base:
+        return find_checkpoint(plan.base)
+    if base.recipe:
+        earlier = run_folder(plan.out, base.recipe, plan.seed)
+        if not (earlier / RUN_FILE).is_file():
+            raise TrainingError(
+                f"recipe {plan.name} goes on from recipe '{base.recipe}', seed {plan.seed}, which is not trained here; "
+                f"run: stsbench train {base.recipe} --seeds {plan.seed}"
+            )
+        return find_checkpoint(str(earlier))
+    if not base.model:
+        raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
+    return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
+
+
+def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], float]:  # noqa: ANN401 - any split
+    """Return what scores an encoder on a development split: Spearman of cosine or the best of four, x100 nowhere."""
+    if not isinstance(split, PairSplit):
+        raise DataError("selection needs a split of sentence pairs with gold scores, such as stsb's dev")
+
+    def validate(encoder: Encoder) -> float:
+        embeddings = encoder.encode([*split.sentences1, *split.sentences2])
+        a, b = embeddings[: split.n], embeddings[split.n :]
+        found = [paired_cosine(a, b)[0]] if measure == "cosine" else paired_similarities(a, b)
+        scores = [float(CORRELATIONS["spearman"](one, split.gold)) for one in found]
+        # A collapsed student embeds everything alike: the worst there is, not an error.
+        return max(score if np.isfinite(score) else -1.0 for score in scores)
+
+    return validate

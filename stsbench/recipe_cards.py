@@ -1,0 +1,107 @@
+"""Recipes as records: what a card in ``trainers/`` may say, read strictly."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from stsbench.strict import Record
+
+
+class BaseFacts(Record, frozen=True, kw_only=True):
+    """What training starts from: a checkpoint, or its configuration alone."""
+
+    model: str = ""
+    revision: str = "unpinned"
+    recipe: str = ""
+    """A recipe whose trained encoder of the same seed is the start, instead of ``model``."""
+    sha256: dict[str, str] = {}
+    from_scratch: bool = False
+    layers: int | None = None
+    """Keep the first so many layers; default all."""
+    fresh_language_head: bool = False
+    """A checkpoint without a masked language model head is given a fresh one; else that is an error."""
+    note: str = ""
+
+
+class StudentFacts(Record, frozen=True, kw_only=True):
+    """How embeddings are made in training and in tests."""
+
+    pooling: str = "mean"
+    test_pooling: str = ""
+    max_length: int | None = None
+    dropout: float | None = None
+    head: Literal["fresh", "checkpoint"] = "fresh"
+
+
+class CorpusFacts(Record, frozen=True, kw_only=True):
+    """What is learned from: a corpus by its logical name or file, and how much of it."""
+
+    corpus: str
+    rows: int | None = None
+    """Take this many rows, drawn by the seed; default all."""
+    sentences: bool = False
+    """Take the distinct texts of all columns as sentences, instead of the rows."""
+
+
+class TrainingFacts(Record, frozen=True, kw_only=True):
+    """Optimiser, schedule and batches. Rates are a step's; ``warmup`` is a share of all steps."""
+
+    batch_size: int
+    learning_rate: float
+    epochs: float | None = None
+    steps: int | None = None
+    schedule: Literal["linear", "constant", "cosine", "slanted_triangular", "piecewise"] = "linear"
+    warmup: float = 0.0
+    milestones: list[int] = []
+    """For ``piecewise``: the steps from which each of ``rates`` holds."""
+    rates: list[float] = []
+    optimiser: Literal["adamw", "adamw_uncorrected", "rmsprop", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    accumulate: int = 1
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    drop_last: bool = False
+
+
+class SelectionFacts(Record, frozen=True, kw_only=True):
+    """Which weights are kept: validated every so many steps on a development split."""
+
+    every: int = 125
+    task: str = "stsb"
+    split: str = "validation"
+    measure: Literal["cosine", "best_of_four"] = "cosine"
+    """What Spearman is of: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
+    distance at each validation, is what sentence-transformers did while SBERT and IS-BERT were trained."""
+    keep: Literal["best", "last"] = "best"
+    at_start: bool = False
+    at_epoch_end: bool = False
+    restart_each_epoch: bool = False
+    """Count ``every`` anew in each epoch (ConSERT)."""
+    patience: int = 0
+    """Stop after this many validations without a gain; 0 never."""
+    patience_counts: Literal["since_best", "declines"] = "since_best"
+    """``declines``: every score below the one before counts, and none is forgiven (SG-OPT's code)."""
+
+
+class RecipeCard(Record, frozen=True, kw_only=True):
+    """A trained encoder: method, start, text and hyperparameters, with the source of each."""
+
+    name: str
+    method: str
+    paper: str
+    preset: str
+    """Whose configuration it is: the paper's, the released code's, or our own, and where they differ."""
+    supervision: Literal["none", "nli", "sts", "pairs", "translation"]
+    backbone: str
+    base: BaseFacts
+    data: CorpusFacts
+    training: TrainingFacts
+    student: StudentFacts = StudentFacts()
+    selection: SelectionFacts = SelectionFacts()
+    params: dict[str, Any] = {}
+    label: str = ""
+    """The method's name in tables; default its id."""
+    note: str = ""
+    published: list[str] = []
