@@ -46,6 +46,9 @@ def test_every_encoder_has_its_command_and_every_command_its_results():
         if encoder in catalogue.paths("baselines") and "base" in catalogue.encoder(encoder).params:
             continue
         tasks = {result.task for result in found.results if result.encoder == encoder}
+        if encoder in catalogue.paths("trainers"):
+            assert set(catalogue.suites()["sts"].tasks) <= tasks
+            continue
         assert {*Catalogue().suites()["sts"].tasks, *Catalogue().suites()["sts-mteb"].tasks, "sts17-en-en"} <= tasks
 
 
@@ -56,3 +59,12 @@ def test_results_were_made_by_committed_code_of_the_locked_versions():
         versions = result.run["versions"]
         for name in set(locked) & set(versions):
             assert versions[name].partition("+")[0] == locked[name]
+
+
+def test_trained_encoders_have_the_seeds_of_their_command():
+    trained = {words[1]: words[words.index("--seeds") + 1] for words in COMMANDS if words[0] == "train"}
+    found = read_results(ROOT / "results").results
+    for recipe, seeds in trained.items():
+        runs = {(result.task, result.split, result.train_seed) for result in found if result.encoder == recipe}
+        for task in (("stsb", "test"), ("stsb", "validation")):
+            assert {seed for *where, seed in runs if tuple(where) == task} == set(map(int, seeds.split(",")))
