@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -14,9 +14,7 @@ from stsbench.encoders.pooling import Pooling
 from stsbench.encoders.saved import write_saved
 from stsbench.errors import OutputError
 from stsbench.files import write_whole
-
-if TYPE_CHECKING:
-    from stsbench.training.student import Student
+from stsbench.training.student import Student
 
 _LIBRARY_POOLINGS = {
     "cls": "cls",

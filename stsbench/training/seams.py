@@ -14,6 +14,7 @@ import torch
 from stsbench.encoders.seams import Encoder
 from stsbench.training.corpus import TEXT_COLUMNS
 from stsbench.training.masking import mask_tokens, maskable_tokens
+from stsbench.training.saving import save_student
 from stsbench.training.student import Student
 
 Rows = npt.NDArray[np.int64]
@@ -95,7 +96,7 @@ class Learner(torch.nn.Module, ABC):
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the ``chosen`` one of :meth:`encoders` as a folder that ``load_encoder`` opens."""
-        self.student.save(folder)
+        save_student(self.student, folder)
 
 
 def stack_tokens(pieces: Sequence[Mapping[str, torch.Tensor]], *, pad: int) -> Batch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +17,6 @@ from stsbench.encoders.pooling import Pooling, pool
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.tokens import TokenIds
 from stsbench.errors import CardError, EncoderError
-from stsbench.training.saving import save_student
 
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
@@ -185,14 +183,6 @@ class Student(torch.nn.Module):
     def encoder(self, name: str = "student") -> StudentEncoder:
         """The student as an encoder, as it is now."""
         return StudentEncoder(self, name)
-
-    def save(self, folder: Path, *, between: Sequence[Any] = (), language_model: bool = False) -> None:
-        """Write a folder that stsbench, transformers and sentence-transformers load.
-
-        ``between`` are modules of sentence-transformers that stand between transformer and pooling;
-        ``language_model`` keeps the head of a masked language model, so that it can be a base again.
-        """
-        save_student(self, folder, between, language_model=language_model)
 
 
 class StudentEncoder:

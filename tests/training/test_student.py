@@ -11,6 +11,7 @@ import stsbench
 from stsbench.encoders.transformer import TransformerEncoder
 from stsbench.errors import CardError, EncoderError
 from stsbench.training import student as module
+from stsbench.training.saving import save_student
 from tests.training.students import masked_lm, one_thread, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -69,7 +70,7 @@ def test_a_transform_sees_the_embedding_output_and_changes_what_follows(masked_l
 def test_a_saved_student_is_the_same_encoder_in_every_library(masked_lm, tmp_path, options, named, library):
     made = student(masked_lm, **options)
     own = made.encoder().encode(TEXTS)
-    made.save(tmp_path / "saved")
+    save_student(made, tmp_path / "saved")
     loaded = stsbench.load_encoder(tmp_path / "saved")
     assert isinstance(loaded, TransformerEncoder) and str(loaded.pooling) == named
     np.testing.assert_allclose(loaded.encode(TEXTS), own, atol=2e-6)
@@ -99,7 +100,7 @@ def test_a_head_for_training_alone_does_not_touch_test_embeddings(masked_lm):
 
 def test_a_head_goes_on_from_a_saved_one(masked_lm, tmp_path):
     first: Any = student(masked_lm, pooling="cls")
-    first.save(tmp_path / "saved")
+    save_student(first, tmp_path / "saved")
     second: Any = student(tmp_path / "saved", pooling="cls", head="checkpoint")
     assert torch.equal(first.head.linear.weight, second.head.linear.weight)
     with pytest.raises(EncoderError, match="no pooler to start from"):
@@ -128,7 +129,7 @@ def test_from_scratch_keeps_the_shape_and_draws_new_weights(masked_lm):
 
 
 def test_what_the_checkpoint_lacks_is_one_line(masked_lm, tmp_path):
-    student(masked_lm).save(tmp_path / "bare")
+    save_student(student(masked_lm), tmp_path / "bare")
     with pytest.raises(EncoderError, match="language model"):
         student(tmp_path / "bare", language_model=True)
     with pytest.raises(EncoderError, match="asks for layer 7; the model has 3"):
@@ -140,7 +141,7 @@ def test_what_the_checkpoint_lacks_is_one_line(masked_lm, tmp_path):
 
 
 def test_a_folder_may_not_ask_for_code_of_its_own(masked_lm, tmp_path):
-    student(masked_lm).save(tmp_path / "saved")
+    save_student(student(masked_lm), tmp_path / "saved")
     path: Path = tmp_path / "saved" / "stsbench.json"
     path.write_text('{"kind": "os:system", "params": {}}')
     with pytest.raises(stsbench.errors.UnknownName, match="os:system"):
@@ -157,7 +158,7 @@ def test_the_first_layers_of_a_checkpoint(masked_lm):
 
 
 def test_a_fresh_language_model_head_only_where_it_is_asked_for(masked_lm, tmp_path):
-    student(masked_lm).save(tmp_path)
+    save_student(student(masked_lm), tmp_path)
     with pytest.raises(EncoderError, match="lack its head as a language model"):
         student(tmp_path, language_model=True)
     made = student(tmp_path, language_model=True, fresh_language_head=True)

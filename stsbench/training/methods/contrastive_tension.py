@@ -17,6 +17,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, TrainingError
 from stsbench.training.gather import gather_views
 from stsbench.training.objectives import contrastive_tension, contrastive_tension_in_batch
+from stsbench.training.saving import save_student
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
@@ -43,7 +44,7 @@ class TwoStudents(Learner):
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the chosen copy."""
-        (self.student, self.second)[chosen].save(folder)
+        save_student((self.student, self.second)[chosen], folder)
 
 
 class ContrastiveTension(TwoStudents):

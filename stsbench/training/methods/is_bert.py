@@ -15,6 +15,7 @@ from stsbench.encoders.pooling import Pooling, masked_mean
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError
 from stsbench.training.objectives import jsd_mutual_information
+from stsbench.training.saving import save_student
 from stsbench.training.seams import Batch, Learner, Rows
 from stsbench.training.student import Student, StudentEncoder, Tokens
 
@@ -106,7 +107,7 @@ class ISBERT(Learner):
                     module_input_name="token_embeddings",
                 )
             )
-        self.student.save(folder, between=between)
+        save_student(self.student, folder, between)
 
 
 class _Convolved(StudentEncoder):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from stsbench.training.masking import masked_language_model_loss
+from stsbench.training.saving import save_student
 from stsbench.training.seams import Batch, Learner, Rows
 from stsbench.training.student import Student
 
@@ -45,4 +46,4 @@ class MaskedLanguageModel(Learner):
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the language model, head and all: a base for further training, and an encoder."""
-        self.student.save(folder, language_model=True)
+        save_student(self.student, folder, language_model=True)

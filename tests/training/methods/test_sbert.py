@@ -12,6 +12,7 @@ from stsbench.errors import CardError, DataError, UnknownName
 from stsbench.training import loop
 from stsbench.training.methods.sbert import SBERT
 from stsbench.training.methods.sbert_regression import SBERTRegression
+from stsbench.training.saving import save_student
 from tests.training.methods.runs import check_resumed, check_saved, first_batch, values
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
 
@@ -75,7 +76,7 @@ def test_the_softmax_loss_is_the_literal_one_whatever_the_features(masked_lm, pa
 def library(made: Any, folder: Path) -> tuple[Any, list[Any]]:
     from sentence_transformers import SentenceTransformer
 
-    made.student.save(folder)
+    save_student(made.student, folder)
     model = SentenceTransformer(str(folder), device="cpu").eval()
     return model, [model.preprocess(texts[:8]) for texts in (FIRST, SECOND)]
 

@@ -11,6 +11,7 @@ from stsbench.recipe_cards import TrainingFacts
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
 from stsbench.training.methods.simcse import SimCSE
+from stsbench.training.saving import save_student
 from tests.training.methods.runs import check_resumed, check_saved, first_batch, values
 from tests.training.students import masked_lm, one_thread, sentences, student
 
@@ -42,7 +43,7 @@ def test_the_loss_is_sentence_transformers(masked_lm, tmp_path, views):
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     made = learner(masked_lm, views=views, scale=10.0).eval()
-    made.student.save(tmp_path)
+    save_student(made.student, tmp_path)
     model = SentenceTransformer(str(tmp_path), device="cpu").eval()
     texts = [model.preprocess(TRIPLETS[name][:8]) for name in made.needs]
     wanted = MultipleNegativesRankingLoss(model, scale=10.0)(texts, None).item()
