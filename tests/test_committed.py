@@ -47,7 +47,7 @@ def test_every_encoder_has_its_command_and_every_command_its_results():
             continue
         tasks = {result.task for result in found.results if result.encoder == encoder}
         if encoder in catalogue.paths("trainers"):
-            assert set(catalogue.suites()["sts"].tasks) <= tasks
+            assert {"stsb", "sickr"} <= tasks
             continue
         assert {*Catalogue().suites()["sts"].tasks, *Catalogue().suites()["sts-mteb"].tasks, "sts17-en-en"} <= tasks
 
