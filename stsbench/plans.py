@@ -11,7 +11,7 @@ import msgspec
 
 from stsbench.cards import Catalogue, read_card
 from stsbench.errors import CardError, did_you_mean
-from stsbench.recipe_cards import RecipeCard
+from stsbench.recipe_cards import RecipeCard, TrainingFacts
 from stsbench.strict import convert
 from stsbench.trained import run_folder
 
@@ -60,8 +60,17 @@ def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | 
     table = msgspec.to_builtins(card)
     for key, value in assign.items():
         _assign(table, key, value)
+    _replace_length(table["training"], card.training)
     changed = "+".join([name, *(f"{key}={value}" for key, value in sorted(assign.items()))])
     return changed, convert(table, RecipeCard, where=f"recipe {name}: --set")
+
+
+def _replace_length(training: dict[str, Any], before: TrainingFacts) -> None:
+    """Where the card says how long by one of epochs and steps and ``--set`` gives the other, that replaces it."""
+    if training["steps"] and before.steps is None and training["epochs"] == before.epochs:
+        training["epochs"] = None
+    elif training["epochs"] and before.epochs is None and training["steps"] == before.steps:
+        training["steps"] = None
 
 
 TABLES = ("training", "student", "selection", "data", "base", "params")

@@ -48,6 +48,8 @@ class TrainingFacts(Record, frozen=True, kw_only=True):
 
     batch_size: int
     learning_rate: float
+    head_rate: float = 1.0
+    """The rate of what the method adds to the student, and drops after training, as a multiple of ``learning_rate``."""
     epochs: float | None = None
     steps: int | None = None
     schedule: Literal["linear", "constant", "cosine", "slanted_triangular", "piecewise"] = "linear"

@@ -63,18 +63,31 @@ class UncorrectedAdamW(torch.optim.Optimizer):
 def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim.Optimizer:
     """Make a recipe's optimiser over all parameters that are trained.
 
-    Biases and normalisations are not decayed, as in all the papers' code.
+    Biases and normalisations are not decayed, as in all the papers' code. What the method adds to
+    the student (a classifier, a head) learns ``head_rate`` times as fast.
     """
-    decayed: list[torch.nn.Parameter] = []
-    kept: list[torch.nn.Parameter] = []
     norms = {id(p) for m in module.modules() if "norm" in type(m).__name__.lower() for p in m.parameters(recurse=False)}
+    groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            (kept if name.endswith("bias") or id(parameter) in norms else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": facts.weight_decay}, {"params": kept, "weight_decay": 0.0}]
-    groups = [group for group in groups if group["params"]]
+            decayed = not name.endswith("bias") and id(parameter) not in norms
+            groups.setdefault((name.startswith("student."), decayed), []).append(parameter)
     if not groups:
         raise CardError(f"method {type(module).__name__} leaves nothing to train")
+    return _optimiser(
+        [
+            {
+                "params": params,
+                "weight_decay": facts.weight_decay if decayed else 0.0,
+                "lr": facts.learning_rate * (1.0 if of_student else facts.head_rate),
+            }
+            for (of_student, decayed), params in groups.items()
+        ],
+        facts,
+    )
+
+
+def _optimiser(groups: list[dict[str, Any]], facts: TrainingFacts) -> torch.optim.Optimizer:
     match facts.optimiser:
         case "adamw":
             return torch.optim.AdamW(groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon, fused=True)

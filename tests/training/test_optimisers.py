@@ -83,3 +83,16 @@ def test_every_optimiser_of_a_recipe_goes_downhill(name):
         torch.autograd.backward(module.weight.square().sum())
         optimiser.step()
     assert abs(float(module.weight.detach())) < 0.7
+
+
+def test_what_a_method_adds_learns_at_its_own_rate():
+    learner = torch.nn.ModuleDict({"student": torch.nn.Linear(2, 2), "classifier": torch.nn.Linear(2, 3)})
+    optimiser = make_optimiser(learner, facts(learning_rate=1e-3, head_rate=50.0, weight_decay=0.01))
+    rates = {id(p): (g["lr"], g["weight_decay"]) for g in optimiser.param_groups for p in g["params"]}
+    found = {name: rates[id(p)] for name, p in learner.named_parameters()}
+    assert found == {
+        "student.weight": (1e-3, 0.01),
+        "student.bias": (1e-3, 0.0),
+        "classifier.weight": (5e-2, 0.01),
+        "classifier.bias": (5e-2, 0.0),
+    }
