@@ -95,12 +95,19 @@ def _try_steps(prepared: Prepared, plan: BatchPlan) -> tuple[float, float]:
     for number in range(min(TRIED, plan.total)):
         started = time.perf_counter()
         batch = _to(batches[number], learner.student.device)
-        learner(**batch)["loss"].backward()
+        with _precision(prepared.plan.card.training.precision, learner.student.device):
+            loss = learner(**batch)["loss"]
+        loss.backward()
         optimiser.step()
         optimiser.zero_grad()
         seconds.append(time.perf_counter() - started)
         tokens.append(sum(int(mask.sum()) for mask in _masks(batch)))
     return float(np.median(seconds)) * plan.accumulate, float(np.mean(tokens))
+
+
+def _precision(name: str, device: torch.device) -> torch.autocast:
+    """The precision that the loop would run in."""
+    return torch.autocast(device.type, getattr(torch, name), enabled=name != "float32")
 
 
 def _to(value: Any, device: torch.device) -> Any:  # noqa: ANN401 - a batch
