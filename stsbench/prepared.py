@@ -86,7 +86,21 @@ def material(plan: TrainPlan) -> tuple[Corpus, Callable[[Encoder], float]]:
     split = load_task(card.selection.task, data=plan.data, catalogue=plan.catalogue).load(card.selection.split)
     corpus = load_corpus(card.data.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
     corpus = corpus.sentences() if card.data.sentences else corpus
-    return _some_rows(corpus, card, plan.seed), validator(split, measure=card.selection.measure)
+    return _some_rows(_short_rows(corpus, card), card, plan.seed), validator(split, measure=card.selection.measure)
+
+
+def _short_rows(corpus: Corpus, card: RecipeCard) -> Corpus:
+    words = card.data.max_words
+    if words is None:
+        return corpus
+    if "document_id" in corpus.columns:
+        raise CardError(
+            f"[data] max_words: corpus '{corpus.name}' is ordered text, of which no sentence can be left out"
+        )
+    short = corpus.of_at_most(words)
+    if len(short) < 2:
+        raise CardError(f"[data] max_words {words}: leaves {len(short)} of {len(corpus)} rows of '{corpus.name}'")
+    return short
 
 
 def _some_rows(corpus: Corpus, card: RecipeCard, seed: int) -> Corpus:

@@ -39,6 +39,8 @@ class CorpusFacts(Record, frozen=True, kw_only=True):
     corpus: str
     rows: int | None = None
     """Take this many rows, drawn by the seed; default all."""
+    max_words: int | None = None
+    """Leave out rows that have a text of more words than this, before ``rows`` are drawn."""
     sentences: bool = False
     """Take the distinct texts of all columns as sentences, instead of the rows."""
 

@@ -4,20 +4,26 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.stats import spearmanr
 
 from stsbench.data.splits import PairSplit
+from stsbench.errors import CardError
 from stsbench.plans import TrainPlan
-from stsbench.prepared import prepare, validator
+from stsbench.prepared import _short_rows, prepare, validator
 from stsbench.recipe_cards import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, TrainingFacts
+from stsbench.training.corpus import Corpus
 from tests.training.students import masked_lm, one_thread, sentences
 
 __all__ = ["masked_lm", "one_thread"]
 
 
-def plan(folder: Path, base: Path, *, rows: int | None = None, whole: bool = False) -> TrainPlan:
+def plan(
+    folder: Path, base: Path, *, rows: int | None = None, whole: bool = False, max_words: int | None = None
+) -> TrainPlan:
     card = RecipeCard(
         name="IS-BERT, little",
         method="is_bert",
@@ -26,7 +32,7 @@ def plan(folder: Path, base: Path, *, rows: int | None = None, whole: bool = Fal
         supervision="none",
         backbone="tiny",
         base=BaseFacts(),
-        data=CorpusFacts(corpus=str(folder / "pairs.csv"), sentences=not whole, rows=rows),
+        data=CorpusFacts(corpus=str(folder / "pairs.csv"), sentences=not whole, rows=rows, max_words=max_words),
         training=TrainingFacts(batch_size=4, learning_rate=1e-3, steps=2),
         selection=SelectionFacts(task="quickstart-en", split="test"),
     )
@@ -44,6 +50,25 @@ def test_pairs_serve_as_their_distinct_sentences(masked_lm, tmp_path):
 
     with pytest.raises(DataError, match="has no text"):
         prepare(plan(tmp_path, masked_lm, whole=True))
+
+
+def test_texts_of_too_many_words_are_left_out(masked_lm, tmp_path):
+    lines = ["one", "one two", " one  two ", "one two three", "one two three four", ""]
+    (tmp_path / "pairs.csv").write_text("anchor,positive\n" + "".join(f"{line},one\n" for line in lines))
+    made = prepare(plan(tmp_path, masked_lm, max_words=2))
+    assert [text.split() for text in made.corpus.column("text")] == [
+        text.split() for text in prepare(plan(tmp_path, masked_lm)).corpus.column("text") if len(text.split()) <= 2
+    ]
+    assert len(made.corpus) > 2
+    with pytest.raises(CardError, match=r"max_words 0: leaves [01] of"):
+        prepare(plan(tmp_path, masked_lm, max_words=0))
+
+
+def test_of_ordered_text_no_sentence_is_left_out(masked_lm, tmp_path):
+    made = Corpus(name="book", table=pa.table({"text": ["a", "b c"], "document_id": [0, 0]}))
+    card = msgspec.structs.replace(plan(tmp_path, masked_lm).card, data=CorpusFacts(corpus="book", max_words=1))
+    with pytest.raises(CardError, match="ordered text"):
+        _short_rows(made, card)
 
 
 class Fixed:

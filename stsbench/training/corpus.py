@@ -124,6 +124,14 @@ class Corpus:
         text = pc.unique(pa.chunked_array(chunks, pa.large_string()))
         return replace(self, table=pa.table({"text": text}))
 
+    def of_at_most(self, words: int) -> Corpus:
+        """The rows of which no text has more words than this, words being what white space parts."""
+        kept = pa.chunked_array([np.ones(len(self), dtype=bool)])
+        for name in filter(TEXT_COLUMNS.__contains__, self.columns):
+            gaps = pc.count_substring_regex(pc.utf8_trim_whitespace(self.table.column(name)), r"\s+")
+            kept = pc.and_(kept, pc.less(gaps, words))
+        return replace(self, table=self.table.filter(kept))
+
     @cached_property
     def sha256(self) -> str:
         """The sha256 of columns and rows in their order: the same for the same text, whatever file it lay in."""
