@@ -8,7 +8,8 @@
     ├── EncoderError            a checkpoint that cannot be read, or embeddings no score can be made of
     ├── TrainingError           a run that cannot go on (loss not finite, text too short, nothing to learn from)
     ├── ProtocolError           scores of different protocols set side by side
-    └── OutputError             a folder or file that cannot be written (permissions, full disk)
+    ├── OutputError             a folder or file that cannot be written (permissions, full disk)
+    └── Stopped                 Ctrl-C, where something can be said of what is kept; exit code 130
 
 Anything else is a bug and keeps its traceback.
 """
@@ -58,6 +59,10 @@ class ProtocolError(StsbenchError):
 
 class OutputError(StsbenchError):
     """A result, store or output folder that cannot be written."""
+
+
+class Stopped(StsbenchError):
+    """The user has stopped it; says what is kept and how to go on."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def prepare(plan: TrainPlan) -> Prepared:
     import transformers
 
     from stsbench.own_recipes import trains_itself
-    from stsbench.registry import call_with_params
+    from stsbench.registry import call_with_params, check_params
     from stsbench.training.methods import METHODS
     from stsbench.training.place import Place
     from stsbench.training.student import Student
@@ -58,6 +59,8 @@ def prepare(plan: TrainPlan) -> Prepared:
     if trains_itself(method):
         raise CardError(f"recipe {plan.name}: method '{card.method}' trains itself, and has no forecast")
     where = f"recipe {plan.name}: [params]"
+    # Told before anything is loaded.
+    check_params(method, {"student": None, **card.params}, where=where)
     corpus, validate = material(plan)
     transformers.set_seed(plan.seed)
     student = Student(
@@ -74,8 +77,16 @@ def prepare(plan: TrainPlan) -> Prepared:
         device=Place.find(plan.device).device,
     )
     learner: Learner = call_with_params(method, {"student": student, **card.params}, where=where)
+    corpus = _as_documents(corpus) if "document" in learner.needs else corpus
     corpus.require(*learner.needs)
     return Prepared(plan=plan, learner=learner, corpus=corpus, validate=validate)
+
+
+def _as_documents(corpus: Corpus) -> Corpus:
+    """Each line of a plain file of text is a document, where documents are asked for."""
+    if corpus.columns != ["text"]:
+        return corpus
+    return replace(corpus, table=corpus.table.rename_columns(["document"]))
 
 
 def material(plan: TrainPlan) -> tuple[Corpus, Callable[[Encoder], float]]:
@@ -122,7 +133,7 @@ def _start(plan: TrainPlan) -> Checkpoint:
 
     base = plan.card.base
     if plan.base:
-        return find_checkpoint(plan.base)
+        return find_checkpoint(**_given_base(plan))
     if base.recipe:
         earlier = run_folder(plan.out, base.recipe, plan.seed)
         if not (earlier / RUN_FILE).is_file():
@@ -134,6 +145,21 @@ def _start(plan: TrainPlan) -> Checkpoint:
     if not base.model:
         raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
     return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
+
+
+def _given_base(plan: TrainPlan) -> dict[str, Any]:
+    """Where the user's ``--base`` lies: a folder, a Hub id, or what an encoder's card says."""
+    if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
+        return {"model": plan.base}
+    card = plan.catalogue.encoder(plan.base)
+    found = {key: card.params[key] for key in WHERE if key in card.params}
+    if not {"model", "package"} & {*found}:
+        raise CardError(f"--base {plan.base}: its card names no checkpoint; pass a folder or a Hub id ({card.note})")
+    return found
+
+
+WHERE = ("model", "package", "revision", "subfolder", "sha256")
+"""What of a card's parameters tells where its checkpoint lies."""
 
 
 def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], float]:  # noqa: ANN401 - any split

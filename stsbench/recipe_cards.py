@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from stsbench.strict import Record
+
+Count = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Beta = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class BaseFacts(Record, frozen=True, kw_only=True):
@@ -16,7 +24,7 @@ class BaseFacts(Record, frozen=True, kw_only=True):
     """A recipe whose trained encoder of the same seed is the start, instead of ``model``."""
     sha256: dict[str, str] = {}
     from_scratch: bool = False
-    layers: int | None = None
+    layers: Count | None = None
     """Keep the first so many layers; default all."""
     fresh_language_head: bool = False
     """A checkpoint without a masked language model head is given a fresh one; else that is an error."""
@@ -28,8 +36,8 @@ class StudentFacts(Record, frozen=True, kw_only=True):
 
     pooling: str = "mean"
     test_pooling: str = ""
-    max_length: int | None = None
-    dropout: float | None = None
+    max_length: Count | None = None
+    dropout: Beta | None = None
     head: Literal["fresh", "checkpoint"] = "fresh"
 
 
@@ -37,7 +45,7 @@ class CorpusFacts(Record, frozen=True, kw_only=True):
     """What is learned from: a corpus by its logical name or file, and how much of it."""
 
     corpus: str
-    rows: int | None = None
+    rows: Annotated[int, Meta(ge=2)] | None = None
     """Take this many rows, drawn by the seed; default all."""
     max_words: int | None = None
     """Leave out rows that have a text of more words than this, before ``rows`` are drawn."""
@@ -48,23 +56,23 @@ class CorpusFacts(Record, frozen=True, kw_only=True):
 class TrainingFacts(Record, frozen=True, kw_only=True):
     """Optimiser, schedule and batches. Rates are a step's; ``warmup`` is a share of all steps."""
 
-    batch_size: int
-    learning_rate: float
-    head_rate: float = 1.0
+    batch_size: Count
+    learning_rate: Positive
+    head_rate: Positive = 1.0
     """The rate of what the method adds to the student, and drops after training, as a multiple of ``learning_rate``."""
-    epochs: float | None = None
-    steps: int | None = None
+    epochs: Positive | None = None
+    steps: Count | None = None
     schedule: Literal["linear", "constant", "cosine", "slanted_triangular", "piecewise"] = "linear"
-    warmup: float = 0.0
-    milestones: list[int] = []
+    warmup: Share = 0.0
+    milestones: list[Annotated[int, Meta(ge=0)]] = []
     """For ``piecewise``: the steps from which each of ``rates`` holds."""
-    rates: list[float] = []
+    rates: list[Positive] = []
     optimiser: Literal["adamw", "adamw_uncorrected", "rmsprop", "sgd"] = "adamw"
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    accumulate: int = 1
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    epsilon: NotNegative = 1e-8
+    weight_decay: NotNegative = 0.0
+    clip: NotNegative = 1.0
+    accumulate: Count = 1
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     drop_last: bool = False
 
@@ -72,7 +80,7 @@ class TrainingFacts(Record, frozen=True, kw_only=True):
 class SelectionFacts(Record, frozen=True, kw_only=True):
     """Which weights are kept: validated every so many steps on a development split."""
 
-    every: int = 125
+    every: Count = 125
     task: str = "stsb"
     split: str = "validation"
     measure: Literal["cosine", "best_of_four"] = "cosine"
@@ -83,7 +91,7 @@ class SelectionFacts(Record, frozen=True, kw_only=True):
     at_epoch_end: bool = False
     restart_each_epoch: bool = False
     """Count ``every`` anew in each epoch (ConSERT)."""
-    patience: int = 0
+    patience: Annotated[int, Meta(ge=0)] = 0
     """Stop after this many validations without a gain; 0 never."""
     patience_counts: Literal["since_best", "declines"] = "since_best"
     """``declines``: every score below the one before counts, and none is forgiven (SG-OPT's code)."""
@@ -105,6 +113,8 @@ class RecipeCard(Record, frozen=True, kw_only=True):
     student: StudentFacts = StudentFacts()
     selection: SelectionFacts = SelectionFacts()
     params: dict[str, Any] = {}
+    seeds: list[Annotated[int, Meta(ge=0)]] = []
+    """Those of the released command, where it names any."""
     label: str = ""
     """The method's name in tables; default its id."""
     note: str = ""

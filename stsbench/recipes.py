@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stsbench import provenance
-from stsbench.data.sources import is_at_hand
-from stsbench.errors import OutputError
+from stsbench.errors import CardError, OutputError, Stopped, StsbenchError, TrainingError, one_line
 from stsbench.files import write_whole
 from stsbench.plans import TrainPlan
 from stsbench.prepared import Prepared, material, prepare
 from stsbench.recipe_cards import RecipeCard
-from stsbench.task import load_task
-from stsbench.trained import RUN_FILE, TrainedRun, run_folder, trained_runs
+from stsbench.seen import find_overlaps
+from stsbench.strict import convert
+from stsbench.trained import RUN_FILE, TrainedRun, trained_runs
 
 if TYPE_CHECKING:
-    from stsbench.training.corpus import Corpus
+    from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop import Outcome
     from stsbench.training.selection import Told
 
@@ -31,22 +34,33 @@ def carry_out(plan: TrainPlan, *, told: Told | None = None) -> TrainedRun:
     Raises:
         StsbenchError: it cannot be trained; says why and what was kept.
     """
+    if (done := _finished(plan)) is not None:
+        return done
+    with _open_folder(plan):
+        return _train(plan, told)
+
+
+def _train(plan: TrainPlan, told: Told | None) -> TrainedRun:
     from stsbench.own_recipes import train_own, trains_itself
     from stsbench.training.loop import Run, train
     from stsbench.training.methods import METHODS
 
-    if (done := _finished(plan)) is not None:
-        return done
-    _open_folder(plan)
     method = METHODS.load(plan.card.method)
     if trains_itself(method):
+        if plan.base:
+            raise CardError(f"recipe {plan.name}: method '{plan.card.method}' starts from nothing; leave out --base")
         corpus, validate = material(plan)
         facts = {**_facts(plan), "overlap": find_overlaps(plan, corpus)}
-        return train_own(plan.card, method, facts, plan.folder, corpus=corpus, validate=validate, told=told)
+        _forget(plan)
+        try:
+            return train_own(plan.card, method, facts, plan.folder, corpus=corpus, validate=validate, told=told)
+        except KeyboardInterrupt as stop:
+            raise Stopped(f"stopped; method '{plan.card.method}' cannot go on, run it again to begin anew") from stop
     started = time.perf_counter()
     prepared = prepare(plan)
     learner = prepared.learner
     learner.prepare(prepared.columns())
+    _note_start(prepared)
     run = Run(
         training=plan.card.training,
         selection=plan.card.selection,
@@ -59,6 +73,7 @@ def carry_out(plan: TrainPlan, *, told: Told | None = None) -> TrainedRun:
         report_to=plan.report_to,
         deterministic=plan.deterministic,
     )
+    _forget(plan)
     outcome = train(learner, run, resume=plan.resume)
     return _write(prepared, outcome, time.perf_counter() - started)
 
@@ -72,11 +87,22 @@ def _finished(plan: TrainPlan) -> TrainedRun | None:
     done = [run for run in trained_runs(plan.name, plan.out) if run.seed == plan.seed]
     if not done or plan.fresh:
         return None
-    if done[0].facts["card"] != _as_json(plan.card) or done[0].facts["given_base"] != plan.base:
+    before = done[0].facts
+    # Read as a card, it has what cards have come to say since, at its usual value.
+    card = convert(before["card"], RecipeCard, where=f"{done[0].folder / RUN_FILE}: card")
+    if _deciding(_as_json(card)) != _deciding(_as_json(plan.card)) or before["given_base"] != plan.base:
         raise OutputError(
             f"{plan.folder}: holds a run trained otherwise; pass --fresh to train again, or --out elsewhere"
         )
     return done[0]
+
+
+DECIDING = ("method", "base", "data", "student", "training", "selection", "params")
+"""The parts of a recipe that decide what is trained; the others describe it."""
+
+
+def _deciding(card: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: card[key] for key in DECIDING}
 
 
 def _as_json(card: RecipeCard) -> dict[str, Any]:
@@ -84,13 +110,84 @@ def _as_json(card: RecipeCard) -> dict[str, Any]:
     return table
 
 
-def _open_folder(plan: TrainPlan) -> None:
-    """Make the folder; with its record gone, an old run in it is no finished one."""
+STARTED = "started.json"
+"""In the folder of a run that is not done: what it was started with."""
+
+
+def _note_start(prepared: Prepared) -> None:
+    """Write down what the run is started with; one that is resumed must be the same.
+
+    Raises:
+        TrainingError: its checkpoints are of a run started with another recipe, base or text.
+    """
+    from stsbench.training.loop import last_checkpoint
+    from stsbench.training.place import Place
+
+    plan, learner = prepared.plan, prepared.learner
+    start = {
+        "recipe": _deciding(_as_json(plan.card)),
+        "base": learner.student.checkpoint.digests(),
+        "corpus": prepared.corpus.sha256,
+        "seed": plan.seed,
+    }
+    path = plan.folder / STARTED
+    if plan.resume and path.is_file() and last_checkpoint(plan.folder) is not None:
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise OutputError(f"{path}: is no record of a run's start: {one_line(error)}") from error
+        if changed := _changed(before, start):
+            raise TrainingError(
+                f"{plan.folder}: cannot go on: its checkpoints are of a run with another {changed}; "
+                "leave out --resume to train anew"
+            )
+    place = Place.find("cpu" if learner.student.device.type == "cpu" else "auto")
+    place.wait()
+    if place.rank == 0:
+        write_whole(path, (json.dumps(start, indent=1) + "\n").encode())
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first thing that differs, with its two values where they are short; nothing where none does."""
+    for key in ("seed", "base", "corpus"):
+        if before[key] != now[key]:
+            return key
+    for table, values in now["recipe"].items():
+        was = before["recipe"][table]
+        if was == values:
+            continue
+        if not isinstance(values, dict):
+            return f"{table} ({was}, now {values})"
+        key = next(k for k in {**was, **values} if was.get(k) != values.get(k))
+        return f"{table}.{key} ({was.get(key)}, now {values.get(key)})"
+    return ""
+
+
+@contextmanager
+def _open_folder(plan: TrainPlan) -> Iterator[None]:
+    """Make the folder, which shows that it can be written; it goes again where a mistake leaves nothing in it."""
     try:
         plan.folder.mkdir(parents=True, exist_ok=True)
-        (plan.folder / RUN_FILE).unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=plan.folder):
+            pass
     except OSError as error:
         raise OutputError(f"{plan.folder}: cannot be written: {error.strerror}") from error
+    try:
+        yield
+    except StsbenchError:
+        with suppress(OSError):
+            (plan.folder / "checkpoints").rmdir()
+        if {path.name for path in plan.folder.iterdir()} <= {STARTED}:
+            (plan.folder / STARTED).unlink(missing_ok=True)
+            with suppress(OSError):
+                plan.folder.rmdir()
+                plan.folder.parent.rmdir()
+        raise
+
+
+def _forget(plan: TrainPlan) -> None:
+    """With its record gone, an old run in the folder is no finished one: what made it is about to be replaced."""
+    (plan.folder / RUN_FILE).unlink(missing_ok=True)
 
 
 def _facts(plan: TrainPlan) -> dict[str, Any]:
@@ -114,7 +211,7 @@ def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
             **_facts(plan),
             "base_files": prepared.learner.student.checkpoint.digests(),
             "corpus": {"name": prepared.corpus.name, "sha256": prepared.corpus.sha256, "rows": len(prepared.corpus)},
-            "overlap": find_overlaps(plan, prepared.corpus),
+            "overlap": find_overlaps(plan, prepared.corpus, _base(prepared)),
             "steps": outcome.steps,
             "chosen": outcome.chosen,
             "curve": outcome.curve,
@@ -129,22 +226,11 @@ def _write(prepared: Prepared, outcome: Outcome, seconds: float) -> TrainedRun:
         }
         write_whole(plan.folder / RUN_FILE, (json.dumps(facts, indent=1) + "\n").encode())
         shutil.rmtree(plan.folder / "checkpoints", ignore_errors=True)
+        (plan.folder / STARTED).unlink(missing_ok=True)
     place.wait()
     return TrainedRun.read(plan.folder)
 
 
-def find_overlaps(plan: TrainPlan, corpus: Corpus) -> dict[str, str]:
-    """Which STS tests the corpus holds sentences or scores of, for every such task whose data are at hand."""
-    from stsbench.training.overlap import find_overlap
-
-    tasks = [load_task(name, data=plan.data, catalogue=plan.catalogue) for name in plan.catalogue.paths("tasks")]
-    at_hand = [task for task in tasks if task.card.evaluator == "sts" and is_at_hand(task.card, task.data)]
-    found: dict[str, str] = {one.task: one.overlap for one in find_overlap(corpus, at_hand)}
-    if plan.card.base.recipe and not plan.base:
-        # What the start was trained on counts as well.
-        earlier = TrainedRun.read(run_folder(plan.out, plan.card.base.recipe, plan.seed))
-        found = {task: max(own, earlier.overlap_with(task), key=WORSE.index) for task, own in found.items()}
-    return found
-
-
-WORSE = ("none", "unknown", "text", "gold")
+def _base(prepared: Prepared) -> Checkpoint | None:
+    """The checkpoint whose weights were trained on, None where its configuration alone was taken."""
+    return None if prepared.plan.card.base.from_scratch else prepared.learner.student.checkpoint

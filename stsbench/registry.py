@@ -85,6 +85,11 @@ def call_with_params(factory: Callable[..., Any], params: Mapping[str, Any], *, 
         CardError: a parameter the factory does not take, one that it needs and is missing, or
             one of the wrong type.
     """
+    return factory(**check_params(factory, params, where=where))
+
+
+def check_params(factory: Callable[..., Any], params: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Return the values that :func:`call_with_params` would call with; raises as it does."""
     signature = inspect.signature(factory)
     kinds = {p.kind for p in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
@@ -98,7 +103,7 @@ def call_with_params(factory: Callable[..., Any], params: Mapping[str, Any], *, 
         signature.bind(**given)
     except TypeError as error:
         raise CardError(f"{where}: {one_line(error).replace('required argument', 'required key')}") from error
-    return factory(**given)
+    return given
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from stsbench.errors import StsbenchError, UnknownName, did_you_mean, one_line
 
 def test_every_error_is_one_tree_and_is_drawn():
     kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, Exception)]
-    assert len(kinds) == 9
+    assert len(kinds) == 10
     for kind in kinds:
         assert issubclass(kind, StsbenchError)
         assert kind.__name__ in (errors.__doc__ or "")

@@ -15,13 +15,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from typer.exceptions import Abort, TyperException
 
     from stsbench.cli.app import app
-    from stsbench.errors import StsbenchError, one_line
+    from stsbench.errors import Stopped, StsbenchError, one_line
 
     _settle_in()
     try:
         code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="stsbench", standalone_mode=False)
     except StsbenchError as error:
-        return _complain(one_line(error))
+        return _complain(one_line(error), code=STOPPED if isinstance(error, Stopped) else 2)
     except TyperException as error:
         format_message = getattr(error, "format_message", error.__str__)
         return _complain(f"{one_line(format_message()).rstrip('.')}; see 'stsbench --help'")

@@ -96,11 +96,13 @@ def run(
 @app.command()
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe, or a recipe's TOML file.")],
-    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, comma list: one run each.")] = "0",
+    seeds: Annotated[
+        str, typer.Option("--seeds", help="Seeds, comma list: one run each; default the recipe's, else 0.")
+    ] = "",
     assign: Annotated[
         list[str] | None, typer.Option("--set", help="Replace a value of the recipe, e.g. temperature=0.1.")
     ] = None,
-    base: Annotated[str, typer.Option("--base", help="Start from this checkpoint (folder or Hub id).")] = "",
+    base: Annotated[str, typer.Option("--base", help="Start from this checkpoint (folder, Hub id or encoder).")] = "",
     text: Annotated[str | None, typer.Option("--data", help="Learn from this corpus, or a file of yours.")] = None,
     corpora: Annotated[
         Path | None, typer.Option("--corpora", help="Folder of training text; default STSBENCH_CORPORA.")
@@ -111,7 +113,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of runs; default STSBENCH_RUNS, else 'runs'.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last whole checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last whole checkpoint, if there is one.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train again what is trained already.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print steps, tokens, memory and time expected.")] = False,
     keep: Annotated[

@@ -12,6 +12,7 @@ from stsbench.cards import Catalogue, EncoderCard, Suite, TaskCard
 from stsbench.cli.needs import how_exact, to_run
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.errors import UnknownName
+from stsbench.trained import TrainedRun, trained_runs
 
 Rows = list[list[str]]
 
@@ -86,12 +87,28 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
         facts |= {"to run it": to_run(record, catalogue), "how exact": how_exact(record)}
         if name in catalogue.paths("trainers"):
             facts["recipe"] = msgspec.to_builtins(catalogue.recipe(name))
+    if kind == "recipe":
+        runs = trained_runs(name)
+        # A name that says which values were replaced is of a run: these are its values.
+        facts = dict(runs[0].facts["card"]) if runs and "+" in name else facts
+        facts["trained"] = [_trained(run) for run in runs]
     if as_json:
         print_json({"card": kind, "id": name, **facts})
         return
     say(f"{name}: {kind}\n")
     rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
     console().print(table(["", ""], rows, whole=[0]))
+
+
+def _trained(run: TrainedRun) -> dict[str, Any]:
+    """What a finished run is: its folder, the score it was chosen by, and which tests it has seen."""
+    chosen = run.facts.get("chosen") or {}
+    seen: dict[str, list[str]] = {}
+    for task, overlap in run.facts.get("overlap", {}).items():
+        if overlap in ("text", "gold"):
+            seen.setdefault(f"{overlap} of", []).append(task)
+    score = f"{100 * chosen['score']:.2f}" if chosen else None
+    return {"folder": str(run.folder), "score": score, **seen}
 
 
 def _find(name: str, catalogue: Catalogue) -> tuple[str, TaskCard | Suite | EncoderCard | msgspec.Struct]:
@@ -102,8 +119,9 @@ def _find(name: str, catalogue: Catalogue) -> tuple[str, TaskCard | Suite | Enco
         return "suite", suites[name]
     if name in catalogue.paths("baselines"):
         return "encoder", catalogue.encoder(name)
-    if name in catalogue.paths("trainers"):
-        return "recipe", catalogue.recipe(name)
+    # Of a recipe trained with values replaced, the name says which.
+    if (recipe := name.partition("+")[0]) in catalogue.paths("trainers"):
+        return "recipe", catalogue.recipe(recipe)
     if name in corpora:
         return "corpus", corpora[name]
     known = [*catalogue.paths("tasks"), *suites, *catalogue.paths("baselines"), *catalogue.paths("trainers"), *corpora]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stsbench.cards import Catalogue
 from stsbench.cli.printing import console, say, table
+from stsbench.leaderboard.layout import OVERLAP_SAID, OVERLAPS
 from stsbench.results import Result
 from stsbench.task import suites_within
 
@@ -49,7 +50,10 @@ class Scored(NamedTuple):
 
 
 def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
-    """Print the results' table, with ``verbose`` every seed, subset and class, and the results' notes."""
+    """Print the results' table, with ``verbose`` every seed, subset and class, and the results' notes.
+
+    A task whose test sentences the encoder was trained on carries the mark that tables of results have.
+    """
     cells = _gather(results)
     lines = [line for cell in cells for line in (_line(cell), *(_details(cell) if verbose else ()))]
     encoders = list(dict.fromkeys(cell.encoder for cell in cells))
@@ -80,7 +84,7 @@ def _line(cell: Scored) -> Line:
     first, *others = cell.results
     return Line(
         encoder=cell.encoder,
-        task=cell.name,
+        task=f"{cell.name} {_mark(cell)}".rstrip(),
         score=_spread([result.score for result in cell.results]),
         majority=_points(cell.majority),
         interval="" if others else _interval(first),
@@ -93,7 +97,7 @@ def _details(cell: Scored) -> Iterator[Line]:
     """A line a seed where there are several, and one a subset."""
     if len(cell.results) > 1:
         for result in cell.results:
-            yield Line("", f"  seed {result.eval_seed}", _points(result.score), interval=_interval(result))
+            yield Line("", f"  seed {_seed(result)}", _points(result.score), interval=_interval(result))
     first = cell.results[0]
     metric = first.protocol.get("metric")
     if metric is not None:
@@ -106,7 +110,7 @@ def _means(encoder: str, cells: Sequence[Scored], catalogue: Catalogue) -> Itera
     by_task = {cell.task: cell for cell in cells}
     for suite in suites_within(list(by_task), catalogue).values():
         mine = [by_task[task] for task in suite.tasks]
-        seeds = {tuple(result.eval_seed for result in cell.results) for cell in mine}
+        seeds = {tuple(map(_seed, cell.results)) for cell in mine}
         if suite.average and len(mine) > 1 and len(seeds) == 1:
             rounds = zip(*([result.score for result in cell.results] for cell in mine), strict=True)
             levels = [cell.majority for cell in mine if cell.majority is not None]
@@ -140,9 +144,24 @@ def _print_notes(results: Sequence[Result]) -> None:
     say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))
     if any("majority" in r.scores for r in results):
         say("majority: the accuracy of always answering the most frequent class")
-    seeds = sorted({r.eval_seed for r in results})
+    for mark in sorted({OVERLAPS[r.overlap] for r in results if r.overlap in OVERLAPS}):
+        say(OVERLAP_SAID[mark])
+    seeds = list(dict.fromkeys(_seed(r) for r in sorted(results, key=lambda r: (r.train_seed or 0, r.eval_seed))))
     if len(seeds) > 1:
-        say(f"±: deviation over the seeds {', '.join(map(str, seeds))}")
+        say(f"±: deviation over the seeds {', '.join(seeds)}")
+
+
+def _mark(cell: Scored) -> str:
+    """The worst that its encoders saw of the task's test, as a mark."""
+    found = {result.overlap for result in cell.results}
+    return next((OVERLAPS[one] for one in ("gold", "text") if one in found), "")
+
+
+def _seed(result: Result) -> str:
+    """The seed of training, of evaluation where nothing was trained, or both where both are drawn."""
+    if result.train_seed is None:
+        return str(result.eval_seed)
+    return f"{result.train_seed}/{result.eval_seed}" if result.eval_seed else str(result.train_seed)
 
 
 def _points(score: float | None) -> str:

@@ -67,7 +67,7 @@ def train_command(
             report_to=report_to,
             catalogue=catalogue,
         )
-        for seed in parse_seeds(seeds)
+        for seed in (parse_seeds(seeds) if seeds else card.seeds or [0])
     ]
     if dry_run:
         _forecast(plans[0], as_json=as_json)
@@ -119,10 +119,16 @@ def _print_runs(name: str, runs: Sequence[TrainedRun], *, as_json: bool) -> None
         chosen = run.facts["chosen"] or {}
         score = f"{100 * chosen['score']:.2f}" if chosen else "–"
         at = f"{int(chosen['step'])} of {run.facts['steps']}" if chosen else str(run.facts["steps"])
-        rows.append([str(run.seed), score, at, f"{run.facts['run']['seconds']:.0f} s", str(run.folder)])
+        seen = [kind for kind in ("gold", "text") if kind in run.facts["overlap"].values()]
+        seconds = f"{run.facts['run']['seconds']:.0f} s"
+        rows.append([str(run.seed), score, at, seconds, " and ".join(seen)])
     facts = runs[0].facts["card"]["selection"]
-    columns = ["seed", f"{facts['task']} {facts['split']}", "step", "time", "folder"]
-    console().print(table(columns, rows, right=[0, 1, 3]))
+    columns = ["seed", f"{facts['task']} {facts['split']}", "step", "time", "test sentences seen"]
+    shown = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    right = [at for at, column in enumerate(shown) if column in (0, 1, 3)]
+    console().print(table([columns[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right))
+    for run in runs:
+        say(str(run.folder))
     scores = [100 * run.facts["chosen"]["score"] for run in runs if run.facts["chosen"]]
     if len(scores) > 1:
         say(f"mean {statistics.fmean(scores):.2f} ± {statistics.stdev(scores):.2f} over {len(scores)} seeds")

@@ -15,7 +15,7 @@ from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.registry import Registry, call_with_params
 from stsbench.results import FITTED_ON
-from stsbench.trained import TrainedRun, trained_runs
+from stsbench.trained import RUN_FILE, TrainedRun, trained_runs
 
 ENCODERS = Registry(
     "encoder kind",
@@ -217,7 +217,9 @@ def _from_checkpoint(spec: str, extra: dict[str, Any]) -> KnownEncoder:
     name = variant_name(Path(spec).resolve().name if _is_folder(spec) else spec, extra)
     if (saved := read_saved(folder)) is not None:
         params = {"model": str(folder), **saved.params, **extra}
-        return KnownEncoder(name=name, encoder=_make(ENCODERS.load_own(saved.kind), name, params, f"{folder}/{FILE}"))
+        encoder = _make(ENCODERS.load_own(saved.kind), name, params, f"{folder}/{FILE}")
+        run = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
+        return KnownEncoder(name=name, encoder=encoder, run=run)
     plain = plain_transformer_params(folder)
     has_modules = plain is None and (folder / "modules.json").is_file()
     kind = ENCODERS.load("sentence_transformer" if has_modules else "transformer")

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from stsbench.errors import CardError
+
 
 class _Gather(torch.autograd.Function):
     """All ranks' tensors, one below the other; backwards, all ranks' gradients of the own one summed."""
@@ -38,6 +40,12 @@ def gather_views(local: torch.Tensor) -> torch.Tensor:
         return local
     joined: torch.Tensor = _Gather.apply(local.contiguous())  # type: ignore[no-untyped-call]
     return joined
+
+
+def check_negatives(rows: int) -> None:
+    """Raise CardError where a batch of so many sentences has none that another is to be told apart from."""
+    if rows < 2 and not _many():
+        raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
 
 
 def gather_pairs(local: torch.Tensor, views: int) -> list[torch.Tensor]:

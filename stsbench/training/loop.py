@@ -18,10 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
 from stsbench.encoders.seams import Encoder
-from stsbench.errors import CardError, OutputError, TrainingError, one_line
+from stsbench.errors import CardError, OutputError, Stopped, TrainingError, one_line
 from stsbench.files import write_whole
 from stsbench.recipe_cards import SelectionFacts, TrainingFacts
 from stsbench.training.batches import Batches, BatchPlan
+from stsbench.training.interrupt import Interrupt
 from stsbench.training.optimisers import make_optimiser, make_scheduler
 from stsbench.training.place import Place
 from stsbench.training.seams import Learner
@@ -68,6 +69,7 @@ def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
     Raises:
         TrainingError: the loss is not finite; says what was kept.
         OutputError: a checkpoint cannot be written.
+        Stopped: by Ctrl-C, after the step under way and with a checkpoint.
     """
     place = Place.find("cpu" if learner.student.device.type == "cpu" else "auto")
     plan = BatchPlan.make(run.training, run.rows, seed=run.seed, rank=place.rank, ranks=place.ranks)
@@ -79,8 +81,10 @@ def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
     place.wait()
     trainer = _make_loop(learner, run, plan, selection)
-    with _quiet(), _one_line_errors(run.folder):
+    with _quiet(), _one_line_errors(run.folder), Interrupt(alone=place.ranks == 1) as selection.interrupt:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if selection.interrupted(trainer.state.global_step):
+        raise Stopped(f"stopped after step {trainer.state.global_step} of {plan.steps}; to go on, add --resume")
     selection.restore()
     return Outcome(curve=selection.curve, chosen=selection.best, steps=trainer.state.global_step)
 
@@ -126,6 +130,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             disable_tqdm=True,
             ddp_find_unused_parameters=True,
         )
+        _take_one_device(arguments)
         super().__init__(
             model=learner,
             args=arguments,
@@ -186,6 +191,15 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             self.selection.save(folder)
             write_whole(folder / WHOLE, json.dumps({"step": self.state.global_step}).encode())
+
+
+def _take_one_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
+    """Keep the library from spreading one process's batch over all GPUs it sees: each part would be its own negatives.
+
+    So it was with SimCSE's code (its issue 23). Several devices are for several processes, by torchrun.
+    """
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1
 
 
 def _first(items: list[Any]) -> Any:  # noqa: ANN401 - one batch

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from stsbench.errors import CardError
 from stsbench.training.gather import joint_mean
 
 IGNORED = -100
@@ -38,7 +39,12 @@ def mask_tokens(
 
     Returns:
         The ids with tokens hidden, and the labels: the true id where one was chosen, else -100.
+
+    Raises:
+        CardError: a rate that is no share.
     """
+    if not 0 < rate <= 1:
+        raise CardError(f"{rate:g} of the tokens cannot be hidden for language modelling; give a share, such as 0.15")
     chosen = torch.from_numpy(rng.random(ids.shape) < rate) & maskable
     fate = torch.from_numpy(rng.random(ids.shape))
     random_ids = torch.from_numpy(rng.integers(0, vocabulary, ids.shape))

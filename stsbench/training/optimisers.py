@@ -15,6 +15,10 @@ Schedule = Callable[[int], float]
 """Step to the factor by which the learning rate is multiplied."""
 
 
+UNUSED = TrainingFacts(batch_size=1, learning_rate=1.0)
+"""What a recipe has that says nothing of its optimiser."""
+
+
 class UncorrectedAdamW(torch.optim.Optimizer):
     """Adam with decoupled decay and without the correction for its zero start.
 
@@ -88,6 +92,8 @@ def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim
 
 
 def _optimiser(groups: list[dict[str, Any]], facts: TrainingFacts) -> torch.optim.Optimizer:
+    if facts.optimiser in ("rmsprop", "sgd") and facts.betas != UNUSED.betas:
+        raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
     match facts.optimiser:
         case "adamw":
             return torch.optim.AdamW(groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon, fused=True)
@@ -101,6 +107,10 @@ def _optimiser(groups: list[dict[str, Any]], facts: TrainingFacts) -> torch.opti
 
 def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:
     """Make a recipe's schedule over this many steps."""
+    if facts.schedule != "piecewise" and (facts.milestones or facts.rates):
+        raise CardError(f"[training] milestones and rates are of schedule 'piecewise', not of '{facts.schedule}'")
+    if facts.schedule in ("piecewise", "slanted_triangular") and facts.warmup:
+        raise CardError(f"[training] warmup {facts.warmup:g}: schedule '{facts.schedule}' has none of its own")
     if facts.schedule == "slanted_triangular":
         return _slanted_triangular(steps)
     if facts.schedule == "piecewise":

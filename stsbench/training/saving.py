@@ -28,9 +28,6 @@ _LIBRARY_POOLINGS = {
 def save_student(student: Student, folder: Path, between: Sequence[Any] = (), *, language_model: bool = False) -> None:
     """Write configuration, weights, tokenizer, and the pooling in both libraries' words.
 
-    Poolings over several layers have no module in sentence-transformers; such a folder
-    has no ``modules.json``, and that library would take it for another pooling.
-
     Args:
         student: what is written.
         folder: where to.
@@ -85,12 +82,11 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
     from sentence_transformers.sentence_transformer import modules
 
     pooling: Pooling = student.test_pooling
-    if pooling.layers != (-1,) or pooling.kind not in _LIBRARY_POOLINGS:
-        return
     width = student.backbone.width
     for step in between:
         width = step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
-    steps: list[Any] = [*between, modules.Pooling(width, pooling_mode=_LIBRARY_POOLINGS[pooling.kind])]
+    several = [] if pooling.layers == (-1,) else [_layer_mean(pooling.layers, student)]
+    steps: list[Any] = [*between, *several, modules.Pooling(width, pooling_mode=_LIBRARY_POOLINGS[pooling.kind])]
     if pooling.kind == "cls" and student.head is not None:
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
         dense.linear.load_state_dict(student.head.linear.state_dict())
@@ -100,15 +96,36 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
     for (path, _), step in zip(listed[1:], steps, strict=True):
         (folder / path).mkdir(exist_ok=True)
         step.save(str(folder / path))
-    _write_module_list(folder, listed, max_length=student.checkpoint.max_length())
+    # Only then does the library's transformer hand on more than its last layer.
+    config = {"output_hidden_states": True} if several else {}
+    _write_module_list(folder, listed, max_length=student.checkpoint.max_length(), config=config)
 
 
-def _write_module_list(folder: Path, listed: list[tuple[str, str]], *, max_length: int | None) -> None:
+def _layer_mean(layers: Sequence[int], student: Student) -> Any:  # noqa: ANN401 - a module of the library's
+    """The library's mean over layers, of these alone."""
+    from sentence_transformers.sentence_transformer import modules
+
+    depth = student.backbone.depth
+    counted = [layer % (depth + 1) for layer in layers]
+    weights = torch.zeros(depth + 1 - min(counted))
+    for layer in counted:
+        weights[layer - min(counted)] += 1
+    return modules.WeightedLayerPooling(
+        student.backbone.width,
+        num_hidden_layers=depth,
+        layer_start=min(counted),
+        layer_weights=torch.nn.Parameter(weights, requires_grad=False),
+    )
+
+
+def _write_module_list(
+    folder: Path, listed: list[tuple[str, str]], *, max_length: int | None, config: dict[str, Any]
+) -> None:
     # These addresses are understood by every version of the library.
     entries = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (path, kind) in enumerate(listed)
     ]
     write_whole(folder / "modules.json", (json.dumps(entries, indent=1) + "\n").encode())
-    own = {"max_seq_length": max_length, "do_lower_case": False}
+    own = {"max_seq_length": max_length, "do_lower_case": False, **({"config_args": config} if config else {})}
     write_whole(folder / "sentence_bert_config.json", (json.dumps(own, indent=1) + "\n").encode())

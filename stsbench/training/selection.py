@@ -17,6 +17,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.files import write_whole
 from stsbench.recipe_cards import SelectionFacts
 from stsbench.training.batches import BatchPlan
+from stsbench.training.interrupt import Interrupt
 from stsbench.training.seams import Learner
 
 
@@ -56,6 +57,7 @@ class Selection:
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
+        self.interrupt = Interrupt()
         self._watched: list[Mapping[str, torch.Tensor]] = []
         self._loss = float("nan")
 
@@ -87,6 +89,10 @@ class Selection:
     def ended(self, step: int) -> bool:
         """Whether this is the last step."""
         return step >= self.plan.steps
+
+    def interrupted(self, step: int) -> bool:
+        """Whether the user wants it to stop after this step, though it is not the last."""
+        return self.interrupt.asked and not self.ended(step)
 
     def look(self, step: int) -> None:
         """Validate now, and remember the weights if they are the best yet."""
@@ -162,6 +168,8 @@ class _Callback(transformers.TrainerCallback):  # type: ignore[misc]
             if self.selection.out_of_patience():
                 control.should_training_stop = True
         self.selection.tell(step)
+        if self.selection.interrupted(step):
+            control.should_save = control.should_training_stop = True
         if time.monotonic() - self.saved_at >= self.checkpoint_seconds and not self.selection.ended(step):
             control.should_save = True
             self.saved_at = time.monotonic()

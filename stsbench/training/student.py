@@ -17,27 +17,16 @@ from stsbench.encoders.pooling import Pooling, pool
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.tokens import TokenIds
 from stsbench.errors import CardError, EncoderError
+from stsbench.training.head import Head, check_place_for_head, make_head
 
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
 Tokens = Mapping[str, torch.Tensor]
 """``input_ids`` and ``attention_mask``, both int64 (b, t), and perhaps ``position_ids``."""
-TRAINED_POOLINGS = ("cls", "cls_before_pooler", "mean", "max", "last_token")
+POOLINGS = ("cls", "cls_before_pooler", "mean", "max", "last_token")
+"""The kinds of pooling that can be trained under; WK and ``mask`` are of tests alone."""
 WORTHWHILE = 0.85
 """A batch is run in parts by length where that leaves at most this share of its padded tokens."""
-
-
-class Head(torch.nn.Module):
-    """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
-
-    def __init__(self, width: int) -> None:
-        """Make a square layer."""
-        super().__init__()
-        self.linear = torch.nn.Linear(width, width)
-
-    def forward(self, state: torch.Tensor) -> torch.Tensor:
-        """(b, h) to (b, h)."""
-        return torch.tanh(self.linear(state))
 
 
 class Student(torch.nn.Module):
@@ -81,8 +70,8 @@ class Student(torch.nn.Module):
             EncoderError: the checkpoint lacks what is asked for.
         """
         super().__init__()
-        self.checkpoint, self.max_length = checkpoint, max_length or checkpoint.max_length()
-        self.pooling, self.test_pooling = Pooling.parse(pooling), Pooling.parse(test_pooling or pooling)
+        self.checkpoint, self.max_length = checkpoint, _longest(checkpoint, max_length)
+        self.pooling, self.test_pooling = _trainable(pooling), _trainable(test_pooling or pooling)
         place = open_device(device)
         kind = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
         settings = {**_dropout_settings(checkpoint, dropout), **_depth_settings(checkpoint, layers)}
@@ -100,25 +89,16 @@ class Student(torch.nn.Module):
         model = whole.base_model.to(place)
         self.backbone = Backbone(load_tokenizer(checkpoint), model, place)
         self.model: Any = model
-        self.head = self._make_head(head, missing) if "cls" in (self.pooling.kind, self.test_pooling.kind) else None
+        self.head: Head | None = None
+        if "cls" in (self.pooling.kind, self.test_pooling.kind):
+            self.head = make_head(head, model, missing, checkpoint).to(place)
+        if self.test_pooling.kind == "cls":
+            check_place_for_head(model.config)
         for one in (self.pooling, self.test_pooling):
             one.states(self.backbone.depth)
         # A pooler that is no part of the head is not trained, and its gradient would be missed by other ranks.
         if getattr(model, "pooler", None) is not None:
             model.pooler = None
-
-    def _make_head(self, head: str, missing: Sequence[str]) -> Head:
-        width = self.backbone.width
-        made = Head(width).to(self.backbone.device)
-        torch.nn.init.normal_(made.linear.weight, std=getattr(self.model.config, "initializer_range", 0.02))
-        torch.nn.init.zeros_(made.linear.bias)
-        if head == "fresh":
-            return made
-        pooler: Any = getattr(self.model, "pooler", None)
-        if head != "checkpoint" or not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
-            raise EncoderError(f"{self.checkpoint.folder}: has no pooler to start from; use head = 'fresh'")
-        made.linear.load_state_dict(pooler.dense.state_dict())
-        return made
 
     @property
     def device(self) -> torch.device:
@@ -258,6 +238,20 @@ def _parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
                 yield from ((rows, max(int(part[0]), 1)) for rows, part in parts)
                 return
     yield order, mask.shape[1]
+
+
+def _longest(checkpoint: Checkpoint, asked: int | None) -> int | None:
+    limit = checkpoint.max_length()
+    if asked is not None and not 3 <= asked <= (limit or asked):
+        raise CardError(f"max_length {asked}: give 3 to {limit or 'any number'}, the checkpoint's limit")
+    return asked or limit
+
+
+def _trainable(name: str) -> Pooling:
+    pooling = Pooling.parse(name)
+    if pooling.kind not in POOLINGS:
+        raise CardError(f"pooling '{pooling}' cannot be trained under; choose one of {', '.join(POOLINGS)}")
+    return pooling
 
 
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")

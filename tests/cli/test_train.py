@@ -69,7 +69,7 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, masked_
     facts = json.loads(Path("runs/little/seed1/run.json").read_text())
     assert facts["steps"] == 12 and [point["step"] for point in facts["curve"]] == [4, 8, 12]
     assert facts["corpus"]["rows"] == 60 and len(facts["corpus"]["sha256"]) == 64
-    assert facts["overlap"]["quickstart-en"] == "none"
+    assert facts["overlap"]["quickstart-en"] == "unknown"  # whatever the base was trained on
     assert not Path("runs/little/seed1/checkpoints").exists()
     done = stsbench("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards, "--json")
     assert done.code == 0, done.err
@@ -106,7 +106,7 @@ def test_test_sentences_in_the_corpus_are_found_and_marked(stsbench, cards, mask
     Path("leaky.txt").write_text("\n".join(texts) + "\n")
     call = ("train", "little", "--cards", cards, "--base", masked_lm, "--data", "leaky.txt", "--json")
     (run,) = json.loads(stsbench(*call).out)
-    assert (run["overlap"]["quickstart-en"], run["overlap"]["quickstart-es-en"]) == ("text", "none")
+    assert (run["overlap"]["quickstart-en"], run["overlap"]["quickstart-es-en"]) == ("text", "unknown")
     done = stsbench("run", "-e", run["recipe"], "-t", "quickstart-en", "--cards", cards, "--json")
     assert [result["overlap"] for result in json.loads(done.out)["results"]] == ["text"]
 
@@ -129,6 +129,137 @@ def test_values_are_replaced_and_the_name_says_so(stsbench, cards, masked_lm):
     (run,) = json.loads(done.out)
     assert run["recipe"] == "little+steps=4+temperature=0.1"
     assert run["card"]["params"]["temperature"] == 0.1 and run["card"]["training"]["steps"] == 4
+
+
+def test_steps_take_the_place_of_epochs_and_the_recipe_s_seeds_are_the_usual_ones(stsbench, cards, masked_lm):
+    recipe = cards / "trainers" / "little.toml"
+    text = recipe.read_text().replace("steps = 12", "epochs = 3").replace("[base]", "[base]", 1)
+    recipe.write_text(text.replace('backbone = "tiny"', 'backbone = "tiny"\nseeds = [7, 8]'))
+    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--set", "steps=2", "--json")
+    assert done.code == 0, done.err
+    assert [(run["seed"], run["steps"]) for run in json.loads(done.out)] == [(7, 2), (8, 2)]
+    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--seeds", "3", "--json")
+    assert [(run["seed"], run["steps"]) for run in json.loads(done.out)] == [(3, 24)]
+
+
+def test_only_what_decides_the_weights_makes_another_run(stsbench, cards, masked_lm):
+    call = ("train", "little", "--cards", cards, "--base", masked_lm)
+    assert stsbench(*call).code == 0
+    stamp = Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns
+    recipe = cards / "trainers" / "little.toml"
+    recipe.write_text(recipe.read_text().replace("A little SimCSE", "SimCSE, little"))
+    assert stsbench(*call).code == 0
+    assert Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_a_mistake_leaves_the_finished_run_alone(stsbench, cards, masked_lm):
+    call = ("train", "little", "--cards", cards, "--base", masked_lm)
+    assert stsbench(*call).code == 0
+    assert stsbench(*call, "--fresh", "--data", "none.txt").code == 2
+    Path("text.txt").rename("gone.txt")
+    assert stsbench(*call, "--fresh").code == 2
+    assert trained_runs("little")[0].facts["steps"] == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("learning_rate = 2e-3", "another training.learning_rate (0.001, now 0.002)"),
+        ("temperature = 0.1", "another params.temperature (0.05, now 0.1)"),
+        ("text", "another corpus"),
+        ("base", "another base"),
+    ],
+)
+def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monkeypatch, change, says):
+    call = ["train", "little", "--cards", cards, "--base", masked_lm]
+    stopped = _stop_at(stsbench, monkeypatch, call, 5)
+    assert stopped.code == 130 and "stopped after step 5 of 12; to go on, add --resume" in stopped.err
+    assert len(stopped.err.splitlines()) == 1
+    recipe = cards / "trainers" / "little.toml"
+    if change == "text":
+        Path("text.txt").write_text("\n".join(sentences(60, seed=4)) + "\n")
+    elif change == "base":
+        import shutil
+
+        shutil.copytree(masked_lm, "base")
+        settings = json.loads(Path("base/config.json").read_text())
+        Path("base/config.json").write_text(json.dumps({**settings, "hidden_dropout_prob": 0.2}))
+        call[-1] = "base"
+    else:
+        key = change.partition(" = ")[0]
+        lines = [change if line.startswith(f"{key} =") else line for line in recipe.read_text().splitlines()]
+        recipe.write_text("\n".join(lines))
+    refused = stsbench(*call, "--resume")
+    assert refused.code == 2 and says in refused.err and "leave out --resume" in refused.err
+    # Without --resume it begins anew.
+    done = stsbench(*call, "--json")
+    assert json.loads(done.out)[0]["steps"] == 12 and not Path("runs/little/seed0/started.json").exists()
+
+
+def _stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any:
+    """Train, and press Ctrl-C while the step is under way."""
+    from stsbench.training import selection
+
+    tell = selection.Selection.tell
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def pressed(self: Any, at: int) -> None:
+        tell(self, at)
+        if at == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(selection.Selection, "tell", pressed)
+        try:
+            return stsbench(*call)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def test_a_stopped_run_goes_on_to_the_weights_of_an_undisturbed_one(stsbench, cards, masked_lm, monkeypatch):
+    call = ["train", "little", "--cards", cards, "--base", masked_lm]
+    assert stsbench(*call, "--out", "whole").code == 0
+    assert _stop_at(stsbench, monkeypatch, call, 5).code == 130
+    assert stsbench(*call, "--resume").code == 0
+    whole, cut = (Path(name, "little", "seed0", "model.safetensors").read_bytes() for name in ("whole", "runs"))
+    assert whole == cut
+
+
+def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, masked_lm):
+    from stsbench.task import load_task
+
+    texts = [*sentences(40), *load_task("quickstart-en").texts()[:3]]
+    Path("text.txt").write_text("\n".join(texts) + "\n")
+    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--seeds", "1,2", "--set", "steps=2")
+    (head, _, first, second, *_) = done.out.splitlines()
+    assert head.endswith("test sentences seen") and first.split()[-1] == second.split()[-1] == "text"
+    name = "little+steps=2"
+    shown = stsbench("show", name, "--cards", cards)
+    assert shown.code == 0, shown.err
+    assert "text of quickstart-en" in " ".join(shown.out.split()) and "runs/little+steps=2/seed2" in shown.out
+    assert stsbench("show", name, "--cards", cards, "--json").out.count('"steps": 2') == 1
+    done = stsbench("run", "-e", name, "-t", "quickstart-en", "--cards", cards)
+    assert "quickstart-en §" in done.out and "§ trained or fitted on text that overlaps the test" in done.out
+    assert "±: deviation over the seeds 1, 2" in done.out and max(map(len, done.out.splitlines())) <= 80
+    board = stsbench("leaderboard", "--suite", "quickstart", "--cards", cards)
+    assert "§ trained or fitted" in board.out
+    folder = stsbench("run", "-e", f"runs/{name}/seed1", "-t", "quickstart-en", "--cards", cards, "--json")
+    assert [(one["overlap"], one["train_seed"]) for one in json.loads(folder.out)["results"]] == [("text", 1)]
+
+
+def test_a_card_is_a_base_too(stsbench, cards, masked_lm):
+    (cards / "baselines").mkdir()
+    card = (
+        'name = "T"\nkind = "transformer"\nmethod = "Mean"\nbackbone = "tiny"\nsupervision = "none"\n'
+        'overlap = "none"\npaper = "none"\nlicense = "none"\n[params]\n'
+    )
+    (cards / "baselines" / "known.toml").write_text(f'{card}model = "{masked_lm}"\n')
+    (cards / "baselines" / "other.toml").write_text(card)
+    done = stsbench("train", "little", "--cards", cards, "--base", "known", "--set", "steps=2", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)[0]["overlap"]["quickstart-en"] == "none"
+    refused = stsbench("train", "little", "--cards", cards, "--base", "other", "--set", "steps=3")
+    assert refused.code == 2 and "--base other: its card names no checkpoint" in refused.err
 
 
 def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
@@ -166,15 +297,30 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
         (["little", "BASE", "--device", "cpu", "--set", "precision=float16"], "'float16' needs a GPU"),
         (["little", "BASE", "--out", "text.txt"], "text.txt"),
         (["little", "BASE", "--report-to", "nobody"], "--report-to nobody"),
+        (["little", "BASE", "--seeds", "1,x"], "--seeds '1,x': give whole numbers"),
+        (["little", "BASE", "--data", "empty.txt"], "empty.txt: the file is empty"),
+        (["little", "BASE", "--set", "learning_rate=-1"], "'training.learning_rate': expected `float` > 0"),
+        (["little", "BASE", "--set", "every=0"], "'selection.every': expected `int` >= 1"),
+        (["little", "BASE", "--set", "betas=[0.9,1.0]"], "'training.betas[1]': expected `float` < 1"),
+        (["little", "BASE", "--set", "warmup=2"], "'training.warmup': expected `float` <= 1"),
+        (["little", "BASE", "--set", "batch_size=1"], "a sentence's negatives are the others of its batch"),
+        (["little", "BASE", "--set", "milestones=[0]"], "are of schedule 'piecewise', not of 'linear'"),
+        (["little", "BASE", "--set", "schedule=slanted_triangular", "--set", "warmup=0.1"], "has none of its own"),
+        (["little", "BASE", "--set", "optimiser=sgd", "--set", "betas=[0.9,0.9]"], "optimiser 'sgd' has none"),
+        (["little", "BASE", "--set", "pooling=wk(1)"], "'wk(1)' cannot be trained under"),
+        (["little", "BASE", "--set", "layers=9"], "cannot keep 9 layers, its configuration has 3"),
+        (["infersent-small", "BASE"], "'infersent' starts from nothing; leave out --base"),
     ],
 )
 def test_every_mistake_is_one_line(stsbench, cards, masked_lm, arguments, says):
     Path("one.txt").write_text("a dog\n")
+    Path("empty.txt").write_text("")
     Path("pairs.csv").write_text("anchor,positive\na dog,a cat\na fish,a bird\n")
     given = [part for one in arguments for part in (["--base", masked_lm] if one == "BASE" else [one])]
     done = stsbench("train", "--cards", cards, *given)
     assert done.code == 2
     assert len(done.err.splitlines()) == 1 and says in done.err, done.err
+    assert not list(Path().glob("runs/*/*"))
 
 
 def test_an_untrained_recipe_says_how_to_train_it(stsbench, cards):

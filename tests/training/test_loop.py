@@ -225,6 +225,16 @@ def test_seeds_differ_and_a_seed_repeats(masked_lm, tmp_path):
     assert (found[0][name] == found[1][name]).all() and (found[0][name] != found[2][name]).any()
 
 
+def test_a_batch_is_not_spread_over_all_gpus_that_are_seen(tmp_path):
+    import transformers
+
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    for seen, taken in ((4, 1), (1, 1), (0, 0)):
+        arguments._n_gpu = seen
+        loop._take_one_device(arguments)
+        assert arguments.n_gpu == taken
+
+
 def test_frozen_parts_are_not_trained(masked_lm, tmp_path):
     made = learner(masked_lm)
     for parameter in made.student.model.embeddings.parameters():

@@ -68,6 +68,31 @@ def test_slanted_triangular_ends_at_a_32nd():
     assert factor(10) == 1 and factor(100) == pytest.approx(1 / 32) and factor(55) == pytest.approx(0.5 + 1 / 64)
 
 
+def test_the_rate_of_declutr_s_released_schedule_never_leaves_its_lowest():
+    # Without a number of steps it takes the current one for the last: the first factor for ever.
+    factor = make_schedule(facts(schedule="slanted_triangular"), 1000)
+    assert 5e-5 * factor(0) == pytest.approx(1.5625e-6) and 5e-5 * factor(100) == pytest.approx(5e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"milestones": [0], "rates": [1e-5]}, "of schedule 'piecewise', not of 'linear'"),
+        ({"schedule": "slanted_triangular", "warmup": 0.1}, "schedule 'slanted_triangular' has none of its own"),
+        ({"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "warmup": 0.1}, "'piecewise' has none"),
+    ],
+)
+def test_a_value_that_would_do_nothing_is_one_line(options, says):
+    with pytest.raises(CardError, match=says):
+        make_schedule(facts(**options), 100)
+
+
+@pytest.mark.parametrize("name", ["rmsprop", "sgd"])
+def test_betas_are_of_adam_alone(name):
+    with pytest.raises(CardError, match=f"optimiser '{name}' has none"):
+        make_optimiser(torch.nn.Linear(2, 2), facts(optimiser=name, betas=(0.9, 0.9)))
+
+
 def test_a_piecewise_schedule_must_begin_at_the_beginning():
     with pytest.raises(CardError, match="piecewise"):
         make_schedule(facts(schedule="piecewise", milestones=[5], rates=[0.1]), 10)

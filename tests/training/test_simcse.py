@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from stsbench.errors import CardError, DataError
 from stsbench.training import loop
@@ -45,6 +46,15 @@ def test_unsupervised_batches_hold_each_sentence_twice(masked_lm):
     made = learner(masked_lm)
     ids = made.collate(np.array([4, 0, 7]), RNG(0))["views"]["input_ids"]
     assert ids.shape[0] == 6 and torch.equal(ids[:3], ids[3:])
+
+
+@pytest.mark.parametrize(("dropout", "alike"), [(0.0, True), (0.1, False)])
+def test_without_dropout_the_two_views_of_a_batch_are_one(masked_lm, dropout, alike):
+    made = learner(masked_lm, dropout=dropout).train()
+    first, second = made.student.embed(made.collate(np.arange(20), RNG(0))["views"]).chunk(2)
+    assert torch.allclose(first, second, atol=1e-6) is alike
+    # Though they are the same, the loss is not 0: the negatives stay.
+    assert float(made(**made.collate(np.arange(20), RNG(0)))["loss"].detach()) > 1e-3
 
 
 def test_unsupervised_loss_is_the_literal_one(masked_lm):
@@ -143,3 +153,40 @@ def test_a_corpus_without_its_columns_is_one_line(tmp_path):
     path.write_text("anchor,positive\na dog,a cat\na fish,a bird\n")
     with pytest.raises(DataError, match=r"no negative \(has anchor, positive\)"):
         load_corpus(path).require("anchor", "positive", "negative")
+
+
+def test_the_released_decoder_is_a_copy_trained_apart_from_the_word_embeddings(masked_lm, tmp_path):
+    tied, copied = (learner(masked_lm, mlm=True, mlm_weight=0.5, mlm_decoder=kind) for kind in ("tied", "copied"))
+    for made, alike in ((tied, True), (copied, False)):
+        model: Any = made.student.language_model
+        words, decoder = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        assert torch.equal(words, decoder) and (words is decoder) is alike
+    batch = copied.eval().collate(np.arange(8), RNG(0))
+    torch.testing.assert_close(copied(**batch)["loss"], tied.eval()(**batch)["loss"])
+    # Tied, the words get both gradients; of the copy, what comes of naming the tokens.
+    grads = {}
+    for name, made in (("tied", tied), ("copied", copied)):
+        made(**batch)["mlm"].backward()
+        model = made.student.language_model
+        grads[name] = [e.weight.grad for e in (model.get_input_embeddings(), model.get_output_embeddings())]
+    torch.testing.assert_close(grads["copied"][0] + grads["copied"][1], grads["tied"][0])
+    copied.save(tmp_path)
+    assert not any("decoder" in name for name in load_file(tmp_path / "model.safetensors"))
+
+
+def test_mlm_numbers_that_make_no_sense_are_one_line(masked_lm):
+    with pytest.raises(CardError, match="mlm_weight -1"):
+        learner(masked_lm, mlm_weight=-1.0)
+    for rate in (0.0, 1.5, -0.1):
+        with pytest.raises(CardError, match=f"{rate:g} of the tokens cannot be hidden"):
+            learner(masked_lm, mlm=True, mlm_weight=0.1, mlm_rate=rate).collate(np.arange(4), RNG(0))
+
+
+def test_a_batch_of_one_has_nothing_to_be_told_apart_from_but_a_hard_negative(masked_lm):
+    for views in ("dropout", "pairs"):
+        with pytest.raises(CardError, match="batch_size 1: a sentence's negatives"):
+            learner(masked_lm, views=views).collate(np.arange(1), RNG(0))
+    made = learner(masked_lm, views="triplets", temperature=0.1).eval()
+    embedded = [unit(made, texts[:1]) for texts in (ANCHORS, POSITIVES, NEGATIVES)]
+    found = float(made(**made.collate(np.arange(1), RNG(0)))["loss"].detach())
+    assert found == pytest.approx(literal(*embedded, temperature=0.1), abs=1e-5) and found > 0

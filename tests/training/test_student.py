@@ -12,9 +12,10 @@ from stsbench.encoders.transformer import TransformerEncoder
 from stsbench.errors import CardError, EncoderError
 from stsbench.training import student as module
 from stsbench.training.saving import save_student
+from tests.encoders.tiny import tiny
 from tests.training.students import masked_lm, one_thread, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
+__all__ = ["masked_lm", "one_thread", "tiny"]
 TEXTS = [*sentences(30, longest=14), "a"]
 
 
@@ -58,33 +59,56 @@ def test_a_transform_sees_the_embedding_output_and_changes_what_follows(masked_l
 
 
 @pytest.mark.parametrize(
-    ("options", "named", "library"),
+    ("options", "named"),
     [
-        ({"pooling": "mean"}, "mean", True),
-        ({"pooling": "max"}, "max", True),
-        ({"pooling": "cls"}, "cls", True),
-        ({"pooling": "cls", "test_pooling": "cls_before_pooler"}, "cls_before_pooler", True),
-        ({"pooling": "mean", "test_pooling": "mean(-2,-1)"}, "mean(-2,-1)", False),
+        ({"pooling": "mean"}, "mean"),
+        ({"pooling": "max"}, "max"),
+        ({"pooling": "last_token"}, "last_token"),
+        ({"pooling": "cls"}, "cls"),
+        ({"pooling": "cls", "test_pooling": "cls_before_pooler"}, "cls_before_pooler"),
+        ({"pooling": "mean", "test_pooling": "last2"}, "mean(-2,-1)"),
+        ({"pooling": "first_last"}, "mean(1,-1)"),
+        ({"pooling": "static_last"}, "mean(0,-1)"),
+        ({"pooling": "max(2)"}, "max(2)"),
+        ({"pooling": "cls(0)"}, "cls(0)"),
     ],
 )
-def test_a_saved_student_is_the_same_encoder_in_every_library(masked_lm, tmp_path, options, named, library):
+def test_a_saved_student_is_the_same_encoder_in_every_library(masked_lm, tmp_path, options, named):
     made = student(masked_lm, **options)
     own = made.encoder().encode(TEXTS)
     save_student(made, tmp_path / "saved")
     loaded = stsbench.load_encoder(tmp_path / "saved")
     assert isinstance(loaded, TransformerEncoder) and str(loaded.pooling) == named
     np.testing.assert_allclose(loaded.encode(TEXTS), own, atol=2e-6)
+    np.testing.assert_allclose(of_transformers(tmp_path / "saved", loaded.pooling), own, atol=2e-6)
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(theirs, own, atol=2e-6)
+
+
+def of_transformers(folder: Path, pooling: Any, texts: list[str] = TEXTS) -> Any:
+    """The embeddings by AutoModel alone, a sentence at a time: no padding, no batches."""
     from transformers import AutoModel, AutoTokenizer
 
-    AutoModel.from_pretrained(tmp_path / "saved")
-    assert AutoTokenizer.from_pretrained(tmp_path / "saved")("a dog")["input_ids"]
-    if library:
-        from sentence_transformers import SentenceTransformer
-
-        theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
-        np.testing.assert_allclose(theirs, own, atol=2e-6)
-    else:
-        assert not (tmp_path / "saved" / "modules.json").exists()
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    found = []
+    for text in texts:
+        with torch.no_grad():
+            output = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+        states = [output.hidden_states[layer][0] for layer in pooling.layers]
+        match pooling.kind:
+            case "cls":
+                found.append(output.pooler_output[0])
+            case "cls_before_pooler":
+                found.append(states[0][0])
+            case "last_token":
+                found.append(states[0][-1])
+            case "max":
+                found.append(states[0].amax(dim=0))
+            case _:
+                found.append(torch.stack([state.mean(dim=0) for state in states]).mean(dim=0))
+    return torch.stack(found).numpy()
 
 
 def test_a_head_for_training_alone_does_not_touch_test_embeddings(masked_lm):
@@ -138,6 +162,50 @@ def test_what_the_checkpoint_lacks_is_one_line(masked_lm, tmp_path):
         student(masked_lm, dropout=2.0)
     with pytest.raises(CardError, match="did you mean 'mean'"):
         student(masked_lm, pooling="meen")
+    for pooling in ("wk(1)", "mask"):
+        with pytest.raises(CardError, match=r"cannot be trained under; choose one of cls, "):
+            student(masked_lm, pooling=pooling)
+    for length in (0, 2, 41):
+        with pytest.raises(CardError, match=f"max_length {length}: give 3 to 40"):
+            student(masked_lm, max_length=length)
+
+
+@pytest.fixture
+def distilbert(masked_lm, tmp_path) -> Path:
+    """A model without any pooler, and with names of its own for depth and width."""
+    from transformers import AutoTokenizer, DistilBertConfig, DistilBertModel
+
+    folder: Path = tmp_path / "distilbert"
+    AutoTokenizer.from_pretrained(masked_lm).save_pretrained(folder)
+    sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 40}
+    DistilBertModel(DistilBertConfig(vocab_size=80, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_a_head_needs_a_pooler_to_be_saved_as(distilbert, tmp_path):
+    with pytest.raises(EncoderError, match="DistilBertModel has no pooler to save the head as; use it in training"):
+        student(distilbert, pooling="cls")
+    made = student(distilbert, pooling="cls", test_pooling="cls_before_pooler")
+    save_student(made, tmp_path / "saved")
+    opened = stsbench.load_encoder(tmp_path / "saved")
+    np.testing.assert_allclose(opened.encode(TEXTS), made.encoder().encode(TEXTS), atol=2e-6)
+
+
+@pytest.mark.parametrize("make", ["roberta", "mpnet"])
+@pytest.mark.parametrize("pooling", ["cls", "first_last"])
+def test_other_makes_of_transformers_are_saved_alike(tiny, tmp_path, make, pooling):
+    from sentence_transformers import SentenceTransformer
+
+    texts = ["a dog", "the dog means the dog", "a", "", "a dog means a dog, the dog 12"]
+    made = student(tiny[make], pooling=pooling)
+    own = made.encoder().encode(texts)
+    save_student(made, tmp_path)
+    loaded = stsbench.load_encoder(tmp_path)
+    np.testing.assert_allclose(loaded.encode(texts), own, atol=1e-5)
+    assert isinstance(loaded, TransformerEncoder)
+    np.testing.assert_allclose(of_transformers(tmp_path, loaded.pooling, texts), own, atol=1e-5)
+    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(texts)
+    np.testing.assert_allclose(theirs, own, atol=1e-5)
 
 
 def test_a_folder_may_not_ask_for_code_of_its_own(masked_lm, tmp_path):

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from transformers import AddedToken
 
-from stsbench.training.gather import gather_pairs
+from stsbench.errors import CardError
+from stsbench.training.gather import check_negatives, gather_pairs
 from stsbench.training.masking import masked_language_model_loss
 from stsbench.training.objectives import nt_xent
 from stsbench.training.seams import Batch, Learner, Rows, stack_tokens
@@ -63,6 +64,8 @@ class CLEAR(Learner):
             mlm_rate: the share of tokens hidden for it.
         """
         super().__init__(student)
+        if mlm_weight < 0:
+            raise CardError(f"mlm_weight {mlm_weight:g}: give 0 for none, or more")
         makers: dict[str, Callable[[], Any]] = {
             "delete_words": lambda: partial(clear_delete_words, rate=word_rate),
             "delete_spans": lambda: partial(clear_delete_spans, rate=span_rate, spans=spans),
@@ -86,6 +89,7 @@ class CLEAR(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Both views one below the other, (2b, t), and the sentences with tokens hidden."""
+        check_negatives(len(rows))
         pieces = []
         for operator in self.operators:
             texts = [" ".join(operator(self.columns["text"][row].split(), rng=rng)) for row in rows.tolist()]

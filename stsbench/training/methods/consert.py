@@ -14,7 +14,7 @@ import torch
 
 from stsbench.errors import CardError, TrainingError, UnknownName
 from stsbench.training.augment import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
-from stsbench.training.gather import gather_views
+from stsbench.training.gather import check_negatives, gather_views
 from stsbench.training.objectives import feature_names, nt_xent, pair_features
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student, Tokens, Transform
@@ -116,6 +116,8 @@ class ConSERT(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The tokens by column, shuffled positions, labels, and the seed of what is drawn inside the encoder."""
+        if self.contrasts:
+            check_negatives(len(rows))
         seed = int(rng.integers(2**62))
         generator = torch.Generator().manual_seed(seed)
         batch: Batch = {name: self.views([name], rows) for name in self.names}

@@ -15,7 +15,7 @@ import torch
 from stsbench.encoders.backbone import Backbone
 from stsbench.encoders.pooling import Pooling, pool
 from stsbench.errors import CardError, EncoderError
-from stsbench.training.gather import gather_views
+from stsbench.training.gather import check_negatives, gather_views
 from stsbench.training.objectives import anchored_l2, nt_xent, self_guided
 from stsbench.training.seams import Batch, Learner, Rows
 from stsbench.training.student import Student, Tokens, by_length
@@ -95,6 +95,7 @@ class SelfGuided(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """All texts one below the other; a layer drawn for each sentence where the variant takes one."""
+        check_negatives(len(rows))
         batch: Batch = {"tokens": self.views(self.needs, rows)}
         if self.variant not in ("opt3", "translation"):
             batch["layers"] = torch.from_numpy(rng.integers(0, self.student.backbone.depth + 1, len(rows)))

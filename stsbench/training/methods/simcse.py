@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from stsbench.errors import CardError
-from stsbench.training.gather import gather_pairs
+from stsbench.training.gather import check_negatives, gather_pairs
 from stsbench.training.masking import masked_language_model_loss
 from stsbench.training.objectives import info_nce, nt_xent
 from stsbench.training.seams import Batch, Learner, Rows
@@ -39,6 +39,7 @@ class SimCSE(Learner):
         hard_negative_weight: float = 0.0,
         mlm_weight: float = 0.0,
         mlm_rate: float = 0.15,
+        mlm_decoder: Literal["tied", "copied"] = "tied",
         legacy_masked_input: bool = False,
     ) -> None:
         """Choose a variant.
@@ -54,6 +55,8 @@ class SimCSE(Learner):
                 in equation 8.
             mlm_weight: of the auxiliary masked language modelling; 0 for none (section 3 and table D.2).
             mlm_rate: the share of tokens hidden for it.
+            mlm_decoder: ``copied`` as released: the layer that names the tokens begins as the word embeddings and is
+                trained apart from them; ``tied``, the two stay one, as in the checkpoint.
             legacy_masked_input: the contrast too sees hidden tokens, as in the code that made the
                 paper's MLM tables (princeton-nlp/SimCSE, pull request 121).
         """
@@ -62,11 +65,16 @@ class SimCSE(Learner):
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
         if loss == "symmetric" and similarity == "dot":
             raise CardError("the symmetric loss is of cosines; use loss = 'one_direction' with similarity = 'dot'")
+        if mlm_weight < 0:
+            raise CardError(f"mlm_weight {mlm_weight:g}: give 0 for none, or more; the paper has 0.1")
         self.names = PAIRING[views]
         self.similarity: Literal["cosine", "dot"] = similarity
         self.needs = self.names
         self.loss, self.temperature, self.hard_negative_weight = loss, temperature, hard_negative_weight
         self.mlm_weight, self.mlm_rate, self.legacy_masked_input = mlm_weight, mlm_rate, legacy_masked_input
+        if mlm_weight and mlm_decoder == "copied":
+            decoder: Any = student.language_model.get_output_embeddings()  # type: ignore[union-attr]
+            decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
 
     @classmethod
     def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
@@ -75,6 +83,8 @@ class SimCSE(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """All views one below the other; with MLM, the same with tokens hidden."""
+        if len(self.names) < 3:
+            check_negatives(len(rows))
         names = self.names * 2 if len(self.names) == 1 else self.names
         batch: Batch = {"views": self.views(names, rows)}
         if self.mlm_weight:

@@ -17,7 +17,7 @@ import torch
 from stsbench.errors import CardError
 from stsbench.training import texts
 from stsbench.training.fill import MaskedFill
-from stsbench.training.gather import gather_views
+from stsbench.training.gather import check_negatives, gather_views
 from stsbench.training.objectives import info_nce
 from stsbench.training.seams import Batch, Columns, Learner, Rows, stack_tokens
 from stsbench.training.student import Student
@@ -101,6 +101,7 @@ class SimCSEPositives(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and beside them their positives."""
+        check_negatives(len(rows))
         first = self.student.collate(self.tokens["text"], rows)
         if self.augment is not None:
             new = [" ".join(self.augment(self.columns["text"][int(row)].split(), rng=rng)) for row in rows]

@@ -187,6 +187,13 @@ def test_what_does_not_fit_is_one_line(masked_lm, params, error, says):
         ConSERT(student(masked_lm), **params)
 
 
+def test_one_sentence_alone_is_one_line_where_it_is_contrasted(masked_lm):
+    for made in (unsupervised(masked_lm), joint(masked_lm, views=("none", "none"))):
+        with pytest.raises(CardError, match="batch_size 1"):
+            first_batch(made, 1)
+    assert first_batch(joint(masked_lm, objective="classification"), 1)["labels"].shape == (1,)
+
+
 def test_one_label_is_no_classification(masked_lm):
     made = ConSERT(student(masked_lm), objective="joint")
     with pytest.raises(TrainingError, match="all pairs have the label 'x'"):

@@ -179,6 +179,29 @@ def test_head_is_as_in_the_paper_and_no_part_of_the_encoder(masked_lm):
     assert np.isfinite(values(bare, first_batch(bare))["loss"])
 
 
+def test_without_lambda_the_weights_are_free(masked_lm):
+    made = learner(masked_lm, variant="opt3", regulariser=0.0)
+    with torch.no_grad():
+        for parameter in made.student.model.encoder.parameters():
+            parameter.add_(0.01)
+    found = values(made, first_batch(made, 6))
+    c, h = projected(made, first_batch(made, 6))
+    assert set(found) == {"loss"} and found["loss"] == pytest.approx(literal(c, h, "opt3", 0.1), rel=1e-4)
+
+
+def test_the_word_embeddings_are_among_the_layers_and_the_first_of_them(masked_lm):
+    made = learner(masked_lm, layer_pooling="mean")
+    tokens = first_batch(made, 3)["tokens"]
+    embedded = made.fixed.embeddings(tokens["input_ids"])
+    n = int(tokens["attention_mask"][1].sum())
+    torch.testing.assert_close(made.fixed_layers(tokens)[1, 0], embedded[1, :n].mean(dim=0))
+
+
+def test_one_sentence_alone_is_one_line(masked_lm):
+    with pytest.raises(CardError, match="batch_size 1"):
+        first_batch(learner(masked_lm), 1)
+
+
 def test_numbers_that_make_no_sense_are_one_line(masked_lm):
     with pytest.raises(CardError, match="regulariser -1"):
         learner(masked_lm, regulariser=-1.0)
