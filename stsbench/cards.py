@@ -15,19 +15,11 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from stsbench.errors import CardError, UnknownName
-from stsbench.recipe_cards import RecipeCard
+from stsbench.recipe_cards import RecipeCard, Reproducible
 from stsbench.strict import Record, convert, parse_toml
 
 Scalar = bool | int | float | str
 Overlap = Literal["none", "text", "gold", "unknown"]
-
-Reproducible = Literal["weights", "trainable", "objective", "quoted"]
-REPRODUCIBLE = {
-    "weights": "the weights are published: scores agree up to rounding",
-    "trainable": "trained or fitted here by the published settings: scores agree up to the deviation of seeds",
-    "objective": "the objective is here, the paper's data or settings are not to be had: scores differ",
-    "quoted": "neither weights nor method are here: printed scores only",
-}
 
 
 class FileFacts(Record, frozen=True, kw_only=True):
@@ -222,11 +214,14 @@ class Catalogue:
         return msgspec.structs.replace(card, name=f"{card.name}+{changes}", published=[])
 
     def _encoder_or_recipe(self, stem: str) -> EncoderCard | None:
+        recipe = self.recipe(stem) if stem in self.paths("trainers") else None
         if stem in self.paths("baselines"):
-            return self.encoder(stem)
-        if stem not in self.paths("trainers"):
+            card = self.encoder(stem)
+            # One name for what is published and what is trained here: the rows of both are its.
+            rows = dict.fromkeys([*card.published, *(recipe.published if recipe else [])])
+            return msgspec.structs.replace(card, published=list(rows))
+        if recipe is None:
             return None
-        recipe = self.recipe(stem)
         return EncoderCard(
             name=recipe.name,
             kind="transformer",
@@ -237,6 +232,7 @@ class Catalogue:
             paper=recipe.paper,
             license="",
             note=recipe.note,
+            reproducible=recipe.reproducible,
             published=recipe.published,
         )
 

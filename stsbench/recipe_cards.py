@@ -14,6 +14,14 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Beta = Annotated[float, Meta(ge=0, lt=1)]
 
+Reproducible = Literal["weights", "trainable", "objective", "quoted"]
+REPRODUCIBLE = {
+    "weights": "the weights are published: scores agree up to rounding",
+    "trainable": "trained or fitted here by the published settings: scores agree up to the deviation of seeds",
+    "objective": "the objective is here, the paper's data or settings are not to be had: scores differ",
+    "quoted": "neither weights nor method are here: printed scores only",
+}
+
 
 class BaseFacts(Record, frozen=True, kw_only=True):
     """What training starts from: a checkpoint, or its configuration alone."""
@@ -118,4 +126,7 @@ class RecipeCard(Record, frozen=True, kw_only=True):
     label: str = ""
     """The method's name in tables; default its id."""
     note: str = ""
+    reproducible: Literal["trainable", "objective"] = "trainable"
+    """Whether the published settings and data can be had, see ``REPRODUCIBLE``."""
     published: list[str] = []
+    """Keys of the published rows that it is to give, ``paper/table/row``."""

@@ -10,6 +10,7 @@ import typer
 from stsbench.cli.checks_app import check, compare, lock
 from stsbench.cli.data_app import data_app
 from stsbench.cli.options import AsJson, Cards, Data, help_alone
+from stsbench.cli.timing_app import timing
 
 app = typer.Typer(
     help="Benchmark sentence encoders on STS and SentEval.",
@@ -275,5 +276,5 @@ def convert(
     convert_command(kind, source, out, version=version, vectors=vectors, limit=limit)
 
 
-for command in (compare, check, lock):
+for command in (compare, check, lock, timing):
     app.command()(command)

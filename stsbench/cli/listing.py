@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from stsbench.cards import Catalogue, EncoderCard, Suite, TaskCard
-from stsbench.cli.needs import how_exact, to_run
+from stsbench.cli.needs import how_exact, to_run, to_train
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.errors import UnknownName
+from stsbench.recipe_cards import RecipeCard
 from stsbench.trained import TrainedRun, trained_runs
 
 Rows = list[list[str]]
@@ -86,12 +87,16 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
     if isinstance(record, EncoderCard):
         facts |= {"to run it": to_run(record, catalogue), "how exact": how_exact(record)}
         if name in catalogue.paths("trainers"):
-            facts["recipe"] = msgspec.to_builtins(catalogue.recipe(name))
+            recipe = catalogue.recipe(name)
+            facts |= {"to train it": to_train(name, recipe, catalogue), "recipe": msgspec.to_builtins(recipe)}
     if kind == "recipe":
         runs = trained_runs(name)
         # A name that says which values were replaced is of a run: these are its values.
         facts = dict(runs[0].facts["card"]) if runs and "+" in name else facts
         facts["trained"] = [_trained(run) for run in runs]
+    if isinstance(record, RecipeCard):
+        stem = name.partition("+")[0]
+        facts |= {"to run it": to_train(stem, record, catalogue), "how exact": how_exact(record)}
     if as_json:
         print_json({"card": kind, "id": name, **facts})
         return

@@ -76,8 +76,8 @@ class PostProcessed:
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """The hash of base and parameters, without the texts; None where the base has none."""
-        return _joined(self.base, {"method": dict(self.method.params()), "fit": self.fit})
+        """The hash of base and parameters, without the texts or what they are called; None where the base has none."""
+        return _joined(self.base, {"method": dict(self.method.params())})
 
     @property
     def train_seed(self) -> int | None:
@@ -131,6 +131,10 @@ class FittedEncoder:
         if folder is not None:
             save_fit(folder, made, self.method.params())
         return made
+
+    def fit_anew(self) -> None:
+        """Fit now, whatever the cache folder keeps, and keep nothing there."""
+        self.fitted = self.method.fit(self.base, self.sentences)
 
     def texts_to_embed(self) -> Sequence[str]:
         """The sentences whose embeddings fitting will ask the base for; none where the fit is kept already."""

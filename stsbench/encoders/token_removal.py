@@ -74,8 +74,8 @@ class TokenRemovalEncoder:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of all but the texts."""
-        return fingerprint({**_facts(self.transformer), "types": self.removed_types, "fit": self.fit})
+        """The hash of all but the texts, whatever they are called."""
+        return fingerprint({**_facts(self.transformer), "types": self.removed_types})
 
     @property
     def revision(self) -> str | None:

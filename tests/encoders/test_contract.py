@@ -15,7 +15,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from stsbench.encoders.engine import Engine
 from stsbench.encoders.loading import ENCODERS
-from stsbench.encoders.seams import Encoder
+from stsbench.encoders.seams import Encoder, TextFitted
+from stsbench.errors import EncoderError
 from tests.encoders.checkpoints import bert, one_thread, save
 from tests.encoders.test_use import write_model
 from tests.encoders.word_encoders import write_fastsent, write_halves, write_infersent, write_vectors
@@ -73,6 +74,11 @@ def of_use(folder: Path, bert: Path) -> Mapping[str, Any]:
     return {"model": str(write_model(tensorflow, folder / "use"))}
 
 
+def over_bert(folder: Path, bert: Path) -> dict[str, Any]:
+    shutil.copytree(bert, folder / "bert")
+    return {"base": str(folder / "bert"), "base_params": {"device": "cpu"}}
+
+
 MADE: Mapping[str, Made] = {
     "transformer": Made(of_bert, {"pooling": "max"}),
     "sentence_transformer": Made(of_library, {"normalise": True}),
@@ -82,9 +88,14 @@ MADE: Mapping[str, Made] = {
     "quick_thoughts": Made(lambda f, b: {"model": str(write_halves(f / "m", "quick_thoughts"))}, {"halves": ["f"]}),
     "fastsent": Made(lambda f, b: {"model": str(write_fastsent(f / "m"))}, {"mean": True}, atol=1e-3),
     "use": Made(of_use, needs="tensorflow", atol=1e-3),
+    # Fitted on texts before they embed.
+    "whitening": Made(over_bert, {"k": 3}, atol=1e-4),
+    "flow": Made(lambda f, b: {**over_bert(f, b), "width": 4}, {"seed": 1}),
+    "token_removal": Made(lambda f, b: {**over_bert(f, b), "k": 3}, {"k": 5}),
 }
-INNER = frozenset({"whitening", "flow", "token_removal"})
-"""Kinds fitted over another encoder, which embed only then; their own tests hold them to it."""
+TO_FIT = [f"{who} cat sat {'on the mat ' * (i % 4)}{end}" for i in range(16) for who in "a the".split() for end in ".,"]
+LOCATIONS = ("file", "base", "model")
+"""The parameters that say where weights or vectors lie."""
 
 
 @pytest.fixture(scope="module", params=sorted(MADE))
@@ -103,11 +114,16 @@ def params(kind: str, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> M
 def load(kind: str, params: Mapping[str, Any], **more: Any) -> Encoder:
     encoder = ENCODERS.load(kind)(**{**params, **more})
     assert isinstance(encoder, Encoder)
+    if isinstance(encoder, TextFitted):
+        with pytest.raises(EncoderError, match="is fitted on texts"):
+            encoder.encode(SENTENCES)
+        encoder = encoder.fit_texts(TO_FIT)
+        assert isinstance(encoder, Encoder)
     return encoder
 
 
 def test_every_kind_is_tried():
-    assert set(MADE) == set(ENCODERS.table) - INNER
+    assert set(MADE) == set(ENCODERS.table)
 
 
 def test_shape_type_and_order(kind, params):
@@ -160,8 +176,19 @@ def test_fingerprint_changes_if_and_only_if_embeddings_can(kind, params):
         assert was.shape != now.shape or np.abs(was - now).max() > 1e-4
 
 
+@pytest.mark.parametrize("kind", sorted(set(MADE) & {"whitening", "flow", "token_removal"}), indirect=True)
+def test_fingerprint_knows_the_texts_and_not_what_they_are_called(kind, params):
+    made = ENCODERS.load(kind)(**params)
+    called = ENCODERS.load(kind)(**params, fit="stsb.test")
+    assert called.fingerprint == made.fingerprint
+    one, same, other = made.fit_texts(TO_FIT), called.fit_texts(list(TO_FIT)), made.fit_texts(TO_FIT[:40])
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert one.encode(SENTENCES).tobytes() == same.encode(SENTENCES).tobytes()
+    assert np.abs(one.encode(SENTENCES) - other.encode(SENTENCES)).max() > 1e-5
+
+
 def test_fingerprint_changes_with_the_weights(kind, params, tmp_path):
-    encoder, key = load(kind, params), "file" if kind == "words" else "model"
+    encoder, key = load(kind, params), next(key for key in LOCATIONS if key in params)
     source = Path(params[key])
     copied = tmp_path / source.name
     (shutil.copytree if source.is_dir() else shutil.copy)(source, copied)

@@ -101,8 +101,10 @@ def test_order_and_batches(tiny):
 
 
 def test_the_fingerprint_changes_when_embeddings_can(tiny):
-    encoders = [removal(tiny), removal(tiny, k=4), removal(tiny, fit="stsb.test"), removal(tiny, pooling="mean")]
-    assert len({encoder.fingerprint for encoder in encoders}) == 4
+    encoders = [removal(tiny), removal(tiny, k=4), removal(tiny, pooling="mean")]
+    assert len({encoder.fingerprint for encoder in encoders}) == 3
+    # What the texts are called is no matter: the texts are, once they are given.
+    assert removal(tiny, fit="stsb.test").fingerprint == removal(tiny).fingerprint
     assert removal(tiny, count="script").fingerprint == removal(tiny, k=4).fingerprint
     fitted = [removal(tiny).fit_texts(texts).fingerprint for texts in (TEXTS, ["zzz zzz zzz", "q"], TEXTS[::-1])]
     assert fitted[0] != fitted[1]

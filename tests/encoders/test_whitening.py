@@ -176,6 +176,9 @@ def test_the_fingerprint_changes_when_embeddings_can():
     ]
     assert len(set(prints)) == len(prints)
     assert whitened().fit_texts(list(TEXTS)).fingerprint == prints[0]
+    # What the texts are called is no matter: the texts are, once they are given.
+    called = PostProcessed(Plain(d=8), WhiteningMethod(None, normalise=True), name="w", fit="stsb.test")
+    assert called.fingerprint == prints[-1]
     assert whitened(base=Plain(fingerprint=None)).fingerprint is None
     assert whitened(base=Plain(fingerprint=None)).fit_texts(TEXTS).fingerprint is None
 

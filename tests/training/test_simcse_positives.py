@@ -90,6 +90,23 @@ def test_two_encoders_start_alike_and_drift_apart(masked_lm, tmp_path):
     assert not torch.equal(made.student.model.state_dict()[name], made.second.model.state_dict()[name])
 
 
+@pytest.mark.parametrize("positive", ["delete_one_word", "next_sentence"])
+def test_two_encoders_see_a_changed_or_following_sentence(masked_lm, tmp_path, positive):
+    made = learner(masked_lm, positive, two_encoders=True)
+    assert made.second is not None
+    loop.train(made, run_facts(tmp_path, len(TEXTS)))
+    batch = made.eval().collate(made.anchors[:4], np.random.default_rng(0))
+    first, second = made._embed(batch["first"], batch["second"])
+    assert torch.equal(first, made.student.embed(batch["first"]))
+    assert torch.equal(second, made.second.embed(batch["second"]))
+    assert not torch.allclose(second, made.student.embed(batch["second"]))
+
+
+def test_two_encoders_have_no_mask_in_common(masked_lm):
+    with pytest.raises(CardError, match="two encoders share no dropout mask"):
+        learner(masked_lm, "fixed_mask", two_encoders=True)
+
+
 @pytest.mark.parametrize("positive", ["crop", "delete_words", "masked_word", "next_sentence", "fixed_mask"])
 def test_each_trains_and_repeats(masked_lm, tmp_path, positive):
     curves = []

@@ -46,6 +46,7 @@ class SimCSEPositives(Learner):
         ],
         rate: float = 0.1,
         reach: int = 1,
+        two_encoders: bool = False,
         synonyms: str = "wordnet",
         filler: str = "",
         temperature: float = 0.05,
@@ -60,6 +61,7 @@ class SimCSEPositives(Learner):
                 model, trained beside the first and not kept.
             rate: the share of words that ``crop`` and ``delete_words`` leave out and ``masked_word`` changes.
             reach: how many following sentences ``next_sentence`` chooses among.
+            two_encoders: encode a changed or following sentence too by a second model (table 2).
             synonyms: ``wordnet``, or a table of synonyms.
             filler: the masked language model that fills words in; default the student's own start.
             temperature: of the cosine.
@@ -69,7 +71,9 @@ class SimCSEPositives(Learner):
         if positive == "next_sentence":
             self.needs = ("text", "document_id")
         self.augment = self._augmentation(rate, synonyms, filler) if positive in WORDS else None
-        self.second = copy.deepcopy(student) if positive == "two_encoders" else None
+        if two_encoders and positive == "fixed_mask":
+            raise CardError("two encoders share no dropout mask; leave 'two_encoders' or positive = 'fixed_mask' out")
+        self.second = copy.deepcopy(student) if two_encoders or positive == "two_encoders" else None
 
     def _augmentation(self, rate: float, synonyms: str, filler: str) -> Augment:
         match self.positive:

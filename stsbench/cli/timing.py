@@ -1,0 +1,198 @@
+"""``stsbench timing``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from stsbench.cards import Catalogue
+from stsbench.cli.printing import console, say, table
+from stsbench.cli.run import parse_assignments
+from stsbench.errors import UnknownName
+from stsbench.files import write_whole
+from stsbench.leaderboard.published import PublishedRow, published_rows
+from stsbench.timing import Timing, TimingPlan, Timings, measure
+
+ENCODERS = ("bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening")
+RECIPES = ("sg-opt-bert-base",)
+"""What SG-OPT's table 6 times, and whitening."""
+FORMATS = ("terminal", "markdown", "json")
+HEADS = ["encoder", "training", "inference", "of first", "at once"]
+RIGHT = [1, 2, 3, 4]
+NONE = "–"
+
+
+def timing_command(
+    *,
+    encoders: Sequence[str],
+    recipes: Sequence[str],
+    assign: Sequence[str],
+    base: str,
+    task: str,
+    split: str,
+    batch_size: int,
+    rounds: int,
+    steps: int | None,
+    device: str,
+    data: Path | None,
+    output: str,
+    out: Path | None,
+    cards: Sequence[Path],
+) -> None:
+    """Time encoders and recipes, and print or write the table."""
+    if output not in FORMATS:
+        raise UnknownName("format", output, FORMATS, hint=f"known: {', '.join(FORMATS)}")
+    given = bool(encoders or recipes)
+    with _told() as told:
+        plan = TimingPlan(
+            encoders=_names(encoders) if given else ENCODERS,
+            recipes=_names(recipes) if given else RECIPES,
+            params=parse_assignments(assign),
+            base=base,
+            task=task,
+            split=split,
+            batch_size=batch_size,
+            rounds=rounds,
+            steps=steps,
+            device=device,
+            data=data,
+            catalogue=Catalogue(cards),
+            told=told,
+        )
+        timings = measure(plan)
+    if out is None and output == "terminal":
+        _print(timings)
+        return
+    text = to_json(timings) if output == "json" else to_markdown(timings)
+    if out is None:
+        say(text.rstrip("\n"))
+    else:
+        say(f"written to {write_whole(out, text.encode())}")
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    return [name.strip() for one in given for name in re.split(r",(?![^(]*\))", one) if name.strip()]
+
+
+@contextmanager
+def _told() -> Iterator[Callable[[str], None]]:
+    """Show what is being timed, on stderr and only where someone watches."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda what: None
+        return
+    with screen.status("loading") as status:
+        yield status.update
+
+
+def _print(timings: Timings) -> None:
+    say(f"{caption(timings)}\n")
+    console().print(table(HEADS, [_cells(one, timings) for one in timings.rows], right=RIGHT, whole=[0]))
+    if rows := _published(timings):
+        say(f"\n{PUBLISHED}\n")
+        console().print(table(HEADS, rows, right=RIGHT, whole=[0]))
+    for line in notes(timings):
+        console().print(f"\n{line}")
+
+
+def to_markdown(timings: Timings) -> str:
+    """The table, the published one under it, and what was timed."""
+    lines = [f"**{caption(timings)}**", "", _line(HEADS), _line(["---", *["---:"] * len(RIGHT)])]
+    lines += [_line(_cells(one, timings)) for one in timings.rows]
+    if rows := _published(timings):
+        lines += [_line([f"*{PUBLISHED}*", *[""] * len(RIGHT)]), *map(_line, rows)]
+    for text in notes(timings):
+        lines += ["", text]
+    return "\n".join(lines) + "\n"
+
+
+def to_json(timings: Timings) -> str:
+    """All that was measured."""
+    return json.dumps(msgspec.to_builtins(timings), indent=1, ensure_ascii=False) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def caption(timings: Timings) -> str:
+    """What the table is of."""
+    return (
+        f"Seconds on {timings.task}, split {timings.split}: {timings.sentences:,} sentences, "
+        f"{timings.batch_size} at a time"
+    )
+
+
+def _cells(one: Timing, timings: Timings) -> list[str]:
+    first = timings.rows[0].inference
+    training = _seconds(one.training.seconds) + ("*" if _is_reckoned(one) else "") if one.training else NONE
+    return [one.name, training, _seconds(one.inference), f"{one.inference / first:.2f}", _seconds(one.at_once)]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _is_reckoned(one: Timing) -> bool:
+    return one.training is not None and one.training.measured < one.training.steps
+
+
+PUBLISHED = "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
+
+
+def _published(timings: Timings) -> list[list[str]]:
+    """The paper's table, where the same text is timed."""
+    rows = [row for row in published_rows().values() if (row.paper, row.table) == ("sgopt", "table-6")]
+    if timings.task != "stsb":
+        return []
+    first = _of(rows[0], "inference_seconds") or 1.0
+    return [_published_cells(row, first) for row in rows]
+
+
+def _published_cells(row: PublishedRow, first: float) -> list[str]:
+    training, inference = _of(row, "training_seconds"), _of(row, "inference_seconds")
+    shown = [_seconds(value) if value is not None else NONE for value in (training, inference)]
+    return [row.row, *shown, f"{inference / first:.2f}" if inference is not None else NONE, NONE]
+
+
+def _of(row: PublishedRow, metric: str) -> float | None:
+    return next((score.value for score in row.scores if score.metric == metric), None)
+
+
+def notes(timings: Timings) -> Iterator[str]:
+    """What was timed and what was not, and on which machine."""
+    yield (
+        f"Inference: encode called with {timings.batch_size} sentences at a time, in the order of the data, both of "
+        "each pair and repeated ones again; 'of first' is how many times the first row's. At once: one call with all "
+        "of them, as 'stsbench run' does, each distinct one embedded once. Tokenisation is in both, loading the model "
+        f"and a first batch in neither. {_rounds(timings.rounds)}"
+    )
+    for one in timings.rows:
+        if one.training is not None:
+            yield f"Training of {one.name}{'*' if _is_reckoned(one) else ''}: {_training(one)}."
+    used = ("python", "stsbench", "torch", "transformers")
+    versions = ", ".join(f"{name} {timings.versions[name]}" for name in used if name in timings.versions)
+    threads = f"{timings.threads} thread{'s' if timings.threads > 1 else ''}"
+    yield f"Machine: {timings.processor}, device {timings.device}, {threads}; {versions}; {timings.created[:10]}."
+
+
+def _rounds(count: int) -> str:
+    return "One round." if count == 1 else f"Median of {count} rounds."
+
+
+def _training(one: Timing) -> str:
+    facts = one.training
+    if facts is None:
+        return ""
+    if facts.texts:
+        return f"fitted on {facts.texts:,} sentences; embedding them is in it, loading the model is not"
+    whole = f"{facts.steps:,} steps of {facts.batch_size} rows of {facts.corpus} and {facts.validations} validations"
+    outside = "loading model and text and writing the encoder are not in it"
+    if _is_reckoned(one):
+        return f"reckoned for {whole}, from {facts.measured} steps taken; {outside}"
+    return f"{whole}, no early stopping; {outside}"
