@@ -24,6 +24,7 @@ from stsbench.cards import Catalogue
 from stsbench.encoders.fitted import FittedEncoder, fit_of
 from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.seams import Encoder, TextFitted
+from stsbench.errors import CardError
 from stsbench.fit_texts import texts_to_fit
 from stsbench.plans import TrainPlan, read_recipe
 from stsbench.task import Task, load_task
@@ -102,8 +103,8 @@ def measure(plan: TimingPlan) -> Timings:
     import torch
 
     for name in plan.recipes:
-        # A name that is wrong says so before minutes are spent on the others.
-        read_recipe(name, plan.catalogue)
+        # What cannot be timed says so before minutes are spent on the others.
+        _check_recipe(name, plan.catalogue)
     task = load_task(plan.task, data=plan.data, catalogue=plan.catalogue)
     sentences = task.texts([plan.split], repeated=True)
     rows, device = [], ""
@@ -128,6 +129,18 @@ def measure(plan: TimingPlan) -> Timings:
         versions=provenance.versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _check_recipe(name: str, catalogue: Catalogue) -> None:
+    from stsbench.own_recipes import trains_itself
+    from stsbench.training.methods import METHODS
+
+    _, card = read_recipe(name, catalogue)
+    if trains_itself(METHODS.load(card.method)):
+        raise CardError(
+            f"recipe {name}: method '{card.method}' trains itself and is not timed; "
+            f"run 'stsbench train {name}', its run.json says the seconds"
+        )
 
 
 def _encoder_row(name: str, plan: TimingPlan, task: Task, sentences: Sequence[str]) -> tuple[Timing, str]:

@@ -63,7 +63,7 @@ def test_the_command_prints_and_writes(stsbench):
     [
         (("--format", "latex"), "unknown format 'latex'"),
         (("-r", "sg-opt-smal"), "unknown recipe 'sg-opt-smal'; did you mean 'sg-opt-small'"),
-        (("-e", "own_encoders:Hashed", "-r", "fastsent-small"), "trains itself"),
+        (("-e", "own_encoders:Hashed", "-r", "fastsent-small"), "trains itself and is not timed"),
         (("-e", "own_encoders:Hashed", "--task", "stsbb"), "unknown task 'stsbb'"),
         (("-e", "own_encoders:Hashed", "--task", "quickstart-en", "--split", "no"), "no"),
         (("--rounds", "0"), "rounds"),

@@ -90,10 +90,13 @@ MADE: Mapping[str, Made] = {
     "use": Made(of_use, needs="tensorflow", atol=1e-3),
     # Fitted on texts before they embed.
     "whitening": Made(over_bert, {"k": 3}, atol=1e-4),
-    "flow": Made(lambda f, b: {**over_bert(f, b), "width": 4}, {"seed": 1}),
+    "flow": Made(lambda f, b: {**over_bert(f, b), "width": 4}, {"seed": 1}, atol=1e-4),
     "token_removal": Made(lambda f, b: {**over_bert(f, b), "k": 3}, {"k": 5}),
 }
 TO_FIT = [f"{who} cat sat {'on the mat ' * (i % 4)}{end}" for i in range(16) for who in "a the".split() for end in ".,"]
+TO_FIT_ELSE = [
+    f"q : {who} dog {'runs : q ' * (i % 5)}{end}" for i in range(16) for who in "a the".split() for end in ":,"
+]
 LOCATIONS = ("file", "base", "model")
 """The parameters that say where weights or vectors lie."""
 
@@ -181,7 +184,7 @@ def test_fingerprint_knows_the_texts_and_not_what_they_are_called(kind, params):
     made = ENCODERS.load(kind)(**params)
     called = ENCODERS.load(kind)(**params, fit="stsb.test")
     assert called.fingerprint == made.fingerprint
-    one, same, other = made.fit_texts(TO_FIT), called.fit_texts(list(TO_FIT)), made.fit_texts(TO_FIT[:40])
+    one, same, other = made.fit_texts(TO_FIT), called.fit_texts(list(TO_FIT)), made.fit_texts(TO_FIT_ELSE)
     assert one.fingerprint == same.fingerprint != other.fingerprint
     assert one.encode(SENTENCES).tobytes() == same.encode(SENTENCES).tobytes()
     assert np.abs(one.encode(SENTENCES) - other.encode(SENTENCES)).max() > 1e-5
