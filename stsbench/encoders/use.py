@@ -92,7 +92,9 @@ class UniversalSentenceEncoder:
         if isinstance(returned, dict):
             names = [name for name in OUTPUTS if name in returned] or list(returned)[: len(returned) == 1]
             if not names:
-                raise EncoderError(f"{self.folder}: returns {', '.join(sorted(returned))}; none is known to be the embeddings")
+                raise EncoderError(
+                    f"{self.folder}: returns {', '.join(sorted(returned))}; none is known to be the embeddings"
+                )
             returned = returned[names[0]]
         embeddings: FloatArray = np.asarray(returned, dtype=np.float32)
         return embeddings

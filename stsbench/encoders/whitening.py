@@ -8,10 +8,12 @@ the largest variance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
 from stsbench.cards import Catalogue
 from stsbench.encoders.fitted import PostProcessed, Tensors
@@ -93,6 +95,11 @@ class Whitening:
         return whitened
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 class WhiteningFit:
     """A fitted whitening, with the length made 1 after it where that is wanted."""
 
@@ -111,7 +118,9 @@ class WhiteningFit:
 
     def transform(self, embeddings: FloatArray) -> FloatArray:
         """Return whitened embeddings, (n, d) to (n, k)."""
-        whitened = self.whitening.transform(embeddings)
+        # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
+        with _blas().limit(limits=1, user_api="blas"):
+            whitened = self.whitening.transform(embeddings)
         if self.normalise:
             whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
         return whitened.astype(np.float32)
