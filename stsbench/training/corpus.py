@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -140,6 +141,14 @@ class Corpus:
             h.update(f"\x1d{name}\x1f".encode())
             _hash_column(h, self.table.column(name).combine_chunks())
         return h.hexdigest()
+
+
+def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """A number for each distinct text of some equally long columns, in the order met: (columns, n)."""
+    chunks = [c for one in columns for c in (one.values.chunks if isinstance(one, Column) else [pa.array(one)])]
+    whole = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
+    numbers: npt.NDArray[np.int32] = whole.dictionary_encode().indices.to_numpy()
+    return numbers.astype(np.int64).reshape(len(columns), -1)
 
 
 def _hash_column(h: Any, values: pa.Array) -> None:  # noqa: ANN401 - hashlib names no type of its hashes

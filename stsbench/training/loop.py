@@ -23,6 +23,7 @@ from stsbench.files import write_whole
 from stsbench.recipe_cards import SelectionFacts, TrainingFacts
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.interrupt import Interrupt
+from stsbench.training.on_cpu import speed_up
 from stsbench.training.optimisers import make_optimiser, make_scheduler
 from stsbench.training.place import Place
 from stsbench.training.seams import Learner
@@ -80,6 +81,7 @@ def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
     elif place.rank == 0:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
     place.wait()
+    speed_up(learner, ranks=place.ranks)
     trainer = _make_loop(learner, run, plan, selection)
     with _quiet(), _one_line_errors(run.folder), Interrupt(alone=place.ranks == 1) as selection.interrupt:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

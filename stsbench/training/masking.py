@@ -14,6 +14,7 @@ import torch
 
 from stsbench.errors import CardError
 from stsbench.training.gather import joint_mean
+from stsbench.training.parts import Tokens, by_length
 
 IGNORED = -100
 
@@ -65,22 +66,30 @@ def masked_language_model_loss(
     labels: torch.Tensor,
 ) -> torch.Tensor:
     """The mean cross-entropy over all hidden tokens, of all ranks together; 0 where none is hidden."""
-    at = labels != IGNORED
-    states = model.base_model(input_ids=hidden_ids, attention_mask=mask).last_hidden_state
-    return hidden_token_loss(model, states, labels, at)
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def read(part: Tokens) -> torch.Tensor:
+        states: torch.Tensor = model.base_model(
+            input_ids=part["input_ids"], attention_mask=part["attention_mask"]
+        ).last_hidden_state
+        at = part["labels"] != IGNORED
+        found.append((states[at], part["labels"][at]))
+        return states[:, 0]
+
+    by_length({"input_ids": hidden_ids, "attention_mask": mask, "labels": labels}, read)
+    states, hidden = (torch.cat(each) for each in zip(*found, strict=True))
+    return hidden_token_loss(model, states, hidden)
 
 
 def hidden_token_loss(
     model: Any,  # noqa: ANN401 - transformers is untyped
     states: torch.Tensor,
     labels: torch.Tensor,
-    at: torch.Tensor,
 ) -> torch.Tensor:
-    """As :func:`masked_language_model_loss`, from last hidden states (b, t, h): only hidden tokens are decoded."""
-    head = language_model_head(model)
-    logits = head(states[at]).float()
-    total = torch.nn.functional.cross_entropy(logits, labels[at], reduction="sum")
-    return joint_mean(total, at.sum())
+    """As :func:`masked_language_model_loss`, from the last hidden states (n, h) and labels (n,) of the hidden tokens."""
+    logits = language_model_head(model)(states).float()
+    total = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    return joint_mean(total, torch.tensor(len(labels), device=labels.device))
 
 
 def language_model_head(model: Any) -> Any:  # noqa: ANN401 - transformers is untyped

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 
 from stsbench.encoders.seams import Encoder
-from stsbench.training.corpus import TEXT_COLUMNS
 from stsbench.training.masking import mask_tokens, maskable_tokens
 from stsbench.training.saving import save_student
 from stsbench.training.student import Student
@@ -49,8 +48,7 @@ class Learner(torch.nn.Module, ABC):
         return False
 
     def prepare(self, columns: Columns) -> None:
-        """Take the corpus; by default every column of texts is tokenised here, once."""
-        self.tokens = {name: self.student.tokenize(columns[name]) for name in self.needs if name in TEXT_COLUMNS}
+        """Take the corpus. Its texts are tokenised a batch at a time: of a million, no more than a run reads."""
         self.columns = columns
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
@@ -62,8 +60,10 @@ class Learner(torch.nn.Module, ABC):
 
     def views(self, names: Sequence[str], rows: Rows) -> Batch:
         """Model inputs of some columns for some rows, the columns one below the other: (len(names) * b, t)."""
-        pieces = [self.student.collate(self.tokens[name], rows) for name in names]
-        return stack_tokens(pieces, pad=self.student.backbone.pad_token)
+        each = list(dict.fromkeys(names))
+        tokens = self.student.tokenize([self.columns[name][row] for name in each for row in rows.tolist()])
+        places = [np.arange(len(rows)) + each.index(name) * len(rows) for name in names]
+        return dict(self.student.collate(tokens, np.concatenate(places)))
 
     def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Hidden:
         """Hide some tokens of a batch for masked language modelling: the new ids and the labels, (b, t)."""

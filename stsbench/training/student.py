@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,15 +18,12 @@ from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.tokens import TokenIds
 from stsbench.errors import CardError, EncoderError
 from stsbench.training.head import Head, check_place_for_head, make_head
+from stsbench.training.parts import Tokens, by_length
 
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
-Tokens = Mapping[str, torch.Tensor]
-"""``input_ids`` and ``attention_mask``, both int64 (b, t), and perhaps ``position_ids``."""
 POOLINGS = ("cls", "cls_before_pooler", "mean", "max", "last_token")
 """The kinds of pooling that can be trained under; WK and ``mask`` are of tests alone."""
-WORTHWHILE = 0.85
-"""A batch is run in parts by length where that leaves at most this share of its padded tokens."""
 
 
 class Student(torch.nn.Module):
@@ -207,37 +204,6 @@ class StudentEncoder:
             for module, training in modes:
                 module.training = training
         return embeddings
-
-
-def by_length(tokens: Tokens, compute: Callable[[Tokens], torch.Tensor]) -> torch.Tensor:
-    """Compute a row of results for each row of a batch: on a CPU in parts of like length, so little of it is padding.
-
-    Args:
-        tokens: (b, t) each; all of them are cut to the part, whatever they are.
-        compute: a part (b', t') to its results (b', …); called for the longest rows first.
-
-    Returns:
-        The results (b, …), in the order of the batch.
-    """
-    mask = tokens["attention_mask"]
-    parts = list(_parts_by_length(mask)) if mask.device.type == "cpu" else []
-    if len(parts) < 2:
-        return compute(tokens)
-    pieces = [compute({name: values[rows][:, :width] for name, values in tokens.items()}) for rows, width in parts]
-    return torch.cat(pieces)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
-
-
-def _parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
-    """Cut a right-padded batch into two or four parts of like length, where that saves enough."""
-    lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
-    whole = mask.numel()
-    for count in (4, 2):
-        if len(order) >= 4 * count:
-            parts = list(zip(order.chunk(count), lengths.chunk(count), strict=True))
-            if sum(len(rows) * int(part[0]) for rows, part in parts) <= WORTHWHILE * whole:
-                yield from ((rows, max(int(part[0]), 1)) for rows, part in parts)
-                return
-    yield order, mask.shape[1]
 
 
 def _longest(checkpoint: Checkpoint, asked: int | None) -> int | None:

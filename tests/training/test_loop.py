@@ -17,6 +17,7 @@ from stsbench.training import loop
 from stsbench.training.batches import Batches, BatchPlan
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.seams import Learner
+from stsbench.training.student import Student
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
 
 __all__ = ["masked_lm", "one_thread"]
@@ -213,6 +214,21 @@ def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(masked_lm, t
     loop.train(resumed, run_facts(tmp_path, 50), resume=True)
     loop.train(whole, run_facts(tmp_path / "whole", 50))
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
+
+
+def test_only_what_a_run_reads_is_tokenised(masked_lm, tmp_path, monkeypatch):
+    read: list[str] = []
+    tokenize = Student.tokenize
+
+    def watched(self: Student, texts: Any, **options: Any) -> Any:
+        read.extend(texts)
+        return tokenize(self, texts, **options)
+
+    monkeypatch.setattr(Student, "tokenize", watched)
+    made = SimCSE(student(masked_lm))
+    made.prepare({"text": sentences(500)})
+    loop.train(made, run_facts(tmp_path, 500, validate=None, training={"steps": 3}))
+    assert len(read) == 3 * 8
 
 
 def test_seeds_differ_and_a_seed_repeats(masked_lm, tmp_path):

@@ -10,7 +10,7 @@ import torch
 import stsbench
 from stsbench.encoders.transformer import TransformerEncoder
 from stsbench.errors import CardError, EncoderError
-from stsbench.training import student as module
+from stsbench.training import parts as module
 from stsbench.training.saving import save_student
 from tests.encoders.tiny import tiny
 from tests.training.students import masked_lm, one_thread, sentences, student
@@ -26,15 +26,10 @@ def tokens(made: Any) -> Any:
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls_before_pooler", "cls", "last_token", "mean(1,-1)"])
 def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, pooling):
     made = student(masked_lm, pooling=pooling, dropout=0.0)
-    parts = list(module._parts_by_length(tokens(made)["attention_mask"]))
-    assert len(parts) > 1 and sorted(int(row) for rows, _ in parts for row in rows) == list(range(len(TEXTS)))
+    assert len(list(module.parts_by_length(tokens(made)["attention_mask"]))) > 1
     split = made.embed(tokens(made))
-    monkeypatch.setattr(module, "_parts_by_length", lambda mask: iter([]))
+    monkeypatch.setattr(module, "parts_by_length", lambda mask: iter([]))
     assert torch.allclose(split, made.embed(tokens(made)), atol=1e-6)
-
-
-def test_a_batch_of_one_length_is_run_whole():
-    assert len(list(module._parts_by_length(torch.ones(64, 9)))) == 1
 
 
 def test_without_dropout_two_views_are_the_same_to_the_bit(masked_lm):

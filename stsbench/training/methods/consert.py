@@ -16,8 +16,9 @@ from stsbench.errors import CardError, TrainingError, UnknownName
 from stsbench.training.augment import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
 from stsbench.training.gather import check_negatives, gather_views
 from stsbench.training.objectives import feature_names, nt_xent, pair_features
+from stsbench.training.parts import Tokens
 from stsbench.training.seams import Batch, Columns, Learner, Rows
-from stsbench.training.student import Student, Tokens, Transform
+from stsbench.training.student import Student, Transform
 
 CUTOFFS: dict[str, Callable[..., torch.Tensor]] = {
     "token_cutoff": token_cutoff,
@@ -28,7 +29,33 @@ VIEWS = ("none", "shuffle", *CUTOFFS, "adversarial")
 
 
 class ConSERT(Learner):
-    """In-batch contrast of two augmented views, cross-entropy over labelled pairs, or both."""
+    """In-batch contrast of two augmented views, cross-entropy over labelled pairs, or both.
+
+    Args:
+        student: what is trained.
+        objective: ``contrastive`` learns from ``text`` alone; ``classification`` from ``first``,
+            ``second`` and ``label`` (SBERT's objective); ``joint`` adds the contrast among the
+            first sentences and that among the second to it.
+        views: how the two views are made, of ``none``, ``shuffle``, ``token_cutoff``,
+            ``feature_cutoff``, ``dropout`` and ``adversarial``. Two views ``none`` are two
+            encodings, alike where the student has no dropout.
+        token_cutoff_rate: the share of tokens cut.
+        feature_cutoff_rate: the share of columns cut.
+        dropout_rate: the share of elements cut.
+        noise_norm: of the adversarial view. The released code uses 0.01 without adversarial
+            training, its command line says 1.0.
+        noise_normalised: each token's noise has that length (released); else it is the gradient
+            times it (the paper, with 1.0).
+        temperature: of the cosine.
+        contrastive_weight: of the contrastive loss, also where there is no other (released).
+        sides: the contrast is the ``sum`` of the two sides' means (released), or the ``mean``
+            over all 2n views, half of it.
+        features: what the classifier is given: ``sbert`` (the paper), ``consert-scripts``, or a list.
+
+    Raises:
+        CardError: an adversarial view without labels to mislead, or a share that is none.
+        UnknownName: no such view or feature.
+    """
 
     def __init__(
         self,
@@ -46,43 +73,13 @@ class ConSERT(Learner):
         sides: Literal["sum", "mean"] = "sum",
         features: str | tuple[str, ...] = "sbert",
     ) -> None:
-        """Choose a variant.
-
-        Args:
-            student: what is trained.
-            objective: ``contrastive`` learns from ``text`` alone; ``classification`` from ``first``,
-                ``second`` and ``label`` (SBERT's objective); ``joint`` adds the contrast among the
-                first sentences and that among the second to it.
-            views: how the two views are made, of ``none``, ``shuffle``, ``token_cutoff``,
-                ``feature_cutoff``, ``dropout`` and ``adversarial``. Two views ``none`` are two
-                encodings, alike where the student has no dropout.
-            token_cutoff_rate: the share of tokens cut.
-            feature_cutoff_rate: the share of columns cut.
-            dropout_rate: the share of elements cut.
-            noise_norm: of the adversarial view. The released code uses 0.01 without adversarial
-                training, its command line says 1.0.
-            noise_normalised: each token's noise has that length (released); else it is the gradient
-                times it (the paper, with 1.0).
-            temperature: of the cosine.
-            contrastive_weight: of the contrastive loss, also where there is no other (released).
-            sides: the contrast is the ``sum`` of the two sides' means (released), or the ``mean``
-                over all 2n views, half of it.
-            features: what the classifier is given: ``sbert`` (the paper), ``consert-scripts``, or a list.
-
-        Raises:
-            CardError: an adversarial view without labels to mislead.
-            UnknownName: no such view or feature.
-        """
+        """Choose a variant."""
         super().__init__(student)
-        for view in views:
-            if view not in VIEWS:
-                raise UnknownName("view", view, VIEWS, hint=f"known: {', '.join(VIEWS)}")
         self.classifies, self.contrasts = objective != "contrastive", objective != "classification"
-        if "adversarial" in views and not (self.classifies and self.contrasts):
-            raise CardError("adversarial views need labelled pairs; use objective = 'joint'")
+        _check_views(views, joint=objective == "joint")
+        self.kinds = views if self.contrasts else ("none",)
         self.names = ("first", "second") if self.classifies else ("text",)
         self.needs = (*self.names, "label") if self.classifies else self.names
-        self.kinds = views if self.contrasts else ("none",)
         self.rates = {
             "token_cutoff": token_cutoff_rate,
             "feature_cutoff": feature_cutoff_rate,
@@ -102,7 +99,7 @@ class ConSERT(Learner):
         return plain if len(plain) == len(self.kinds) or "none" in plain else (*plain, "none")
 
     def prepare(self, columns: Columns) -> None:
-        """Tokenise; the classifier has an output for each label there is."""
+        """The classifier has an output for each label there is."""
         super().prepare(columns)
         if not self.classifies:
             return
@@ -175,6 +172,15 @@ class ConSERT(Learner):
             for kind in self.kinds
         ]
         return nt_xent(gather_views(views[0]), gather_views(views[1]), temperature=self.temperature)
+
+
+def _check_views(views: tuple[str, str], *, joint: bool) -> None:
+    """Raise where there is no such view, or where an adversarial one has no labels to mislead."""
+    for view in views:
+        if view not in VIEWS:
+            raise UnknownName("view", view, VIEWS, hint=f"known: {', '.join(VIEWS)}")
+    if "adversarial" in views and not joint:
+        raise CardError("adversarial views need labelled pairs; use objective = 'joint'")
 
 
 class Disturbance:

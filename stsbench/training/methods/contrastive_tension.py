@@ -15,6 +15,7 @@ import torch
 
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, TrainingError
+from stsbench.training.corpus import number_texts
 from stsbench.training.gather import gather_views
 from stsbench.training.objectives import contrastive_tension, contrastive_tension_in_batch
 from stsbench.training.saving import save_student
@@ -65,16 +66,16 @@ class ContrastiveTension(TwoStudents):
         self.negatives = negatives
 
     def prepare(self, columns: Columns) -> None:
-        """Tokenise, and number the distinct texts.
+        """Number the distinct texts.
 
         Raises:
             TrainingError: fewer than three distinct texts: none is left for a pair of two others.
         """
         super().prepare(columns)
-        numbers: dict[str, int] = {}
-        self.texts = np.array([numbers.setdefault(text, len(numbers)) for text in columns["text"]])
-        if len(numbers) < 3:
-            raise TrainingError(f"the corpus has {len(numbers)} distinct texts; contrastive tension needs 3 at least")
+        (self.texts,) = number_texts(columns["text"])
+        distinct = int(self.texts.max(initial=-1)) + 1
+        if distinct < 3:
+            raise TrainingError(f"the corpus has {distinct} distinct texts; contrastive tension needs 3 at least")
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """What each copy reads, (b * (1 + K), t), and which pairs are of one sentence."""

@@ -5,7 +5,7 @@ Giorgi et al. 2021, https://aclanthology.org/2021.acl-long.72, section 3; detail
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ from stsbench.errors import CardError
 from stsbench.training.gather import gather_views
 from stsbench.training.masking import IGNORED, hidden_token_loss
 from stsbench.training.objectives import nt_xent
+from stsbench.training.parts import Tokens, by_length
 from stsbench.training.seams import Batch, Columns, Learner, Rows
-from stsbench.training.spans import Span, Strategy, sample_spans
-from stsbench.training.student import Student, Tokens, by_length
+from stsbench.training.spans import Span, Spans, Strategy, sample_spans
+from stsbench.training.student import Student
 
+CHECKED = 2000
+"""How many documents, the shortest, are tokenised before training to see whether they are long enough."""
 TOKENIZE_AT_ONCE = 64
 
 
@@ -91,41 +94,52 @@ class DeCLUTR(Learner):
         return whole[:at], whole[at + len(bare) :]
 
     def prepare(self, columns: Columns) -> None:
-        """Tokenise the documents whole, and check that each is long enough.
+        """Take the documents, and check that the shortest are long enough.
 
         Raises:
-            DataError: one is too short; says which.
+            DataError: one is too short; says which. Of a large corpus another one may be found in training.
         """
-        self.documents = TokenIds.join(list(self._tokenized(columns["document"])))
-        rng = np.random.default_rng(0)
-        for row, length in enumerate(self.documents.lengths):
-            words = " ".join(columns["document"][row][:100].split())[:40]
-            sample_spans(int(length), rng=rng, where=f"document {row + 1} ('{words}…')", **self.sampling)
+        super().prepare(columns)
+        lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)
+        shortest = np.sort(np.argsort(lengths, kind="stable")[:CHECKED])
+        for start in range(0, len(shortest), TOKENIZE_AT_ONCE):
+            rows = shortest[start : start + TOKENIZE_AT_ONCE]
+            self._sample(rows, self._documents(rows), np.random.default_rng(0))
 
-    def _tokenized(self, documents: Sequence[str]) -> Iterator[TokenIds]:
+    def _documents(self, rows: Rows) -> TokenIds:
+        """The tokens of some documents, whole."""
+        # One blank ahead: RoBERTa's tokenizers take the first word as others.
+        texts = [" " + " ".join(self.columns["document"][row].split()) for row in rows.tolist()]
         tokenizer = self.student.backbone.tokenizer
-        for start in range(0, len(documents), TOKENIZE_AT_ONCE):
-            # One blank ahead: RoBERTa's tokenizers take the first word as others.
-            texts = [" " + " ".join(text.split()) for text in documents[start : start + TOKENIZE_AT_ONCE]]
-            encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
-            yield TokenIds.from_lists(encoded["input_ids"])
+        encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
+        return TokenIds.from_lists(encoded["input_ids"])
+
+    def _sample(self, rows: Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
+        """Spans of each of some documents."""
+        found = []
+        for row, length in zip(rows.tolist(), documents.lengths.tolist(), strict=True):
+            words = " ".join(self.columns["document"][row][:100].split())[:40]
+            where = f"document {row + 1} ('{words}…')"
+            found.append(sample_spans(length, rng=rng, where=where, **self.sampling))
+        return found
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Anchors (rows * anchors, t) with tokens hidden and their labels; positives, those of an anchor together."""
-        spans = [(row, sample_spans(int(self.documents.lengths[row]), rng=rng, **self.sampling)) for row in rows]
-        anchors = self._inputs([(row, span) for row, found in spans for span in found.anchors])
+        documents = self._documents(rows)
+        spans = list(enumerate(self._sample(rows, documents, rng)))
+        anchors = self._inputs(documents, [(at, span) for at, found in spans for span in found.anchors])
         if self.mlm_weight:
             anchors["input_ids"], anchors["labels"] = self.hide(anchors, rng, rate=self.mlm_rate)
         batch: Batch = {"anchors": anchors}
         if self.contrastive_weight:
-            around = [(row, span) for row, found in spans for each in found.positives for span in each]
-            batch["positives"] = self._inputs(around)
+            around = [(at, span) for at, found in spans for each in found.positives for span in each]
+            batch["positives"] = self._inputs(documents, around)
         return batch
 
-    def _inputs(self, spans: Sequence[tuple[int, Span]]) -> Batch:
+    def _inputs(self, documents: TokenIds, spans: Sequence[tuple[int, Span]]) -> Batch:
         """Model inputs (n, t) of spans of documents."""
-        starts = self.documents.offsets
-        pieces = [self.documents.ids[starts[row] + first : starts[row] + last] for row, (first, last) in spans]
+        starts = documents.offsets
+        pieces = [documents.ids[starts[at] + first : starts[at] + last] for at, (first, last) in spans]
         if self.respell:
             texts = [self.student.backbone.tokenizer.decode(piece.tolist()) for piece in pieces]
             tokens = self.student.tokenize(texts)
@@ -163,5 +177,4 @@ class DeCLUTR(Learner):
         if not hidden:
             return embeddings, None
         states, labels = (torch.cat(each) for each in zip(*hidden, strict=True))
-        at = torch.ones_like(labels, dtype=torch.bool)
-        return embeddings, hidden_token_loss(self.student.language_model, states, labels, at)
+        return embeddings, hidden_token_loss(self.student.language_model, states, labels)

@@ -15,9 +15,10 @@ from stsbench.encoders.pooling import Pooling, masked_mean
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError
 from stsbench.training.objectives import jsd_mutual_information
+from stsbench.training.parts import Tokens
 from stsbench.training.saving import save_student
 from stsbench.training.seams import Batch, Learner, Rows
-from stsbench.training.student import Student, StudentEncoder, Tokens
+from stsbench.training.student import Student, StudentEncoder
 
 
 class ISBERT(Learner):

@@ -46,12 +46,12 @@ class SBERT(Learner):
         self.classifier = torch.nn.Linear(inputs, len(LABELS), bias=bias).to(student.device)
 
     def prepare(self, columns: Columns) -> None:
-        """Tokenise both sides and number the labels.
+        """Number the labels.
 
         Raises:
             DataError: a label that is none of the three.
         """
-        self.tokens = {name: self.student.tokenize(columns[name]) for name in ("first", "second")}
+        super().prepare(columns)
         found = list(columns["label"])
         for name in dict.fromkeys(found):
             if name not in LABELS:

@@ -34,12 +34,12 @@ class SBERTRegression(Learner):
         self.highest_score = highest_score
 
     def prepare(self, columns: Columns) -> None:
-        """Tokenise both sides and scale the scores.
+        """Scale the scores.
 
         Raises:
             DataError: a score below 0 or above the highest.
         """
-        self.tokens = {name: self.student.tokenize(columns[name]) for name in ("first", "second")}
+        super().prepare(columns)
         scores = np.array(list(columns["score"]), dtype=np.float64)
         wrong = np.flatnonzero(~((scores >= 0) & (scores <= self.highest_score)))
         if len(wrong):

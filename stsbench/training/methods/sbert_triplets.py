@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from stsbench.errors import CardError
+from stsbench.training.corpus import number_texts
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.seams import Columns, Rows
 from stsbench.training.student import Student
@@ -35,11 +36,9 @@ class SBERTTriplets(SimCSE):
         super().__init__(student, views=views, temperature=1 / scale)
 
     def prepare(self, columns: Columns) -> None:
-        """Tokenise, and number the distinct texts."""
+        """Number the distinct texts, (n, columns)."""
         super().prepare(columns)
-        numbers: dict[str, int] = {}
-        lists = [[numbers.setdefault(text, len(numbers)) for text in columns[name]] for name in self.needs]
-        self.texts = list(zip(*lists, strict=True))
+        self.texts = number_texts(*(columns[name] for name in self.needs)).T
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
         """Shuffled, then rows put off that share a text with one before them in their batch.
@@ -64,9 +63,10 @@ class SBERTTriplets(SimCSE):
         put_off: list[int] = []
         while waiting and len(taken) < batch:
             row = waiting.popleft()
-            if seen.isdisjoint(self.texts[row]):
+            texts = self.texts[row].tolist()
+            if seen.isdisjoint(texts):
                 taken.append(row)
-                seen.update(self.texts[row])
+                seen.update(texts)
             else:
                 put_off.append(row)
         waiting.extendleft(reversed(put_off))

@@ -17,8 +17,9 @@ from stsbench.encoders.pooling import Pooling, pool
 from stsbench.errors import CardError, EncoderError
 from stsbench.training.gather import check_negatives, gather_views
 from stsbench.training.objectives import anchored_l2, nt_xent, self_guided
+from stsbench.training.parts import Tokens, by_length
 from stsbench.training.seams import Batch, Learner, Rows
-from stsbench.training.student import Student, Tokens, by_length
+from stsbench.training.student import Student
 
 Variant = Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"]
 
@@ -65,8 +66,9 @@ class SelfGuided(Learner):
         self.variant, self.temperature, self.regulariser = variant, temperature, regulariser
         self.needs = ("anchor", "positive") if variant == "translation" else ("text",)
         self.layer_pooling, self.fixed_dropout = Pooling.parse(layer_pooling), fixed_dropout
-        self.fixed = copy.deepcopy(student.model).requires_grad_(False)
-        self.fixed_backbone = Backbone(student.backbone.tokenizer, self.fixed, student.device)
+        # No module of this one's: never trained, it needs no place in checkpoints, a resumed run makes it again.
+        fixed = copy.deepcopy(student.model).requires_grad_(False)
+        self.fixed_backbone = Backbone(student.backbone.tokenizer, fixed, student.device)
         if freeze_embeddings:
             embeddings = getattr(student.model, "embeddings", None)
             if embeddings is None:
@@ -92,6 +94,11 @@ class SelfGuided(Learner):
         super().train(mode)
         self.fixed.train(mode and self.fixed_dropout)
         return self
+
+    @property
+    def fixed(self) -> Any:  # noqa: ANN401 - transformers is untyped
+        """The copy that keeps the initial weights."""
+        return self.fixed_backbone.model
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """All texts one below the other; a layer drawn for each sentence where the variant takes one."""

@@ -90,7 +90,7 @@ class SimCSEPositives(Learner):
                 return partial(texts.replace_masked, fill=MaskedFill(model), rate=rate)
 
     def prepare(self, columns: Columns) -> None:
-        """Tokenise once; of an ordered corpus, the last sentence of a document is no anchor."""
+        """Of an ordered corpus, the last sentence of a document is no anchor."""
         super().prepare(columns)
         self.anchors = np.arange(len(columns["text"]))
         if self.positive == "next_sentence":
@@ -106,13 +106,13 @@ class SimCSEPositives(Learner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and beside them their positives."""
         check_negatives(len(rows))
-        first = self.student.collate(self.tokens["text"], rows)
+        first = self.views(["text"], rows)
         if self.augment is not None:
             new = [" ".join(self.augment(self.columns["text"][int(row)].split(), rng=rng)) for row in rows]
             tokens = self.student.tokenize(new)
             second = self.student.collate(tokens, np.arange(len(rows)))
         else:
-            second = self.student.collate(self.tokens["text"], self._following(rows, rng))
+            second = self.views(["text"], self._following(rows, rng))
         return {"first": first, "second": second}
 
     def _following(self, rows: Rows, rng: np.random.Generator) -> Rows:

@@ -108,6 +108,17 @@ def test_a_document_too_short_is_named(masked_lm):
         learner(masked_lm, documents=short)
 
 
+def test_of_many_documents_the_shortest_are_checked_first_and_the_others_as_they_come(masked_lm, monkeypatch):
+    monkeypatch.setattr("stsbench.training.methods.declutr.CHECKED", 2)
+    # Long in letters, short in tokens.
+    letters = " ".join(["antidisestablishmentarianism" * 30] * 20)
+    made = learner(masked_lm, documents=[*DOCUMENTS[:4], letters])
+    with pytest.raises(DataError, match=r"document 5 \('antidis.*20 tokens.* need 48"):
+        first_batch(made, 5)
+    with pytest.raises(DataError, match="document 3 .*6 tokens"):
+        learner(masked_lm, documents=[*DOCUMENTS[:2], "a dog sleeps in the house", letters])
+
+
 def test_nothing_to_learn_is_one_line(masked_lm):
     with pytest.raises(CardError, match="one must be above 0"):
         DeCLUTR(student(masked_lm), contrastive_weight=0.0, mlm_weight=0.0)
