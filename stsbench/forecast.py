@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
+import tempfile
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import torch
 
+from stsbench.own_recipes import make_training, own_columns, trains_itself
 from stsbench.plans import TrainPlan
-from stsbench.prepared import Prepared, prepare
+from stsbench.prepared import Prepared, material, prepare
 from stsbench.training.batches import Batches, BatchPlan
+from stsbench.training.methods import METHODS
+from stsbench.training.on_cpu import speed_up
 from stsbench.training.optimisers import make_optimiser
+from stsbench.training.resuming import count_learnt
+from stsbench.training.rounds import Clock
 
 TRIED = 3
 
@@ -59,6 +67,42 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 def forecast(plan: TrainPlan) -> Forecast:
     """Load all that the recipe needs, take three steps on a copy that is thrown away, and reckon."""
+    method = METHODS.load(plan.card.method)
+    return _forecast_own(plan, method) if trains_itself(method) else _forecast_loop(plan)
+
+
+def _forecast_own(plan: TrainPlan, method: Any) -> Forecast:  # noqa: ANN401 - a method's class
+    """Of a method that trains itself: its own training, stopped after three steps and one validation."""
+    corpus, validate = material(plan)
+    training, clock = make_training(plan.name, plan.card, method), Clock(steps=TRIED)
+    columns, scored = own_columns(training, corpus), validate if plan.card.selection.keep == "best" else None
+    with tempfile.TemporaryDirectory() as folder:
+        training.fit(columns, folder=Path(folder), seed=plan.seed, validate=scored, clock=clock)
+        parameters = count_learnt(Path(folder))
+    # From the last step tried: all that a round ends with.
+    validation = time.perf_counter() - clock.ticks[-1]
+    step_seconds = float(np.median(np.diff(clock.ticks)))
+    steps = min(clock.planned, plan.card.training.steps or clock.planned)
+    every = getattr(training, "every", 0) or clock.planned / cast(Any, training).epochs
+    rounds = math.ceil(steps / every)
+    return Forecast(
+        rows=len(corpus),
+        corpus=corpus.name,
+        steps=steps,
+        batch_size=plan.card.training.batch_size,
+        validations=rounds if scored else 0,
+        tokens=round(clock.tokens * steps / clock.planned),
+        trained_parameters=parameters,
+        parameters=parameters,
+        seconds=step_seconds * steps + validation * rounds,
+        step_seconds=step_seconds,
+        validation_seconds=validation,
+        memory=_memory(torch.device("cpu")),
+        device="cpu",
+    )
+
+
+def _forecast_loop(plan: TrainPlan) -> Forecast:
     prepared = prepare(plan)
     learner, corpus = prepared.learner, prepared.corpus
     learner.prepare(prepared.columns())
@@ -89,17 +133,21 @@ def forecast(plan: TrainPlan) -> Forecast:
 def _try_steps(prepared: Prepared, plan: BatchPlan) -> tuple[float, float]:
     """Seconds a step and tokens a batch, the median and the mean of a few."""
     learner = prepared.learner.train()
+    speed_up(learner)
+    device, precision = learner.student.device, prepared.plan.card.training.precision
     optimiser = make_optimiser(learner, prepared.plan.card.training)
     batches = Batches(learner, plan)
     seconds, tokens = [], []
     for number in range(min(TRIED, plan.total)):
         started = time.perf_counter()
-        batch = _to(batches[number], learner.student.device)
-        with _precision(prepared.plan.card.training.precision, learner.student.device):
+        batch = _to(batches[number], device)
+        with _precision(precision, device):
             loss = learner(**batch)["loss"]
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         seconds.append(time.perf_counter() - started)
         tokens.append(sum(int(mask.sum()) for mask in _masks(batch)))
     return float(np.median(seconds)) * plan.accumulate, float(np.mean(tokens))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from stsbench.registry import call_with_params
 from stsbench.strict import Record
 from stsbench.trained import RUN_FILE, TrainedRun
 from stsbench.training.corpus import Corpus
+from stsbench.training.resuming import forget_state
 from stsbench.training.rounds import OwnTraining, Round
 from stsbench.training.selection import Progress, Told
 
@@ -74,8 +75,9 @@ def train_own(
     corpus: Corpus,
     validate: Callable[[Encoder], float],
     told: Told | None,
+    resume: bool = False,
 ) -> TrainedRun:
-    """Train a recipe for one seed and write its encoder; a run that was stopped begins anew.
+    """Train a recipe for one seed and write its encoder.
 
     Args:
         card: the recipe.
@@ -85,10 +87,10 @@ def train_own(
         corpus: what is learned from.
         validate: scores an encoder on the development split.
         told: told of every round.
+        resume: go on from the last round of a run that was stopped.
     """
     training = make_training(facts["recipe"], card, method)
-    corpus.require(*training.needs)
-    columns = {key: _column(corpus, key) for key in corpus.columns}
+    columns = own_columns(training, corpus)
     started, rounds = time.perf_counter(), []
 
     def report(ended: Round) -> None:
@@ -97,27 +99,42 @@ def train_own(
         if told is not None:
             told(Progress(step=ended.step, steps=ended.step, loss=ended.loss, score=ended.score, best=best))
 
-    keep_best = card.selection.keep == "best"
-    training.fit(columns, folder=folder, seed=facts["seed"], validate=validate if keep_best else None, report=report)
+    scored = validate if card.selection.keep == "best" else None
+    training.fit(columns, folder=folder, seed=facts["seed"], validate=scored, report=report, resume=resume)
+    found = {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)}
+    record = {**facts, "corpus": found, **_course(rounds), "run": _circumstances(time.perf_counter() - started)}
+    write_whole(folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
+    forget_state(folder)
+    return TrainedRun.read(folder)
+
+
+def _course(rounds: Sequence[Round]) -> dict[str, Any]:
+    """How a training went, for its record."""
     kept = [r for r in rounds if r.kept][-1]
-    commit, dirty = provenance.commit()
-    record = {
-        **facts,
-        "corpus": {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)},
+    return {
         "steps": rounds[-1].step,
         "chosen": {"score": kept.score, "step": kept.step} if kept.score is not None else None,
         "curve": [{"step": r.step, "loss": r.loss, "score": r.score, **r.facts} for r in rounds],
-        "run": {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(time.perf_counter() - started, 1),
-            "device": "cpu",
-            "versions": provenance.versions(),
-            "commit": commit,
-            "dirty": dirty,
-        },
     }
-    write_whole(folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
-    return TrainedRun.read(folder)
+
+
+def _circumstances(seconds: float) -> dict[str, Any]:
+    """When and where, for a record."""
+    commit, dirty = provenance.commit()
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
+        "device": "cpu",
+        "versions": provenance.versions(),
+        "commit": commit,
+        "dirty": dirty,
+    }
+
+
+def own_columns(training: OwnTraining, corpus: Corpus) -> dict[str, list[Any]]:
+    """All columns of a corpus that has those which a method needs."""
+    corpus.require(*training.needs)
+    return {key: _column(corpus, key) for key in corpus.columns}
 
 
 def _column(corpus: Corpus, name: str) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,9 @@ from stsbench.trained import RUN_FILE, TrainedRun, trained_runs
 
 if TYPE_CHECKING:
     from stsbench.encoders.checkpoint import Checkpoint
+    from stsbench.training.corpus import Corpus
     from stsbench.training.loop import Outcome
+    from stsbench.training.place import Place
     from stsbench.training.selection import Told
 
 
@@ -41,26 +43,49 @@ def carry_out(plan: TrainPlan, *, told: Told | None = None) -> TrainedRun:
 
 
 def _train(plan: TrainPlan, told: Told | None) -> TrainedRun:
-    from stsbench.own_recipes import train_own, trains_itself
-    from stsbench.training.loop import Run, train
+    from stsbench.own_recipes import trains_itself
     from stsbench.training.methods import METHODS
 
     method = METHODS.load(plan.card.method)
-    if trains_itself(method):
-        if plan.base:
-            raise CardError(f"recipe {plan.name}: method '{plan.card.method}' starts from nothing; leave out --base")
-        corpus, validate = material(plan)
-        facts = {**_facts(plan), "overlap": find_overlaps(plan, corpus)}
-        _forget(plan)
-        try:
-            return train_own(plan.card, method, facts, plan.folder, corpus=corpus, validate=validate, told=told)
-        except KeyboardInterrupt as stop:
-            raise Stopped(f"stopped; method '{plan.card.method}' cannot go on, run it again to begin anew") from stop
+    return _train_own(plan, method, told) if trains_itself(method) else _train_in_loop(plan, told)
+
+
+def _train_own(plan: TrainPlan, method: Callable[..., Any], told: Told | None) -> TrainedRun:
+    from stsbench.own_recipes import train_own
+    from stsbench.training.place import Place
+    from stsbench.training.resuming import has_state
+
+    if plan.base:
+        raise CardError(f"recipe {plan.name}: method '{plan.card.method}' starts from nothing; leave out --base")
+    corpus, validate = material(plan)
+    facts = {**_facts(plan), "overlap": find_overlaps(plan, corpus)}
+    _note_start(plan, corpus, base={}, resumable=has_state(plan.folder), place=Place.find("cpu"))
+    _forget(plan)
+    try:
+        run = train_own(
+            plan.card, method, facts, plan.folder, corpus=corpus, validate=validate, told=told, resume=plan.resume
+        )
+    except KeyboardInterrupt as stop:
+        raise Stopped("stopped; to go on from the last validation, add --resume") from stop
+    (plan.folder / STARTED).unlink(missing_ok=True)
+    return run
+
+
+def _train_in_loop(plan: TrainPlan, told: Told | None) -> TrainedRun:
+    from stsbench.training.loop import Run, last_checkpoint, train
+    from stsbench.training.place import Place
+
     started = time.perf_counter()
     prepared = prepare(plan)
     learner = prepared.learner
     learner.prepare(prepared.columns())
-    _note_start(prepared)
+    _note_start(
+        plan,
+        prepared.corpus,
+        base=learner.student.checkpoint.digests(),
+        resumable=last_checkpoint(plan.folder) is not None,
+        place=Place.find("cpu" if learner.student.device.type == "cpu" else "auto"),
+    )
     run = Run(
         training=plan.card.training,
         selection=plan.card.selection,
@@ -114,24 +139,20 @@ STARTED = "started.json"
 """In the folder of a run that is not done: what it was started with."""
 
 
-def _note_start(prepared: Prepared) -> None:
+def _note_start(plan: TrainPlan, corpus: Corpus, *, base: Mapping[str, str], resumable: bool, place: Place) -> None:
     """Write down what the run is started with; one that is resumed must be the same.
 
     Raises:
         TrainingError: its checkpoints are of a run started with another recipe, base or text.
     """
-    from stsbench.training.loop import last_checkpoint
-    from stsbench.training.place import Place
-
-    plan, learner = prepared.plan, prepared.learner
     start = {
         "recipe": _deciding(_as_json(plan.card)),
-        "base": learner.student.checkpoint.digests(),
-        "corpus": prepared.corpus.sha256,
+        "base": base,
+        "corpus": corpus.sha256,
         "seed": plan.seed,
     }
     path = plan.folder / STARTED
-    if plan.resume and path.is_file() and last_checkpoint(plan.folder) is not None:
+    if plan.resume and path.is_file() and resumable:
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
@@ -141,7 +162,6 @@ def _note_start(prepared: Prepared) -> None:
                 f"{plan.folder}: cannot go on: its checkpoints are of a run with another {changed}; "
                 "leave out --resume to train anew"
             )
-    place = Place.find("cpu" if learner.student.device.type == "cpu" else "auto")
     place.wait()
     if place.rank == 0:
         write_whole(path, (json.dumps(start, indent=1) + "\n").encode())

@@ -9,6 +9,7 @@ from stsbench.encoders.loading import find_encoder
 from stsbench.own_recipes import make_training, trains_itself
 from stsbench.trained import trained_runs
 from stsbench.training.methods import METHODS
+from stsbench.training.resuming import STATE
 from tests.training.ordered_text import STORY
 
 CARD = """\
@@ -110,8 +111,43 @@ def test_other_tables_are_refused(recipe, capsys):
     ):
         assert train(recipe, "--set", assign) == 2
         assert message in capsys.readouterr().err
-    assert train(recipe, "--dry-run") == 2
-    assert "method 'fastsent' trains itself, and has no forecast" in capsys.readouterr().err
+
+
+def test_a_dry_run_reckons_and_writes_nothing(recipe, capsys):
+    assert train(recipe, "--dry-run", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    words = sum(len(text.split()) for text in STORY["text"])
+    assert (found["rows"], found["steps"], found["validations"]) == (120, 9, 3)
+    assert found["tokens"] == 3 * words
+    assert found["trained_parameters"] == 2 * 8 * len({w for text in STORY["text"] for w in text.split()})
+    assert found["memory"] > 0 and found["seconds"] > 0
+    assert not (recipe.parent / "runs").exists()
+
+
+def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsys):
+    recipe = write(tmp_path)
+    assert train(recipe, "--seeds", "1") == 0
+    (whole,) = trained_runs("tiny", tmp_path / "runs")
+    weights, curve = (whole.folder / "model.safetensors").read_bytes(), whole.facts["curve"]
+
+    def press(**told: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stsbench.own_recipes.Progress", press)
+    assert train(recipe, "--seeds", "1", "--fresh") == 130
+    assert "to go on from the last validation, add --resume" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert (whole.folder / STATE).is_file() and not trained_runs("tiny", tmp_path / "runs")
+    with (tmp_path / "text.txt").open("a", encoding="utf-8") as stream:
+        stream.write("one more\n")
+    assert train(recipe, "--seeds", "1", "--resume") == 2
+    assert "a run with another corpus" in capsys.readouterr().err
+    write(tmp_path)
+    assert train(recipe, "--seeds", "1", "--resume") == 0
+    (resumed,) = trained_runs("tiny", tmp_path / "runs")
+    assert resumed.facts["curve"] == curve
+    assert (whole.folder / "model.safetensors").read_bytes() == weights
+    assert not (whole.folder / STATE).exists()
 
 
 def test_a_corpus_without_its_columns_is_one_line(tmp_path, capsys):

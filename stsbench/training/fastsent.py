@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,8 @@ from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.word_folder import write_word_folder
 from stsbench.errors import TrainingError
 from stsbench.training.huffman import HuffmanTree
-from stsbench.training.rounds import Clock, Columns, Keeper, Report, Round, Validate, check_loss
+from stsbench.training.resuming import Learnt
+from stsbench.training.rounds import Columns, Job, Keeper, OwnTraining, Round, check_loss
 from stsbench.training.vocabulary import Vocabulary, centres, read_ordered
 
 Floats = npt.NDArray[np.float32]
@@ -151,10 +152,9 @@ def _drawn(tokens: TokenIds, often: npt.NDArray[np.float64], rng: np.random.Gene
 
 
 @dataclass(frozen=True, kw_only=True)
-class FastSentTraining:
+class FastSentTraining(OwnTraining):
     """Train FastSent; the defaults are those of the released script."""
 
-    needs: ClassVar[tuple[str, ...]] = ("text",)
     size: int = 300
     autoencode: bool = False
     """Predict the sentence's own words too (FastSent+AE)."""
@@ -170,40 +170,34 @@ class FastSentTraining:
     """Sentences that share a learning rate, and that see no neighbour outside."""
     tokens: Tokeniser = "whitespace"
     lowercase: bool = False
-    seconds: float | None = None
 
-    def fit(
-        self,
-        columns: Columns,
-        *,
-        folder: Path,
-        seed: int,
-        validate: Validate | None = None,
-        report: Report = lambda round: None,
-    ) -> list[Round]:
+    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
         """Train on the column ``text`` (and ``document_id``), see :class:`OwnTraining`."""
-        clock, rng = Clock(self.seconds), np.random.default_rng(seed)
-        sentences, documents = read_ordered(columns, tokeniser(self.tokens, lowercase=self.lowercase))
-        vocabulary = Vocabulary.of(sentences, min_count=self.min_count)
+        split = tokeniser(self.tokens, lowercase=self.lowercase)
+        sentences, documents, vocabulary = read_ordered(columns, split, min_count=self.min_count)
         tokens, often = TokenIds.from_lists(vocabulary.ids(sentences)), self.keep(vocabulary)
         tree = HuffmanTree.of(vocabulary.counts.tolist())
-        source, nodes = self.weights(len(vocabulary), seed)
-        keeper = Keeper(folder, lambda to: self._write(to, source, vocabulary), self._load, validate, report)
+        source, nodes = self.weights(len(vocabulary), job.seed)
+        learnt = Learnt({"source": torch.from_numpy(source), "nodes": torch.from_numpy(nodes)})
+        keeper = Keeper(job, lambda to: self._write(to, source, vocabulary), self._load, learnt)
         starts = range(0, len(sentences), self.batch_size)
-        total, done = len(sentences) * self.epochs, 0
-        for _ in range(self.epochs):
+        total, done = len(sentences) * self.epochs, keeper.step
+        job.clock.expect(len(starts) * self.epochs, len(tokens.ids) * self.epochs)
+        for epoch in range(self.epochs):
             losses, words = 0.0, 0
-            draws = tuple(_drawn(tokens, often, rng) if self.sample else tokens for _ in range(2))
+            draws = tuple(_drawn(tokens, often, job.rng) if self.sample else tokens for _ in range(2))
+            if epoch < len(keeper.rounds):
+                continue
             for start in starts:
                 inner = centres(documents[start : start + self.batch_size]) + start
                 loss, count = self.learn(inner, draws, tree, source, nodes, self.rate(done, total))
                 losses, words, done = losses + loss, words + count, done + min(self.batch_size, len(sentences) - start)
-                if clock.is_over():
+                if over := job.clock.is_over():
                     break
             if not words:
                 raise TrainingError("no sentence has a neighbour with known words: nothing to learn from")
-            keeper.close(done, [check_loss(losses / words, done, folder)])
-            if clock.is_over():
+            keeper.close(done, [check_loss(losses / words, done, job.folder)])
+            if over:
                 break
         return keeper.rounds
 

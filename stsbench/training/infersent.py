@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
@@ -14,13 +12,15 @@ from torch import Tensor, nn
 
 from stsbench.encoders.infersent import VERSIONS, InferSentConfig, InferSentEncoder
 from stsbench.encoders.recurrent import BiLstm, Padding, pool_max
+from stsbench.encoders.seams import Encoder
 from stsbench.encoders.tokenisers import Tokeniser, tokeniser
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.vectors import WordVectors, open_vectors
 from stsbench.encoders.word_folder import write_word_folder
 from stsbench.encoders.words import find_vectors, remembered_digest
 from stsbench.errors import TrainingError
-from stsbench.training.rounds import Clock, Columns, Report, Round, Rows, Validate, check_loss
+from stsbench.training.resuming import Learnt
+from stsbench.training.rounds import Columns, Job, Keeper, OwnTraining, Round, Rows, check_loss
 
 
 class PairClassifier(nn.Module):
@@ -81,7 +81,7 @@ class Pairs(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferSentTraining:
+class InferSentTraining(OwnTraining):
     """Train InferSent; the defaults are the released code's.
 
     SGD whose rate falls by ``decay`` an epoch and is divided by ``shrink`` after an epoch without a
@@ -108,20 +108,9 @@ class InferSentTraining:
     lowercase: bool = False
     held_out: float = 0.1
     """The share of pairs, the last ones, that accuracy is taken on."""
-    seconds: float | None = None
 
-    def fit(
-        self,
-        columns: Columns,
-        *,
-        folder: Path,
-        seed: int,
-        validate: Validate | None = None,
-        report: Report = lambda round: None,
-    ) -> list[Round]:
+    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
         """Train on the columns ``first``, ``second`` and ``label``, see :class:`OwnTraining`."""
-        torch.manual_seed(seed)
-        rng, clock = np.random.default_rng(seed), Clock(self.seconds)
         config, vectors = self._open_vectors()
         pairs, classes = self._read(columns, vectors)
         model = self.model(config.word_size, classes)
@@ -132,29 +121,36 @@ class InferSentTraining:
             raise TrainingError(
                 f"{len(pairs.labels)} pairs, of which {cut} to learn from; give more, or another held_out"
             )
-        rounds, best, step, rate = [], -1.0, 0, optimiser.param_groups[0]
+        learnt = Learnt(model.state_dict(), optimiser)
+        keeper = Keeper(job, lambda to: self._write(to, config, model), self._load, learnt)
+        words = len(pairs.first.ids) + len(pairs.second.ids)
+        job.clock.expect(-(-cut // self.batch_size) * self.epochs, words * self.epochs)
+        rate, finished = optimiser.param_groups[0], False
         for epoch in range(self.epochs):
+            order = job.rng.permutation(cut)
+            if epoch < len(keeper.rounds) or finished or (keeper.rounds and rate["lr"] < self.min_rate):
+                continue
             rate["lr"] *= self.decay if epoch else 1.0
-            losses = []
-            for rows in self._batches(rng.permutation(cut)):
-                losses.append(check_loss(self.step(model, optimiser, *pairs.batch(rows)), step, folder))
-                step += 1
-                if clock.is_over():
-                    break
+            losses, finished = self._epoch(model, optimiser, pairs, order, keeper)
             correct = accuracy(model, pairs, held_out)
-            kept = correct > best
-            if kept:
-                best = correct
-                self._write(folder, config, model)
-            else:
+            if correct <= keeper.best:
                 rate["lr"] /= self.shrink
-            score = self._validate(validate, folder, config, model)
             facts = {"accuracy": correct, "learning_rate": rate["lr"]}
-            rounds.append(Round(step=step, loss=float(np.mean(losses)), score=score, kept=kept, facts=facts))
-            report(rounds[-1])
-            if rate["lr"] < self.min_rate or clock.is_over():
-                break
-        return rounds
+            keeper.close(keeper.step + len(losses), losses, merit=correct, **facts)
+        return keeper.rounds
+
+    def _epoch(
+        self, model: PairClassifier, optimiser: torch.optim.Optimizer, pairs: Pairs, order: Rows, keeper: Keeper
+    ) -> tuple[list[float], bool]:
+        """Learn from all pairs in this order; the losses, and whether the time is over."""
+        losses: list[float] = []
+        for start in range(0, len(order), self.batch_size):
+            batch = pairs.batch(order[start : start + self.batch_size])
+            step = keeper.step + len(losses)
+            losses.append(check_loss(self.step(model, optimiser, *batch), step, keeper.job.folder))
+            if keeper.job.clock.is_over():
+                return losses, True
+        return losses, False
 
     def model(self, word_size: int, classes: int) -> PairClassifier:
         """Make encoder and head; version 1 is trained with padding in the maximum, as it was."""
@@ -186,10 +182,6 @@ class InferSentTraining:
         optimiser.step()
         group["lr"] = rate
         return float(loss.detach())
-
-    def _batches(self, rows: Rows) -> Iterator[Rows]:
-        for start in range(0, len(rows), self.batch_size):
-            yield rows[start : start + self.batch_size]
 
     def _open_vectors(self) -> tuple[InferSentConfig, WordVectors]:
         path = find_vectors(self.vectors, hub="", hub_file="", revision="unpinned").path
@@ -226,16 +218,8 @@ class InferSentTraining:
         tensors = model.encoder.state_dict()
         write_word_folder(folder, kind="infersent", config=config, tensors=tensors, params=params)
 
-    def _validate(
-        self, validate: Validate | None, folder: Path, config: InferSentConfig, model: PairClassifier
-    ) -> float | None:
-        if validate is None:
-            return None
-        trial = folder / "trial"
-        self._write(trial, config, model)
-        score = validate(InferSentEncoder(str(trial), tokens=self.tokens))
-        shutil.rmtree(trial, ignore_errors=True)
-        return score
+    def _load(self, folder: Path) -> Encoder:
+        return InferSentEncoder(str(folder), tokens=self.tokens)
 
 
 def accuracy(model: PairClassifier, pairs: Pairs, rows: Rows, *, batch: int = 64) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +18,8 @@ from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.word_folder import write_word_folder
 from stsbench.errors import TrainingError
 from stsbench.training.objectives import quick_thoughts
-from stsbench.training.rounds import Clock, Columns, Keeper, Report, Round, Rows, Validate, run_steps
+from stsbench.training.resuming import Learnt
+from stsbench.training.rounds import Columns, Job, Keeper, OwnTraining, Round, Rows, run_steps
 from stsbench.training.vocabulary import Vocabulary, read_ordered
 
 UNKNOWN = "<unk>"
@@ -54,14 +54,13 @@ class QuickHalf(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickThoughtsTraining:
+class QuickThoughtsTraining(OwnTraining):
     """Train Quick-Thoughts; the defaults are the released configuration's (trained word vectors).
 
     Batches are stretches of the text in its order, over the borders of documents too, and follow
     each other in order; sentences are cut at ``max_words``.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("text",)
     word_size: int = 620
     hidden: int = 600
     """Size of the state of each of an encoder's two directions."""
@@ -77,35 +76,26 @@ class QuickThoughtsTraining:
     lowercase: bool = False
     every: int = 1000
     steps: int | None = None
-    seconds: float | None = None
 
-    def fit(
-        self,
-        columns: Columns,
-        *,
-        folder: Path,
-        seed: int,
-        validate: Validate | None = None,
-        report: Report = lambda round: None,
-    ) -> list[Round]:
+    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
         """Train on the column ``text``, see :class:`OwnTraining`."""
-        torch.manual_seed(seed)
-        clock = Clock(self.seconds)
-        sentences, _ = read_ordered(columns, tokeniser(self.tokens, lowercase=self.lowercase))
-        vocabulary = Vocabulary.of(sentences, specials=(UNKNOWN,), limit=self.vocabulary)
+        split = tokeniser(self.tokens, lowercase=self.lowercase)
+        sentences, _, vocabulary = read_ordered(columns, split, specials=(UNKNOWN,), limit=self.vocabulary)
         cut = (sentence[: self.max_words] for sentence in sentences if sentence)
         tokens = TokenIds.from_lists(vocabulary.ids(cut, unknown=UNKNOWN))
         if len(tokens) < self.batch_size:
             raise TrainingError(f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size")
         model = QuickThoughts(len(vocabulary), self.word_size, self.hidden, cell=self.cell, scale=self.scale)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        keeper = Keeper(folder, lambda to: self._write(to, model, vocabulary), self._load, validate, report)
+        learnt = Learnt(model.state_dict(), optimiser)
+        keeper = Keeper(job, lambda to: self._write(to, model, vocabulary), self._load, learnt)
         batches = (rows for _ in range(self.epochs) for rows in self.batches(len(tokens)))
+        job.clock.expect(len(tokens) // self.batch_size * self.epochs, len(tokens.ids) * self.epochs)
 
         def learn(rows: Rows) -> float:
             return self.step(model, optimiser, tokens, rows)
 
-        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps, clock=clock)
+        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps)
 
     def batches(self, sentences: int) -> Iterator[Rows]:
         """One epoch's batches; what is left over at the text's end is not a whole one."""

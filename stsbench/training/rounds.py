@@ -1,21 +1,24 @@
-"""What the methods with a training of their own share: rounds, the better weights kept, and when to stop."""
+"""What the methods with a training of their own share: how one opens, its rounds, what is kept, and when to stop."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import TrainingError
+from stsbench.training.resuming import Learnt, forget_state, read_state, write_state
 
 Rows = npt.NDArray[np.int64]
 Validate = Callable[[Encoder], float]
@@ -40,11 +43,49 @@ Report = Callable[[Round], None]
 """Told of every round as soon as it is over."""
 
 
-class OwnTraining(Protocol):
+class Clock:
+    """Whether the time given to a training is over; beside it, how long the training would be and how far it is."""
+
+    def __init__(self, seconds: float | None = None, *, steps: int | None = None) -> None:
+        """Start; None gives all the time and all the steps there are."""
+        self.end = None if seconds is None else time.monotonic() + seconds
+        self.limit = steps
+        self.planned, self.tokens = 0, 0
+        self.ticks: list[float] = []
+
+    def expect(self, steps: int, tokens: int) -> None:
+        """Hear how many steps a whole training takes at most, and how many tokens it reads; the first begins now."""
+        self.planned, self.tokens = steps, tokens
+        self.ticks.append(time.perf_counter())
+
+    def is_over(self) -> bool:
+        """Whether it is; asked once a step."""
+        self.ticks.append(time.perf_counter())
+        done = self.limit is not None and len(self.ticks) > self.limit
+        return done or (self.end is not None and time.monotonic() > self.end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One training of a method: for whom, and with which draws."""
+
+    folder: Path
+    seed: int
+    rng: np.random.Generator
+    clock: Clock
+    validate: Validate | None
+    report: Report
+    resume: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTraining(ABC):
     """A method that trains itself: what ``transformers.Trainer`` cannot hold."""
 
-    needs: tuple[str, ...]
+    needs: ClassVar[tuple[str, ...]] = ("text",)
     """The columns of a corpus that it learns from."""
+    seconds: float | None = None
+    """Stop after so much time; default never."""
 
     def fit(
         self,
@@ -54,8 +95,10 @@ class OwnTraining(Protocol):
         seed: int,
         validate: Validate | None = None,
         report: Report = lambda round: None,
+        resume: bool = False,
+        clock: Clock | None = None,
     ) -> list[Round]:
-        """Train and leave the encoder's folder, which ``load_encoder`` opens.
+        """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to go on from.
 
         Args:
             columns: the corpus.
@@ -63,86 +106,93 @@ class OwnTraining(Protocol):
             seed: of weights and order.
             validate: scores an encoder; the best weights are kept by it, without it the last.
             report: told of every round.
+            resume: go on from the last round of a training that was stopped, to the same weights.
+            clock: when to stop; default after ``seconds``.
 
         Raises:
             TrainingError: the loss is not finite, or there is nothing to learn from.
         """
-        ...
+        torch.manual_seed(seed)
+        rng, clock = np.random.default_rng(seed), clock or Clock(self.seconds)
+        return self.learn_all(
+            columns,
+            Job(folder=folder, seed=seed, rng=rng, clock=clock, validate=validate, report=report, resume=resume),
+        )
+
+    @abstractmethod
+    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
+        """Train as :meth:`fit` says, draws seeded."""
 
 
 class Keeper:
-    """Writes the weights that score best, or the last ones where nothing scores them."""
+    """Writes the weights that score best, or the last ones where nothing scores them, and what is gone on from."""
 
     def __init__(
-        self,
-        folder: Path,
-        write: Callable[[Path], object],
-        load: Callable[[Path], Encoder],
-        validate: Validate | None,
-        report: Report,
+        self, job: Job, write: Callable[[Path], object], load: Callable[[Path], Encoder], learnt: Learnt
     ) -> None:
-        """Take how weights are written, opened and scored."""
-        self.folder, self.write, self.load = folder, write, load
-        self.validate, self.report = validate, report
+        """Take how weights are written, opened and scored; a resumed job has its earlier rounds back at once."""
+        self.job, self.write, self.load, self.learnt = job, write, load, learnt
         self.rounds: list[Round] = []
         self.best: float = -math.inf
+        if not job.resume:
+            forget_state(job.folder)
+        if (state := read_state(job.folder, learnt)) is not None:
+            self.rounds = [Round(**one) for one in state["rounds"]]
+            self.best = state["best"] if state["best"] is not None else -math.inf
+        for ended in self.rounds:
+            job.report(ended)
 
-    def close(self, step: int, losses: Sequence[float], **facts: float) -> Round:
-        """End a round: score the weights as they are, and keep them if they are the best."""
-        score, kept = None, True
-        if self.validate is None:
-            self.write(self.folder)
-        else:
-            trial = self.folder / "trial"
-            self.write(trial)
-            score = self.validate(self.load(trial))
-            kept = score > self.best
-            if kept:
-                self.best = score
-                for path in trial.iterdir():
-                    path.replace(self.folder / path.name)
-            shutil.rmtree(trial, ignore_errors=True)
+    @property
+    def step(self) -> int:
+        """How many steps are done, as far as rounds go."""
+        return self.rounds[-1].step if self.rounds else 0
+
+    def close(self, step: int, losses: Sequence[float], *, merit: float | None = None, **facts: float) -> Round:
+        """End a round: score the weights as they are, and keep them if they are the best.
+
+        Args:
+            step: steps done.
+            losses: of the round.
+            merit: what the best are chosen by, instead of the score.
+            facts: what else there is to say of the round.
+        """
+        job, trial = self.job, self.job.folder / "trial"
+        self.write(trial)
+        score = None if job.validate is None else job.validate(self.load(trial))
+        merit = score if merit is None else merit
+        kept = merit is None or merit > self.best
+        if kept:
+            self.best = self.best if merit is None else merit
+            for path in trial.iterdir():
+                path.replace(job.folder / path.name)
+        shutil.rmtree(trial, ignore_errors=True)
         ended = Round(step=step, loss=sum(losses) / len(losses), score=score, kept=kept, facts=facts)
         self.rounds.append(ended)
-        self.report(ended)
+        write_state(job.folder, self.learnt, rounds=self.rounds, best=self.best if math.isfinite(self.best) else None)
+        job.report(ended)
         return ended
 
 
 def run_steps(
-    batches: Iterable[Rows],
-    learn: Callable[[Rows], float],
-    keeper: Keeper,
-    *,
-    every: int,
-    steps: int | None,
-    clock: Clock,
+    batches: Iterable[Rows], learn: Callable[[Rows], float], keeper: Keeper, *, every: int, steps: int | None
 ) -> list[Round]:
-    """Learn from batches until they, the steps or the time are over, closing a round ``every`` so many steps."""
+    """Learn from batches until they, the steps or the time are over, closing a round ``every`` so many steps.
+
+    A resumed job passes over the batches of its earlier rounds: all draws are made again.
+    """
     losses: list[float] = []
-    step = 0
-    for rows in islice(batches, steps):
-        losses.append(check_loss(learn(rows), step, keeper.folder))
+    step = keeper.step
+    for rows in islice(batches, step, steps):
+        losses.append(check_loss(learn(rows), step, keeper.job.folder))
         step += 1
         if step % every == 0:
             keeper.close(step, losses)
             losses = []
-        if clock.is_over():
+        if keeper.job.clock.is_over():
             break
     if losses:
         keeper.close(step, losses)
     return keeper.rounds
-
-
-class Clock:
-    """Whether the time given to a training is over."""
-
-    def __init__(self, seconds: float | None) -> None:
-        """Start; None gives all the time there is."""
-        self.end = None if seconds is None else time.monotonic() + seconds
-
-    def is_over(self) -> bool:
-        """Whether it is."""
-        return self.end is not None and time.monotonic() > self.end
 
 
 def check_loss(loss: float, step: int, folder: Path) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,8 @@ from stsbench.encoders.tokenisers import Tokeniser, tokeniser
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.word_folder import write_word_folder
 from stsbench.errors import TrainingError
-from stsbench.training.rounds import Clock, Columns, Keeper, Report, Round, Rows, Validate, run_steps
+from stsbench.training.resuming import Learnt
+from stsbench.training.rounds import Columns, Job, Keeper, OwnTraining, Round, Rows, run_steps
 from stsbench.training.vocabulary import Vocabulary, centres, read_ordered
 
 Condition = Literal["state", "steps"]
@@ -98,14 +100,13 @@ def released_adam_factor(step: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkipThoughtsTraining:
+class SkipThoughtsTraining(OwnTraining):
     """Train Skip-Thoughts; the defaults are the released code's.
 
     Batches hold sources of one length; a triple with a sentence of ``max_words`` or more is left
     out; sentences end with a word of their own, which is not read when embedding.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("text",)
     word_size: int = 620
     hidden: int = 2400
     bidirectional: bool = False
@@ -123,37 +124,30 @@ class SkipThoughtsTraining:
     lowercase: bool = False
     every: int = 1000
     steps: int | None = None
-    seconds: float | None = None
 
-    def fit(
-        self,
-        columns: Columns,
-        *,
-        folder: Path,
-        seed: int,
-        validate: Validate | None = None,
-        report: Report = lambda round: None,
-    ) -> list[Round]:
+    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
         """Train on the column ``text`` (and ``document_id``), see :class:`OwnTraining`."""
-        torch.manual_seed(seed)
-        rng, clock = np.random.default_rng(seed), Clock(self.seconds)
-        sentences, documents = read_ordered(columns, tokeniser(self.tokens, lowercase=self.lowercase))
-        vocabulary = Vocabulary.of(sentences, specials=(EOS, UNKNOWN), limit=self.vocabulary)
+        split = tokeniser(self.tokens, lowercase=self.lowercase)
+        ordered = read_ordered(columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary)
+        sentences, documents, vocabulary = ordered
         tokens = TokenIds.from_lists([[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)])
         triples = self.triples(tokens, documents)
         model = self.model(len(vocabulary))
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        factor = released_adam_factor if self.released_adam else lambda step: 1.0
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
-        keeper = Keeper(folder, lambda to: self._write(to, model, vocabulary), self._load, validate, report)
+        learnt = Learnt(model.state_dict(), optimiser)
+        keeper = Keeper(job, lambda to: self._write(to, model, vocabulary), self._load, learnt)
+        steps = count(keeper.step)
 
         def learn(rows: Rows) -> float:
-            loss = self.step(model, optimiser, tokens, rows)
-            schedule.step()
-            return loss
+            factor = released_adam_factor(next(steps)) if self.released_adam else 1.0
+            optimiser.param_groups[0]["lr"] = self.learning_rate * factor
+            return self.step(model, optimiser, tokens, rows)
 
-        batches = (rows for _ in range(self.epochs) for rows in self.batches(tokens, triples, rng))
-        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps, clock=clock)
+        batches = (rows for _ in range(self.epochs) for rows in self.batches(tokens, triples, job.rng))
+        _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
+        planned = int(np.ceil(sizes / self.batch_size).sum()) * self.epochs
+        job.clock.expect(planned, 3 * int(tokens.lengths[triples].sum()) * self.epochs)
+        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps)
 
     def model(self, words: int) -> SkipThoughts:
         """Make the network for a vocabulary of this size."""

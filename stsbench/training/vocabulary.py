@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,20 +63,37 @@ class Vocabulary:
         return [[rows.get(word, rows[unknown]) for word in sentence] for sentence in sentences]
 
 
-def read_ordered(columns: Columns, split: Callable[[str], list[str]]) -> tuple[list[list[str]], npt.NDArray[np.int64]]:
-    """Return the words of each sentence of ordered text, and the number of its document (n,).
+class Ordered(NamedTuple):
+    """Ordered text: the words of each sentence, the number of its document (n,), and the vocabulary."""
+
+    sentences: list[list[str]]
+    documents: npt.NDArray[np.int64]
+    vocabulary: Vocabulary
+
+
+def read_ordered(
+    columns: Columns,
+    split: Callable[[str], list[str]],
+    *,
+    specials: Sequence[str] = (),
+    limit: int | None = None,
+    min_count: int = 1,
+) -> Ordered:
+    """Read ordered text; what its vocabulary is made by, see :meth:`Vocabulary.of`.
 
     Text without the column ``document_id`` is one document, as the papers' code reads books.
 
     Raises:
-        TrainingError: fewer than three sentences.
+        TrainingError: fewer than three sentences, or no word is left.
     """
     texts = columns["text"]
     if len(texts) < 3:
         raise TrainingError(f"ordered text of {len(texts)} sentence(s); neighbours need three at least")
     numbers = columns.get("document_id", ())
     documents = np.asarray(numbers, dtype=np.int64) if len(numbers) else np.zeros(len(texts), dtype=np.int64)
-    return [split(text) for text in texts], documents
+    sentences = [split(text) for text in texts]
+    vocabulary = Vocabulary.of(sentences, specials=specials, limit=limit, min_count=min_count)
+    return Ordered(sentences, documents, vocabulary)
 
 
 def centres(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

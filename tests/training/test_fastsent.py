@@ -141,6 +141,7 @@ def test_the_best_round_is_kept(tmp_path):
     assert [r.score for r in rounds] == [0.3, 0.9, 0.1]
     assert (tmp_path / "run/model.safetensors").read_bytes() == seen[1]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        "checkpoints",
         "config.json",
         "model.safetensors",
         "stsbench.json",

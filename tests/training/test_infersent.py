@@ -120,7 +120,8 @@ def test_best_accuracy_is_kept_and_validation_watches(tmp_path, vectors):
     kept = load_encoder(tmp_path / "run").encode(["the cat"])
     best = int(np.argmax([r.facts["accuracy"] for r in rounds]))
     np.testing.assert_array_equal(kept, seen[best])
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["config.json", "model.safetensors", "stsbench.json"]
+    files = ["checkpoints", "config.json", "model.safetensors", "stsbench.json"]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == files
 
 
 def test_nothing_to_learn_from_is_one_line(tmp_path, vectors):
