@@ -23,7 +23,8 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - as above
         (gradient,) = gradients
-        summed = gradient.contiguous()
+        # A copy: the gradient may be another one's too.
+        summed = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(summed)
         start = dist.get_rank() * context.rows
         return summed[start : start + context.rows]
