@@ -5,8 +5,8 @@
 Supervised contrast of NLI triplets, in batches of 64 with in-batch negatives: SimCSE's loss with
 hard negatives here, MultipleNegativesRankingLoss there; both compute the same number. The two
 alternate in one run, each in a process of its own. Timed is each trainer's whole loop from text
-in memory to the last step: making the loop, tokenising, batches, forward, backward, clipping and
-optimiser, with validation and checkpoints off; loading model and text is not. Prints for each
+in memory to the last step: tokenising, batches, forward, backward, clipping and optimiser (ours
+is also made in that time), with validation and checkpoints off; loading is not. Prints for each
 precision seconds a step (the median of the rounds, and each), the process's peak of memory, and
 the ratio of the seconds.
 """
