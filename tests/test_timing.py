@@ -94,16 +94,21 @@ def test_fitting_is_timed_anew_each_time(cards):
         assert row.method == "Whitening"
 
 
-def test_a_recipe_is_trained_whole(cards, masked_lm):
-    plan = TimingPlan(
+def plan_of_little(cards, masked_lm, *, steps=None):
+    return TimingPlan(
         encoders=[],
         recipes=["little"],
         base=str(masked_lm),
         task="quickstart-en",
         rounds=1,
+        steps=steps,
         device="cpu",
         catalogue=Catalogue([cards]),
     )
+
+
+def test_a_recipe_is_trained_whole(cards, masked_lm):
+    plan = plan_of_little(cards, masked_lm)
     (row,) = measure(plan).rows
     assert row.training is not None
     assert (row.training.steps, row.training.measured, row.training.validations) == (12, 12, 3)
@@ -112,16 +117,7 @@ def test_a_recipe_is_trained_whole(cards, masked_lm):
 
 
 def test_the_whole_is_reckoned_from_some_steps(cards, masked_lm, monkeypatch):
-    plan = TimingPlan(
-        encoders=[],
-        recipes=["little"],
-        base=str(masked_lm),
-        task="quickstart-en",
-        rounds=1,
-        steps=2,
-        device="cpu",
-        catalogue=Catalogue([cards]),
-    )
+    plan = plan_of_little(cards, masked_lm, steps=2)
     ticks(monkeypatch)
     (row,) = measure(plan).rows
     assert row.training is not None and row.training.measured == 2
@@ -132,14 +128,6 @@ def test_the_whole_is_reckoned_from_some_steps(cards, masked_lm, monkeypatch):
 def test_early_stopping_is_off(cards, masked_lm):
     path = cards / "trainers" / "little.toml"
     path.write_text(path.read_text().replace("every = 4", 'every = 1\npatience = 1\npatience_counts = "declines"'))
-    plan = TimingPlan(
-        encoders=[],
-        recipes=["little"],
-        base=str(masked_lm),
-        task="quickstart-en",
-        rounds=1,
-        device="cpu",
-        catalogue=Catalogue([cards]),
-    )
+    plan = plan_of_little(cards, masked_lm)
     (row,) = measure(plan).rows
     assert row.training is not None and row.training.measured == 12

@@ -11,6 +11,7 @@ from stsbench.cli.checks_app import check, compare, lock
 from stsbench.cli.data_app import data_app
 from stsbench.cli.options import AsJson, Cards, Data, help_alone
 from stsbench.cli.timing_app import timing
+from stsbench.cli.train_app import train
 
 app = typer.Typer(
     help="Benchmark sentence encoders on STS and SentEval.",
@@ -94,71 +95,7 @@ def run(
     )
 
 
-@app.command()
-def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe, or a recipe's TOML file.")],
-    seeds: Annotated[
-        str, typer.Option("--seeds", help="Seeds, comma list: one run each; default the recipe's, else 0.")
-    ] = "",
-    assign: Annotated[
-        list[str] | None, typer.Option("--set", help="Replace a value of the recipe, e.g. temperature=0.1.")
-    ] = None,
-    base: Annotated[str, typer.Option("--base", help="Start from this checkpoint (folder, Hub id or encoder).")] = "",
-    text: Annotated[str | None, typer.Option("--data", help="Learn from this corpus, or a file of yours.")] = None,
-    corpora: Annotated[
-        Path | None, typer.Option("--corpora", help="Folder of training text; default STSBENCH_CORPORA.")
-    ] = None,
-    evaluation_data: Annotated[
-        Path | None, typer.Option("--eval-data", help="Folder of evaluation data; default STSBENCH_DATA.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder of runs; default STSBENCH_RUNS, else 'runs'.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last whole checkpoint, if there is one.")
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train again what is trained already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print steps, tokens, memory and time expected.")] = False,
-    keep: Annotated[
-        str | None, typer.Option("--keep", help="Keep the 'best' weights by dev score, or the 'last'.")
-    ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda")] = "auto",
-    deterministic: Annotated[
-        bool,
-        typer.Option("--deterministic", help="Only operations that give the same bytes each time (slower on a GPU)."),
-    ] = False,
-    checkpoint_seconds: Annotated[
-        float, typer.Option("--checkpoint-seconds", min=0, help="Seconds between checkpoints.")
-    ] = 120.0,
-    report_to: Annotated[
-        list[str] | None, typer.Option("--report-to", help="tensorboard, wandb, …; may be repeated.")
-    ] = None,
-    cards: Cards = None,
-    as_json: AsJson = False,
-) -> None:
-    """Train an encoder by a recipe; then 'stsbench run --encoder RECIPE' scores it."""
-    from stsbench.cli.train import train_command
-
-    train_command(
-        recipe,
-        seeds=seeds,
-        assign=assign or [],
-        base=base,
-        data=text,
-        evaluation_data=evaluation_data,
-        corpora=corpora,
-        out=out,
-        resume=resume,
-        fresh=fresh,
-        dry_run=dry_run,
-        keep=keep,
-        device=device,
-        deterministic=deterministic,
-        checkpoint_seconds=checkpoint_seconds,
-        report_to=report_to or [],
-        cards=cards or [],
-        as_json=as_json,
-    )
+app.command()(train)
 
 
 @app.command("list")

@@ -31,6 +31,22 @@ class Student(torch.nn.Module):
 
     Pooling ``cls`` goes through a head of the student's own, a linear layer and tanh (SimCSE's
     MLP, section 6.3 of arXiv 2104.08821); saved, it is the transformer's pooler.
+
+    Args:
+        checkpoint: where it starts from.
+        pooling: how embeddings are made in training.
+        test_pooling: how they are made afterwards; default as in training.
+        max_length: longest input in tokens, special tokens included.
+        dropout: replaces every dropout of the checkpoint's configuration.
+        head: the pooling head of ``cls``: ``fresh``, or the ``checkpoint``'s pooler.
+        language_model: also load the checkpoint's masked language model head.
+        from_scratch: take the configuration alone, with fresh weights.
+        layers: keep the first so many; default all.
+        fresh_language_head: a checkpoint without a language model head is given a fresh one.
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Raises:
+        EncoderError: the checkpoint lacks what is asked for.
     """
 
     def __init__(
@@ -48,40 +64,19 @@ class Student(torch.nn.Module):
         fresh_language_head: bool = False,
         device: str = "auto",
     ) -> None:
-        """Load what is to be trained.
-
-        Args:
-            checkpoint: where it starts from.
-            pooling: how embeddings are made in training.
-            test_pooling: how they are made afterwards; default as in training.
-            max_length: longest input in tokens, special tokens included.
-            dropout: replaces every dropout of the checkpoint's configuration.
-            head: the pooling head of ``cls``: ``fresh``, or the ``checkpoint``'s pooler.
-            language_model: also load the checkpoint's masked language model head.
-            from_scratch: take the configuration alone, with fresh weights.
-            layers: keep the first so many; default all.
-            fresh_language_head: a checkpoint without a language model head is given a fresh one.
-            device: ``auto``, ``cpu`` or ``cuda``.
-
-        Raises:
-            EncoderError: the checkpoint lacks what is asked for.
-        """
+        """Load what is to be trained."""
         super().__init__()
         self.checkpoint, self.max_length = checkpoint, _longest(checkpoint, max_length)
         self.pooling, self.test_pooling = _trainable(pooling), _trainable(test_pooling or pooling)
         place = open_device(device)
-        kind = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
         settings = {**_dropout_settings(checkpoint, dropout), **_depth_settings(checkpoint, layers)}
         if from_scratch:
-            missing: list[str] = []
-            whole = kind.from_config(_config(checkpoint, settings))
+            kind = _model_kind(language_model=language_model)
+            whole, missing = kind.from_config(_config(checkpoint, settings)), []
         else:
-            whole, missing = load_model(kind, checkpoint, dtype="float32", **settings)
-        body = f"{whole.base_model_prefix}." if fresh_language_head and language_model else ""
-        lost = [key for key in missing if "pooler" not in key and key.startswith(body)]
-        if lost:
-            what = "its head as a language model, " if language_model else ""
-            raise EncoderError(f"{checkpoint.folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
+            whole, missing = _load_whole(
+                checkpoint, settings, language_model=language_model, fresh_head=fresh_language_head
+            )
         self.language_model = whole.to(place) if language_model else None
         model = whole.base_model.to(place)
         self.backbone = Backbone(load_tokenizer(checkpoint), model, place)
@@ -204,6 +199,24 @@ class StudentEncoder:
             for module, training in modes:
                 module.training = training
         return embeddings
+
+
+def _model_kind(*, language_model: bool) -> Any:  # noqa: ANN401 - transformers is untyped
+    return transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
+
+
+def _load_whole(
+    checkpoint: Checkpoint, settings: Mapping[str, float], *, language_model: bool, fresh_head: bool
+) -> tuple[Any, list[str]]:
+    """A checkpoint's model, and the weights that it lacks and may lack."""
+    kind = _model_kind(language_model=language_model)
+    whole, missing = load_model(kind, checkpoint, dtype="float32", **settings)
+    body = f"{whole.base_model_prefix}." if fresh_head and language_model else ""
+    lost = [key for key in missing if "pooler" not in key and key.startswith(body)]
+    if lost:
+        what = "its head as a language model, " if language_model else ""
+        raise EncoderError(f"{checkpoint.folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
+    return whole, missing
 
 
 def _longest(checkpoint: Checkpoint, asked: int | None) -> int | None:
