@@ -94,7 +94,7 @@ def test_fitting_is_timed_anew_each_time(cards):
         assert row.method == "Whitening"
 
 
-def plan_of_little(cards, masked_lm, *, steps=None):
+def plan_of_little(cards: Path, masked_lm: Path, *, steps: int | None = None) -> TimingPlan:
     return TimingPlan(
         encoders=[],
         recipes=["little"],

@@ -72,7 +72,8 @@ class Student(torch.nn.Module):
         settings = {**_dropout_settings(checkpoint, dropout), **_depth_settings(checkpoint, layers)}
         if from_scratch:
             kind = _model_kind(language_model=language_model)
-            whole, missing = kind.from_config(_config(checkpoint, settings)), []
+            whole: Any = kind.from_config(_config(checkpoint, settings))
+            missing: list[str] = []
         else:
             whole, missing = _load_whole(
                 checkpoint, settings, language_model=language_model, fresh_head=fresh_language_head
