@@ -82,19 +82,20 @@ def _forecast_own(plan: TrainPlan, method: Any) -> Forecast:  # noqa: ANN401 - a
     # From the last step tried: all that a round ends with.
     validation = time.perf_counter() - clock.ticks[-1]
     step_seconds = float(np.median(np.diff(clock.ticks)))
-    steps = min(clock.planned, plan.card.training.steps or clock.planned)
-    every = getattr(training, "every", 0) or clock.planned / cast(Any, training).epochs
-    rounds = math.ceil(steps / every)
+    steps = clock.planned
+    every = getattr(training, "every", 0) or steps / cast(Any, training).epochs
+    # One more before the first step.
+    validations = 1 + math.ceil(steps / every) if scored else 0
     return Forecast(
         rows=len(corpus),
         corpus=corpus.name,
         steps=steps,
         batch_size=plan.card.training.batch_size,
-        validations=rounds if scored else 0,
-        tokens=round(clock.tokens * steps / clock.planned),
+        validations=validations,
+        tokens=clock.tokens,
         trained_parameters=parameters,
         parameters=parameters,
-        seconds=step_seconds * steps + validation * rounds,
+        seconds=step_seconds * steps + validation * validations,
         step_seconds=step_seconds,
         validation_seconds=validation,
         memory=_memory(torch.device("cpu")),

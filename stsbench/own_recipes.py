@@ -20,7 +20,7 @@ from stsbench.strict import Record
 from stsbench.trained import RUN_FILE, TrainedRun
 from stsbench.training.corpus import Corpus
 from stsbench.training.resuming import forget_state
-from stsbench.training.rounds import OwnTraining, Round
+from stsbench.training.rounds import Clock, OwnTraining, Round
 from stsbench.training.selection import Progress, Told
 
 TRAINING = ("batch_size", "learning_rate", "epochs", "steps")
@@ -86,35 +86,51 @@ def train_own(
         folder: where the encoder goes.
         corpus: what is learned from.
         validate: scores an encoder on the development split.
-        told: told of every round.
+        told: told of every step.
         resume: go on from the last round of a run that was stopped.
     """
     training = make_training(facts["recipe"], card, method)
     columns = own_columns(training, corpus)
-    started, rounds = time.perf_counter(), []
+    started, rounds, untrained = time.perf_counter(), list[Round](), list[float]()
 
-    def report(ended: Round) -> None:
-        rounds.append(ended)
-        best = max((r.score for r in rounds if r.score is not None), default=None)
+    def heard(done: int, of: int, loss: float) -> None:
         if told is not None:
-            told(Progress(step=ended.step, steps=ended.step, loss=ended.loss, score=ended.score, best=best))
+            scores = [r.score for r in rounds if r.score is not None]
+            last, best = (scores[-1], max(scores)) if scores else (None, None)
+            told(Progress(step=done, steps=of, loss=loss, score=last, best=best))
 
-    scored = validate if card.selection.keep == "best" else None
-    training.fit(columns, folder=folder, seed=facts["seed"], validate=scored, report=report, resume=resume)
+    training.fit(
+        columns,
+        folder=folder,
+        seed=facts["seed"],
+        validate=validate if card.selection.keep == "best" else None,
+        report=rounds.append,
+        untrained=untrained.append,
+        resume=resume,
+        clock=Clock(training.seconds, heard=heard),
+    )
     found = {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)}
-    record = {**facts, "corpus": found, **_course(rounds), "run": _circumstances(time.perf_counter() - started)}
+    record = {
+        **facts,
+        "corpus": found,
+        **_course(untrained, rounds),
+        "run": _circumstances(time.perf_counter() - started),
+    }
     write_whole(folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
     forget_state(folder)
     return TrainedRun.read(folder)
 
 
-def _course(rounds: Sequence[Round]) -> dict[str, Any]:
+def _course(untrained: Sequence[float], rounds: Sequence[Round]) -> dict[str, Any]:
     """How a training went, for its record."""
     kept = [r for r in rounds if r.kept][-1]
     return {
         "steps": rounds[-1].step,
         "chosen": {"score": kept.score, "step": kept.step} if kept.score is not None else None,
-        "curve": [{"step": r.step, "loss": r.loss, "score": r.score, **r.facts} for r in rounds],
+        "curve": [
+            *({"step": 0, "score": score} for score in untrained),
+            *({"step": r.step, "loss": r.loss, "score": r.score, **r.facts} for r in rounds),
+        ],
     }
 
 

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from stsbench.own_recipes import make_training, trains_itself
 from stsbench.trained import trained_runs
 from stsbench.training.methods import METHODS
 from stsbench.training.resuming import STATE
+from stsbench.training.selection import Progress
 from tests.training.ordered_text import STORY
 
 CARD = """\
@@ -59,13 +61,16 @@ def train(recipe: Path, *more: str) -> int:
 
 def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypatch, capsys):
     assert train(recipe, "--seeds", "1,2") == 0
-    assert "mean" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "mean" in shown and "at start" in shown
     monkeypatch.setenv("STSBENCH_RUNS", str(recipe.parent / "runs"))
     runs = trained_runs("tiny", recipe.parent / "runs")
     assert [run.seed for run in runs] == [1, 2]
     facts = runs[0].facts
-    assert [point["step"] for point in facts["curve"]] == [120, 240, 360]
-    assert facts["chosen"]["score"] == max(point["score"] for point in facts["curve"])
+    untrained, *curve = facts["curve"]
+    assert untrained["step"] == 0 and untrained["score"] != curve[0]["score"]
+    assert [point["step"] for point in curve] == [120, 240, 360]
+    assert facts["chosen"]["score"] == max(point["score"] for point in curve)
     assert facts["corpus"]["rows"] == 120
     known = find_encoder(str(runs[0].folder))
     assert known.encoder.encode(["the cat sleeps here"]).shape == (1, 8)
@@ -117,7 +122,7 @@ def test_a_dry_run_reckons_and_writes_nothing(recipe, capsys):
     assert train(recipe, "--dry-run", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     words = sum(len(text.split()) for text in STORY["text"])
-    assert (found["rows"], found["steps"], found["validations"]) == (120, 9, 3)
+    assert (found["rows"], found["steps"], found["validations"]) == (120, 9, 4)
     assert found["tokens"] == 3 * words
     assert found["trained_parameters"] == 2 * 8 * len({w for text in STORY["text"] for w in text.split()})
     assert found["memory"] > 0 and found["seconds"] > 0
@@ -130,8 +135,10 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
     (whole,) = trained_runs("tiny", tmp_path / "runs")
     weights, curve = (whole.folder / "model.safetensors").read_bytes(), whole.facts["curve"]
 
-    def press(**told: object) -> None:
-        raise KeyboardInterrupt
+    def press(**told: Any) -> Progress:
+        if told["score"] is not None:
+            raise KeyboardInterrupt
+        return Progress(**told)
 
     monkeypatch.setattr("stsbench.own_recipes.Progress", press)
     assert train(recipe, "--seeds", "1", "--fresh") == 130

@@ -116,16 +116,17 @@ def _print_runs(name: str, runs: Sequence[TrainedRun], *, as_json: bool) -> None
         return
     rows = []
     for run in runs:
-        chosen = run.facts["chosen"] or {}
+        chosen, start = run.facts["chosen"] or {}, run.facts["curve"][0] if run.facts["curve"] else {}
+        before = f"{100 * start['score']:.2f}" if start.get("step") == 0 and start["score"] is not None else ""
         score = f"{100 * chosen['score']:.2f}" if chosen else "–"
         at = f"{int(chosen['step'])} of {run.facts['steps']}" if chosen else str(run.facts["steps"])
         seen = [kind for kind in ("gold", "text") if kind in run.facts["overlap"].values()]
         seconds = f"{run.facts['run']['seconds']:.0f} s"
-        rows.append([str(run.seed), score, at, seconds, " and ".join(seen)])
+        rows.append([str(run.seed), before, score, at, seconds, " and ".join(seen)])
     facts = runs[0].facts["card"]["selection"]
-    columns = ["seed", f"{facts['task']} {facts['split']}", "step", "time", "test sentences seen"]
+    columns = ["seed", "at start", f"{facts['task']} {facts['split']}", "step", "time", "test sentences seen"]
     shown = [at for at in range(len(columns)) if any(row[at] for row in rows)]
-    right = [at for at, column in enumerate(shown) if column in (0, 1, 3)]
+    right = [at for at, column in enumerate(shown) if column in (0, 1, 2, 4)]
     console().print(table([columns[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right))
     for run in runs:
         say(str(run.folder))

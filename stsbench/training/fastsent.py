@@ -182,7 +182,8 @@ class FastSentTraining(OwnTraining):
         keeper = Keeper(job, lambda to: self._write(to, source, vocabulary), self._load, learnt)
         starts = range(0, len(sentences), self.batch_size)
         total, done = len(sentences) * self.epochs, keeper.step
-        job.clock.expect(len(starts) * self.epochs, len(tokens.ids) * self.epochs)
+        done_before = len(starts) * len(keeper.rounds)
+        job.clock.expect(len(starts) * self.epochs, len(tokens.ids) * self.epochs, done=done_before)
         for epoch in range(self.epochs):
             losses, words = 0.0, 0
             draws = tuple(_drawn(tokens, often, job.rng) if self.sample else tokens for _ in range(2))
@@ -192,7 +193,7 @@ class FastSentTraining(OwnTraining):
                 inner = centres(documents[start : start + self.batch_size]) + start
                 loss, count = self.learn(inner, draws, tree, source, nodes, self.rate(done, total))
                 losses, words, done = losses + loss, words + count, done + min(self.batch_size, len(sentences) - start)
-                if over := job.clock.is_over():
+                if over := job.clock.is_over(loss / max(count, 1)):
                     break
             if not words:
                 raise TrainingError("no sentence has a neighbour with known words: nothing to learn from")

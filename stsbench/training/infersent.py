@@ -124,7 +124,7 @@ class InferSentTraining(OwnTraining):
         learnt = Learnt(model.state_dict(), optimiser)
         keeper = Keeper(job, lambda to: self._write(to, config, model), self._load, learnt)
         words = len(pairs.first.ids) + len(pairs.second.ids)
-        job.clock.expect(-(-cut // self.batch_size) * self.epochs, words * self.epochs)
+        job.clock.expect(-(-cut // self.batch_size) * self.epochs, words * self.epochs, done=keeper.step)
         rate, finished = optimiser.param_groups[0], False
         for epoch in range(self.epochs):
             order = job.rng.permutation(cut)
@@ -148,7 +148,7 @@ class InferSentTraining(OwnTraining):
             batch = pairs.batch(order[start : start + self.batch_size])
             step = keeper.step + len(losses)
             losses.append(check_loss(self.step(model, optimiser, *batch), step, keeper.job.folder))
-            if keeper.job.clock.is_over():
+            if keeper.job.clock.is_over(losses[-1]):
                 return losses, True
         return losses, False
 

@@ -90,7 +90,8 @@ class QuickThoughtsTraining(OwnTraining):
         learnt = Learnt(model.state_dict(), optimiser)
         keeper = Keeper(job, lambda to: self._write(to, model, vocabulary), self._load, learnt)
         batches = (rows for _ in range(self.epochs) for rows in self.batches(len(tokens)))
-        job.clock.expect(len(tokens) // self.batch_size * self.epochs, len(tokens.ids) * self.epochs)
+        planned = len(tokens) // self.batch_size * self.epochs
+        job.clock.expect(planned, len(tokens.ids) * self.epochs, limit=self.steps, done=keeper.step)
 
         def learn(rows: Rows) -> float:
             return self.step(model, optimiser, tokens, rows)

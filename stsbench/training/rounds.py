@@ -41,25 +41,38 @@ class Round:
 
 Report = Callable[[Round], None]
 """Told of every round as soon as it is over."""
+Heard = Callable[[int, int, float], None]
+"""Who hears after each step: how many are done, of how many, and the loss."""
 
 
 class Clock:
     """Whether the time given to a training is over; beside it, how long the training would be and how far it is."""
 
-    def __init__(self, seconds: float | None = None, *, steps: int | None = None) -> None:
+    def __init__(
+        self, seconds: float | None = None, *, steps: int | None = None, heard: Heard = lambda done, of, loss: None
+    ) -> None:
         """Start; None gives all the time and all the steps there are."""
         self.end = None if seconds is None else time.monotonic() + seconds
-        self.limit = steps
-        self.planned, self.tokens = 0, 0
+        self.limit, self.heard = steps, heard
+        self.planned, self.tokens, self.before = 0, 0, 0
         self.ticks: list[float] = []
 
-    def expect(self, steps: int, tokens: int) -> None:
-        """Hear how many steps a whole training takes at most, and how many tokens it reads; the first begins now."""
-        self.planned, self.tokens = steps, tokens
+    def expect(self, steps: int, tokens: int, *, limit: int | None = None, done: int = 0) -> None:
+        """Hear how long the training is; its next step begins now.
+
+        Args:
+            steps: of a whole training, at most.
+            tokens: that it reads.
+            limit: after how many steps it ends all the same.
+            done: steps of an earlier run that this one goes on from.
+        """
+        self.planned = min(steps, limit or steps)
+        self.tokens, self.before = round(tokens * self.planned / max(steps, 1)), done
         self.ticks.append(time.perf_counter())
 
-    def is_over(self) -> bool:
-        """Whether it is; asked once a step."""
+    def is_over(self, loss: float) -> bool:
+        """Whether it is; asked once a step, with the loss of that step."""
+        self.heard(self.before + len(self.ticks), self.planned, loss)
         self.ticks.append(time.perf_counter())
         done = self.limit is not None and len(self.ticks) > self.limit
         return done or (self.end is not None and time.monotonic() > self.end)
@@ -75,6 +88,7 @@ class Job:
     clock: Clock
     validate: Validate | None
     report: Report
+    untrained: Callable[[float], None]
     resume: bool
 
 
@@ -95,6 +109,7 @@ class OwnTraining(ABC):
         seed: int,
         validate: Validate | None = None,
         report: Report = lambda round: None,
+        untrained: Callable[[float], None] = lambda score: None,
         resume: bool = False,
         clock: Clock | None = None,
     ) -> list[Round]:
@@ -106,6 +121,7 @@ class OwnTraining(ABC):
             seed: of weights and order.
             validate: scores an encoder; the best weights are kept by it, without it the last.
             report: told of every round.
+            untrained: told the score of the weights before the first step.
             resume: go on from the last round of a training that was stopped, to the same weights.
             clock: when to stop; default after ``seconds``.
 
@@ -114,10 +130,17 @@ class OwnTraining(ABC):
         """
         torch.manual_seed(seed)
         rng, clock = np.random.default_rng(seed), clock or Clock(self.seconds)
-        return self.learn_all(
-            columns,
-            Job(folder=folder, seed=seed, rng=rng, clock=clock, validate=validate, report=report, resume=resume),
+        job = Job(
+            folder=folder,
+            seed=seed,
+            rng=rng,
+            clock=clock,
+            validate=validate,
+            report=report,
+            untrained=untrained,
+            resume=resume,
         )
+        return self.learn_all(columns, job)
 
     @abstractmethod
     def learn_all(self, columns: Columns, job: Job) -> list[Round]:
@@ -132,15 +155,24 @@ class Keeper:
     ) -> None:
         """Take how weights are written, opened and scored; a resumed job has its earlier rounds back at once."""
         self.job, self.write, self.load, self.learnt = job, write, load, learnt
+        self.trial = job.folder / "trial"
         self.rounds: list[Round] = []
         self.best: float = -math.inf
         if not job.resume:
             forget_state(job.folder)
+        if (score := self._score()) is not None:
+            job.untrained(score)
+        shutil.rmtree(self.trial, ignore_errors=True)
         if (state := read_state(job.folder, learnt)) is not None:
             self.rounds = [Round(**one) for one in state["rounds"]]
             self.best = state["best"] if state["best"] is not None else -math.inf
         for ended in self.rounds:
             job.report(ended)
+
+    def _score(self) -> float | None:
+        """Write the weights as they are, and score them where anything scores."""
+        self.write(self.trial)
+        return None if self.job.validate is None else self.job.validate(self.load(self.trial))
 
     @property
     def step(self) -> int:
@@ -156,16 +188,14 @@ class Keeper:
             merit: what the best are chosen by, instead of the score.
             facts: what else there is to say of the round.
         """
-        job, trial = self.job, self.job.folder / "trial"
-        self.write(trial)
-        score = None if job.validate is None else job.validate(self.load(trial))
+        job, score = self.job, self._score()
         merit = score if merit is None else merit
         kept = merit is None or merit > self.best
         if kept:
             self.best = self.best if merit is None else merit
-            for path in trial.iterdir():
+            for path in self.trial.iterdir():
                 path.replace(job.folder / path.name)
-        shutil.rmtree(trial, ignore_errors=True)
+        shutil.rmtree(self.trial, ignore_errors=True)
         ended = Round(step=step, loss=sum(losses) / len(losses), score=score, kept=kept, facts=facts)
         self.rounds.append(ended)
         write_state(job.folder, self.learnt, rounds=self.rounds, best=self.best if math.isfinite(self.best) else None)
@@ -183,12 +213,13 @@ def run_steps(
     losses: list[float] = []
     step = keeper.step
     for rows in islice(batches, step, steps):
-        losses.append(check_loss(learn(rows), step, keeper.job.folder))
+        loss = check_loss(learn(rows), step, keeper.job.folder)
+        losses.append(loss)
         step += 1
         if step % every == 0:
             keeper.close(step, losses)
             losses = []
-        if keeper.job.clock.is_over():
+        if keeper.job.clock.is_over(loss):
             break
     if losses:
         keeper.close(step, losses)

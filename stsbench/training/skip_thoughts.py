@@ -146,7 +146,8 @@ class SkipThoughtsTraining(OwnTraining):
         batches = (rows for _ in range(self.epochs) for rows in self.batches(tokens, triples, job.rng))
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         planned = int(np.ceil(sizes / self.batch_size).sum()) * self.epochs
-        job.clock.expect(planned, 3 * int(tokens.lengths[triples].sum()) * self.epochs)
+        words = 3 * int(tokens.lengths[triples].sum()) * self.epochs
+        job.clock.expect(planned, words, limit=self.steps, done=keeper.step)
         return run_steps(batches, learn, keeper, every=self.every, steps=self.steps)
 
     def model(self, words: int) -> SkipThoughts:

@@ -129,7 +129,8 @@ def test_blocks_and_documents_part_neighbours(tmp_path):
 
 
 def test_the_best_round_is_kept(tmp_path):
-    scores = iter([0.3, 0.9, 0.1])
+    # Untrained weights are scored first and never kept.
+    scores = iter([0.95, 0.3, 0.9, 0.1])
     seen: list[bytes] = []
 
     def validate(encoder) -> float:
@@ -137,9 +138,10 @@ def test_the_best_round_is_kept(tmp_path):
         return next(scores)
 
     training = FastSentTraining(size=4, min_count=1, epochs=3)
-    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1, validate=validate)
-    assert [r.score for r in rounds] == [0.3, 0.9, 0.1]
-    assert (tmp_path / "run/model.safetensors").read_bytes() == seen[1]
+    told: list[float] = []
+    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1, validate=validate, untrained=told.append)
+    assert told == [0.95] and [r.score for r in rounds] == [0.3, 0.9, 0.1]
+    assert (tmp_path / "run/model.safetensors").read_bytes() == seen[2]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
         "checkpoints",
         "config.json",

@@ -116,10 +116,12 @@ def test_best_accuracy_is_kept_and_validation_watches(tmp_path, vectors):
         return -float(len(seen))
 
     rounds = make(vectors, epochs=2).fit(pairs(), folder=tmp_path / "run", seed=1, validate=validate)
-    assert [r.score for r in rounds] == [-1, -2]
+    untrained = seen.pop(0)
+    assert [r.score for r in rounds] == [-2, -3]
     kept = load_encoder(tmp_path / "run").encode(["the cat"])
     best = int(np.argmax([r.facts["accuracy"] for r in rounds]))
     np.testing.assert_array_equal(kept, seen[best])
+    assert not np.array_equal(kept, untrained)
     files = ["checkpoints", "config.json", "model.safetensors", "stsbench.json"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == files
 

@@ -91,11 +91,31 @@ def test_another_text_is_no_reason_to_guess(tmp_path):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_clock_hears_how_long_a_training_is_and_stops_it(tmp_path, name):
     training, columns = method(name, tmp_path)
-    whole, stopped = Clock(), Clock(steps=3)
+    heard: list[tuple[int, int]] = []
+    whole, stopped = Clock(heard=lambda done, of, loss: heard.append((done, of))), Clock(steps=3)
     training.fit(columns, folder=tmp_path / "whole", seed=1, clock=whole)
     # InferSent may end sooner than planned: its rate falls.
     done = len(whole.ticks) - 1
     assert done == whole.planned if name != "infersent" else done <= whole.planned
     assert whole.tokens > whole.planned
+    assert heard == [(step + 1, whole.planned) for step in range(done)]
     training.fit(columns, folder=tmp_path / "stopped", seed=1, clock=stopped)
     assert len(stopped.ticks) - 1 == 3 and stopped.planned == whole.planned
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_resumed_training_is_as_far_as_it_was(tmp_path, name):
+    training, columns = method(name, tmp_path)
+
+    def kill(ended: Round) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        training.fit(columns, folder=tmp_path, seed=1, report=kill)
+    heard: list[tuple[int, int]] = []
+    clock = Clock(heard=lambda done, of, loss: heard.append((done, of)))
+    training.fit(columns, folder=tmp_path, seed=1, clock=clock, resume=True)
+    # What is left, to the end.
+    assert heard[0][0] > 1
+    assert heard[-1] == (clock.planned, clock.planned) or name == "infersent"
+    assert clock.planned == heard[0][1]
