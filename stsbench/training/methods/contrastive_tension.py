@@ -104,9 +104,11 @@ class ContrastiveTension(TwoStudents):
             drawn[same] = rng.integers(len(self.texts), size=int(same.sum()))
 
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
-        """The mean binary cross-entropy."""
+        """The mean binary cross-entropy, and beside it both kinds of pairs' mean dot product: it grows in a collapse."""
         a, b = self.student.embed(batch["first"]), self.second.embed(batch["second"])
-        return {"loss": contrastive_tension(a, b, batch["labels"])}
+        dots, same = (a * b).sum(dim=1).detach(), batch["labels"].bool()
+        loss = contrastive_tension(a, b, batch["labels"])
+        return {"loss": loss, "same": dots[same].mean(), "others": dots[~same].mean()}
 
 
 class ContrastiveTensionInBatch(TwoStudents):

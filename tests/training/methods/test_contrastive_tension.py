@@ -81,11 +81,15 @@ def test_the_loss_is_the_literal_cross_entropy_of_both_copies(masked_lm):
     batch = made.collate(np.array([0, 5]), RNG(1))
     one, other = (encoder.encode for encoder in made.encoders())
     a, b = one(texts_of(made, batch["first"])).tolist(), other(texts_of(made, batch["second"])).tolist()
-    total = 0.0
+    total, dots = 0.0, dict[float, list[float]]()
     for x, y, label in zip(a, b, batch["labels"].tolist(), strict=True):
-        same = 1 / (1 + math.exp(-sum(map(float.__mul__, x, y))))
+        dots.setdefault(label, []).append(sum(map(float.__mul__, x, y)))
+        same = 1 / (1 + math.exp(-dots[label][-1]))
         total -= math.log(same if label else 1 - same)
-    assert values(made, batch)["loss"] == pytest.approx(total / 8, rel=1e-4)
+    found = values(made, batch)
+    assert found["loss"] == pytest.approx(total / 8, rel=1e-4)
+    assert found["same"] == pytest.approx(sum(dots[1.0]) / 2, rel=1e-4)
+    assert found["others"] == pytest.approx(sum(dots[0.0]) / 6, rel=1e-4)
 
 
 def library(made: Any, folder: Path) -> tuple[Any, Any]:
