@@ -20,7 +20,7 @@ from stsbench.strict import Record
 from stsbench.trained import RUN_FILE, TrainedRun
 from stsbench.training.corpus import Corpus
 from stsbench.training.resuming import forget_state
-from stsbench.training.rounds import Clock, OwnTraining, Round
+from stsbench.training.rounds import Clock, Heard, OwnTraining, Round
 from stsbench.training.selection import Progress, Told
 
 TRAINING = ("batch_size", "learning_rate", "epochs", "steps")
@@ -92,13 +92,6 @@ def train_own(
     training = make_training(facts["recipe"], card, method)
     columns = own_columns(training, corpus)
     started, rounds, untrained = time.perf_counter(), list[Round](), list[float]()
-
-    def heard(done: int, of: int, loss: float) -> None:
-        if told is not None:
-            scores = [r.score for r in rounds if r.score is not None]
-            last, best = (scores[-1], max(scores)) if scores else (None, None)
-            told(Progress(step=done, steps=of, loss=loss, score=last, best=best))
-
     training.fit(
         columns,
         folder=folder,
@@ -107,7 +100,7 @@ def train_own(
         report=rounds.append,
         untrained=untrained.append,
         resume=resume,
-        clock=Clock(training.seconds, heard=heard),
+        clock=Clock(training.seconds, heard=_teller(told, rounds)),
     )
     found = {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)}
     record = {
@@ -119,6 +112,18 @@ def train_own(
     write_whole(folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
     forget_state(folder)
     return TrainedRun.read(folder)
+
+
+def _teller(told: Told | None, rounds: Sequence[Round]) -> Heard:
+    """Passes on how far a training is, with the scores of the rounds so far."""
+
+    def heard(done: int, of: int, loss: float) -> None:
+        if told is not None:
+            scores = [r.score for r in rounds if r.score is not None]
+            last, best = (scores[-1], max(scores)) if scores else (None, None)
+            told(Progress(step=done, steps=of, loss=loss, score=last, best=best))
+
+    return heard
 
 
 def _course(untrained: Sequence[float], rounds: Sequence[Round]) -> dict[str, Any]:

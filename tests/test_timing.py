@@ -14,7 +14,7 @@ from stsbench.cards import Catalogue
 from stsbench.encoders.seams import FloatArray
 from stsbench.task import load_task
 from stsbench.timing import TimingPlan, measure
-from tests.cli.test_train import RECIPE
+from tests.cli.little_recipe import RECIPE
 from tests.training.students import masked_lm, one_thread, sentences
 
 __all__ = ["masked_lm", "one_thread"]
