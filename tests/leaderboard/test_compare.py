@@ -1,4 +1,4 @@
-"""Comparisons: what may be compared, differences against slow loops, seeds, sentences, ranks, and calibration."""
+"""Comparisons: what may be compared, differences against slow loops, seeds, and calibration."""
 
 from __future__ import annotations
 
@@ -12,22 +12,12 @@ from scipy import stats
 
 from stsbench.errors import DataError, ProtocolError, UnknownName
 from stsbench.leaderboard.compare import Comparison, Difference, Effort, compare
-from stsbench.leaderboard.measured import Measured, find_contender, one_encoder, read_measured
-from stsbench.leaderboard.ranks import rank_board, rank_intervals
+from stsbench.leaderboard.measured import find_contender, one_encoder, read_measured
 from stsbench.leaderboard.verdicts import columns, sentences
-from stsbench.results import Result, items_path, read_results
+from stsbench.results import Result, items_path
+from tests.leaderboard.pairs import FEW, SUBSETS, pair
 from tests.leaderboard.scored import SENTEVAL, contender, drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
-
-FEW = Effort(resamples=50, permutations=99)
-SUBSETS = ["news"] * 20 + ["forum"] * 40
-
-
-def pair(task: str = "sts12", *, shift: float = 0.4, n: int = 60, **changes: Any) -> tuple[Result, Result]:
-    """Two encoders on one task, the second with more noise."""
-    gold, similarity = drawn(1, n)
-    noise = np.random.default_rng(2).normal(size=n)
-    return sts("a", task, gold, similarity, **changes), sts("b", task, gold, similarity + shift * noise, **changes)
 
 
 def by_task(comparison: Comparison) -> dict[str, Difference]:
@@ -273,92 +263,6 @@ def test_items_of_other_pairs_are_refused():
     with pytest.raises(DataError, match="not of the same items"):
         other = msgspec.structs.replace(b, per_item={k: v[1:] for k, v in b.per_item.items()}, items="other")
         compare([contender("a", a), contender("b", other)], effort=FEW)
-
-
-# Sentences.
-
-
-def difference(task: str, size: float, p: float | None, real: bool = False, tasks: int = 1) -> Difference:
-    return Difference(
-        first="A1", second="B2", task=task, tasks=["t"] * tasks, split="test", protocol=SIMCSE, n=9, seeds=1,
-        scores=(0.5, 0.5 + size), deviations=None, difference=size, interval=(size - 0.01, size + 0.01),
-        p=p, p_williams=None, p_corrected=p, real=real,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("differences", "sentence"),
-    [
-        ([difference("x", 0.02, 0.3)], "no difference between A1 and B2 on x is real: chance alone may make it"),
-        (
-            [difference("x", 0.02, 0.3), difference("y", 0.02, 0.3), difference("mean of 2", 0.02, 0.2, tasks=2)],
-            "no difference between A1 and B2 on any of 2 tasks is real: chance alone may make it; "
-            "on the mean of 2 tasks the difference, 2.00 points, may be chance",
-        ),
-        (
-            [
-                difference("x", 0.02, 0.001, True),
-                difference("y", -0.03, 0.001, True),
-                difference("z", 0.1, 0.3),
-                difference("u", 0.1, None),
-                difference("mean of 4", -0.004, 0.001, True, tasks=4),
-            ],
-            "B2 is better than A1 on 1 of 4 tasks: x (+2.00); A1 is better than B2 on 1 of 4 tasks: y (+3.00); "
-            "on the other 1 task the difference may be chance; no paired test is known for u; "
-            "on the mean of 4 tasks A1 is better by 0.40 points",
-        ),
-    ],
-)
-def test_a_sentence_says_which_differences_are_real(differences, sentence):
-    found = Comparison(encoders=["A1", "B2"], differences=differences, level=0.05)
-    assert sentences(found) == [f"{sentence} (level 0.05, corrected after Holm)."]
-
-
-def test_a_planted_difference_is_found_and_a_null_one_is_not():
-    effort = Effort(resamples=200, permutations=999)
-    same = [pair(shift=0.0), pair("sts13", shift=0.02, n=300), pair("sts14", shift=1.0, n=300)]
-    found = compare([contender("a", *(x for x, _ in same)), contender("b", *(y for _, y in same))], effort=effort)
-    assert [d.real for d in found.differences] == [False, False, True, True]
-    assert found.differences[0].p == 1.0 and found.differences[0].interval == (0.0, 0.0)
-    assert sentences(found)[0].startswith("a is better than b on 1 of 3 tasks: sts14 (+")
-
-
-# Ranks.
-
-
-def test_rank_intervals_rank_all_rows_on_the_same_items():
-    rows: dict[str, list[Result]] = {}
-    for task in ("sts12", "sts13"):
-        gold, similarity = drawn(3)
-        for at, name in enumerate("abcd"):
-            noise = np.random.default_rng([at, 5]).normal(size=60)
-            close = similarity + (0.0, 0.05, 0.06, 2.0)[at] * noise
-            rows.setdefault(name, []).append(sts(name, task, gold, close))
-    rows["hole"] = [rows["a"][0]]
-    measured = {name: [Measured(r) for r in results] for name, results in rows.items()}
-    found = rank_intervals(measured, ["sts12", "sts13"], effort=Effort(resamples=200))
-    assert set(found) == set("abcd") and found["d"] == (4, 4)
-    assert found["a"][0] == 1 and found["b"][0] < found["b"][1] <= 3
-    assert rank_intervals({}, ["sts12"]) == {}
-    # Twice the same encoder: neither is above the other.
-    twins = rank_intervals({1: measured["a"], 2: measured["a"]}, ["sts12"], effort=FEW)
-    assert twins == {1: (1, 1), 2: (1, 1)}
-
-
-def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
-    a, b = pair(shift=2.0)
-    changed = msgspec.structs.replace(a, fingerprint="another")
-    wmean = pair(subset=SUBSETS, protocol={**SIMCSE, "name": "wmean", "aggregation": "wmean"})[0]
-    found = read_results(write(tmp_path, a, b, changed, wmean))
-    ranks = rank_board(found, ["sts12"], protocol=SIMCSE, scored={"sts12": "test"}, effort=FEW)
-    assert ranks == {"a [anothe]": (1, 1), "a [print ]": (1, 1), "b": (3, 3)}
-
-
-def test_ranks_of_scores_made_differently_are_refused():
-    a, b = pair()
-    other = msgspec.structs.replace(b, data="e" * 64)
-    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' cannot be ranked together: data hash differs"):
-        rank_intervals({"a": [Measured(a)], "b": [Measured(other)]}, ["sts12"], effort=FEW)
 
 
 # Calibration of the whole: three tasks, Holm over them, and their mean.
