@@ -74,7 +74,7 @@ def train_command(
         return
     runs = []
     for plan in plans:
-        with _progress(f"{name}, seed {plan.seed}") as told:
+        with _progress(f"seed {plan.seed}") as told:
             runs.append(carry_out(plan, told=told))
     if Place.find(device).rank == 0:
         _print_runs(name, runs, as_json=as_json)
