@@ -88,7 +88,7 @@ def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
     if selection.interrupted(trainer.state.global_step):
         raise Stopped(f"stopped after step {trainer.state.global_step} of {plan.steps}; to go on, add --resume")
     selection.restore()
-    return Outcome(curve=selection.curve, chosen=selection.best, steps=trainer.state.global_step)
+    return Outcome(curve=selection.curve, chosen=selection.kept, steps=trainer.state.global_step)
 
 
 def _make_loop(learner: Learner, run: Run, plan: BatchPlan, selection: Selection) -> Loop:

@@ -123,6 +123,12 @@ class Selection:
             return sum(b < a for a, b in zip(scores, scores[1:], strict=False)) >= self.facts.patience
         return len(scores) - 1 - scores.index(max(scores)) >= self.facts.patience
 
+    @property
+    def kept(self) -> dict[str, float] | None:
+        """The point of the curve whose weights are kept."""
+        last = self.curve[-1] if self.curve else None
+        return self.best if self.facts.keep == "best" else last
+
     def restore(self) -> None:
         """Give the learner the best weights back, where they are the ones to keep."""
         if self.best_weights is not None:

@@ -113,8 +113,11 @@ def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
     assert outcome.chosen is not None and outcome.chosen["step"] == 10
     assert all((seen[1][name] == value).all() for name, value in weights(made).items())
     scores = iter([0.1, 0.9, 0.3])
-    loop.train(made, run_facts(tmp_path, 50, validate=validate, training={"steps": 15}, selection={"keep": "last"}))
+    run = run_facts(tmp_path, 50, validate=validate, training={"steps": 15}, selection={"keep": "last"})
+    outcome = loop.train(made, run)
     assert all((seen[-1][name] == value).all() for name, value in weights(made).items())
+    # The score on record is that of the weights that are kept.
+    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["score"]) == (15, 0.3)
 
 
 @pytest.mark.parametrize(
