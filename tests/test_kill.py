@@ -22,13 +22,16 @@ from stsbench.results import read_items, read_results
 from tests.own_tasks import outside_run
 
 START = """
-import sys
+import signal, sys
 from stsbench.cli import main
 from stsbench.encoders import engine, store
+signal.signal(signal.SIGINT, signal.default_int_handler)
 store.BLOCK_BYTES, engine.TOKEN_BUDGET = {block}, {budget}
 sys.exit(main(sys.argv[1:]))
 """
-"""The command with small blocks, so that a short run writes many."""
+"""The command with small blocks, so that a short run writes many; Ctrl-C works though the tests themselves may ignore it,
+as what a script starts in the background does.
+"""
 
 
 FAKE = ["--encoder", "tests.encoders.fakes:SLOW", "--tasks", "quickstart-en,quickstart-es-en"]

@@ -160,9 +160,9 @@ class Keeper:
         self.best: float = -math.inf
         if not job.resume:
             forget_state(job.folder)
-        if (score := self._score()) is not None:
+        if job.validate is not None and (score := self._score()) is not None:
             job.untrained(score)
-        shutil.rmtree(self.trial, ignore_errors=True)
+            shutil.rmtree(self.trial, ignore_errors=True)
         if (state := read_state(job.folder, learnt)) is not None:
             self.rounds = [Round(**one) for one in state["rounds"]]
             self.best = state["best"] if state["best"] is not None else -math.inf
