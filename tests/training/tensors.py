@@ -3,6 +3,9 @@
 import math
 
 import torch
+from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives
+
+from stsbench.training.objectives import Given, library_loss
 
 
 def made(*shape: int, key: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -16,3 +19,12 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
     x, y = a.tolist(), b.tolist()
     dot = math.fsum(i * j for i, j in zip(x, y, strict=True))
     return dot / math.sqrt(math.fsum(i * i for i in x) * math.fsum(j * j for j in y))
+
+
+def in_batch_tension(a: torch.Tensor, b: torch.Tensor, scale: float = 20.0) -> torch.Tensor:
+    """Contrastive tension with in-batch negatives, by two models whose embeddings are given."""
+    loss = ContrastiveTensionLossInBatchNegatives(Given("2"), scale=scale)
+    loss.model1 = Given("1")
+    if a.dtype == torch.float64:
+        loss.double()
+    return library_loss(loss, a, b)

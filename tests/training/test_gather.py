@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from stsbench.training.gather import gather_views
 from stsbench.training.objectives import (
-    contrastive_tension,
-    contrastive_tension_in_batch,
+    Given,
     info_nce,
     jsd_mutual_information,
+    library_loss,
     nt_xent,
     quick_thoughts,
     self_guided,
 )
-from tests.training.tensors import made
+from tests.training.tensors import in_batch_tension, made
 
 RANKS, B = 2, 6
 INPUTS = made(B, 4, 5, key=1)
@@ -48,8 +49,8 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "opt2": guided("opt2", 1),
     "opt2-released": guided("opt2-released", 1),
     "opt3": guided("opt3", 3),
-    "contrastive tension": lambda z, mask, labels: contrastive_tension(z[:, 0], z[:, 1], labels),
-    "contrastive tension in batch": lambda z, mask, labels: contrastive_tension_in_batch(z[:, 0], z[:, 1], 20.0),
+    "triplets": lambda z, mask, labels: library_loss(MultipleNegativesRankingLoss(Given()), *z[:, :3].unbind(1)),
+    "contrastive tension in batch": lambda z, mask, labels: in_batch_tension(z[:, 0], z[:, 1]),
     "mutual information": lambda z, mask, labels: jsd_mutual_information(z[:, 1:], mask, z[:, 0]),
     "quick-thoughts": lambda z, mask, labels: quick_thoughts(z[:, 0], z[:, 1]),
 }

@@ -17,7 +17,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, TrainingError
 from stsbench.training.corpus import number_texts
 from stsbench.training.gather import gather_views
-from stsbench.training.objectives import contrastive_tension, contrastive_tension_in_batch
+from stsbench.training.objectives import Given, library_loss
 from stsbench.training.saving import save_student
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
@@ -49,7 +49,11 @@ class TwoStudents(Learner):
 
 
 class ContrastiveTension(TwoStudents):
-    """Pairs of sentences, one in so many of a sentence with itself, classified by raw dot product."""
+    """Pairs of sentences, one in so many of a sentence with itself, classified by raw dot product.
+
+    The paper prints ``-log sigmoid(1 - z)`` for the dot product z of two other sentences; its code
+    computes ``-log (1 - sigmoid(z))``, and so does sentence-transformers' loss, taken here.
+    """
 
     def __init__(self, student: Student, *, negatives: int = 7, dropout_in_training: bool = False) -> None:
         """Choose a variant.
@@ -64,6 +68,9 @@ class ContrastiveTension(TwoStudents):
         if negatives < 1:
             raise CardError(f"negatives {negatives}: give 1 or more; the paper has 7")
         self.negatives = negatives
+        from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLoss
+
+        self.loss = ContrastiveTensionLoss(Given())
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts.
@@ -107,7 +114,8 @@ class ContrastiveTension(TwoStudents):
         """The mean binary cross-entropy, and beside it both kinds of pairs' mean dot product: it grows in a collapse."""
         a, b = self.student.embed(batch["first"]), self.second.embed(batch["second"])
         dots, same = (a * b).sum(dim=1).detach(), batch["labels"].bool()
-        loss = contrastive_tension(a, b, batch["labels"])
+        # Theirs is the sum over the pairs.
+        loss = library_loss(self.loss, a, b, labels=batch["labels"]) / len(same)
         return {"loss": loss, "same": dots[same].mean(), "others": dots[~same].mean()}
 
 
@@ -125,7 +133,10 @@ class ContrastiveTensionInBatch(TwoStudents):
         super().__init__(student, dropout=dropout_in_training)
         if not 0 < scale < math.inf:
             raise CardError(f"scale {scale}: must be more than 0; 20 is usual")
-        self.log_scale = torch.nn.Parameter(torch.tensor(math.log(scale), device=student.device))
+        from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives
+
+        self.loss = ContrastiveTensionLossInBatchNegatives(Given("2"), scale=scale).to(student.device)
+        self.loss.model1 = Given("1")
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, once."""
@@ -134,5 +145,4 @@ class ContrastiveTensionInBatch(TwoStudents):
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The symmetric cross-entropy, and beside it the scale."""
         a, b = (gather_views(one.embed(batch["views"])) for one in (self.student, self.second))
-        scale = self.log_scale.exp()
-        return {"loss": contrastive_tension_in_batch(a, b, scale), "scale": scale}
+        return {"loss": library_loss(self.loss, a, b), "scale": self.loss.logit_scale.exp()}

@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
-from stsbench.errors import DataError, did_you_mean
-from stsbench.training.objectives import feature_names, pair_features
+from stsbench.errors import CardError, DataError, did_you_mean
+from stsbench.training.objectives import Given, feature_names, given_columns
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 """The classes, numbered as in the authors' code."""
+FEATURES = {
+    "concatenation_sent_rep": {"u", "v"},
+    "concatenation_sent_difference": {"|u-v|"},
+    "concatenation_sent_multiplication": {"u*v"},
+}
+"""What the classifier can be given, as sentence-transformers' loss calls it: all of table 6."""
 
 
 class SBERT(Learner):
@@ -37,13 +42,16 @@ class SBERT(Learner):
         Args:
             student: what is trained.
             features: what the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by
-                one, as in table 6.
+                one, as in table 6: u with v, |u-v|, u*v.
             bias: whether the classifier has one, as in the authors' code; the paper's formula has none.
         """
         super().__init__(student)
-        self.features = feature_names(features)
-        inputs = len(self.features) * student.backbone.width
-        self.classifier = torch.nn.Linear(inputs, len(LABELS), bias=bias).to(student.device)
+        from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
+
+        self.softmax = SoftmaxLoss(Given(), student.backbone.width, len(LABELS), **_switches(features))
+        if not bias:
+            self.softmax.classifier.register_parameter("bias", None)
+        self.softmax.to(student.device)
 
     def prepare(self, columns: Columns) -> None:
         """Number the labels.
@@ -68,6 +76,16 @@ class SBERT(Learner):
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The cross-entropy, and beside it the share of pairs classified rightly."""
         u, v = self.student.embed(batch["views"]).chunk(2)
-        logits = self.classifier(pair_features(u, v, self.features)).float()
+        _, logits = self.softmax(given_columns(u, v), None)
+        logits = logits.float()
         accuracy = (logits.argmax(dim=1) == batch["labels"]).float().mean()
-        return {"loss": F.cross_entropy(logits, batch["labels"]), "accuracy": accuracy}
+        return {"loss": self.softmax.loss_fct(logits, batch["labels"]), "accuracy": accuracy}
+
+
+def _switches(features: str | list[str]) -> dict[str, bool]:
+    """Which of :data:`FEATURES` are on."""
+    asked = set(feature_names(features))
+    switches = {name: group <= asked for name, group in FEATURES.items()}
+    if left := asked.difference(*(group for name, group in FEATURES.items() if switches[name])):
+        raise CardError(f"features: SBERT's classifier does not take {min(left)} by itself; give u with v, |u-v|, u*v")
+    return switches

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from stsbench.errors import CardError, DataError
+from stsbench.training.objectives import Given, library_loss
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
@@ -32,6 +32,9 @@ class SBERTRegression(Learner):
         if highest_score <= 0:
             raise CardError(f"highest_score {highest_score}: must be more than 0; STS-B's is 5")
         self.highest_score = highest_score
+        from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+
+        self.loss = CosineSimilarityLoss(Given())
 
     def prepare(self, columns: Columns) -> None:
         """Scale the scores.
@@ -55,5 +58,5 @@ class SBERTRegression(Learner):
 
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The mean squared error."""
-        u, v = self.student.embed(batch["views"]).float().chunk(2)
-        return {"loss": F.mse_loss(F.cosine_similarity(u, v), batch["scores"])}
+        u, v = self.student.embed(batch["views"]).chunk(2)
+        return {"loss": library_loss(self.loss, u, v, labels=batch["scores"])}

@@ -1,25 +1,29 @@
 """Triplets with in-batch negatives, as sentence-transformers trains on NLI (its MultipleNegativesRankingLoss).
 
 Cosines times a scale of 20, softmax over all positives and negatives of the batch: that is supervised
-SimCSE's loss at temperature 0.05, and computed by it. What differs is the order of the corpus.
+SimCSE's loss at temperature 0.05. What differs is the order of the corpus.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from stsbench.errors import CardError
 from stsbench.training.corpus import number_texts
-from stsbench.training.methods.simcse import SimCSE
-from stsbench.training.seams import Columns, Rows
+from stsbench.training.gather import check_negatives, gather_pairs
+from stsbench.training.methods.simcse import PAIRING
+from stsbench.training.objectives import Given, library_loss
+from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
 
-class SBERTTriplets(SimCSE):
-    """SimCSE's supervised loss over batches in which no text occurs twice."""
+class SBERTTriplets(Learner):
+    """Each anchor finds its positive, over batches in which no text occurs twice."""
 
     def __init__(
         self, student: Student, *, views: Literal["pairs", "triplets"] = "triplets", scale: float = 20.0
@@ -31,9 +35,13 @@ class SBERTTriplets(SimCSE):
             views: anchors with positives, or with negatives too.
             scale: of the cosine; the inverse of SimCSE's temperature.
         """
-        if not scale > 0:
+        super().__init__(student)
+        if not 0 < scale < math.inf:
             raise CardError(f"scale {scale}: must be more than 0; 20 is usual")
-        super().__init__(student, views=views, temperature=1 / scale)
+        from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+        self.needs = PAIRING[views]
+        self.loss = MultipleNegativesRankingLoss(Given(), scale=scale)
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts, (n, columns)."""
@@ -71,3 +79,14 @@ class SBERTTriplets(SimCSE):
                 put_off.append(row)
         waiting.extendleft(reversed(put_off))
         return taken
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """All columns one below the other."""
+        if len(self.needs) < 3:
+            check_negatives(len(rows))
+        return {"views": self.views(self.needs, rows)}
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The cross-entropy over the sentences of all ranks."""
+        columns = gather_pairs(self.student.embed(batch["views"]), len(self.needs))
+        return {"loss": library_loss(self.loss, *columns)}

@@ -2,26 +2,28 @@
 
 They know nothing of ranks: under several processes the caller gathers the rows first. Whatever
 the model computes in, they compute in float32, or in float64 if that is what they are given.
-What torch has already (cross-entropy, squared error) is not here.
+What torch or sentence-transformers has already is not here: of the latter's losses, ``library``
+takes the values over embeddings.
 """
 
 from __future__ import annotations
 
 from stsbench.training.objectives.contrastive import info_nce, nt_xent
+from stsbench.training.objectives.library import Given, given_columns, library_loss
 from stsbench.training.objectives.mutual_information import jsd_mutual_information
 from stsbench.training.objectives.ordered import quick_thoughts
 from stsbench.training.objectives.pairs import PAIR_FEATURES, feature_names, pair_features
 from stsbench.training.objectives.self_guided import anchored_l2, self_guided
-from stsbench.training.objectives.tension import contrastive_tension, contrastive_tension_in_batch
 
 __all__ = [
     "PAIR_FEATURES",
+    "Given",
     "anchored_l2",
-    "contrastive_tension",
-    "contrastive_tension_in_batch",
     "feature_names",
+    "given_columns",
     "info_nce",
     "jsd_mutual_information",
+    "library_loss",
     "nt_xent",
     "pair_features",
     "quick_thoughts",

@@ -136,7 +136,7 @@ def test_both_copies_move_each_by_itself(masked_lm, tmp_path, make):
     assert (after[f"second.{name}"] != before[f"second.{name}"]).any()
     assert (after[f"second.{name}"] != after[f"student.{name}"]).any()
     if make is in_batch:
-        assert after["log_scale"] != before["log_scale"]
+        assert after["loss.logit_scale"] != before["loss.logit_scale"]
 
 
 def test_dropout_is_off_while_training_unless_asked_for(masked_lm, tmp_path):

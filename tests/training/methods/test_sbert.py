@@ -60,8 +60,9 @@ FEATURES = {
 )
 def test_the_softmax_loss_is_the_literal_one_whatever_the_features(masked_lm, params, features):
     made = softmax(masked_lm, **params).eval()
-    weight = made.classifier.weight.tolist()
-    bias = [0.0] * 3 if made.classifier.bias is None else made.classifier.bias.tolist()
+    classifier = made.softmax.classifier
+    weight = classifier.weight.tolist()
+    bias = [0.0] * 3 if classifier.bias is None else classifier.bias.tolist()
     total, right = 0.0, 0
     for (u, v), label in zip(pairs(made), LABELS, strict=False):
         inputs = [FEATURES[name](x, y) for name in features for x, y in zip(u, v, strict=True)]
@@ -70,7 +71,7 @@ def test_the_softmax_loss_is_the_literal_one_whatever_the_features(masked_lm, pa
         right += max(range(3), key=logits.__getitem__) == NAMES.index(label)
     found = values(made, first_batch(made))
     assert found["loss"] == pytest.approx(total / 8, abs=1e-5) and found["accuracy"] == pytest.approx(right / 8)
-    assert (made.classifier.bias is None) == (params.get("bias") is False)
+    assert (classifier.bias is None) == (params.get("bias") is False)
 
 
 def library(made: Any, folder: Path) -> tuple[Any, list[Any]]:
@@ -87,7 +88,7 @@ def test_the_losses_are_sentence_transformers(masked_lm, tmp_path):
     made = softmax(masked_lm).eval()
     model, texts = library(made, tmp_path / "softmax")
     theirs = losses.SoftmaxLoss(model, 16, 3)
-    theirs.classifier.load_state_dict(made.classifier.state_dict())
+    theirs.classifier.load_state_dict(made.softmax.classifier.state_dict())
     labels = torch.tensor([NAMES.index(label) for label in LABELS[:8]])
     assert values(made, first_batch(made))["loss"] == pytest.approx(theirs(texts, labels).item(), abs=1e-5)
     scored = regression(masked_lm).eval()
@@ -131,3 +132,7 @@ def test_what_does_not_fit_is_one_line(masked_lm):
         regression(masked_lm, highest_score=0.0)
     with pytest.raises(UnknownName, match="u-v"):
         softmax(masked_lm, features=["u-v"])
+    with pytest.raises(CardError, match="does not take v by itself"):
+        softmax(masked_lm, features=["v", "|u-v|"])
+    with pytest.raises(CardError, match=r"does not take max\(u,v\)\^2 by itself"):
+        softmax(masked_lm, features="consert-scripts")
