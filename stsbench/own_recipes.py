@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from stsbench import provenance
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError
@@ -45,12 +47,17 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> Ow
     _refuse(name, "selection", card.selection, SelectionFacts(), SELECTION)
     known = {field.name for field in fields(cast(Any, method))}
     given: dict[str, Any] = {key: getattr(card.training, key) for key in TRAINING}
-    given["epochs"] = None if card.training.epochs is None else int(card.training.epochs)
+    if (epochs := card.training.epochs) is not None:
+        if not epochs.is_integer():
+            raise CardError(f"recipe {name}: [training] epochs {epochs:g}: method '{card.method}' takes whole ones")
+        given["epochs"] = int(epochs)
     given["every"] = card.selection.every
     chosen = {key: value for key, value in given.items() if value is not None and key in known}
-    lost = [key for key in TRAINING if given[key] is not None and key not in known]
+    lost = [f"[training] {key}" for key in TRAINING if given[key] is not None and key not in known]
+    if "every" not in known and card.selection.every != SelectionFacts().every:
+        lost.append("[selection] every")
     if lost:
-        raise CardError(f"recipe {name}: [training] {lost[0]} is no choice of method '{card.method}'")
+        raise CardError(f"recipe {name}: {lost[0]} is no choice of method '{card.method}'")
     made = call_with_params(method, {**chosen, **card.params}, where=f"recipe {name}: [params]")
     return cast(OwnTraining, made)
 
@@ -64,6 +71,29 @@ def _refuse(name: str, table: str, given: Record, default: Record, allowed: tupl
     for key in given.__struct_fields__:
         if key not in allowed and getattr(given, key) != getattr(default, key):
             raise CardError(f"recipe {name}: [{table}] {key} is no choice of a method that trains itself")
+
+
+def own_facts(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:
+    """Return a recipe as plain values, with what a run of its method takes where it is silent, and no more.
+
+    Raises:
+        CardError: as :func:`make_training`.
+    """
+    training = make_training(name, card, method)
+    values = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}
+    facts = cast(dict[str, Any], msgspec.to_builtins(card))
+    del facts["student"]
+    return {
+        **facts,
+        "base": {"note": card.base.note},
+        "training": {key: values.pop(key) for key in TRAINING if key in values},
+        "selection": {**({"every": values.pop("every")} if "every" in values else {}), **_chosen_by(card.selection)},
+        "params": values,
+    }
+
+
+def _chosen_by(facts: SelectionFacts) -> dict[str, str]:
+    return {key: getattr(facts, key) for key in SELECTION if key != "every"}
 
 
 def train_own(

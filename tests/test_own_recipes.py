@@ -9,7 +9,7 @@ from stsbench.cli import main
 from stsbench.encoders.loading import find_encoder
 from stsbench.own_recipes import make_training, trains_itself
 from stsbench.trained import trained_runs
-from stsbench.training.methods import METHODS
+from stsbench.training.methods import METHODS, TRAIN_THEMSELVES
 from stsbench.training.resuming import STATE
 from stsbench.training.selection import Progress
 from tests.training.ordered_text import STORY
@@ -113,6 +113,8 @@ def test_other_tables_are_refused(recipe, capsys):
         ("student.pooling=max", "[student] pooling is no choice"),
         ("base.model=bert", "[base] model is no choice"),
         ("training.steps=3", "[training] steps is no choice of method 'fastsent'"),
+        ("training.epochs=2.5", "[training] epochs 2.5: method 'fastsent' takes whole ones"),
+        ("selection.every=10", "[selection] every is no choice of method 'fastsent'"),
     ):
         assert train(recipe, "--set", assign) == 2
         assert message in capsys.readouterr().err
@@ -162,6 +164,25 @@ def test_a_corpus_without_its_columns_is_one_line(tmp_path, capsys):
     pairs.write_text("anchor,positive\na,b\nc,d\n")
     assert train(write(tmp_path), "--data", str(pairs)) == 2
     assert "has no text (has anchor, positive)" in capsys.readouterr().err
+
+
+def test_show_names_what_the_method_takes_and_nothing_else(capsys):
+    assert main(["show", "infersent-small", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["training"] == {"batch_size": 32, "learning_rate": 0.3, "epochs": 3}
+    assert facts["selection"] == {"task": "stsb", "split": "validation", "keep": "best"}
+    # The clip is InferSent's own, not the common loop's 1.
+    assert (facts["params"]["clip"], facts["params"]["decay"]) == (5.0, 0.99)
+    assert "student" not in facts
+    assert main(["show", "skip-thoughts-uni", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    facts = shown.get("recipe", shown)
+    assert facts["selection"]["every"] == Catalogue().recipe("skip-thoughts-uni").selection.every
+    assert facts["params"]["released_adam"] is True
+
+
+def test_those_that_train_themselves_are_known_without_loading_them():
+    assert set(TRAIN_THEMSELVES) == {name for name in METHODS.table if trains_itself(METHODS.load(name))}
 
 
 def test_every_recipe_of_these_methods_fits_its_method():

@@ -14,6 +14,7 @@ from stsbench.cli.printing import console, print_json, say, table
 from stsbench.errors import UnknownName
 from stsbench.recipe_cards import RecipeCard
 from stsbench.trained import TrainedRun, trained_runs
+from stsbench.training.methods import METHODS, TRAIN_THEMSELVES
 
 Rows = list[list[str]]
 
@@ -83,12 +84,12 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
     """Print the facts of one task, suite, encoder, recipe or corpus; of an encoder also the recipe that trains it."""
     catalogue = Catalogue(cards)
     kind, record = _find(name, catalogue)
-    facts: dict[str, Any] = msgspec.to_builtins(record)
+    facts = _facts(name, record)
     if isinstance(record, EncoderCard):
         facts |= {"to run it": to_run(record, catalogue), "how exact": how_exact(record)}
         if name in catalogue.paths("trainers"):
             recipe = catalogue.recipe(name)
-            facts |= {"to train it": to_train(name, recipe, catalogue), "recipe": msgspec.to_builtins(recipe)}
+            facts |= {"to train it": to_train(name, recipe, catalogue), "recipe": _facts(name, recipe)}
     if kind == "recipe":
         runs = trained_runs(name)
         # A name that says which values were replaced is of a run: these are its values.
@@ -103,6 +104,17 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
     say(f"{name}: {kind}\n")
     rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
     console().print(table(["", ""], rows, whole=[0]))
+
+
+def _facts(name: str, record: msgspec.Struct) -> dict[str, Any]:
+    """A card as plain values; of a recipe whose method trains itself, the values that this one takes."""
+    if isinstance(record, RecipeCard) and record.method in TRAIN_THEMSELVES:
+        # Loads torch: of other cards nobody waits for it.
+        from stsbench.own_recipes import own_facts
+
+        return own_facts(name, record, METHODS.load(record.method))
+    facts: dict[str, Any] = msgspec.to_builtins(record)
+    return facts
 
 
 def _trained(run: TrainedRun) -> dict[str, Any]:

@@ -27,3 +27,6 @@ METHODS = Registry(
     },
     group="methods",
 )
+
+TRAIN_THEMSELVES = ("infersent", "skip_thoughts", "quick_thoughts", "fastsent")
+"""Those of ours that have a training of their own; to see it of another, its class must be loaded."""
