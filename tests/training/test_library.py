@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.losses import (
     SoftmaxLoss,
 )
 
-from stsbench.training.objectives import Given, given_columns, info_nce, library_loss
+from stsbench.training.objectives import Given, given_columns, info_nce, library_loss, nt_xent
 from tests.training.tensors import cosine, in_batch_tension, made
 
 A, B = made(16, 6, key=1), made(16, 6, key=2)
@@ -89,6 +89,14 @@ def test_ranking_is_info_nce_with_and_without_negatives():
     a, b, c = made(5, 7, key=1), made(5, 7, key=2), made(5, 7, key=3)
     assert ranking(a, b).item() == pytest.approx(info_nce(a, b, temperature=0.1).item(), rel=1e-12)
     assert ranking(a, b, c).item() == pytest.approx(info_nce(a, b, c, temperature=0.1).item(), rel=1e-12)
+
+
+def test_nt_xent_is_two_rankings_with_the_views_exchanged():
+    # The library has no such loss; of one side it is the ranking with the other anchors as negatives too.
+    a, b = made(5, 7, key=1), made(5, 7, key=2)
+    loss = MultipleNegativesRankingLoss(Given(), scale=10.0, directions=("query_to_doc", "query_to_query"))
+    both = library_loss(loss, a, b) + library_loss(loss, b, a)
+    assert nt_xent(a, b, temperature=0.1).item() == pytest.approx(both.item() / 2, rel=1e-12)
 
 
 def test_regression_is_the_squared_error_of_the_cosine():
