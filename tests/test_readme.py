@@ -1,7 +1,10 @@
 """The README says what is true: its commands exist, its example runs, its table is the results'."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,20 @@ def test_example_encoder_runs_as_printed(tmp_path, monkeypatch, capsys):
     out = str(tmp_path / "results")
     assert main(["run", "--encoder", "my_package.my_module:Hashed", "--tasks", "quickstart-en", "--out", out]) == 0
     assert "hashed" in capsys.readouterr().out
+    # What its fingerprint promises: the same embeddings in every process.
+    script = "from my_package.my_module import Hashed; print(Hashed().encode(['a man plays', '']).nonzero())"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert found[0] == found[1]
 
 
 def tables() -> list[tuple[str, str]]:
