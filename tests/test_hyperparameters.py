@@ -11,6 +11,7 @@ import pytest
 
 from stsbench.cards import Catalogue
 from stsbench.recipe_cards import RecipeCard
+from tests.compared_settings import COMPARED_ROWS, Facts
 
 CATALOGUE = Catalogue()
 BERT, ROBERTA = "google-bert/bert-{}-uncased", "FacebookAI/roberta-{}"
@@ -24,7 +25,6 @@ BASES = {
     "mbert": "google-bert/bert-base-multilingual-cased",
     "distilroberta": "distilbert/distilroberta-base",
 }
-Facts = dict[str, Any]
 
 # princeton-nlp/SimCSE@49fa580: README's table of batch sizes and rates, run_unsup_example.sh, run_sup_example.sh; all
 # else is a default of transformers 4.2's Trainer.
@@ -225,94 +225,12 @@ DECLUTR_ROWS: dict[str, tuple[str, Facts]] = {
     ),
 }
 
-# Reimers and Gurevych 2019, section 3.1 (NLI) and 4.2 (STS-B); optimiser and selection of sentence-transformers 0.2.
-SBERT = {
-    "student.pooling": "mean",
-    "student.max_length": 128,
-    "training.batch_size": 16,
-    "training.learning_rate": 2e-5,
-    "training.schedule": "linear",
-    "training.warmup": 0.1,
-    "training.optimiser": "adamw_uncorrected",
-    "training.epsilon": 1e-6,
-    "training.weight_decay": 0.01,
-    "training.clip": 1.0,
-    "selection.every": 1000,
-    "selection.measure": "best_of_four",
-}
-OF_SBERT = {**SBERT, "data.corpus": "allnli", "training.epochs": 1, "params.features": "sbert", "params.bias": True}
-REGRESSION = {**SBERT, "data.corpus": "stsb_train_pairs", "training.epochs": 4, "method.highest_score": 5.0}
-BIG = ("bert-base", "bert-large", "roberta-base", "roberta-large")
-SBERT_ROWS = {f"sbert-{base}": (base, OF_SBERT) for base in BIG}
-SBERT_ROWS |= {f"sbert-{base}-stsb-only": (base, REGRESSION) for base in BIG}
-SBERT_ROWS |= {f"sbert-{base}-stsb": (f"sbert-{base}", REGRESSION) for base in BIG}
-BY_CLS = {**OF_SBERT, "student.pooling": "cls_before_pooler"}
-SBERT_ROWS |= {f"sbert-{base}-cls-token": (base, BY_CLS) for base in BIG[:2]}
-TRIPLETS = {"data.corpus": "allnli_triplets", "training.batch_size": 128, "training.epochs": 1, "training.warmup": 0.1}
-TRIPLETS |= {"student.max_length": 75, "method.scale": 20.0}
-SBERT_ROWS["sbert-triplets-bert-base"] = ("bert-base", TRIPLETS)
-
-# Contrastive-Tension@75293a8, the example of its README: 16 pairs a batch, one in eight of a sentence with itself.
-CT = {
-    "student.pooling": "mean",
-    "student.max_length": 75,
-    "training.batch_size": 16 // 8,
-    "training.steps": 10 * 500,
-    "training.optimiser": "rmsprop",
-    "training.schedule": "piecewise",
-    "training.rates": [1e-5, 8e-6, 6e-6, 4e-6, 2e-6],
-    "selection.every": 500,
-    "params.negatives": 7,
-    "params.dropout_in_training": False,
-}
-CT_ROWS = {f"ct-{base}": (base, CT) for base in ("bert-base", "bert-large", "sbert-base", "sbert-large")}
-
-# IS-BERT@ea6622c, its training script.
-IS_BERT = {
-    "data.corpus": "allnli",
-    "data.sentences": True,
-    "student.pooling": "mean",
-    "student.max_length": 128,
-    "training.batch_size": 32,
-    "training.epochs": 1,
-    "training.learning_rate": 2e-6,
-    "training.warmup": 0.1,
-    "training.optimiser": "adamw_uncorrected",
-    "training.epsilon": 1e-7,
-    "training.weight_decay": 0.01,
-    "selection.every": 1000,
-    "selection.measure": "best_of_four",
-    "params.widths": [1, 3, 5],
-    "params.activation": "none",
-    "params.mask_padding": False,
-    "method.channels": None,  # a third of 768: 256
-}
-
-# facebookresearch/InferSent@c752882^, train_nli.py's defaults.
-INFERSENT = {
-    "training.batch_size": 64,
-    "training.epochs": 20,
-    "training.learning_rate": 0.1,
-    "method.decay": 0.99,
-    "method.shrink": 5.0,
-    "method.min_rate": 1e-5,
-    "method.clip": 5.0,
-    "method.dropout": 0.0,
-    "method.nonlinear": False,
-    "params.hidden": 2048,
-    "params.head_size": 512,
-    "seeds": [1234],
-}
 ROWS: dict[str, tuple[str, Facts]] = {
     **SIMCSE_ROWS,
     **consert_rows(),
     **SG_ROWS,
     **DECLUTR_ROWS,
-    **SBERT_ROWS,
-    **CT_ROWS,
-    "is-bert-base": ("bert-base", IS_BERT),
-    "infersent1": ("", {**INFERSENT, "params.version": 1, "params.vectors": "glove.840B.300d.txt"}),
-    "infersent2": ("", {**INFERSENT, "params.version": 2, "params.vectors": "crawl-300d-2M.vec"}),
+    **COMPARED_ROWS,
 }
 
 
