@@ -8,6 +8,7 @@ import torch
 from sentence_transformers.sentence_transformer.losses import (
     ContrastiveTensionLoss,
     ContrastiveTensionLossInBatchNegatives,
+    CoSENTLoss,
     CosineSimilarityLoss,
     MultipleNegativesRankingLoss,
     SoftmaxLoss,
@@ -103,6 +104,14 @@ def test_regression_is_the_squared_error_of_the_cosine():
     a, b = made(5, 7, key=1), made(5, 7, key=2)
     errors = [(cosine(x, y) - i / 4) ** 2 for i, (x, y) in enumerate(zip(a, b, strict=True))]
     assert regression(a, b).item() == pytest.approx(math.fsum(errors) / 5, rel=1e-12)
+
+
+def test_any_other_loss_of_the_library_serves_too():
+    a, b, scores = made(5, 7, key=1), made(5, 7, key=2), torch.tensor([0.1, 0.9, 0.4, 0.4, 0.7])
+    close = [20 * cosine(x, y) for x, y in zip(a, b, strict=True)]
+    wrong = [close[i] - close[j] for i in range(5) for j in range(5) if scores[i] < scores[j]]
+    found = library_loss(CoSENTLoss(Given()), a, b, labels=scores).item()
+    assert found == pytest.approx(math.log1p(math.fsum(map(math.exp, wrong))), rel=1e-9)
 
 
 def test_the_classifier_is_given_both_and_how_they_differ():
