@@ -2,8 +2,8 @@
 
 They know nothing of ranks: under several processes the caller gathers the rows first. Whatever
 the model computes in, they compute in float32, or in float64 if that is what they are given.
-What torch or sentence-transformers has already is not here: of the latter's losses, ``library``
-takes the values over embeddings.
+What torch has already (cross-entropy, squared error) is not here; losses of sentence-transformers
+are taken over embeddings by ``library``.
 """
 
 from __future__ import annotations
