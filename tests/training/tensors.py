@@ -21,10 +21,12 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
     return dot / math.sqrt(math.fsum(i * i for i in x) * math.fsum(j * j for j in y))
 
 
-def in_batch_tension(a: torch.Tensor, b: torch.Tensor, scale: float = 20.0) -> torch.Tensor:
+def in_batch_tension(a: torch.Tensor, b: torch.Tensor, scale: float | torch.Tensor = 20.0) -> torch.Tensor:
     """Contrastive tension with in-batch negatives, by two models whose embeddings are given."""
-    loss = ContrastiveTensionLossInBatchNegatives(Given("2"), scale=scale)
+    loss = ContrastiveTensionLossInBatchNegatives(Given("2"))
     loss.model1 = Given("1")
-    if a.dtype == torch.float64:
-        loss.double()
+    # The library keeps the scale's logarithm in float32.
+    exact = torch.as_tensor(scale, dtype=torch.promote_types(a.dtype, torch.float32)).log()
+    del loss.logit_scale
+    loss.logit_scale = exact
     return library_loss(loss, a, b)

@@ -48,6 +48,8 @@ def test_tension_agrees_with_the_definition_and_the_released_code():
     assert found == pytest.approx(literal(A, B, LABELS), rel=1e-13)
     # compareSents and the loss of FreddeFrallan/Contrastive-Tension@75293a8, run in TensorFlow 2.21: the mean.
     assert found / 16 == pytest.approx(1.8274503143732737, rel=1e-13)
+    # As sentence-transformers 6.2.0 gave it.
+    assert found == pytest.approx(29.239205029972375, rel=1e-13)
     assert tension(A[:1], B[:1], LABELS[:1]).item() == pytest.approx(literal(A[:1], B[:1], LABELS[:1]), rel=1e-13)
 
 
@@ -56,6 +58,11 @@ def test_the_second_case_is_not_the_one_the_paper_prints():
     loss = tension(a, b, torch.tensor([0])).item()
     assert loss == pytest.approx(math.log1p(math.exp(2)), rel=1e-6)  # -log (1 - sigmoid(2))
     assert abs(loss - math.log1p(math.exp(2 - 1))) > 0.5  # -log sigmoid(1 - 2)
+
+
+def test_labels_of_any_type():
+    expected = tension(A, B, LABELS).item()
+    assert tension(A, B, LABELS.bool()).item() == tension(A, B, LABELS.long()).item() == expected
 
 
 def test_dot_products_are_raw_and_large_ones_do_not_overflow():
@@ -80,10 +87,11 @@ def literal_in_batch(a: torch.Tensor, b: torch.Tensor, scale: float) -> float:
 def test_in_batch_tension_is_info_nce_both_ways(scale):
     a, b = made(5, 7, key=1), made(5, 7, key=2)
     found = in_batch_tension(a, b, scale).item()
-    # The scale is kept as a logarithm in float32.
-    assert found == pytest.approx(literal_in_batch(a, b, scale), rel=1e-6)
+    assert found == pytest.approx(literal_in_batch(a, b, scale), rel=1e-12)
+    # As sentence-transformers 6.2.0 gave it, with two fixed encoders.
+    assert found == pytest.approx({20.0: 0.3840544827142392, 2.0: 0.8906215220954081}[scale], rel=1e-12)
     both = info_nce(a, b, temperature=1 / scale) + info_nce(b, a, temperature=1 / scale)
-    assert found == pytest.approx(both.item() / 2, rel=1e-6)
+    assert found == pytest.approx(both.item() / 2, rel=1e-12)
 
 
 def test_ranking_is_info_nce_with_and_without_negatives():
@@ -139,11 +147,11 @@ def test_gradients_are_exact(loss):
 
 
 def test_the_scale_is_learned():
-    loss = ContrastiveTensionLossInBatchNegatives(Given("2")).double()
-    loss.model1 = Given("1")
-    ((name, parameter),) = loss.named_parameters()
-    (gradient,) = torch.autograd.grad(library_loss(loss, made(4, 3, key=1), made(4, 3, key=2)), parameter)
-    assert name == "logit_scale" and gradient != 0
+    scale = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
+    a, b = made(4, 3, key=1).requires_grad_(), made(4, 3, key=2).requires_grad_()
+    assert torch.autograd.gradcheck(in_batch_tension, (a, b, scale))
+    ((name, parameter),) = ContrastiveTensionLossInBatchNegatives(Given("2")).named_parameters()
+    assert name == "logit_scale" and parameter.requires_grad and parameter.exp().item() == pytest.approx(20)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -34,7 +34,7 @@ def learner(folder: Path, columns: Any = None, **params: Any) -> SBERTTriplets:
 def test_the_loss_is_supervised_simcses_at_the_inverse_of_the_scale(masked_lm):
     made, other = learner(masked_lm).eval(), SimCSE(student(masked_lm), views="triplets", temperature=0.05).eval()
     other.prepare(TRIPLETS)
-    assert values(made, first_batch(made)) == pytest.approx(values(other, first_batch(other)), rel=1e-5)
+    assert values(made, first_batch(made)) == pytest.approx(values(other, first_batch(other)), rel=1e-6)
 
 
 @pytest.mark.parametrize("views", ["pairs", "triplets"])
