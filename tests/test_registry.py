@@ -11,7 +11,7 @@ import pytest
 
 from stsbench import registry
 from stsbench.data.readers import READERS
-from stsbench.encoders.loading import ENCODERS
+from stsbench.encoders.kinds import ENCODERS
 from stsbench.errors import CardError, StsbenchError, UnknownName
 from stsbench.evaluators import EVALUATORS
 from stsbench.registry import Registry, call_with_params, fit

@@ -12,7 +12,7 @@ from stsbench.bench.held import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import cells_to_do
 from stsbench.bench.tasks import ScoredTask
-from stsbench.encoders.loading import KnownEncoder
+from stsbench.encoders.known import KnownEncoder
 from stsbench.results.comparable import protocol_key
 from stsbench.results.folder import read_results
 from stsbench.results.record import Result

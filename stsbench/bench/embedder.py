@@ -17,7 +17,7 @@ from stsbench.encoders.engine.drift import Watch
 from stsbench.encoders.engine.embed import Engine, Progress, StoredEncoder
 from stsbench.encoders.engine.store import Shelf, Watched
 from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of, texts_digest
-from stsbench.encoders.loading import KnownEncoder
+from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
 from stsbench.errors import StsbenchError
 from stsbench.files import without_folders

@@ -16,7 +16,8 @@ from stsbench.bench.held import holds_another
 from stsbench.bench.listener import Listener
 from stsbench.bench.score import score_tasks
 from stsbench.bench.tasks import ScoredTask, read_tasks
-from stsbench.encoders.loading import KnownEncoder, find_encoder
+from stsbench.encoders.known import KnownEncoder
+from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.places import apart, shared_ends
 from stsbench.errors import EncoderError, OutputError, SourceError, Stopped, StsbenchError
 from stsbench.results.folder import write_result

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stsbench.bench.embedder import Embedder
 from stsbench.bench.tasks import ScoredTask
-from stsbench.encoders.loading import KnownEncoder
+from stsbench.encoders.known import KnownEncoder
 from stsbench.errors import DataError, StsbenchError
 from stsbench.identity import same_encoder, without_texts
 from stsbench.results.folder import read_items, read_result

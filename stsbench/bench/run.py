@@ -16,7 +16,8 @@ from stsbench.bench.score import score_tasks
 from stsbench.bench.tasks import plan_tasks, read_tasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.data.task import expand_names
-from stsbench.encoders.loading import KnownEncoder, find_encoder, known_as
+from stsbench.encoders.known import KnownEncoder, known_as
+from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import SourceError, StsbenchError, choose
 from stsbench.files import remove, remove_stale, write_whole

@@ -15,7 +15,7 @@ from stsbench.bench.held import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.tasks import ScoredTask
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.loading import KnownEncoder
+from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluators.seams import Scores

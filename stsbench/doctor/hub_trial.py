@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.data.task import load_task
-from stsbench.encoders.loading import KnownEncoder, find_encoder
+from stsbench.encoders.known import KnownEncoder
+from stsbench.encoders.loading import find_encoder
 from stsbench.errors import DataError, EncoderError, StsbenchError, one_line
 from stsbench.leaderboard.published.rows import published_row
 

@@ -1,13 +1,21 @@
-"""Where a model runs. A device says nothing of an embedding: it stands in no name and in no fingerprint."""
+"""Where a model runs, and in which numbers. A device says nothing of an embedding: it stands in no name and in no fingerprint."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stsbench.errors import CardError, EncoderError, one_line
+from stsbench.errors import CardError, EncoderError, did_you_mean, one_line
 
 if TYPE_CHECKING:
     import torch
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def check_dtype(name: str) -> None:
+    """Refuse a type of numbers that no model is run in; raises CardError."""
+    if name not in DTYPES:
+        raise CardError(f"unknown dtype '{name}'{did_you_mean(name, DTYPES)}; known: {', '.join(DTYPES)}")
 
 
 def check_device(name: str) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from stsbench.cards.catalogue import Catalogue, read_card
 from stsbench.cards.facts import EncoderCard
@@ -16,113 +14,14 @@ from stsbench.cards.names import variants
 from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint
 from stsbench.encoders.checkpoints.families import assumptions, cards_of, family_of, told_of_several
 from stsbench.encoders.checkpoints.saved import FILE, read_saved
+from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, make_encoder
+from stsbench.encoders.known import KnownEncoder, variant_name
 from stsbench.encoders.places import place_names
 from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.encoders.started import UnfinishedRun, unfinished_runs
 from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
-from stsbench.files import without_folders
-from stsbench.identity import PLACES, fitted_on, identity, remember_maker
-from stsbench.registry import Registry, call_with_params
-
-
-def _is_maker(made: Any) -> bool:  # noqa: ANN401 - what a user's name stands for
-    """Whether this is an encoder, a class of encoders, or a function that may make one."""
-    if isinstance(made, type) or not inspect.isfunction(made):
-        return callable(getattr(made, "encode", None))
-    if made.__module__.partition(".")[0] in sys.stdlib_module_names:
-        return False
-    returned = inspect.get_annotations(made).get("return", None)
-    return not isinstance(returned, type) or callable(getattr(returned, "encode", None))
-
-
-ENCODERS = Registry(
-    "encoder kind",
-    {
-        "transformer": "stsbench.encoders.transformer.encoder:TransformerEncoder",
-        "sentence_transformer": "stsbench.encoders.transformer.sentence_transformer:SentenceTransformerEncoder",
-        "words": "stsbench.encoders.words.words:WordsEncoder",
-        "whitening": "stsbench.encoders.whitening:whitened_encoder",
-        "token_removal": "stsbench.encoders.fitted.token_removal:TokenRemovalEncoder",
-        "flow": "stsbench.encoders.fitted.flow_encoder:flow_encoder",
-        "infersent": "stsbench.encoders.words.infersent:InferSentEncoder",
-        "skip_thoughts": "stsbench.encoders.words.gru_halves:SkipThoughtsEncoder",
-        "quick_thoughts": "stsbench.encoders.words.gru_halves:QuickThoughtsEncoder",
-        "fastsent": "stsbench.encoders.words.fastsent:FastSentEncoder",
-        "use": "stsbench.encoders.served.use:UniversalSentenceEncoder",
-    },
-    group="encoders",
-    accepts=_is_maker,
-    wanted="a class with encode, a function that makes an encoder, or an encoder",
-)
-FITTED = frozenset({"whitening", "token_removal", "flow"})
-"""The kinds that are made over another encoder and fitted on texts."""
-FROM_CHECKPOINT = frozenset(ENCODERS.table) - FITTED - {"words"}
-"""The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownEncoder:
-    """An encoder under the name results give it, with its card and the card's hash where it has one."""
-
-    name: str
-    encoder: Encoder
-    card: EncoderCard | None = None
-    card_digest: str | None = None
-    run: TrainedRun | None = None
-    claims: TrainedRun | None = None
-    """The record of training that lies beside a checkpoint given by its place: believed where it speaks against it."""
-    fitted_on: str | None = None
-    """The hash of the texts that it is fitted on, for an encoder that is."""
-    saw_task: bool = False
-    """Whether sentences that are scored are among these texts."""
-    asked: str | None = None
-    """The revision that its card or ``--set`` names, where its checkpoint may come from the Hub."""
-    names: Sequence[str] = ()
-    """Of what lies in a folder: what it may be called, shorter names first."""
-    assumed: Sequence[str] = ()
-    """What its own files do not say and was taken for granted: notes for its results."""
-    told: str = ""
-    """What whoever named it is to be told: that a card was found for it."""
-
-    def overlap_with(self, task: str) -> str:
-        """Whether its training text overlaps a task's test sentences; what it was fitted on is training text."""
-        stated: str = self.card.overlap if self.card else "unknown"
-        if self.run is not None:
-            stated = self.run.overlap_with(task)
-        elif self.claims is not None and (claimed := self.claims.overlap_with(task)) in ("text", "gold"):
-            stated = claimed
-        return "text" if self.saw_task and stated != "gold" else stated
-
-    @property
-    def fingerprint(self) -> str | None:
-        """What identifies its embeddings, with the texts it is fitted on."""
-        own = identity(self.encoder)
-        return own if own is None or self.fitted_on is None else fitted_on(own, self.fitted_on)
-
-    @property
-    def train_seed(self) -> int | None:
-        """The seed it was trained or fitted with, None where nothing was drawn."""
-        return self.run.seed if self.run is not None else getattr(self.encoder, "train_seed", None)
-
-    @property
-    def revision(self) -> str | None:
-        """The commit its checkpoint was resolved to, where it came from the Hub."""
-        return getattr(self.encoder, "revision", None)
-
-    def notes(self) -> list[str]:
-        """What a reader of its scores must know: which commit an open revision was, and how to keep it."""
-        found = self.revision
-        if self.asked is None or found is None or found == self.asked:
-            return []
-        line = f'revision = "{found}"'
-        if self.card is None:
-            keep = f"--set revision={found}"
-        else:
-            keep = f"{f'base_params = {{{line}}}' if self.card.kind in FITTED else line} in the card"
-        return [
-            f"the checkpoint of {self.name} is of revision '{self.asked}', today commit {found[:12]}; {keep} keeps it"
-        ]
+from stsbench.identity import remember_maker
 
 
 def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -> Encoder:
@@ -276,15 +175,6 @@ def _is_folder(spec: str) -> bool:
         return False
 
 
-def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] = ()) -> str:
-    """The name of an encoder whose parameters were replaced: no other result may pass for its own.
-
-    Where it runs is no part of it, nor what else is named in ``places``, nor in which folder of this machine a file lies.
-    """
-    told = sorted((key, value) for key, value in extra.items() if key not in (*PLACES, *places))
-    return "+".join([name, *(f"{key}={without_folders(value)}" for key, value in told)])
-
-
 def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     card = read_card(path, EncoderCard)
     where = f"{path}: [params]{' and --set' if extra else ''}"
@@ -297,7 +187,7 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     places: Sequence[str] = getattr(kind, "PLACES", ())
     called = variant_name(name, told, places=places)
     params = {**card.params, **extra}
-    encoder = _make(kind, called, params, where, catalogue)
+    encoder = make_encoder(kind, called, params, where, catalogue)
     remember_maker(encoder, kind, params, called=card.kind)
     if getattr(encoder, "train_seed", None) is not None:
         # Results say the seed themselves: several seeds are one encoder.
@@ -331,18 +221,10 @@ def _only_locates(key: str, card: EncoderCard) -> bool:
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     """A user's own class, function or ready-made encoder; called by its address where a card has its name."""
     maker = ENCODERS.load(spec)
-    made = _make(maker, "", extra, f"encoder '{spec}'")
+    made = make_encoder(maker, "", extra, f"encoder '{spec}'")
     remember_maker(made, maker, extra, called=spec)
     name = spec if catalogue.is_taken(made.name) else made.name
     return KnownEncoder(name=variant_name(name, extra), encoder=made)
-
-
-def known_as(encoder: Encoder, catalogue: Catalogue) -> KnownEncoder:
-    """An encoder that a program made itself; called by its class where a card has its name and the class is not ours."""
-    kind = type(encoder)
-    theirs = not kind.__module__.startswith("stsbench.")
-    name = f"{kind.__module__}:{kind.__qualname__}" if theirs and catalogue.is_taken(encoder.name) else encoder.name
-    return KnownEncoder(name=name, encoder=encoder)
 
 
 def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
@@ -356,7 +238,7 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     names = [variant_name(name, extra) for name in (place_names(Path(spec), catalogue) if _is_folder(spec) else [spec])]
     if (saved := read_saved(folder)) is not None:
         params = {"model": str(folder), **saved.params, **extra}
-        encoder = _make(ENCODERS.load_own(saved.kind), names[0], params, f"{folder}/{FILE}")
+        encoder = make_encoder(ENCODERS.load_own(saved.kind), names[0], params, f"{folder}/{FILE}")
         claims = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
     plain = plain_transformer_params(folder)
@@ -364,46 +246,10 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     family = None if _is_folder(spec) else family_of(spec)
     kind = ENCODERS.load("sentence_transformer" if has_modules and plain is None else "transformer")
     usual = {} if has_modules or family is None else family.params()
-    encoder = _make(kind, names[0], {"model": spec, **usual, **(plain or {}), **extra}, spec)
+    encoder = make_encoder(kind, names[0], {"model": spec, **usual, **(plain or {}), **extra}, spec)
     assumed = assumptions(family, has_modules=has_modules, given=extra)
     return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=assumed, asked=_asked(extra))
 
 
 def _asked(params: Mapping[str, Any]) -> str:
     return str(params.get("revision", "unpinned"))
-
-
-def _make(
-    factory: Callable[..., Any], name: str, params: dict[str, Any], where: str, catalogue: Catalogue | None = None
-) -> Encoder:
-    """Call a factory with params checked against its signature; it is told its name, and the cards, if it wants to know.
-
-    What is an encoder already is left as it is.
-    """
-    if not isinstance(factory, type) and hasattr(factory, "encode"):
-        if params:
-            raise CardError(f"{where} is made already; it takes no parameters ({', '.join(params)})")
-        _check(factory, where)
-        return cast(Encoder, factory)
-    takes = inspect.signature(factory).parameters
-    told: dict[str, Any] = {"name": name} if name and "name" in takes else {}
-    told |= {"catalogue": catalogue} if catalogue is not None and "catalogue" in takes else {}
-    for key in ("name", "catalogue"):
-        if name and key in params:
-            raise CardError(f"{where}: '{key}' is no parameter to give: it is told by stsbench")
-    encoder = call_with_params(factory, {**told, **params}, where=where)
-    _check(encoder, where)
-    return cast(Encoder, encoder)
-
-
-def _check(encoder: Any, where: str) -> None:  # noqa: ANN401 - what a user's code made
-    for needed in ("name", "fingerprint", "encode"):
-        if not hasattr(encoder, needed):
-            raise EncoderError(
-                f"{where}: {type(encoder).__name__} has no '{needed}'; "
-                "an encoder needs name, fingerprint (or None) and encode(sentences)"
-            )
-    if not isinstance(encoder.name, str) or not encoder.name.strip(". "):
-        raise EncoderError(f"{where}: the name {encoder.name!r} names nothing; results go into a folder of that name")
-    if not isinstance(encoder.fingerprint, str | None) or encoder.fingerprint == "":
-        raise EncoderError(f"{where}: the fingerprint {encoder.fingerprint!r} is neither text nor None")

@@ -11,7 +11,7 @@ from stsbench.cards.catalogue import Catalogue, card_folder, read_card
 from stsbench.cards.facts import EncoderCard, TaskCard
 from stsbench.data.readers import READERS
 from stsbench.data.sources import PACKAGED
-from stsbench.encoders.loading import ENCODERS
+from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.errors import CardError, UnknownName
 from stsbench.evaluators import EVALUATORS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stsbench.cards.names import split_names, variants
-from stsbench.encoders.loading import variant_name
+from stsbench.encoders.known import variant_name
 
 
 @pytest.mark.parametrize(

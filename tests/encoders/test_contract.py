@@ -14,7 +14,7 @@ import pytest
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.loading import ENCODERS
+from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.errors import EncoderError
 from tests.encoders.made_checkpoints import bert, one_thread, save

@@ -3,7 +3,7 @@
 import pytest
 
 from stsbench.data.verify import file_digest
-from stsbench.encoders.loading import find_encoder, variant_name
+from stsbench.encoders.loading import find_encoder
 from stsbench.errors import EncoderError, SourceError
 from tests.encoders.tiny import tiny
 
@@ -31,11 +31,3 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     # Without hashes any folder would pass for the card's own.
     card.write_text(text)
     assert find_encoder(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
-
-
-def test_a_changed_parameter_changes_the_name():
-    assert variant_name("minilm", {"pooling": "max", "dtype": "bfloat16"}) == "minilm+dtype=bfloat16+pooling=max"
-    # In which folder of this machine a file lies is no part of a name.
-    places: list[object] = ["/home/me/x.txt", "~/x.txt", "C:\\\\me\\\\x.txt", "x.txt"]
-    assert {variant_name("glove", {"file": place}) for place in places} == {"glove+file=x.txt"}
-    assert variant_name("a", {"files": ["/tmp/b.txt", "c/d.txt"]}) == "a+files=['b.txt', 'c/d.txt']"

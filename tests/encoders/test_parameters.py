@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.encoders.loading import ENCODERS
+from stsbench.encoders.kinds import ENCODERS
 from stsbench.errors import CardError, EncoderError
 from stsbench.results.folder import read_results
 from tests.cli.commands import Command

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from stsbench import settings
 from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.converted import as_safetensors
-from stsbench.errors import EncoderError, SourceError, one_line
+from stsbench.errors import CardError, EncoderError, SourceError, one_line
 
 MODULE_FILES = ("*/config.json", "*/model.safetensors")
 NOT_READ = {
@@ -74,6 +74,17 @@ class Checkpoint:
             self.positions(),
         ]
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
+
+    def allowed_length(self, given: int | None) -> int | None:
+        """The longest input in tokens: the one given, else :meth:`max_length`.
+
+        Raises:
+            CardError: less than 1, or more than the model has positions for.
+        """
+        length, positions = self.max_length() if given is None else given, self.positions()
+        if length is not None and not 1 <= length <= (positions or length):
+            raise CardError(f"max_length {given}: give 1 to {positions or 'any number'}, the model's positions")
+        return length
 
     def positions(self) -> int | None:
         """The tokens that the model has positions for, None where its configuration does not say."""

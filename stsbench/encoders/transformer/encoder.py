@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.encoders.checkpoints.checkpoint import Checkpoint, find_checkpoint
-from stsbench.encoders.devices import check_device
+from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+from stsbench.encoders.devices import check_device, check_dtype
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer.pooling import Pooling
-from stsbench.errors import CardError, EncoderError, did_you_mean
+from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.errors import CardError, EncoderError
 from stsbench.identity import fingerprint
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
-DTYPES = ("float32", "bfloat16", "float16")
-ENDINGS = (".", "?", '"', "'")
-"""What PromptBERT's evaluation takes for the end of a sentence; an exclamation mark is not among them."""
 
 
 class TransformerEncoder:
@@ -34,6 +32,24 @@ class TransformerEncoder:
 
     Nothing heavy happens before the first sentence: the fingerprint needs the files' hashes
     only, so that a run whose embeddings are all in the store never loads the model.
+
+    Args:
+        model: a checkpoint folder or a Hub id.
+        name: what results call the encoder.
+        revision: the Hub commit; ``unpinned`` takes the newest.
+        package: an installed package that holds the checkpoint, instead of ``model``.
+        subfolder: the checkpoint's folder inside model or package.
+        sha256: expected hashes by file name.
+        pooling: a pooling's name, see :mod:`stsbench.encoders.transformer.pooling`.
+        max_length: longest input in tokens; default what the checkpoint allows.
+        normalise: scale embeddings to length 1 (cosine does not care, probes do).
+        prompt: text put before every sentence.
+        prompt_template: text around every sentence, which goes where ``{}`` stands.
+        add_full_stop: put a full stop after a sentence that does not end in one of ``. ? " '``, before the
+            prompt, as PromptBERT's evaluation does.
+        padding_side: ``right`` or ``left``.
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
     """
 
     def __init__(
@@ -55,50 +71,21 @@ class TransformerEncoder:
         dtype: str = "float32",
         device: str = "auto",
     ) -> None:
-        """Find the checkpoint and check every choice against it.
-
-        Args:
-            model: a checkpoint folder or a Hub id.
-            name: what results call the encoder.
-            revision: the Hub commit; ``unpinned`` takes the newest.
-            package: an installed package that holds the checkpoint, instead of ``model``.
-            subfolder: the checkpoint's folder inside model or package.
-            sha256: expected hashes by file name.
-            pooling: a pooling's name, see :mod:`stsbench.encoders.transformer.pooling`.
-            max_length: longest input in tokens; default what the checkpoint allows.
-            normalise: scale embeddings to length 1 (cosine does not care, probes do).
-            prompt: text put before every sentence.
-            prompt_template: text around every sentence, which goes where ``{}`` stands.
-            add_full_stop: put a full stop after a sentence that does not end in one of ``. ? " '``, before the
-                prompt, as PromptBERT's evaluation does.
-            padding_side: ``right`` or ``left``.
-            dtype: ``float32``, ``bfloat16`` or ``float16``.
-            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        """
+        """Find the checkpoint and check every choice against it."""
         self.name = name or model or package or ""
         self.pooling = Pooling.parse(pooling)
-        if dtype not in DTYPES:
-            raise CardError(f"unknown dtype '{dtype}'{did_you_mean(dtype, DTYPES)}; known: {', '.join(DTYPES)}")
+        check_dtype(dtype)
         check_device(device)
         if padding_side not in ("left", "right"):
             raise CardError(f"padding_side '{padding_side}' is neither 'left' nor 'right'")
-        if prompt and prompt_template:
-            raise CardError("give 'prompt' or 'prompt_template', not both")
-        if prompt_template and prompt_template.count("{}") != 1:
-            raise CardError("prompt_template needs one {} where the sentence goes")
+        self.prompt = Prompt(prompt, prompt_template, add_full_stop)
         if self.pooling.of_mask_token and not prompt_template:
             raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
-        self.checkpoint: Checkpoint = find_checkpoint(
-            model, revision=revision, package=package, subfolder=subfolder, sha256=sha256
-        )
+        self.checkpoint = find_checkpoint(model, revision=revision, package=package, subfolder=subfolder, sha256=sha256)
         self.revision = self.checkpoint.revision
-        self.max_length = self.checkpoint.max_length() if max_length is None else max_length
-        positions = self.checkpoint.positions()
-        if self.max_length is not None and not 1 <= self.max_length <= (positions or self.max_length):
-            raise CardError(f"max_length {max_length}: give 1 to {positions or 'any number'}, the model's positions")
-        self.normalise, self.dtype, self.device = normalise, dtype, device
-        self.template = prompt_template or f"{prompt.replace('{', '{{').replace('}', '}}')}{{}}"
-        self.prompt, self.add_full_stop, self.padding_side = prompt, add_full_stop, padding_side
+        self.max_length = self.checkpoint.allowed_length(max_length)
+        self.normalise, self.padding_side = normalise, padding_side
+        self.dtype, self.device = dtype, device
 
     @cached_property
     def fingerprint(self) -> str:
@@ -111,7 +98,7 @@ class TransformerEncoder:
                 "pooling": str(self.pooling),
                 "max_length": self.max_length,
                 "normalise": self.normalise,
-                "template": [self.prompt, self.template, *(["add_full_stop"] if self.add_full_stop else [])],
+                "template": self.prompt.facts(),
                 "padding_side": self.padding_side,
                 "dtype": self.dtype,
             },
@@ -146,14 +133,7 @@ class TransformerEncoder:
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence, prompt and special tokens included."""
-        if self.add_full_stop:
-            sentences = [with_full_stop(sentence) for sentence in sentences]
-        if self.prompt:
-            sentences = [self.prompt + sentence for sentence in sentences]
-        elif self.template != "{}":
-            before, after = self.template.split("{}")
-            sentences = [before + sentence + after for sentence in sentences]
-        return self.backbone.tokenize(sentences, max_length=self.max_length)
+        return self.backbone.tokenize(self.prompt.around(sentences), max_length=self.max_length)
 
     def hidden_states(self, batch: Mapping[str, Any], layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers for a batch made by ``collate``."""
@@ -199,8 +179,3 @@ class TransformerEncoder:
         last = ids.shape[1] - 1 - found.flip(1).int().argmax(dim=1)
         marked: torch.Tensor = found.new_zeros(found.shape).scatter(1, last.unsqueeze(1), True)
         return marked
-
-
-def with_full_stop(sentence: str) -> str:
-    """Return the sentence with the full stop that PromptBERT's evaluation adds; the empty one stays empty."""
-    return sentence if not sentence or sentence.endswith(ENDINGS) else f"{sentence}."

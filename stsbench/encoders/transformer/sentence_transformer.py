@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, locate_checkpoint
-from stsbench.encoders.devices import check_device, pick_device
+from stsbench.encoders.devices import check_device, check_dtype, pick_device
 from stsbench.encoders.seams import FloatArray
-from stsbench.encoders.transformer.encoder import DTYPES
 from stsbench.encoders.transformer.modules import digests, named_prompt, plain_transformer_params, read_modules
-from stsbench.errors import CardError, EncoderError, did_you_mean, one_line
+from stsbench.errors import CardError, EncoderError, one_line
 from stsbench.identity import fingerprint
 
 __all__ = ["SentenceTransformerEncoder", "plain_transformer_params"]
@@ -69,8 +68,7 @@ class SentenceTransformerEncoder:
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         """
         self.name = name or model
-        if dtype not in DTYPES:
-            raise CardError(f"unknown dtype '{dtype}'{did_you_mean(dtype, DTYPES)}; known: {', '.join(DTYPES)}")
+        check_dtype(dtype)
         check_device(device)
         if prompt and prompt_name is not None:
             raise CardError("give 'prompt' or 'prompt_name', not both")

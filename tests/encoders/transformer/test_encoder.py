@@ -96,7 +96,7 @@ def test_equals_transformers_one_sentence_at_a_time(tiny, kind, monkeypatch):
     monkeypatch.setattr(engine, "TOKEN_BUDGET", 300)
     encoder, folder = make(tiny, kind), tiny[kind.split()[0]]
     full = [s for s in SENTENCES if s or not kind.startswith("gpt2")]
-    expected = np.stack([alone(folder, encoder.prompt + s, str(encoder.pooling)) for s in full])
+    expected = np.stack([alone(folder, encoder.prompt.text + s, str(encoder.pooling)) for s in full])
     if encoder.normalise:
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode(full), expected, rtol=5e-5, atol=5e-6)

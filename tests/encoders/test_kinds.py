@@ -1,0 +1,64 @@
+"""What makes an encoder, and what is refused before it is used."""
+
+from typing import Any
+
+import pytest
+
+from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, check_encoder, is_maker, make_encoder
+from stsbench.errors import CardError, EncoderError
+from tests.encoders.fakes import Plain
+
+
+def test_each_kind_is_fitted_from_a_checkpoint_or_of_words():
+    assert FITTED | FROM_CHECKPOINT | {"words"} == set(ENCODERS.table)
+    assert not FITTED & FROM_CHECKPOINT
+
+
+def test_what_may_make_an_encoder_is_told_without_calling_it():
+    def made() -> Plain:
+        raise AssertionError
+
+    def counted() -> int:
+        raise AssertionError
+
+    assert [is_maker(one) for one in (Plain, Plain(), made)] == [True, True, True]
+    assert [is_maker(one) for one in (int, 3, counted, __import__("os").getcwd)] == [False, False, False, False]
+
+
+def test_parameters_are_checked_and_the_name_is_told():
+    class Named:
+        fingerprint = None
+
+        def __init__(self, name: str, size: int = 3) -> None:
+            self.name, self.size = name, size
+
+        def encode(self, sentences: list[str]) -> list[Any]:
+            return []
+
+    assert make_encoder(Named, "mine", {"size": 4}, "card").name == "mine"
+    for params, message in (
+        ({"sise": 4}, "card: unknown key 'sise'; did you mean 'size'"),
+        ({"size": "4"}, "card: key 'size'"),
+        ({"name": "other"}, "card: 'name' is no parameter to give"),
+    ):
+        with pytest.raises(CardError) as caught:
+            make_encoder(Named, "mine", params, "card")
+        assert message in str(caught.value)
+    with pytest.raises(CardError, match=r"card is made already; it takes no parameters \(size\)"):
+        make_encoder(Plain(), "mine", {"size": 3}, "card")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": ""}, "the name '' names nothing"),
+        ({"name": " . "}, "names nothing"),
+        ({"name": 3}, "the name 3 names nothing"),
+        ({"fingerprint": 3}, "the fingerprint 3 is neither text nor None"),
+        ({"fingerprint": ""}, "the fingerprint '' is neither text nor None"),
+    ],
+)
+def test_an_encoder_that_says_nonsense_of_itself_is_refused(changes, message):
+    made = type("Odd", (), {"name": "odd", "fingerprint": None, "encode": Plain.encode, **changes})()
+    with pytest.raises(EncoderError, match=message):
+        check_encoder(made, "here")

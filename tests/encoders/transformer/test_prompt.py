@@ -1,0 +1,43 @@
+"""The text around a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.errors import CardError
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        (Prompt(), "a dog"),
+        (Prompt("query: "), "query: a dog"),
+        (Prompt("{} and {"), "{} and {a dog"),
+        (Prompt(template="so {} it is"), "so a dog it is"),
+        (Prompt(template="{}"), "a dog"),
+        (Prompt("the ", add_full_stop=True), "the a dog."),
+        (Prompt(template='"{}" means', add_full_stop=True), '"a dog." means'),
+    ],
+)
+def test_text_goes_around_a_sentence(prompt, expected):
+    assert list(prompt.around(["a dog"])) == [expected]
+
+
+def test_the_facts_are_those_that_fingerprints_have_always_held():
+    assert Prompt().facts() == ["", "{}"]
+    assert Prompt("a {b}").facts() == ["a {b}", "a {{b}}{}"]
+    assert Prompt(template="x {} y", add_full_stop=True).facts() == ["", "x {} y", "add_full_stop"]
+
+
+@pytest.mark.parametrize(
+    ("text", "template", "message"),
+    [
+        ("a", "{}", "not both"),
+        ("", "no place", "one {} where the sentence goes"),
+        ("", "{}{}", "one {} where the sentence goes"),
+    ],
+)
+def test_what_cannot_be_put_around_a_sentence_is_refused(text, template, message):
+    with pytest.raises(CardError, match=message):
+        Prompt(text, template)
