@@ -26,6 +26,11 @@ COVERED = {
     "cli/test_train.py": ["cli.train_app", "recipes.forecast"],
     "cli/test_who.py": ["cli.names", "encoders.checkpoints.families", "results.groups"],
     "compare/test_comparison.py": ["compare.align", "compare.items", "results.comparable"],
+    "data/corpora/test_making.py": [
+        "data.corpora.documents",
+        "data.hub.shards",
+        "encoders.transformer.token_counts",
+    ],
     "data/corpora/test_load.py": ["data.corpora.corpus", "data.corpora.files"],
     "data/corpora/test_overlap.py": ["data.corpora.sentences"],
     "data/test_coco.py": ["data.readers.captions"],

@@ -140,6 +140,7 @@ class MakeFacts(Record, frozen=True, kw_only=True):
     column: str = "text"
     tokenizer: str = ""
     """A Hub id or folder; ``tokens`` are counted by it, without those that it adds."""
+    tokenizer_revision: str = "unpinned"
     tokens: Count | None = None
     """Documents with more tokens than this are kept."""
     lowercase: bool = False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from stsbench.data.splits import PairSplit
 from stsbench.data.task import Task, expand_names, load_task
 from stsbench.data.verify import characters
 from stsbench.errors import SourceError, StsbenchError, UnknownName, one_line
+
+if TYPE_CHECKING:
+    from stsbench.data.corpora.documents import CountsTokens, Progress
 
 
 def fetch_command(names: Sequence[str], *, data: Path | None, cards: Sequence[Path]) -> None:
@@ -120,5 +124,28 @@ def make_command(name: str, *, corpora: Path | None, cards: Sequence[Path]) -> N
     folder = corpora or settings.corpora_folder()
     if folder is None:
         raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA), where the file is to be")
-    path, rows = make_corpus(name, corpora=folder, catalogue=Catalogue(cards))
+    with _progress() as told:
+        path, rows = make_corpus(
+            name, corpora=folder, catalogue=Catalogue(cards), open_tokenizer=_open_tokenizer, progress=told
+        )
     say(f"{path}: {rows:,} rows")
+
+
+def _open_tokenizer(model: str, *, revision: str) -> CountsTokens:
+    # Imports torch, which few corpora need.
+    from stsbench.encoders.transformer.token_counts import TokenCounter
+
+    return TokenCounter(model, revision=revision)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show how many files of a dataset are read, on stderr and only where someone watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
+        row = bars.add_task("files read", total=None)
+        yield lambda done, total: bars.update(row, completed=done, total=total)

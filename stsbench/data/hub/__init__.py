@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from stsbench.data.hub.archives import fetch_archive
 from stsbench.data.hub.failures import WITHOUT
-from stsbench.data.hub.files import CHECKPOINT, HubFile, HubFolder, fetch_checkpoint, fetch_file
+from stsbench.data.hub.files import CHECKPOINT, HubFile, HubFolder, fetch_checkpoint, fetch_file, fetch_tokenizer
 from stsbench.data.hub.pairs import fetch_pairs
+from stsbench.data.hub.shards import Shards, find_shards
 
 __all__ = [
     "CHECKPOINT",
     "WITHOUT",
     "HubFile",
     "HubFolder",
+    "Shards",
     "fetch_archive",
     "fetch_checkpoint",
     "fetch_file",
     "fetch_pairs",
+    "fetch_tokenizer",
+    "find_shards",
 ]

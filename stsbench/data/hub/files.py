@@ -131,6 +131,23 @@ def fetch_checkpoint(
     return HubFolder(folder_of(path, weights[-1]), listing.commit)
 
 
+def fetch_tokenizer(repo: str, *, revision: str, without: str | None = None) -> HubFolder:
+    """Fetch and check the files of a model's tokenizer and its configuration, without any weights.
+
+    Raises:
+        SourceError: the repository has none, a file cannot be had, or nobody knows which there are; one line.
+    """
+    address = address_of(repo, revision=revision, kind="model")
+    listing = look_up(address, without=without)
+    listing.check_whole(address)
+    wanted = [name for name in choose(listing.files, _TOKENIZER)[0] if "/" not in name]
+    if not wanted:
+        raise SourceError(f"{address}: no files of a tokenizer; choose another model")
+    for name in wanted:
+        path = fetch_listed(address.at(name), listing, without=without, progress=False)
+    return HubFolder(path.parent, listing.commit)
+
+
 def folder_of(path: Path, name: str) -> Path:
     """The snapshot's folder, given where one of its files lies and what the file is called in the repository."""
     return path.parents[len(PurePosixPath(name).parts) - 1]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import lzma
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,12 +14,19 @@ import pytest
 from pyarrow import parquet
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.data.corpora.documents import Progress
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.making import make_corpus
+from stsbench.encoders.transformer.token_counts import TokenCounter
 from stsbench.errors import DataError, OutputError, SourceError, StsbenchError
+from tests import hub_server
+from tests.hub_files import parquet as parquet_bytes
+from tests.hub_files import tiny_bert
+from tests.hub_server import Hub
 from tests.training.students import masked_lm
 
 __all__ = ["masked_lm"]
+hub = hub_server.hub
 
 LINES = ["A dog.", "un café\u2028still", "", "the end"]
 SHORT, LONG = "The dog  runs\n", "The dog\n runs in  the park today "
@@ -30,6 +41,10 @@ def catalogue(folder: Path, *tables: str) -> Catalogue:
     return Catalogue([folder / "cards"])
 
 
+def make(name: str, corpora: Path, cards: Catalogue, progress: Progress = lambda done, total: None) -> tuple[Path, int]:
+    return make_corpus(name, corpora=corpora, catalogue=cards, open_tokenizer=TokenCounter, progress=progress)
+
+
 WHOLE = f'[whole]\n{HEAD}file = "whole.txt.xz"\ncolumns = {{text = 0}}\nrows = 4\n'
 PART = f'[part]\n{HEAD}file = "parts/part.txt"\ncolumns = {{text = 0}}\nrows = 2\nmake = {{way = "first_rows", of = "whole", rows = 2}}\n'
 
@@ -39,12 +54,12 @@ def test_the_first_rows_of_another_corpus(tmp_path: Path) -> None:
     corpora = tmp_path / "corpora"
     with pytest.raises(SourceError, match="is local only; make it by 'stsbench data make part', or put parts/part.txt"):
         load_corpus("part", corpora=corpora, catalogue=cards)
-    path, rows = make_corpus("part", corpora=corpora, catalogue=cards)
+    path, rows = make("part", corpora, cards)
     assert (path, rows) == (corpora / "parts" / "part.txt", 2)
     assert list(load_corpus("part", corpora=corpora, catalogue=cards).column("text")) == LINES[:2]
     with pytest.raises(OutputError, match="part.txt: is there already; remove it"):
-        make_corpus("part", corpora=corpora, catalogue=cards)
-    assert not list(corpora.rglob("*.partial"))
+        make("part", corpora, cards)
+    assert [p.name for p in corpora.rglob("*") if p.is_file()] == ["whole.txt.xz", "part.txt"]
 
 
 def test_other_rows_and_another_hash_than_the_cards_are_told(tmp_path: Path) -> None:
@@ -52,9 +67,9 @@ def test_other_rows_and_another_hash_than_the_cards_are_told(tmp_path: Path) -> 
     hashed = PART.replace("[part]", "[hashed]").replace("part.txt", "hashed.txt") + f'sha256 = "{"0" * 64}"\n'
     cards = catalogue(tmp_path, WHOLE, few, hashed)
     with pytest.raises(DataError, match="part.txt: made, but of 2 rows where the card of 'part' says 3: "):
-        make_corpus("part", corpora=tmp_path / "corpora", catalogue=cards)
+        make("part", tmp_path / "corpora", cards)
     with pytest.raises(DataError, match="hashed.txt: differs from the release the card names"):
-        make_corpus("hashed", corpora=tmp_path / "corpora", catalogue=cards)
+        make("hashed", tmp_path / "corpora", cards)
 
 
 def test_the_long_documents_of_a_dataset(tmp_path: Path, masked_lm: Path) -> None:
@@ -70,12 +85,145 @@ def test_the_long_documents_of_a_dataset(tmp_path: Path, masked_lm: Path) -> Non
         .replace("tokens = 5", 'tokens = 5, column = "body"')
     )
     cards = catalogue(tmp_path, WHOLE, long, other)
-    make_corpus("long", corpora=tmp_path / "corpora", catalogue=cards)
+    make("long", tmp_path / "corpora", cards)
     made = list(load_corpus("long", corpora=tmp_path / "corpora", catalogue=cards).column("document"))
     assert made == ["the dog runs in the park today", " ".join(["the dog runs"] * 9)]
-    with pytest.raises(DataError, match="has no column 'body'"):
-        make_corpus("other", corpora=tmp_path / "corpora", catalogue=cards)
+    with pytest.raises(DataError, match=r"file 'train.parquet' of dataset .*: has no column 'body' \(has text\)"):
+        make("other", tmp_path / "corpora", cards)
     assert not (tmp_path / "corpora" / "other.txt").exists()
+
+
+OF = "owner/pages"
+PAGES = [[f"Page {shard} {row} " + "and more " * (row % 5) for row in range(9)] for shard in range(4)]
+
+
+def serve(hub: Hub, pages: Sequence[Sequence[str]] = PAGES) -> None:
+    shards = {
+        f"data/train-0000{at}-of-00004.parquet": parquet_bytes([{"text": text} for text in texts])
+        for at, texts in enumerate(pages)
+    }
+    hub.add("dataset", OF, {"README.md": b"Pages.", "data/test-0.parquet": parquet_bytes([{"text": "no"}]), **shards})
+    hub.add("model", "owner/bert", tiny_bert())
+
+
+def of_hub(folder: Path, **facts: str) -> Catalogue:
+    """A card of the documents of more than 20 tokens."""
+    told = {"way": "long_documents", "of": OF, "tokenizer": "owner/bert", **facts}
+    made = ", ".join([*(f'{key} = "{value}"' for key, value in told.items()), "tokens = 20, lowercase = true"])
+    return catalogue(
+        folder, f'[pages]\n{HEAD}file = "pages.txt"\ncolumns = {{document = 0}}\nrows = 12\nmake = {{{made}}}\n'
+    )
+
+
+def undisturbed() -> bytes:
+    """What is to come of it: of nine pages a file those with three or more times "and more"; a letter is a token."""
+    texts = [" ".join(text.lower().split()) for texts in PAGES for text in texts]
+    return "".join(f"{text}\n" for text in texts if text.count("and more") >= 3).encode()
+
+
+def test_long_documents_come_from_the_hub_file_by_file(hub: Hub, tmp_path: Path) -> None:
+    serve(hub)
+    told: list[tuple[int, int]] = []
+    path, rows = make("pages", tmp_path / "corpora", of_hub(tmp_path), lambda *done: told.append(done))
+    assert (path.read_bytes(), rows) == (undisturbed(), 12)
+    assert told == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    fetched = {
+        asked.path.rsplit("/", 1)[1] for asked in hub.asked if asked.method == "GET" and "/resolve/" in asked.path
+    }
+    assert fetched == {f"train-0000{at}-of-00004.parquet" for at in range(4)} | {
+        "config.json", "vocab.txt", "tokenizer_config.json",
+    }  # fmt: skip
+    # No file of the dataset stays behind, and nothing of the draft.
+    assert not list((tmp_path / ".cache").rglob("*.parquet"))
+    assert sorted(p.name for p in path.parent.iterdir()) == ["pages.txt", "whole.txt.xz"]
+
+
+def test_a_damaged_file_of_dataset_or_tokenizer_is_never_read(hub: Hub, tmp_path: Path) -> None:
+    serve(hub)
+    cards = of_hub(tmp_path)
+    for name in ("vocab.txt", "train-00002-of-00004.parquet"):
+        hub.fail(name, wrong_bytes=True, methods=("GET",), times=1)
+        with pytest.raises(SourceError, match=f"{name}' of .* damaged"):
+            make("pages", tmp_path / "corpora", cards)
+    # What was whole before is taken as it is.
+    before = len(hub.gets("train-00001-of-00004.parquet"))
+    assert make("pages", tmp_path / "corpora", cards)[0].read_bytes() == undisturbed()
+    assert len(hub.gets("train-00001-of-00004.parquet")) == before
+
+
+def test_a_killed_run_goes_on_and_makes_the_same_bytes(hub: Hub, tmp_path: Path) -> None:
+    serve(hub)
+    of_hub(tmp_path)
+    program = (
+        "import os, sys; from stsbench.cli import data, main; whole = data._open_tokenizer\n"
+        "class Killed:\n"
+        "    def __init__(self, model, revision): self.inner, self.left = whole(model, revision=revision), int(sys.argv[1])\n"
+        "    identity = property(lambda self: self.inner.identity)\n"
+        "    def __call__(self, texts):\n"
+        "        self.left -= 1\n"
+        "        os.kill(os.getpid(), 9) if self.left == 0 else None\n"
+        "        return self.inner(texts)\n"
+        "data._open_tokenizer = lambda model, *, revision: Killed(model, revision)\n"
+        "sys.exit(main(['data', 'make', 'pages', '--corpora', 'corpora', '--cards', 'cards']))\n"
+    )
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
+    draft = tmp_path / "corpora" / "pages.txt.unfinished"
+    codes = []
+    for calls in (1, 2, 2, 9):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(calls)], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        codes.append(done.returncode)
+        if done.returncode:
+            # Half a file's documents, as a kill between two writes leaves them.
+            with draft.open("ab") as stream:
+                stream.write(b"half a docu")
+    assert codes == [-9, -9, -9, 0], done.stderr
+    assert (tmp_path / "corpora" / "pages.txt").read_bytes() == undisturbed()
+    # No file is fetched twice: one whose reading was cut short is in the Hub's cache still.
+    assert [len(hub.gets(f"train-0000{at}-of-00004.parquet")) for at in range(4)] == [1, 1, 1, 1]
+
+
+def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_path: Path) -> None:
+    serve(hub)
+    cards, corpora = of_hub(tmp_path), tmp_path / "corpora"
+    hub.fail("train-00003", status=404, code="EntryNotFound")
+    with pytest.raises(SourceError):
+        make("pages", corpora, cards)
+    assert (corpora / "pages.txt.unfinished").stat().st_size > 0
+    hub.faults.clear()
+    serve(hub, [PAGES[3], *PAGES[1:]])
+    path, rows = make("pages", corpora, cards)
+    assert (rows, path.read_text().count("page 3 3 "), path.read_text().count("page 0 ")) == (12, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("shard", "said"),
+    [
+        (b"PAR1 is not enough", "cannot be read: "),
+        (parquet_bytes([{"text": 3}]), "column 'text' holds int64, not text"),
+        (parquet_bytes([{"body": "x"}]), r"has no column 'text' \(has body\)"),
+    ],
+    ids=["broken", "numbers", "column"],
+)
+def test_a_file_that_is_not_as_it_should_be_is_one_line(hub: Hub, tmp_path: Path, shard: bytes, said: str) -> None:
+    serve(hub)
+    hub.add("dataset", OF, {"train.parquet": shard})
+    with pytest.raises(
+        DataError, match=rf"file 'train.parquet' of dataset 'owner/pages' \(revision main\): {said}"
+    ) as e:
+        make("pages", tmp_path / "corpora", of_hub(tmp_path))
+    assert "\n" not in str(e.value)
+
+
+def test_a_dataset_without_parquet_and_a_model_without_tokenizer_are_told(hub: Hub, tmp_path: Path) -> None:
+    serve(hub)
+    hub.add("dataset", "owner/script", {"pages.py": b"import os", "test.parquet": b""})
+    hub.add("model", "owner/bare", {"model.safetensors": b"x"})
+    with pytest.raises(SourceError, match="'owner/script' .*: has no parquet file for training"):
+        make("pages", tmp_path / "corpora", of_hub(tmp_path, of="owner/script"))
+    with pytest.raises(SourceError, match="'owner/bare' .*: no files of a tokenizer; choose another model"):
+        make("pages", tmp_path / "other" / "corpora", of_hub(tmp_path / "other", tokenizer="owner/bare"))
 
 
 def test_every_corpus_that_is_published_nowhere_says_how_it_is_had() -> None:
@@ -94,4 +242,4 @@ def test_what_is_not_made_says_what_does_instead(tmp_path: Path) -> None:
         ("wiki1m_haed", "unknown corpus 'wiki1m_haed'; did you mean 'wiki1m_head'"),
     ):
         with pytest.raises(StsbenchError, match=message):
-            make_corpus(name, corpora=tmp_path, catalogue=Catalogue())
+            make(name, tmp_path, Catalogue())
