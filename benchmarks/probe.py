@@ -65,11 +65,12 @@ from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.seams import Embed, FloatArray
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.classifier import Items
 from stsbench.evaluators.probe.compiled import CompiledTrainer
 from stsbench.evaluators.probe.draws import Orders, stratified_folds
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import make_pool
-from stsbench.evaluators.probe.training import Fold, Rows
+from stsbench.evaluators.probe.training import Fold
 from stsbench.registry import call_with_params
 
 IntArray = npt.NDArray[np.int64]
@@ -122,7 +123,7 @@ def evaluator(name: str, protocol: str, threads: int | None = None) -> ProbeEval
 def classifiers(split: LabelledSplit, embed: Embed) -> list[tuple[Fold, float]]:
     """The 410 of nested cross-validation: folds and weight decays; refits take the first decay."""
     order = toolkit_order(split)
-    rows = Rows(make_pool(split, embed, "u", 1 << 30), order, split.labels[order])
+    rows = Items(make_pool(split, embed, "u", 1 << 30), order, split.labels[order])
     orders: dict[tuple[int, float], Orders] = {}
 
     def orders_of(n: int, holdout: float = 0.0) -> Orders:

@@ -56,9 +56,18 @@ COVERED = {
     "encoders/transformer/test_encoder.py": ["encoders.transformer.backbone", "encoders.transformer.kernels"],
     "encoders/words/test_convert.py": ["cli.convert", "encoders.words.expansion", "encoders.words.folder"],
     "encoders/words/test_infersent.py": ["encoders.words.recurrent"],
-    "evaluators/probe/test_converged.py": ["evaluators.probe.minimise", "evaluators.probe.schemes"],
-    "evaluators/probe/test_evaluator.py": ["evaluators.probe.report", "evaluators.seams"],
+    "evaluators/probe/test_converged.py": [
+        "evaluators.probe.logreg",
+        "evaluators.probe.minimise",
+        "evaluators.probe.schemes",
+    ],
+    "evaluators/probe/test_evaluator.py": [
+        "evaluators.probe.classifier",
+        "evaluators.probe.report",
+        "evaluators.seams",
+    ],
     "evaluators/probe/test_kernels.py": ["evaluators.probe.compilation"],
+    "evaluators/probe/test_protocols.py": ["evaluators.probe.minibatch_settings"],
     "evaluators/probe/test_trainers.py": [
         "evaluators.probe.compiled",
         "evaluators.probe.minibatch",

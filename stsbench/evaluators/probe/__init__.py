@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from stsbench.evaluators.probe.classifier import ProbeProtocol
 from stsbench.evaluators.probe.evaluator import ProbeEvaluator
-from stsbench.evaluators.probe.protocols import PROTOCOLS, ConvergedProtocol, MinibatchProtocol, ProbeProtocol
+from stsbench.evaluators.probe.logreg import ConvergedProtocol
+from stsbench.evaluators.probe.minibatch import MinibatchProtocol
+from stsbench.evaluators.probe.protocols import PROTOCOLS
 
 __all__ = ["PROTOCOLS", "ConvergedProtocol", "MinibatchProtocol", "ProbeEvaluator", "ProbeProtocol"]

@@ -10,10 +10,11 @@ import numpy as np
 
 from stsbench.encoders.seams import FloatArray
 from stsbench.evaluators.probe import kernels
+from stsbench.evaluators.probe.classifier import Items
 from stsbench.evaluators.probe.draws import first_weights
+from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
 from stsbench.evaluators.probe.pool import BLOCKS, IndexArray
-from stsbench.evaluators.probe.protocols import MinibatchProtocol, parse_optimiser
-from stsbench.evaluators.probe.training import Fold, Mask, Rows, Trained, train_until_stopped
+from stsbench.evaluators.probe.training import Fold, Mask, Trained, train_until_stopped
 
 _OPTIMISERS = {"adam": kernels.ADAM, "rmsprop": kernels.RMSPROP, "sgd": kernels.SGD}
 _FEATURES = dict(zip(BLOCKS, (kernels.U, kernels.ABS_MUL, kernels.CONCAT_MUL_ABS), strict=True))
@@ -24,7 +25,7 @@ _LOCKSTEP_ROWS = 64
 class CompiledTrainer:
     """Trains linear classifiers with compiled loops on the CPU's cores."""
 
-    def __init__(self, protocol: MinibatchProtocol, *, seed: int, width: int, classes: int, threads: int) -> None:
+    def __init__(self, protocol: MinibatchSettings, *, seed: int, width: int, classes: int, threads: int) -> None:
         """Draw the first weights, those of every classifier: (c, w)."""
         self.protocol, self.threads = protocol, threads
         self._cancelled = threading.Event()
@@ -52,10 +53,10 @@ class CompiledTrainer:
         return [[t for _ in range(0, len(own), step) for t in next(found).result()] for own in decays]
 
     def _fit_lockstep(self, fold: Fold, decays: Sequence[float]) -> list[Trained]:
-        learner = _Lockstep(fold, decays, self.start, self.protocol, self._cancelled)
-        return train_until_stopped(learner, [len(fold.dev)] * len(decays), self.protocol)
+        classifiers = _Lockstep(fold, decays, self.start, self.protocol, self._cancelled)
+        return train_until_stopped(classifiers, [len(fold.dev)] * len(decays), self.protocol)
 
-    def predict(self, trained: Trained, rows: Rows) -> IndexArray:
+    def predict(self, trained: Trained, rows: Items) -> IndexArray:
         """The class of each item, (m,)."""
         classes: IndexArray = _predict(trained.weights[None], rows)[0]
         return classes
@@ -69,7 +70,7 @@ class _Lockstep:
         fold: Fold,
         decays: Sequence[float],
         start: FloatArray,
-        protocol: MinibatchProtocol,
+        protocol: MinibatchSettings,
         cancelled: threading.Event,
     ) -> None:
         self.cancelled = cancelled
@@ -126,7 +127,7 @@ def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
     return start
 
 
-def _predict(weights: FloatArray, rows: Rows) -> IndexArray:
+def _predict(weights: FloatArray, rows: Items) -> IndexArray:
     """The class each classifier (p, c, w) gives each item, (p, n)."""
     parts = []
     for block in rows.pool.blocks(rows.at):

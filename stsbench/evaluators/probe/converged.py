@@ -22,12 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.evaluators.probe.classifier import Items, Searched
 from stsbench.evaluators.probe.minimise import minimise
 from stsbench.evaluators.probe.pool import IndexArray, Pool
-from stsbench.evaluators.probe.protocols import ConvergedProtocol
-from stsbench.evaluators.probe.schemes import Searched
 from stsbench.evaluators.probe.stacked import combine
-from stsbench.evaluators.probe.training import Rows
 
 _KEPT_BYTES = 1 << 30
 _CHUNK_VALUES = 1 << 22
@@ -36,21 +34,24 @@ _CHUNK_VALUES = 1 << 22
 class Problem(NamedTuple):
     """One logistic regression: its training items and its penalty."""
 
-    train: Rows
+    train: Items
     penalty: float
 
 
 class ConvergedSolver:
     """Logistic regression over the grid of penalties."""
 
-    def __init__(self, protocol: ConvergedProtocol, *, classes: int, device: str) -> None:
+    def __init__(
+        self, penalties: Sequence[float], *, tolerance: float, max_iterations: int, classes: int, device: str
+    ) -> None:
         """Classifiers of two classes have one row of weights, others one a class."""
-        self.protocol, self.classes, self.device = protocol, classes, torch.device(device)
+        self.penalties, self.tolerance, self.max_iterations = penalties, tolerance, max_iterations
+        self.classes, self.device = classes, torch.device(device)
         self.unfinished = 0
 
-    def search(self, folds: Sequence[tuple[Rows, Rows]]) -> Searched:
+    def search(self, folds: Sequence[tuple[Items, Items]]) -> Searched:
         """Train a classifier a fold and penalty."""
-        grid = self.protocol.penalties
+        grid = self.penalties
         weights = self.solve([Problem(train, penalty) for train, _ in folds for penalty in grid])
         by_fold = weights.view(len(folds), len(grid), *weights.shape[1:])
         accuracy = [
@@ -59,18 +60,18 @@ class ConvergedSolver:
         ]
         return Searched(np.array(accuracy), [list(own) for own in by_fold])
 
-    def refit(self, trains: Sequence[Rows], choices: Sequence[int]) -> list[Tensor]:
+    def refit(self, trains: Sequence[Items], choices: Sequence[int]) -> list[Tensor]:
         """Train on all items."""
-        chosen = [self.protocol.penalties[choice] for choice in choices]
+        chosen = [self.penalties[choice] for choice in choices]
         return list(self.solve([Problem(train, penalty) for train, penalty in zip(trains, chosen, strict=True)]))
 
-    def predict(self, classifier: Tensor, rows: Rows) -> IndexArray:
+    def predict(self, classifier: Tensor, rows: Items) -> IndexArray:
         """The class of each item, (m,)."""
         return self._classes(classifier[None], rows)[:, 0]
 
     def notes(self) -> tuple[str, ...]:
         """Whether any classifier did not converge."""
-        limit = self.protocol.max_iterations
+        limit = self.max_iterations
         return (f"{self.unfinished} classifiers had not converged after {limit} steps",) if self.unfinished else ()
 
     def solve(self, problems: Sequence[Problem]) -> Tensor:
@@ -78,13 +79,11 @@ class ConvergedSolver:
         design = _Design(problems, self.device)
         logistic = _Logistic(problems, design, self.classes)
         start = torch.zeros(len(problems), logistic.k * (design.width + 1), dtype=torch.float64, device=self.device)
-        minima = minimise(
-            logistic, start, tolerance=self.protocol.tolerance, max_iterations=self.protocol.max_iterations
-        )
+        minima = minimise(logistic, start, tolerance=self.tolerance, max_iterations=self.max_iterations)
         self.unfinished += int((~minima.converged).sum())
         return logistic.weights(minima.points, torch.arange(len(problems), device=self.device))
 
-    def _classes(self, weights: Tensor, rows: Rows) -> IndexArray:
+    def _classes(self, weights: Tensor, rows: Items) -> IndexArray:
         """The class each classifier (p, k, w + 1) gives each item, (n, p)."""
         parts = []
         for x in _feature_chunks(rows.pool, rows.at, self.device, max(1, _CHUNK_VALUES // weights[..., 0].numel())):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import fields, replace
+from typing import Any, ClassVar
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError
+from stsbench.evaluators.probe.classifier import Items, ProbeProtocol, ProbeRun
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import Features, make_pool
-from stsbench.evaluators.probe.protocols import PROTOCOLS, ConvergedProtocol, MinibatchProtocol, ProbeProtocol
+from stsbench.evaluators.probe.protocols import PROTOCOLS
 from stsbench.evaluators.probe.report import Labelled, embedding_notes, make_scores
-from stsbench.evaluators.probe.schemes import Solver, run_scheme
-from stsbench.evaluators.probe.training import Rows
+from stsbench.evaluators.probe.schemes import run_scheme
 from stsbench.evaluators.seams import Scores
 
 
@@ -54,7 +54,7 @@ class ProbeEvaluator:
             f1: report the F1 of class 1 beside accuracy (MRPC).
             features: of pairs: ``abs_mul`` (MRPC, SICK-E) or ``concat_mul_abs`` (SNLI, whose rows
                 are then also sorted as the toolkit sorts SNLI's); of single sentences ``u``.
-            nhid: what the task fixes in place of a minibatch protocol's hidden units (WordContent: 0).
+            nhid: what the task fixes in place of the protocol's hidden units, if it has any (WordContent: 0).
             epoch_size: likewise its passes between checks (SNLI: 1).
             max_epochs: likewise its most epochs (SNLI: 15).
             weight_decays: likewise its grid (SNLI: 1e-9 alone).
@@ -62,15 +62,11 @@ class ProbeEvaluator:
             threads: of the CPU; default: all that this process may use.
             memory: bytes of embeddings held in memory; a larger task is read chunk by chunk.
         """
-        self.protocol: ProbeProtocol = protocol
-        if isinstance(protocol, MinibatchProtocol):
-            self.protocol = replace(
-                protocol,
-                nhid=protocol.nhid if nhid is None else nhid,
-                epoch_size=epoch_size or protocol.epoch_size,
-                max_epochs=max_epochs or protocol.max_epochs,
-                weight_decays=tuple(weight_decays or protocol.weight_decays),
-            )
+        grid = None if weight_decays is None else tuple(weight_decays)
+        fixed = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": grid}
+        own = {field.name for field in fields(protocol)}
+        changes: dict[str, Any] = {name: value for name, value in fixed.items() if name in own and value is not None}
+        self.protocol = replace(protocol, **changes)
         self.f1, self.features = f1, features
         self.device, self.memory = device, memory
         self.threads = threads or _cores()
@@ -91,33 +87,18 @@ class ProbeEvaluator:
         classes = max(max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values())
         if classes < 2:
             raise DataError("a probe needs at least two classes")
-        rows: dict[str, Rows] = {}
+        rows: dict[str, Items] = {}
         for name, split in labelled.items():
             free = self.memory - sum(r.pool.held for r in rows.values())
             order = toolkit_order(split, second_first=self.features == "concat_mul_abs")
-            rows[name] = Rows(make_pool(split, embed, self.features, free), order, split.labels[order])
-        solver = self._solver(next(iter(rows.values())).pool.width, classes, seed)
+            rows[name] = Items(make_pool(split, embed, self.features, free), order, split.labels[order])
+        width = next(iter(rows.values())).pool.width
+        solver = self.protocol.solver(ProbeRun(width, classes, seed, self.device, self.threads))
         outcome = run_scheme(rows, self.protocol, solver, seed=seed)
         scores = make_scores(Labelled(labelled, classes), outcome, f1=self.f1, rounding=self.protocol.rounding)
         pools = [r.pool for r in rows.values()]
         notes = (*embedding_notes(pools), *solver.notes())
         return replace(scores, zero_vectors=sum(pool.zero_rows for pool in pools), notes=notes)
-
-    def _solver(self, width: int, classes: int, seed: int) -> Solver:
-        """What trains the protocol's classifiers; imported late, for torch and numba are heavy."""
-        if isinstance(self.protocol, ConvergedProtocol):
-            from stsbench.evaluators.probe.converged import ConvergedSolver
-
-            return ConvergedSolver(self.protocol, classes=classes, device=self.device)
-        if not isinstance(self.protocol, MinibatchProtocol):
-            raise TypeError(f"no solver for a {type(self.protocol).__name__}")
-        from stsbench.evaluators.probe.minibatch import MinibatchSolver, make_trainer
-
-        seed += self.protocol.base_seed
-        trainer = make_trainer(
-            self.protocol, seed=seed, width=width, classes=classes, device=self.device, threads=self.threads
-        )
-        return MinibatchSolver(self.protocol, trainer, seed=seed)
 
 
 def _cores() -> int:

@@ -1,33 +1,34 @@
-"""The grid search of SentEval's protocol, on the trainer that suits the classifier and the machine."""
+"""SentEval's classifier: its grid search, on the trainer that suits the classifier and the machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from stsbench.evaluators.probe.classifier import Items, ProbeRun, Searched, Solver
 from stsbench.evaluators.probe.draws import Orders
+from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings
 from stsbench.evaluators.probe.pool import IndexArray
-from stsbench.evaluators.probe.protocols import MinibatchProtocol
-from stsbench.evaluators.probe.schemes import Searched
-from stsbench.evaluators.probe.training import Fold, Rows, Trained, Trainer
+from stsbench.evaluators.probe.training import Fold, MinibatchTrainer, Trained
 
 
 class MinibatchSolver:
     """Early-stopped classifiers over the grid of weight decays."""
 
-    def __init__(self, protocol: MinibatchProtocol, trainer: Trainer, *, seed: int) -> None:
+    def __init__(self, protocol: MinibatchSettings, trainer: MinibatchTrainer, *, seed: int) -> None:
         """Take the trainer, which holds the first weights drawn from the same seed."""
         self.protocol, self.trainer, self.seed = protocol, trainer, seed
         self._orders: dict[tuple[int, float], Orders] = {}
 
-    def search(self, folds: Sequence[tuple[Rows, Rows]]) -> Searched:
+    def search(self, folds: Sequence[tuple[Items, Items]]) -> Searched:
         """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
         jobs = [Fold(train, dev, self._orders_of(len(train), 0.0)) for train, dev in folds]
         found = self.trainer.fit(jobs, [self.protocol.weight_decays] * len(jobs))
         return Searched(np.array([[t.accuracy for t in row] for row in found]), [list(row) for row in found])
 
-    def refit(self, trains: Sequence[Rows], choices: Sequence[int]) -> list[Trained]:
+    def refit(self, trains: Sequence[Items], choices: Sequence[int]) -> list[Trained]:
         """Train on all items but a share drawn to stop the training."""
         jobs = []
         for rows in trains:
@@ -36,7 +37,7 @@ class MinibatchSolver:
         found = self.trainer.fit(jobs, [(self.protocol.weight_decays[choice],) for choice in choices])
         return [row[0] for row in found]
 
-    def predict(self, classifier: Trained, rows: Rows) -> IndexArray:
+    def predict(self, classifier: Trained, rows: Items) -> IndexArray:
         """The class of each item, (m,)."""
         return self.trainer.predict(classifier, rows)
 
@@ -51,14 +52,21 @@ class MinibatchSolver:
         return self._orders[n, holdout]
 
 
-def make_trainer(
-    protocol: MinibatchProtocol, *, seed: int, width: int, classes: int, device: str, threads: int
-) -> Trainer:
-    """Compiled loops for linear classifiers on the CPU; torch for hidden layers and accelerators."""
-    if protocol.nhid == 0 and device == "cpu":
-        from stsbench.evaluators.probe.compiled import CompiledTrainer
+@dataclass(frozen=True, kw_only=True)
+class MinibatchProtocol(MinibatchSettings):
+    """SentEval's classifier: minibatch training stopped early on development accuracy."""
 
-        return CompiledTrainer(protocol, seed=seed, width=width, classes=classes, threads=threads)
-    from stsbench.evaluators.probe.stacked import StackedTrainer
+    def solver(self, run: ProbeRun) -> Solver:
+        """The same first weights, drawn from the seed, for every classifier of the grid."""
+        seed = self.base_seed + run.seed
+        return MinibatchSolver(self, self._trainer(run, seed), seed=seed)
 
-    return StackedTrainer(protocol, seed=seed, width=width, classes=classes, device=device)
+    def _trainer(self, run: ProbeRun, seed: int) -> MinibatchTrainer:
+        """Compiled loops for linear classifiers on the CPU; torch for hidden layers and accelerators."""
+        if self.nhid == 0 and run.device == "cpu":
+            from stsbench.evaluators.probe.compiled import CompiledTrainer
+
+            return CompiledTrainer(self, seed=seed, width=run.width, classes=run.classes, threads=run.threads)
+        from stsbench.evaluators.probe.stacked import StackedTrainer
+
+        return StackedTrainer(self, seed=seed, width=run.width, classes=run.classes, device=run.device)

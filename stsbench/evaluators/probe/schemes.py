@@ -8,43 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from stsbench.errors import DataError
+from stsbench.evaluators.probe.classifier import Items, ProbeProtocol, Solver
 from stsbench.evaluators.probe.draws import stratified_folds
 from stsbench.evaluators.probe.pool import IndexArray
-from stsbench.evaluators.probe.protocols import ProbeProtocol
-from stsbench.evaluators.probe.training import Rows
-
-
-class Searched(NamedTuple):
-    """What a search over the grid found: ``accuracy`` (folds, grid) on development items, and the classifiers."""
-
-    accuracy: npt.NDArray[np.float64]
-    classifiers: list[list[Any]]
-
-
-class Solver(Protocol):
-    """Trains classifiers over a grid of penalties."""
-
-    def search(self, folds: Sequence[tuple[Rows, Rows]]) -> Searched:
-        """Train a classifier a fold (training items, development items) and penalty."""
-        ...
-
-    def refit(self, trains: Sequence[Rows], choices: Sequence[int]) -> list[Any]:
-        """Train one final classifier on each of these, with the penalty of this place in the grid."""
-        ...
-
-    def predict(self, classifier: Any, rows: Rows) -> IndexArray:  # noqa: ANN401 - what search and refit return
-        """The class of each item, (m,)."""
-        ...
-
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the score must know of the training."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +27,7 @@ class Outcome:
     predictions: IndexArray
 
 
-def run_scheme(splits: Mapping[str, Rows], protocol: ProbeProtocol, solver: Solver, *, seed: int) -> Outcome:
+def run_scheme(splits: Mapping[str, Items], protocol: ProbeProtocol, solver: Solver, *, seed: int) -> Outcome:
     """Run the scheme that the splits' names stand for; their items are in the toolkit's order.
 
     Raises:
@@ -74,7 +45,7 @@ def run_scheme(splits: Mapping[str, Rows], protocol: ProbeProtocol, solver: Solv
     )
 
 
-def _nested(rows: Rows, protocol: ProbeProtocol, solver: Solver) -> Outcome:
+def _nested(rows: Items, protocol: ProbeProtocol, solver: Solver) -> Outcome:
     """Every fold is predicted once, by a classifier whose penalty inner folds of the others chose."""
     outer = stratified_folds(rows.labels, protocol.kfold, protocol.base_seed)
     trains = [rows.select(train) for train, _ in outer]
@@ -93,7 +64,7 @@ def _nested(rows: Rows, protocol: ProbeProtocol, solver: Solver) -> Outcome:
     return Outcome(accuracy, _mean_points([best for _, best in chosen], protocol), predictions)
 
 
-def _kfold(train: Rows, test: Rows, protocol: ProbeProtocol, solver: Solver, *, seed: int) -> Outcome:
+def _kfold(train: Items, test: Items, protocol: ProbeProtocol, solver: Solver, *, seed: int) -> Outcome:
     """Folds of the training split choose the penalty; a classifier trained on all of it is tested."""
     accuracy = solver.search(_folds(train, protocol.kfold, seed)).accuracy
     choice, dev = _choose([_mean(column) for column in accuracy.T], protocol.rounding)
@@ -101,25 +72,25 @@ def _kfold(train: Rows, test: Rows, protocol: ProbeProtocol, solver: Solver, *, 
     return _tested(classifier, test, dev, protocol, solver)
 
 
-def _fixed(train: Rows, validation: Rows, test: Rows, protocol: ProbeProtocol, solver: Solver) -> Outcome:
+def _fixed(train: Items, validation: Items, test: Items, protocol: ProbeProtocol, solver: Solver) -> Outcome:
     """The validation split chooses; the toolkit's final classifier is the chosen one trained over again, the same."""
     searched = solver.search([(train, validation)])
     choice, dev = _choose([float(a) for a in searched.accuracy[0]], protocol.rounding)
     return _tested(searched.classifiers[0][choice], test, dev, protocol, solver)
 
 
-def _tested(classifier: object, test: Rows, dev: float, protocol: ProbeProtocol, solver: Solver) -> Outcome:
+def _tested(classifier: object, test: Items, dev: float, protocol: ProbeProtocol, solver: Solver) -> Outcome:
     predictions = np.empty(len(test), dtype=np.int64)
     predictions[test.at] = solver.predict(classifier, test)
     accuracy = _points(_accuracy(predictions, test), protocol.rounding)
     return Outcome(_mean_points([accuracy], protocol), _mean_points([dev], protocol), predictions)
 
 
-def _folds(rows: Rows, k: int, seed: int) -> list[tuple[Rows, Rows]]:
+def _folds(rows: Items, k: int, seed: int) -> list[tuple[Items, Items]]:
     return [(rows.select(train), rows.select(held_out)) for train, held_out in stratified_folds(rows.labels, k, seed)]
 
 
-def _accuracy(predictions: IndexArray, rows: Rows) -> float:
+def _accuracy(predictions: IndexArray, rows: Items) -> float:
     return int((predictions[rows.at] == rows.labels).sum()) / len(rows)
 
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.errors import UnknownName
+from stsbench.evaluators.probe.classifier import Items
 from stsbench.evaluators.probe.draws import first_weights
+from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
 from stsbench.evaluators.probe.pool import Block, Features, IndexArray, Pool
-from stsbench.evaluators.probe.protocols import MinibatchProtocol, parse_optimiser
-from stsbench.evaluators.probe.training import Fold, Mask, Rows, Trained, train_until_stopped
+from stsbench.evaluators.probe.training import Fold, Mask, Trained, train_until_stopped
 
 STACK_VALUES = 1 << 26
 """Weights and activations of one stack at most: 256 MiB each, a handful of times over for moments and gradients."""
@@ -30,7 +31,7 @@ _SCORED_AT_ONCE = 8192
 class StackedTrainer:
     """Trains classifiers of any shape as stacked tensors on one device."""
 
-    def __init__(self, protocol: MinibatchProtocol, *, seed: int, width: int, classes: int, device: str) -> None:
+    def __init__(self, protocol: MinibatchSettings, *, seed: int, width: int, classes: int, device: str) -> None:
         """Draw the first weights, those of every classifier."""
         self.protocol, self.device = protocol, torch.device(device)
         sizes = (width, protocol.nhid, classes) if protocol.nhid else (width, classes)
@@ -67,14 +68,14 @@ class StackedTrainer:
         trained = train_until_stopped(stack, sizes, self.protocol)
         return [trained[at : at + penalties] for at in range(0, len(trained), penalties)]
 
-    def predict(self, trained: Trained, rows: Rows) -> IndexArray:
+    def predict(self, trained: Trained, rows: Items) -> IndexArray:
         """The class of each item, (m,)."""
         weights = [tensor[None, None] for tensor in trained.weights]
         classes: IndexArray = self.classes(weights, rows)[:, 0].cpu().numpy()
         return classes
 
     @torch.no_grad()
-    def classes(self, weights: Sequence[Tensor], rows: Rows) -> Tensor:
+    def classes(self, weights: Sequence[Tensor], rows: Items) -> Tensor:
         """The class each of one fold's classifiers, weights (1, p, …), gives each item: (n, p)."""
         parts = []
         for block in rows.pool.blocks(rows.at):
@@ -124,7 +125,7 @@ class _Stack:
                     self._step(x, labels[:, done : done + batch.shape[1]])
                     done += batch.shape[1]
 
-    def _blocks(self, rows: Sequence[Rows]) -> Iterator[tuple[tuple[Tensor, Tensor], Tensor]]:
+    def _blocks(self, rows: Sequence[Items]) -> Iterator[tuple[tuple[Tensor, Tensor], Tensor]]:
         """Embeddings and each fold's places in them, (k, m); a pool read by chunks has one fold."""
         first, *others = rows
         for block in first.pool.blocks(first.at, multiple_of=self.protocol.batch_size):

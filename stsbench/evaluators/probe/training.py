@@ -9,36 +9,20 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.evaluators.probe.classifier import Items
 from stsbench.evaluators.probe.draws import Orders
-from stsbench.evaluators.probe.pool import IndexArray, Pool
-from stsbench.evaluators.probe.protocols import MinibatchProtocol
+from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings
+from stsbench.evaluators.probe.pool import IndexArray
 
 Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Some items of a pool, in an order: their places ``at`` (m,) and ``labels`` (m,)."""
-
-    pool: Pool
-    at: IndexArray
-    labels: IndexArray
-
-    def __len__(self) -> int:
-        """Number of items."""
-        return len(self.at)
-
-    def select(self, positions: IndexArray) -> Rows:
-        """The items at these positions."""
-        return Rows(self.pool, self.at[positions], self.labels[positions])
 
 
 @dataclass(frozen=True)
 class Fold:
     """What one classifier is trained on, what stops it, and the order of its batches."""
 
-    train: Rows
-    dev: Rows
+    train: Items
+    dev: Items
     orders: Orders
 
 
@@ -51,8 +35,8 @@ class Trained:
     epochs: int
 
 
-class Learner(Protocol):
-    """Classifiers in training, numbered 0..m-1."""
+class ClassifiersInTraining(Protocol):
+    """The m classifiers that take their steps together, numbered 0..m-1."""
 
     def train(self, epochs: range) -> None:
         """Train through these epochs."""
@@ -75,23 +59,25 @@ class Learner(Protocol):
         ...
 
 
-class Trainer(Protocol):
+class MinibatchTrainer(Protocol):
     """Trains and applies classifiers of one shape, all from the same first weights."""
 
     def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[Trained]]:
         """Train one classifier a fold and weight decay; ``decays`` holds those of each fold."""
         ...
 
-    def predict(self, trained: Trained, rows: Rows) -> IndexArray:
+    def predict(self, trained: Trained, rows: Items) -> IndexArray:
         """The class of each item, (m,)."""
         ...
 
 
-def train_until_stopped(learner: Learner, dev_sizes: Sequence[int], protocol: MinibatchProtocol) -> list[Trained]:
+def train_until_stopped(
+    classifiers: ClassifiersInTraining, dev_sizes: Sequence[int], protocol: MinibatchSettings
+) -> list[Trained]:
     """Train until each classifier has failed to improve too often, or all epochs are over.
 
     Args:
-        learner: the classifiers.
+        classifiers: numbered 0..m-1.
         dev_sizes: number of development items of each classifier, (m,).
         protocol: gives epochs a check, tenacity, most epochs.
     """
@@ -101,15 +87,15 @@ def train_until_stopped(learner: Learner, dev_sizes: Sequence[int], protocol: Mi
     epochs = 0
     # The toolkit tests before each check: the last check comes after max_epochs, not at it.
     while alive.any() and epochs <= protocol.max_epochs:
-        learner.train(range(epochs, epochs + protocol.epoch_size))
+        classifiers.train(range(epochs, epochs + protocol.epoch_size))
         epochs += protocol.epoch_size
         ended[alive] = epochs
-        correct = learner.correct()
+        correct = classifiers.correct()
         improved = alive & (correct > best)
         best[improved] = correct[improved]
-        learner.remember(improved)
+        classifiers.remember(improved)
         failures += alive & ~improved
         stopped = alive & (failures > protocol.tenacity)
-        learner.drop(stopped)
+        classifiers.drop(stopped)
         alive &= ~stopped
-    return [Trained(learner.best(m), int(best[m]) / dev_sizes[m], int(ended[m])) for m in range(members)]
+    return [Trained(classifiers.best(m), int(best[m]) / dev_sizes[m], int(ended[m])) for m in range(members)]

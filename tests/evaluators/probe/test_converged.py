@@ -10,11 +10,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from stsbench.evaluators.probe import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.converged import ConvergedSolver, Problem
+from stsbench.evaluators.probe.classifier import Items, ProbeRun
+from stsbench.evaluators.probe.converged import Problem
 from stsbench.evaluators.probe.minimise import minimise
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import make_pool
-from stsbench.evaluators.probe.training import Rows
 from tests.evaluators.probe.helpers import IntArray, make_pairs, make_split
 
 TIGHT = ConvergedProtocol(name="tight", tolerance=1e-7)
@@ -32,10 +32,10 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
     for row in embed.vectors.values():
         row[:] = row * np.linspace(0.01, 3, 12) + shift  # scales and a mean far off zero, as encoders give
     pool = make_pool(split, embed, "u", 1 << 20)
-    rows = Rows(pool, np.arange(200), split.labels)
+    rows = Items(pool, np.arange(200), split.labels)
     trains = [rows, rows.select(np.arange(0, 200, 3)), rows.select(np.arange(50, 150))]
     problems = [Problem(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
-    solver = ConvergedSolver(TIGHT, classes=classes, device="cpu")
+    solver = TIGHT.solver(ProbeRun(width=12, classes=classes, seed=0, device="cpu", threads=1))
     weights = solver.solve(problems).numpy()
     assert solver.notes() == ()
     for problem, found in zip(problems, weights, strict=True):
@@ -51,12 +51,12 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
 
 def test_the_protocols_tolerance_gives_the_optimums_predictions():
     split, embed = make_pairs(300, classes=3)
-    rows = Rows(make_pool(split, embed, "abs_mul", 1 << 20), np.arange(300), split.labels)
+    rows = Items(make_pool(split, embed, "abs_mul", 1 << 20), np.arange(300), split.labels)
     penalties = PROTOCOLS["logreg"].penalties  # type: ignore[attr-defined]
     found = []
     for rules in (PROTOCOLS["logreg"], TIGHT):
         assert isinstance(rules, ConvergedProtocol)
-        solver = ConvergedSolver(rules, classes=3, device="cpu")
+        solver = rules.solver(ProbeRun(width=24, classes=3, seed=0, device="cpu", threads=1))
         weights = solver.solve([Problem(rows, penalty) for penalty in penalties])
         found.append(np.stack([solver.predict(w, rows) for w in weights]))
     assert (found[0] == found[1]).mean() > 0.999

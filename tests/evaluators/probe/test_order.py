@@ -1,4 +1,4 @@
-"""Rows sort as in SentEval's task files: the keys written out here are theirs."""
+"""Items sort as in SentEval's task files: the keys written out here are theirs."""
 
 from __future__ import annotations
 
