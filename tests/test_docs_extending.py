@@ -11,9 +11,9 @@ import pytest
 
 import stsbench
 from tests.cli.commands import Outcome, python
-from tests.encoders.tiny import make_bert, one_thread
+from tests.training.students import masked_lm, one_thread, sentences
 
-__all__ = ["one_thread"]
+__all__ = ["masked_lm", "one_thread"]
 PACKAGE = Path(stsbench.__file__).parent
 ROOT = PACKAGE.parent
 TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -25,36 +25,43 @@ def blocks(language: str) -> list[str]:
 
 
 def put(copy: Path, block: str) -> None:
-    """Put a block of code where its first line says: before a name, or at the end of a table."""
+    """Put a block of code where its first line says: in a new file, before a name, or at the end of a table."""
     first, code = block.split("\n", 1)
-    match = re.fullmatch(r"# (\S+): (before|in) (\w+)", first)
+    match = re.fullmatch(r"# (\S+): (?:a (new) file|(before|in) (\w+))", first)
     assert match, first
     path = copy / match[1]
+    if match[2]:
+        assert not path.exists()
+        path.write_text(code, encoding="utf-8")
+        return
     text = path.read_text(encoding="utf-8")
-    (start,) = [found.start() for found in re.finditer(rf"^{match[3]}\b.* = [{{(]\n", text, re.M)]
+    imports, code = re.fullmatch(r"((?:from [^\n]*\n)*)\s*(.*)", code, re.S).groups()  # type: ignore[union-attr]
+    text = text.replace("\nfrom stsbench.", f"\n{imports}from stsbench.", 1)
+    (start,) = [found.start() for found in re.finditer(rf"^{match[4]}\b.* = \w*[{{(]\n", text, re.M)]
     ends = [found for sign in ("\n}\n", "\n)\n") if (found := text.find(sign, start)) >= 0]
-    at = start if match[2] == "before" else min(ends) + 1
-    end = ",\n" if match[2] == "in" else "\n\n\n"
+    at = start if match[3] == "before" else min(ends) + 1
+    end = ",\n" if match[3] == "in" else "\n\n\n"
     path.write_text(f"{text[:at]}{code.rstrip()}{end}{text[at:]}", encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with every example in it, beside cards, data and a checkpoint."""
+def place(tmp_path_factory: pytest.TempPathFactory, masked_lm: Path) -> Path:
+    """A copy of the package with every example in it, beside cards, data, text and a masked language model."""
     folder = tmp_path_factory.mktemp("extended")
     copy = folder / "checkout"
     shutil.copytree(PACKAGE, copy / "stsbench", ignore=shutil.ignore_patterns("__pycache__"))
     for kind in ("tasks", "baselines", "trainers"):
         (copy / kind).symlink_to(ROOT / kind)
     for block in blocks("python"):
-        put(copy, block)
-    model = make_bert(folder / "bert")
+        put(copy if block.startswith("# stsbench/") else folder, block)
     for card in blocks("toml"):
         path = folder / card.split("\n", 1)[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
-        path.write_text(card.replace("FOLDER", str(model)), encoding="utf-8")
+        path.write_text(card.replace("FOLDER", str(masked_lm)), encoding="utf-8")
     (folder / "data" / "weather").mkdir(parents=True)
     (folder / "data" / "weather" / "test.tsv").write_text(ROWS, encoding="utf-8")
+    pairs = zip(sentences(40, seed=1), sentences(40, seed=2), strict=True)
+    (folder / "pairs.csv").write_text("anchor,positive\n" + "".join(f"{a},{b}\n" for a, b in pairs))
     return folder
 
 
@@ -66,10 +73,18 @@ def run(place: Path, command: str) -> Outcome:
 
 def test_all_of_them_are_seen_on_a_board(place):
     (commands,) = blocks("sh")
-    scored, board = (run(place, command) for command in commands.splitlines())
-    assert scored.code == 0, scored.err
-    assert (board.code, board.err) == (0, "")
-    assert re.search(r"^smallest: -?\d+\.\d\d", board.out, re.M), board.out
+    trained, scored, board = (run(place, command) for command in commands.splitlines())
+    assert trained.code == 0, trained.err
+    assert (scored.code, board.code) == (0, 0), scored.err + board.err
+    for encoder in ("smallest", "pull"):
+        assert len(re.findall(rf"^{encoder}: -?\d+\.\d\d$", board.out, re.M)) == 2, board.out
+
+
+def test_a_classifier_that_is_not_there_offers_the_nearest(place):
+    command = "stsbench run --encoder smallest --tasks quickstart-probe --protocol nearest-mien --cards ."
+    refused = run(place, command)
+    assert refused.code == 2
+    assert refused.err.startswith("stsbench: unknown protocol 'nearest-mien'; did you mean 'nearest-mean'?")
 
 
 def test_the_table_of_costs_names_files_that_are_there():

@@ -57,6 +57,7 @@ COVERED = {
     "encoders/words/test_convert.py": ["cli.convert", "encoders.words.expansion", "encoders.words.folder"],
     "encoders/words/test_infersent.py": ["encoders.words.recurrent"],
     "evaluators/probe/test_converged.py": [
+        "evaluators.probe.features",
         "evaluators.probe.logreg",
         "evaluators.probe.minimise",
         "evaluators.probe.schemes",

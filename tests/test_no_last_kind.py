@@ -17,7 +17,7 @@ from stsbench.encoders.words.gru_halves import Half
 from stsbench.encoders.words.recurrent import pool_max
 from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.errors import StsbenchError
-from stsbench.evaluators.probe.stacked import combine
+from stsbench.evaluators.probe.features import combine
 from stsbench.leaderboard.render import render
 from stsbench.recipes.prepare import validator
 from stsbench.training.loop.optimisers import make_schedule

@@ -21,7 +21,7 @@ from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.order import token_counts
 from stsbench.evaluators.probe.pool import make_pool
-from stsbench.evaluators.seams import Scores
+from stsbench.evaluators.seams import Scores, by_name
 from stsbench.numbers.statistics import CORRELATIONS, FloatArray, percentile_interval, resample
 
 Metric = Literal["pearson", "spearman"]
@@ -74,15 +74,12 @@ class RelatednessProtocol:
                 raise StsbenchError(f"protocol '{self.name}': {field} = {getattr(self, field)!r} makes no sense")
 
 
-PROTOCOLS: dict[str, RelatednessProtocol] = {
-    p.name: p
-    for p in (
-        # SentEval. DeCLUTR's tables are senteval(metric=spearman): chosen by Pearson, scored by Spearman.
-        RelatednessProtocol(name="senteval"),
-        # SimCSE's modified SentEval: STSBenchmark-finetune and SICKRelatedness-finetune.
-        RelatednessProtocol(name="senteval-spearman", metric="spearman", selection="spearman"),
-    )
-}
+PROTOCOLS: dict[str, RelatednessProtocol] = by_name(
+    # SentEval. DeCLUTR's tables are senteval(metric=spearman): chosen by Pearson, scored by Spearman.
+    RelatednessProtocol(name="senteval"),
+    # SimCSE's modified SentEval: STSBenchmark-finetune and SICKRelatedness-finetune.
+    RelatednessProtocol(name="senteval-spearman", metric="spearman", selection="spearman"),
+)
 
 
 class Regressor(NamedTuple):

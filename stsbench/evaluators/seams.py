@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from stsbench.data.splits import Split
 from stsbench.encoders.seams import Embed
+
+
+class Named(Protocol):
+    """What a table of protocols holds."""
+
+    @property
+    def name(self) -> str:
+        """The name that ``--protocol`` asks for."""
+        ...
+
+
+NamedT = TypeVar("NamedT", bound=Named)
+
+
+def by_name(*rows: NamedT) -> dict[str, NamedT]:
+    """Return a table of protocols by name; the first is the one that is used where none is asked for."""
+    return {row.name: row for row in rows}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError, EncoderError, ProtocolError, did_you_mean
-from stsbench.evaluators.seams import Scores
+from stsbench.evaluators.seams import Scores, by_name
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
@@ -52,19 +52,16 @@ class StsProtocol:
                 )
 
 
-PROTOCOLS: dict[str, StsProtocol] = {
-    p.name: p
-    for p in (
-        # SBERT, SimCSE, ConSERT, SG-OPT, MTEB: one Spearman a year.
-        StsProtocol(name="simcse", metric="spearman", aggregation="all"),
-        # BERT-flow and BERT-whitening.
-        StsProtocol(name="wmean", metric="spearman", aggregation="wmean"),
-        # DeCLUTR.
-        StsProtocol(name="mean", metric="spearman", aggregation="mean"),
-        # The official rankings of SemEval 2013 to 2016.
-        StsProtocol(name="semeval", metric="pearson", aggregation="wmean"),
-    )
-}
+PROTOCOLS: dict[str, StsProtocol] = by_name(
+    # SBERT, SimCSE, ConSERT, SG-OPT, MTEB: one Spearman a year.
+    StsProtocol(name="simcse", metric="spearman", aggregation="all"),
+    # BERT-flow and BERT-whitening.
+    StsProtocol(name="wmean", metric="spearman", aggregation="wmean"),
+    # DeCLUTR.
+    StsProtocol(name="mean", metric="spearman", aggregation="mean"),
+    # The official rankings of SemEval 2013 to 2016.
+    StsProtocol(name="semeval", metric="pearson", aggregation="wmean"),
+)
 RESAMPLES = 1000
 SAME = 1e-12
 """Similarities this close are one: embeddings that differ in length alone differ in cosine by rounding."""

@@ -23,12 +23,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.evaluators.probe.classifier import Items, Searched
+from stsbench.evaluators.probe.features import CHUNK_VALUES, feature_chunks
 from stsbench.evaluators.probe.minimise import minimise
-from stsbench.evaluators.probe.pool import IndexArray, Pool
-from stsbench.evaluators.probe.stacked import combine
+from stsbench.evaluators.probe.pool import IndexArray
 
 _KEPT_BYTES = 1 << 30
-_CHUNK_VALUES = 1 << 22
 
 
 class Problem(NamedTuple):
@@ -86,22 +85,11 @@ class ConvergedSolver:
     def _classes(self, weights: Tensor, rows: Items) -> IndexArray:
         """The class each classifier (p, k, w + 1) gives each item, (n, p)."""
         parts = []
-        for x in _feature_chunks(rows.pool, rows.at, self.device, max(1, _CHUNK_VALUES // weights[..., 0].numel())):
+        for x in feature_chunks(rows.pool, rows.at, self.device, max(1, CHUNK_VALUES // weights[..., 0].numel())):
             z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
             parts.append(z.argmax(dim=-1) if weights.shape[1] > 1 else (z[..., 0] > 0).long())
         classes: IndexArray = torch.cat(parts).cpu().numpy()
         return classes
-
-
-def _feature_chunks(pool: Pool, at: IndexArray, device: torch.device, size: int) -> Iterator[Tensor]:
-    """The features of these items in order, float64, at most ``size`` items and 32 MiB at a time."""
-    size = max(1, min(size, _CHUNK_VALUES // pool.width))
-    for block in pool.blocks(at):
-        for start in range(0, len(block.rows), size):
-            places = block.rows[start : start + size]
-            u = torch.from_numpy(block.u[places]).to(device)
-            v = u if pool.features == "u" else torch.from_numpy(block.v[places]).to(device)
-            yield combine(u, v, pool.features).double()
 
 
 class _Design:
@@ -121,7 +109,7 @@ class _Design:
         columns = {key: column for column, key in enumerate(trains)}
         self.column_of = torch.tensor([columns[id(problem.train)] for problem in problems], device=device)
         self.kept: list[Tensor] | None = None
-        self.chunk = _CHUNK_VALUES // len(problems)
+        self.chunk = CHUNK_VALUES // len(problems)
         self._describe()
 
     def _describe(self) -> None:
@@ -139,7 +127,7 @@ class _Design:
     def chunks(self) -> Iterator[tuple[Tensor, slice]]:
         """Features (r, w) and which rows of labels and uses they are."""
         done = 0
-        for x in self.kept or _feature_chunks(self.pool, self.at, self.device, self.chunk):
+        for x in self.kept or feature_chunks(self.pool, self.at, self.device, self.chunk):
             yield x, slice(done, done + len(x))
             done += len(x)
 

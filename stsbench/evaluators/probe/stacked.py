@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.errors import UnknownName
 from stsbench.evaluators.probe.classifier import Items
 from stsbench.evaluators.probe.draws import first_weights
+from stsbench.evaluators.probe.features import combine
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
 from stsbench.evaluators.probe.pool import Block, Features, IndexArray, Pool
 from stsbench.evaluators.probe.training import Fold, Mask, Trained, train_until_stopped
@@ -184,17 +183,6 @@ class _Stack:
     def best(self, member: int) -> list[Tensor]:
         fold, penalty = divmod(member, self.shape[1])
         return [tensor[fold, penalty] for tensor in self.remembered]
-
-
-def combine(u: Tensor, v: Tensor, kind: Features) -> Tensor:
-    """Features (…, w) of items from the embeddings of their sentences, (…, d) each."""
-    if kind == "u":
-        return u
-    if kind == "abs_mul":
-        return torch.cat([(u - v).abs(), u * v], dim=-1)
-    if kind == "concat_mul_abs":
-        return torch.cat([u, v, u * v, (u - v).abs()], dim=-1)
-    raise UnknownName("features", kind, get_args(Features))
 
 
 def _features(table: tuple[Tensor, Tensor], at: Tensor, kind: Features) -> Tensor:
