@@ -11,10 +11,10 @@ a dict with ``cleaned_caption``). Source: SentEval, ``senteval/rank.py`` at 5d6d
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import Unpickler, UnpicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ _ALLOWED: dict[tuple[str, str], object] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(Unpickler):
     """Knows stand-ins only; every way of a pickle to a class or function leads through ``find_class``."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as in pickle
@@ -122,7 +122,7 @@ class _Unpickler(pickle.Unpickler):
             UnpicklingError: nothing does.
         """
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which an image's features do not need")
+            raise UnpicklingError(f"it asks for {module}.{name}, which an image's features do not need")
         return _ALLOWED[module, name]
 
 

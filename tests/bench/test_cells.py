@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
+import json
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -37,11 +39,18 @@ def test_a_cell_names_its_protocol_with_the_fields_that_were_replaced():
 
 
 def test_cells_and_settings_can_be_sent_to_another_process():
-    sent = pickle.loads(pickle.dumps((plan_cells(SETTINGS), SETTINGS)))
-    assert sent[0] == plan_cells(SETTINGS) == plan_cells(sent[1])
+    cells = plan_cells(SETTINGS)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+        assert other.submit(plan_cells, SETTINGS).result() == cells
+        task = other.submit(task_of, cells[0], SETTINGS).result()
+    assert (task.name, task.asked) == (cells[0].task, cells[0].protocol)
+
+
+def test_a_cell_is_plain_data():
+    cell = plan_cells(SETTINGS)[0]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        sent[0][0].seed = 4
-    assert Cell(**dataclasses.asdict(sent[0][0])) == sent[0][0]
+        cell.seed = 4  # type: ignore[misc]
+    assert Cell(**json.loads(json.dumps(dataclasses.asdict(cell)))) == cell
 
 
 def test_a_task_that_does_not_exist_is_no_cell():

@@ -42,7 +42,8 @@ SOURCE = '[local]\nreader = "semeval"\n[local.files]\ntest = [{path = "a"}]\n'
     ],
 )
 def test_a_mistake_in_a_task_card_is_one_line(tmp_path, text, message):
-    check_one_line(tmp_path / "mine.toml", text, message, TaskCard)
+    path = tmp_path / "mine.toml"
+    assert refusal(path, text, TaskCard).startswith(f"{path}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -57,15 +58,17 @@ def test_a_mistake_in_a_task_card_is_one_line(tmp_path, text, message):
     ],
 )
 def test_a_mistake_in_an_encoder_card_is_one_line(tmp_path, text, message):
-    check_one_line(tmp_path / "mine.toml", text, message, EncoderCard)
+    path = tmp_path / "mine.toml"
+    assert refusal(path, text, EncoderCard).startswith(f"{path}: {message}")
 
 
-def check_one_line(path: Path, text: str | bytes, message: str, record: type) -> None:
+def refusal(path: Path, text: str | bytes, record: type) -> str:
+    """The one line that a card of this text is refused with."""
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(CardError) as caught:
         read_card(path, record)
-    assert str(caught.value).startswith(f"{path}: {message}")
     assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def test_a_card_that_cannot_be_opened(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from stsbench import settings
 from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.converted import as_safetensors
+from stsbench.encoders.checkpoints.sizes import check_counts
 from stsbench.errors import CardError, EncoderError, SourceError, one_line
 
 MODULE_FILES = ("*/config.json", "*/model.safetensors")
@@ -142,7 +143,8 @@ def find_checkpoint(
 
 def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, str]) -> Checkpoint:
     """Check that a folder is a checkpoint and its files are those the card names."""
-    if not (folder / "config.json").is_file():
+    config = folder / "config.json"
+    if not config.is_file():
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
     for name, expected in sha256.items():
         path = folder / name
@@ -151,6 +153,7 @@ def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, 
             raise EncoderError(
                 f"{path}: not the file its card names (sha256 {found[:12]}, card {expected[:12]}); reinstall it"
             )
+    check_counts(read_json(config), config)
     return Checkpoint(folder=folder, revision=revision, weights=tuple(_weights(folder)))
 
 
@@ -203,7 +206,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _number(path: Path, key: str) -> int | None:
     value = read_json(path).get(key) if path.is_file() else None
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    if value < 0:
+        raise EncoderError(f"{path}: '{key}' is {value:.6g}; give the longest input in tokens")
+    return int(value)
 
 
 def _positions(config: Mapping[str, Any]) -> int | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.checkpoints.checkpoint import read_json
 from stsbench.errors import EncoderError, one_line
 
 MOST_LAYERS = 1_000
@@ -24,13 +23,13 @@ _COUNTS = re.compile(r"(n|num)_.*|.*_(heads|experts|labels|groups)")
 _TOKENS = re.compile(r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width")
 
 
-def check_counts(path: Path) -> None:
-    """Refuse a ``config.json`` whose counts alone would take for ever.
+def check_counts(config: Mapping[str, Any], path: Path) -> None:
+    """Refuse what ``config.json`` at a path says where its counts are below 0 or would alone take for ever.
 
     Raises:
         EncoderError: names the key and the most that it may be.
     """
-    for key, value in _numbers(read_json(path)):
+    for key, value in _numbers(config):
         if _LAYERS.fullmatch(key):
             most = MOST_LAYERS
         elif _COUNTS.fullmatch(key):
@@ -74,7 +73,7 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise EncoderError(f"{path}: broken file: {one_line(error)[:200]}") from error
 
 
-def _numbers(config: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """All numbers of a configuration and of those inside it, by their keys."""
     for key, value in config.items():
         if isinstance(value, dict):

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-from stsbench.encoders.checkpoints.sizes import check_counts, check_size
+from stsbench.encoders.checkpoints.sizes import check_size
 from stsbench.encoders.devices import open_device
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.transformer.kernels import use_onednn_linears
@@ -133,8 +133,6 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
     Raises:
         EncoderError: it cannot be loaded, or knows no words.
     """
-    # A tokenizer is looked up by the model's configuration.
-    check_counts(checkpoint.folder / "config.json")
     with _quiet():
         tokenizer = _load(transformers.AutoTokenizer, checkpoint)
     check_vocabulary(tokenizer, checkpoint.folder)
@@ -151,7 +149,6 @@ def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any)
         EncoderError: it cannot be loaded, or a tensor has another shape.
     """
     with _quiet():
-        check_counts(checkpoint.folder / "config.json")
         _check_size(kind, checkpoint)
         model, info = _load(
             kind,

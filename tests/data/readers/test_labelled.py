@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from stsbench.data.readers.labelled import (
 )
 from stsbench.data.readers.text import DataFile
 from stsbench.errors import CardError, DataError
+from tests.pickles import written
 
 
 def file(folder: Path, name: str, content: str | bytes, label: str = "") -> DataFile:
@@ -214,7 +214,7 @@ def features(folder: Path, kind: str, array: object = FEATURES) -> DataFile:
     elif kind == "safetensors":
         save_file({"features": np.asarray(array)}, path)
     else:
-        path.write_bytes(pickle.dumps(array))
+        path.write_bytes(written(array))
     return DataFile(path=path)
 
 

@@ -1,7 +1,6 @@
 import json
 import logging
 import os
-import pickle
 import shutil
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.identity import without_versions
 from tests.encoders.made_checkpoints import MAKES, SENTENCES, bert, change, dense, one_thread, saved
 from tests.hub_server import hub
+from tests.pickles import Call, written
 
 __all__ = ["bert", "dense", "hub", "one_thread", "saved"]
 
@@ -182,18 +182,11 @@ def test_code_named_deeper_down_is_never_run(saved, tmp_path, dense):
         SentenceTransformerEncoder(str(words)).encode(["dog"])
 
 
-class Payload:
-    """Runs code when unpickled."""
-
-    def __reduce__(self):
-        return (os.mkdir, (str(Path(os.environ["PAYLOAD"])),))
-
-
 @pytest.mark.parametrize("at", ["1_CNN", "."])
-def test_a_pickle_is_never_run(saved, tmp_path, monkeypatch, at):
-    monkeypatch.setenv("PAYLOAD", str(tmp_path / "ran"))
+def test_a_pickle_is_never_run(saved, tmp_path, at):
+    call = Call("posix", "mkdir", (str(tmp_path / "ran"),))
     folder = Path(shutil.copytree(saved["cnn"], tmp_path / "cnn"))
-    (folder / at / "pytorch_model.bin").write_bytes(pickle.dumps({"emb_layer.weight": Payload()}))
+    (folder / at / "pytorch_model.bin").write_bytes(written({"emb_layer.weight": call}))
     with pytest.raises(EncoderError, match="cannot be loaded") as caught:
         SentenceTransformerEncoder(str(folder)).encode(["dog"])
     assert not (tmp_path / "ran").exists()

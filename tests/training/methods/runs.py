@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -41,11 +41,28 @@ def literal_nt_xent(a: torch.Tensor, b: torch.Tensor, temperature: float) -> flo
     return total / (2 * n)
 
 
-def check_resumed(fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4) -> Learner:
-    """A run cut off after a step and resumed must end with the weights of an undisturbed one; returns it."""
+class Trained(NamedTuple):
+    """A learner at the end of its run, with the run's curve."""
+
+    learner: Learner
+    curve: list[dict[str, Any]]
+
+    def same_as(self, other: Trained) -> bool:
+        """Whether curve and weights are the other's to the bit."""
+        found, wanted = weights(self.learner), weights(other.learner)
+        return (
+            self.curve == other.curve
+            and found.keys() == wanted.keys()
+            and all((found[name] == wanted[name]).all() for name in wanted)
+        )
+
+
+def whole_and_resumed(fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4) -> tuple[Trained, Trained]:
+    """An undisturbed run, which moves the weights, and one that is cut off after a step and resumed."""
     options: dict[str, Any] = {"training": {"steps": 6}, "selection": {"every": 3}, "checkpoint_seconds": 0.0}
-    before, whole = weights(fresh()), fresh()
+    before, whole, resumed = weights(fresh()), fresh(), fresh()
     curve = loop.train(whole, run_facts(folder / "whole", rows, **options)).curve
+    assert any((before[name] != after).any() for name, after in weights(whole).items())
 
     def killer(progress: Any) -> None:
         if progress.step == at:
@@ -53,18 +70,12 @@ def check_resumed(fresh: Callable[[], Learner], folder: Path, rows: int, *, at: 
 
     with pytest.raises(Killed):
         loop.train(fresh(), run_facts(folder / "cut", rows, told=killer, **options))
-    resumed = fresh()
     outcome = loop.train(resumed, run_facts(folder / "cut", rows, **options), resume=True)
-    found, wanted = weights(resumed), weights(whole)
-    assert outcome.curve == curve
-    assert found.keys() == wanted.keys() and all((found[name] == wanted[name]).all() for name in wanted)
-    assert any((before[name] != wanted[name]).any() for name in wanted)
-    return resumed
+    return Trained(whole, curve), Trained(resumed, outcome.curve)
 
 
-def check_saved(learner: Learner, folder: Path) -> None:
-    """The folder written must open as the encoder that was trained."""
+def reopened_apart(learner: Learner, folder: Path) -> float:
+    """How far the embeddings of the encoder that opens the saved folder are at most from those of the trained one."""
     learner.save(folder)
     texts = sentences(9, seed=5)
-    opened = load_encoder(str(folder))
-    np.testing.assert_allclose(opened.encode(texts), learner.encoders()[0].encode(texts), atol=1e-5)
+    return float(np.abs(load_encoder(str(folder)).encode(texts) - learner.encoders()[0].encode(texts)).max())

@@ -10,7 +10,7 @@ import torch
 from stsbench.training.augmentation.masking import IGNORED
 from stsbench.training.loop import loop
 from stsbench.training.methods.clear import CLEAR
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, literal_nt_xent, values
+from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
 from tests.training.students import WORDS, masked_lm, one_thread, run_facts, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -134,4 +134,6 @@ def test_training_brings_the_loss_down(masked_lm, tmp_path):
     [{}, pytest.param({"mlm_weight": 0.0, "first": "delete_spans", "second": "delete_spans"}, marks=pytest.mark.slow)],
 )
 def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path, params):
-    check_saved(check_resumed(lambda: learner(masked_lm, **params), tmp_path, 24), tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, **params), tmp_path, 24)
+    assert resumed.same_as(whole)
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5

@@ -9,7 +9,7 @@ import torch
 from stsbench.errors import CardError, StsbenchError, TrainingError, UnknownName
 from stsbench.training.loop import loop
 from stsbench.training.methods.consert import ConSERT, Disturbance
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, literal_nt_xent, values
+from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -209,7 +209,9 @@ def test_one_label_is_no_classification(masked_lm):
     ],
 )
 def test_resumed_and_saved(masked_lm, tmp_path, build, params):
-    check_saved(check_resumed(lambda: build(masked_lm, **params), tmp_path, 40), tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: build(masked_lm, **params), tmp_path, 40)
+    assert resumed.same_as(whole)
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 def test_training_lowers_the_loss(masked_lm, tmp_path):

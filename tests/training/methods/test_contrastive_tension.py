@@ -12,7 +12,7 @@ from stsbench.encoders.loading import load_encoder
 from stsbench.errors import CardError, TrainingError
 from stsbench.training.loop import loop
 from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, values
+from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
 
 __all__ = ["masked_lm", "one_thread"]
@@ -174,7 +174,9 @@ def test_the_better_copy_is_kept(masked_lm, tmp_path):
 
 @pytest.mark.parametrize("make", [pairs, pytest.param(in_batch, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path, make):
-    check_saved(check_resumed(lambda: make(masked_lm), tmp_path, 24), tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: make(masked_lm), tmp_path, 24)
+    assert resumed.same_as(whole)
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 @pytest.mark.parametrize("make", [pairs, in_batch])

@@ -11,7 +11,7 @@ from stsbench.training.augmentation.masking import IGNORED
 from stsbench.training.loop import loop
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.spans import sample_spans
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, literal_nt_xent, values
+from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
 from tests.training.students import WORDS, masked_lm, one_thread, run_facts, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -125,8 +125,9 @@ def test_nothing_to_learn_is_one_line(masked_lm):
 
 
 def test_resumed_and_saved(masked_lm, tmp_path):
-    made = check_resumed(lambda: learner(masked_lm, dropout=0.1), tmp_path, 24)
-    check_saved(made, tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, dropout=0.1), tmp_path, 24)
+    assert resumed.same_as(whole)
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 def test_training_lowers_the_loss(masked_lm, tmp_path):

@@ -14,7 +14,7 @@ from stsbench.encoders.transformer.sentence_transformer import SentenceTransform
 from stsbench.errors import CardError
 from stsbench.training.loop import loop
 from stsbench.training.methods.is_bert import ISBERT
-from tests.training.methods.runs import check_resumed, first_batch, values
+from tests.training.methods.runs import first_batch, values, whole_and_resumed
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
 
 __all__ = ["masked_lm", "one_thread"]
@@ -112,7 +112,8 @@ def test_a_saved_folder_keeps_the_convolutions_in_both_libraries(masked_lm, tmp_
     "params", [{}, pytest.param({"activation": "relu", "mask_padding": False}, marks=pytest.mark.slow)]
 )
 def test_a_resumed_run_is_the_undisturbed_one(masked_lm, tmp_path, params):
-    check_resumed(lambda: learner(masked_lm, **params), tmp_path, 24)
+    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, **params), tmp_path, 24)
+    assert resumed.same_as(whole)
 
 
 def test_training_brings_the_loss_down_and_moves_both_parts(masked_lm, tmp_path):

@@ -11,7 +11,7 @@ from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.training.loop import loop
 from stsbench.training.methods.mlm import MaskedLanguageModel
 from stsbench.training.student import Student
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, values
+from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -47,8 +47,10 @@ def test_from_scratch_has_weights_of_its_own(masked_lm):
 
 
 def test_resumed_saved_and_a_base_again(masked_lm, tmp_path):
-    made = check_resumed(lambda: learner(masked_lm, dropout=0.1), tmp_path, 40)
-    check_saved(made, tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, dropout=0.1), tmp_path, 40)
+    assert resumed.same_as(whole)
+    made = resumed.learner
+    assert reopened_apart(made, tmp_path / "saved") < 1e-5
     again = learner(tmp_path / "saved")
     batch = first_batch(made.eval())
     assert values(again.eval(), batch)["loss"] == pytest.approx(values(made, batch)["loss"], rel=1e-6)

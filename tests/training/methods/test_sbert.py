@@ -13,7 +13,7 @@ from stsbench.training.loop import loop
 from stsbench.training.loop.saving import save_student
 from stsbench.training.methods.sbert import SBERT
 from stsbench.training.methods.sbert_regression import SBERTRegression
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, values
+from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -117,7 +117,9 @@ def test_training_lowers_the_loss_and_reaches_the_transformer(masked_lm, tmp_pat
 
 @pytest.mark.parametrize("make", [softmax, pytest.param(regression, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path, make):
-    check_saved(check_resumed(lambda: make(masked_lm), tmp_path, 24), tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: make(masked_lm), tmp_path, 24)
+    assert resumed.same_as(whole)
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 def test_what_does_not_fit_is_one_line(masked_lm):

@@ -12,7 +12,7 @@ from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.saving import save_student
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
 from stsbench.training.methods.simcse import SimCSE
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, values
+from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
 from tests.training.students import masked_lm, one_thread, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -95,7 +95,9 @@ def test_rows_that_cannot_be_parted_come_last(masked_lm):
 
 
 def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path):
-    check_saved(check_resumed(lambda: learner(masked_lm), tmp_path, 24), tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: learner(masked_lm), tmp_path, 24)
+    assert resumed.same_as(whole)
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 def test_a_scale_of_nothing_is_one_line(masked_lm):

@@ -10,7 +10,7 @@ from stsbench.errors import CardError
 from stsbench.training.loop import loop
 from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.seams import Batch
-from tests.training.methods.runs import check_resumed, check_saved, first_batch, literal_nt_xent, values
+from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -212,8 +212,9 @@ def test_numbers_that_make_no_sense_are_one_line(masked_lm):
     [pytest.param({"variant": "base"}, marks=pytest.mark.slow), {"variant": "opt3", "fixed_dropout": True}],
 )
 def test_resumed_and_saved(masked_lm, tmp_path, params):
-    made = check_resumed(lambda: learner(masked_lm, dropout=0.1, **params), tmp_path, 40)
-    check_saved(made, tmp_path / "saved")
+    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, dropout=0.1, **params), tmp_path, 40)
+    assert resumed.same_as(whole)
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 def test_training_lowers_the_loss_and_leaves_the_copy_alone(masked_lm, tmp_path):
