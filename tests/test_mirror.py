@@ -44,7 +44,7 @@ COVERED = {
     "cards/test_strict.py": ["cards.facts"],
     "encoders/checkpoints/test_sealed.py": ["encoders.checkpoints.remembered"],
     "cli/test_bad_checkpoints.py": ["encoders.checkpoints.sizes"],
-    "encoders/test_contract.py": ["encoders.seams"],
+    "encoders/test_facts.py": ["encoders.seams"],
     "encoders/test_parameters.py": ["encoders.devices"],
     "encoders/engine/test_drift.py": ["encoders.places", "provenance"],
     "encoders/fitted/test_flow_encoder.py": [

@@ -16,6 +16,7 @@ from stsbench.data.corpora.overlap import text_key
 from stsbench.encoders.engine.drift import Watch
 from stsbench.encoders.engine.embed import Engine, Progress, StoredEncoder
 from stsbench.encoders.engine.store import Shelf, Watched
+from stsbench.encoders.facts import check_encoder, notes_of
 from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of, texts_digest
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
@@ -143,7 +144,7 @@ class _Plain:
         return self.shared.shelf.watch
 
     def notes(self, task: ScoredTask) -> list[str]:
-        return []
+        return notes_of(self.encoder.encoder)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class _Texts:
     def notes(self, fitted: object) -> list[str]:
         return [
             f"fitted on {len(self.sentences)} sentences ({without_folders(self.what)})",
-            *getattr(fitted, "notes", []),
+            *notes_of(fitted),
         ]
 
 
@@ -187,6 +188,10 @@ def _texts_of_tasks(
         seen = not keys.isdisjoint(map(text_key, task.texts()))
         found[task.name] = _Texts(shared, texts_digest(shared), fit, seen)
     return found
+
+
+def _fitted(encoder: TextFitted, texts: _Texts) -> Encoder:
+    return check_encoder(encoder.fit_texts(texts.sentences), f"what fit_texts of {type(encoder).__name__} returned")
 
 
 @dataclass(frozen=True)
@@ -220,7 +225,7 @@ class _Over:
         texts = self.texts[task.name]
         if texts.digest not in self.fits:
             made: PostProcessor = self.encoder.encoder  # type: ignore[assignment]
-            self.fits[texts.digest] = made.over(StoredEncoder(self.base)).fit_texts(texts.sentences)
+            self.fits[texts.digest] = _fitted(made.over(StoredEncoder(self.base)), texts)
         return self.fits[texts.digest]
 
     def engine(self, task: ScoredTask) -> Engine:
@@ -262,7 +267,7 @@ class _Fitted:
         texts = self.texts[task.name]
         if texts.digest not in self.engines:
             made: TextFitted = self.encoder.encoder  # type: ignore[assignment]
-            fitted = made.fit_texts(texts.sentences)
+            fitted = _fitted(made, texts)
             inherit_maker(fitted, made)
             shelf = open_shelf(self.store, fitted, texts.digest)
             self.engines[texts.digest] = Engine(fitted, shelf, progress=self.progress)

@@ -15,8 +15,9 @@ from stsbench.bench.held import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.tasks import ScoredTask
 from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.facts import facts_of, without_known_words
 from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Encoder
+from stsbench.encoders.seams import Encoder, WordEncoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluators.seams import Scores
 from stsbench.results.folder import checked_json
@@ -128,7 +129,7 @@ class _TaskScorer:
     def _run_facts(self, encoder: KnownEncoder, seconds: float) -> dict[str, Any]:
         task, aside = self.task, _set_aside(self.task, self.embedder)
         commit, dirty = provenance.commit()
-        embeds = getattr(encoder.encoder, "base", encoder.encoder)
+        runs = facts_of(encoder.encoder)
         encoded = 0 if self.told else self.embedder.encoded(task)
         self.told = True
         source = task.task.loaded(next(iter(task.splits)))
@@ -139,8 +140,8 @@ class _TaskScorer:
             "from_store": len(set(task.texts())) - encoded,
             "source": source.source,
             "data_revision": source.revision,
-            "device": getattr(embeds, "device_used", None),
-            "dtype": getattr(embeds, "dtype", None),
+            "device": runs.device_used,
+            "dtype": runs.dtype,
             "versions": provenance.versions(),
             "commit": commit,
             "dirty": dirty,
@@ -150,9 +151,8 @@ class _TaskScorer:
 
 def _unknown_notes(encoder: Encoder, task: ScoredTask) -> list[str]:
     """How many sentences hold no word that an encoder of words knows."""
-    unknown = getattr(encoder, "unknown", None)
-    if unknown is None:
+    if not isinstance(encoder, WordEncoder):
         return []
     texts = sorted(set(task.texts()))
-    count = len(unknown(texts))
+    count = len(without_known_words(encoder, texts))
     return [f"{count} of {len(texts)} distinct sentences have no word that the encoder knows"] if count else []

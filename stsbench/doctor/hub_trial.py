@@ -12,8 +12,10 @@ from typing import Literal, NamedTuple
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.data.task import load_task
+from stsbench.encoders.facts import facts_of
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.loading import find_encoder
+from stsbench.encoders.seams import TokenEncoder
 from stsbench.errors import DataError, EncoderError, StsbenchError, one_line
 from stsbench.leaderboard.published.rows import published_row
 
@@ -139,17 +141,17 @@ class _Steps:
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
     def tokenizer(self) -> str:
-        tokenize = getattr(self.encoder.encoder, "tokenize", None)
-        if tokenize is None:
+        encoder = self.encoder.encoder
+        if not isinstance(encoder, TokenEncoder):
             raise EncoderError(f"{self.trial.model} is run by sentence-transformers; its files say other than expected")
-        ids = tuple(tokenize([self.trial.sentence]).ids.tolist())
+        ids = tuple(encoder.tokenize([self.trial.sentence]).ids.tolist())
         if ids != self.trial.ids:
             raise EncoderError(f"'{self.trial.sentence}' gives the tokens {list(ids)}, not {list(self.trial.ids)}")
         return f"'{self.trial.sentence}' gives the {len(ids)} tokens that it should"
 
     def device(self) -> str:
         facts = self._run()
-        return f"{facts['encoded']} sentences embedded on {getattr(self.encoder.encoder, 'device_used', None)}"
+        return f"{facts['encoded']} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
 
     def store(self) -> str:
         facts = self._run()

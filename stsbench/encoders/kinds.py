@@ -5,22 +5,24 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.encoders.facts import can_encode, check_encoder, notes_of
 from stsbench.encoders.seams import Encoder
-from stsbench.errors import CardError, EncoderError
+from stsbench.errors import CardError
 from stsbench.registry import Registry, call_with_params
 
 
 def is_maker(made: Any) -> bool:  # noqa: ANN401 - what a user's name stands for
     """Whether this is an encoder, a class of encoders, or a function that may make one."""
-    if isinstance(made, type) or not inspect.isfunction(made):
-        return callable(getattr(made, "encode", None))
+    made = made if isinstance(made, type) or not callable(made) else inspect.unwrap(made)
+    if not inspect.isfunction(made):
+        return can_encode(made)
     if made.__module__.partition(".")[0] in sys.stdlib_module_names:
         return False
     returned = inspect.get_annotations(made).get("return", None)
-    return not isinstance(returned, type) or callable(getattr(returned, "encode", None))
+    return not isinstance(returned, type) or can_encode(returned)
 
 
 ENCODERS = Registry(
@@ -58,31 +60,22 @@ def make_encoder(
     Raises:
         CardError: a parameter is unknown, missing or of another type; EncoderError: what it makes is no encoder.
     """
-    if not isinstance(factory, type) and hasattr(factory, "encode"):
+    if not isinstance(factory, type) and not inspect.isroutine(factory) and is_maker(factory):
         if params:
             raise CardError(f"{where} is made already; it takes no parameters ({', '.join(params)})")
-        check_encoder(factory, where)
-        return cast(Encoder, factory)
+        return _checked(factory, where)
+    if inspect.isabstract(factory):
+        raise CardError(f"{where}: {factory.__name__} is an abstract class; give one that has all its methods")
     takes = inspect.signature(factory).parameters
     told: dict[str, Any] = {"name": name} if name and "name" in takes else {}
     told |= {"catalogue": catalogue} if catalogue is not None and "catalogue" in takes else {}
     for key in ("name", "catalogue"):
         if name and key in params:
             raise CardError(f"{where}: '{key}' is no parameter to give: it is told by stsbench")
-    encoder = call_with_params(factory, {**told, **params}, where=where)
-    check_encoder(encoder, where)
-    return cast(Encoder, encoder)
+    return _checked(call_with_params(factory, {**told, **params}, where=where), where)
 
 
-def check_encoder(encoder: Any, where: str) -> None:  # noqa: ANN401 - what a user's code made
-    """Refuse what is no encoder; raises EncoderError, saying what it lacks."""
-    for needed in ("name", "fingerprint", "encode"):
-        if not hasattr(encoder, needed):
-            raise EncoderError(
-                f"{where}: {type(encoder).__name__} has no '{needed}'; "
-                "an encoder needs name, fingerprint (or None) and encode(sentences)"
-            )
-    if not isinstance(encoder.name, str) or not encoder.name.strip(". "):
-        raise EncoderError(f"{where}: the name {encoder.name!r} names nothing; results go into a folder of that name")
-    if not isinstance(encoder.fingerprint, str | None) or encoder.fingerprint == "":
-        raise EncoderError(f"{where}: the fingerprint {encoder.fingerprint!r} is neither text nor None")
+def _checked(made: object, where: str) -> Encoder:
+    encoder = check_encoder(made, where)
+    notes_of(encoder)
+    return encoder

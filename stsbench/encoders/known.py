@@ -8,6 +8,7 @@ from typing import Any
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
+from stsbench.encoders.facts import facts_of
 from stsbench.encoders.kinds import FITTED
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.trained import TrainedRun
@@ -57,12 +58,12 @@ class KnownEncoder:
     @property
     def train_seed(self) -> int | None:
         """The seed it was trained or fitted with, None where nothing was drawn."""
-        return self.run.seed if self.run is not None else getattr(self.encoder, "train_seed", None)
+        return self.run.seed if self.run is not None else facts_of(self.encoder).train_seed
 
     @property
     def revision(self) -> str | None:
         """The commit its checkpoint was resolved to, where it came from the Hub."""
-        return getattr(self.encoder, "revision", None)
+        return facts_of(self.encoder).revision
 
     def notes(self) -> list[str]:
         """What a reader of its scores must know: which commit an open revision was, and how to keep it."""

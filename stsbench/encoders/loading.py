@@ -14,6 +14,7 @@ from stsbench.cards.names import variants
 from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint
 from stsbench.encoders.checkpoints.families import assumptions, cards_of, family_of, told_of_several
 from stsbench.encoders.checkpoints.saved import FILE, read_saved
+from stsbench.encoders.facts import facts_of, places_of
 from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, make_encoder
 from stsbench.encoders.known import KnownEncoder, variant_name
 from stsbench.encoders.places import place_names
@@ -184,12 +185,12 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
         )
     kind, located = ENCODERS.load(card.kind), _located_card(card, catalogue)
     told = {key: value for key, value in extra.items() if not _only_locates(key, located)}
-    places: Sequence[str] = getattr(kind, "PLACES", ())
+    places = places_of(kind)
     called = variant_name(name, told, places=places)
     params = {**card.params, **extra}
     encoder = make_encoder(kind, called, params, where, catalogue)
     remember_maker(encoder, kind, params, called=card.kind)
-    if getattr(encoder, "train_seed", None) is not None:
+    if facts_of(encoder).train_seed is not None:
         # Results say the seed themselves: several seeds are one encoder.
         called = variant_name(name, told, places=(*places, "seed"))
     digest = catalogue.digest_of(card)

@@ -1,12 +1,19 @@
-"""What an encoder is: the seam between everything that embeds sentences and everything that scores."""
+"""What an encoder is: the seam between everything that embeds sentences and everything that scores.
+
+An encoder has a name, a fingerprint and :meth:`Encoder.encode`. What else it can do, a protocol says; what else it
+may tell of itself stands in :class:`Facts`, which :mod:`stsbench.encoders.facts` reads and checks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from stsbench.encoders.engine.tokens import TokenIds
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -31,10 +38,32 @@ class Encoder(Protocol):
 
 
 @runtime_checkable
+class TokenEncoder(Encoder, Protocol):
+    """An encoder that lets the engine plan its batches."""
+
+    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
+        """Return the token ids of each sentence."""
+        ...
+
+    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        ...
+
+
+@runtime_checkable
+class WordEncoder(Encoder, Protocol):
+    """An encoder that knows some words and no others; results count the sentences of which it knows none."""
+
+    def unknown(self, sentences: Sequence[str]) -> Sequence[str]:
+        """Return those of the sentences that hold no word it knows."""
+        ...
+
+
+@runtime_checkable
 class TextFitted(Protocol):
     """An encoder that is fitted on texts before it embeds: whitening, flow, token removal.
 
-    Which texts, its attribute ``fit`` says (:mod:`stsbench.bench.fit_texts`); without one, all
+    Which texts, :attr:`Facts.fit` says (:mod:`stsbench.bench.fit_texts`); where it does not, all
     sentences of each task that it is scored on. Its fingerprint is that of everything else.
     """
 
@@ -79,3 +108,24 @@ class Embeddings(Protocol):
 
 Embed = Callable[[Sequence[str]], Embeddings]
 """Sentences to their embeddings; what evaluators are handed instead of an encoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What an encoder may tell of itself, each by an attribute of this name; None where it does not.
+
+    Results carry it, and nothing is computed by it.
+    """
+
+    revision: str | None = None
+    """The commit its checkpoint was resolved to, where that came from the Hub."""
+    train_seed: int | None = None
+    """The seed it was trained or fitted with: results of several seeds are averaged as one encoder."""
+    dtype: str | None = None
+    """The type of the numbers it computes in, as ``bfloat16``."""
+    device: str | None = None
+    """The device it was asked to run on, as ``auto`` or ``cuda:1``."""
+    device_used: str | None = None
+    """The device that its model is on; None as long as it is not loaded."""
+    fit: str | None = None
+    """Which texts it is fitted on, of one that is :class:`TextFitted`; a method of this name tells nothing."""

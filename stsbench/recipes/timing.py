@@ -23,6 +23,7 @@ from stsbench import provenance
 from stsbench.bench.fit_texts import texts_to_fit
 from stsbench.cards.catalogue import Catalogue
 from stsbench.data.task import Task, load_task
+from stsbench.encoders.facts import base_of, facts_of
 from stsbench.encoders.fitted.fitted import FittedEncoder, fit_of
 from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.seams import Encoder, TextFitted
@@ -154,7 +155,7 @@ def _encoder_row(name: str, plan: TimingPlan, task: Task, sentences: Sequence[st
 
 def _fit(encoder: TextFitted, texts: Sequence[str]) -> tuple[Encoder, Training]:
     """Fit on texts, whatever fits the cache folder keeps, and say how long it took."""
-    _warm_up(getattr(encoder, "base", None), texts)
+    _warm_up(base_of(encoder), texts)
     started = perf_counter()
     fitted = encoder.fit_texts(texts)
     if isinstance(fitted, FittedEncoder):
@@ -258,4 +259,4 @@ def _row(
         size=int(width),
         training=training,
     )
-    return timing, str(getattr(getattr(encoder, "base", encoder), "device_used", None) or "cpu")
+    return timing, facts_of(encoder).device_used or "cpu"

@@ -201,8 +201,14 @@ def test_what_is_no_encoder_is_one_line(stsbench, spec, message):
         ("sise=3", "own_encoders:Hashed: encoder 'own_encoders:Hashed': unknown key 'sise'; did you mean 'size'?"),
         ("size=big", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected `int`, not 'big'"),
         ("size=1.5", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected `int`, not 1.5"),
-        ("name=''", "own_encoders:Hashed: encoder 'own_encoders:Hashed': the name '' names nothing; results go into"),
-        ("name='..'", "own_encoders:Hashed: encoder 'own_encoders:Hashed': the name '..' names nothing; results go"),
+        (
+            "name=''",
+            "own_encoders:Hashed: encoder 'own_encoders:Hashed': 'name' of Hashed must be a line of text, for results go",
+        ),
+        (
+            "name='..'",
+            "own_encoders:Hashed: encoder 'own_encoders:Hashed': 'name' of Hashed must be a line of text, for results",
+        ),
     ],
 )
 def test_set_of_no_sense_is_one_line(stsbench, assign, message):

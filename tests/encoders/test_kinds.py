@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, check_encoder, is_maker, make_encoder
-from stsbench.errors import CardError, EncoderError
+from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, is_maker, make_encoder
+from stsbench.errors import CardError
 from tests.encoders.fakes import Plain
 
 
@@ -46,19 +46,3 @@ def test_parameters_are_checked_and_the_name_is_told():
         assert message in str(caught.value)
     with pytest.raises(CardError, match=r"card is made already; it takes no parameters \(size\)"):
         make_encoder(Plain(), "mine", {"size": 3}, "card")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": ""}, "the name '' names nothing"),
-        ({"name": " . "}, "names nothing"),
-        ({"name": 3}, "the name 3 names nothing"),
-        ({"fingerprint": 3}, "the fingerprint 3 is neither text nor None"),
-        ({"fingerprint": ""}, "the fingerprint '' is neither text nor None"),
-    ],
-)
-def test_an_encoder_that_says_nonsense_of_itself_is_refused(changes, message):
-    made = type("Odd", (), {"name": "odd", "fingerprint": None, "encode": Plain.encode, **changes})()
-    with pytest.raises(EncoderError, match=message):
-        check_encoder(made, "here")

@@ -12,7 +12,6 @@ import base64
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from stsbench import provenance
 from stsbench.data.verify import file_digest
 from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.facts import facts_of
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.errors import OutputError
 from stsbench.files import write_whole
@@ -125,10 +125,9 @@ class Watch:
 
 def place(encoder: Encoder) -> dict[str, str]:
     """All that may move an embedding and is not in its fingerprint."""
-    made_over: Any = getattr(encoder, "transformer", encoder)
     gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
     found = {**provenance.versions(), "machine": provenance.processor() + gpu}
-    found["device"] = str(getattr(made_over, "device", "auto"))
+    found["device"] = facts_of(encoder).device or "auto"
     if not is_ours(type(encoder)):
         found["code"] = _code(type(encoder))
     return found
@@ -169,7 +168,7 @@ def _moved(record: Record | None, encoder: Encoder) -> str:
         return "other texts than before can be embedded"
     lengths = np.linalg.norm(before[~failed], axis=1)
     shares = np.linalg.norm(now[~failed] - before[~failed], axis=1) / np.maximum(lengths, 1e-6 + lengths.mean() / 100)
-    bound = BOUNDS.get(str(getattr(encoder, "dtype", "float32")), BOUNDS["float32"])
+    bound = BOUNDS.get(facts_of(encoder).dtype or "float32", BOUNDS["float32"])
     return (
         "" if shares.max() <= bound else f"samples moved by {shares.max():.1g} of their length, rounding by {bound:g}"
     )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
-from stsbench.encoders.seams import Encoder, FloatArray
+from stsbench.encoders.seams import Encoder, FloatArray, TokenEncoder
 from stsbench.errors import EncoderError, one_line
 from stsbench.identity import identity
 from stsbench.registry import staying
@@ -24,19 +24,6 @@ TOKEN_BUDGET = 2048
 CHUNK = 1024
 Progress = Callable[[int, int], None]
 """Told (done, total) as work goes on, in tokens or sentences."""
-
-
-@runtime_checkable
-class TokenEncoder(Encoder, Protocol):
-    """An encoder that lets the engine plan its batches."""
-
-    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        """Return the token ids of each sentence."""
-        ...
-
-    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
-        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
-        ...
 
 
 def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
@@ -99,7 +86,7 @@ class Engine:
         try:
             for rows in todo:
                 with staying(f"encoder '{self.encoder.name}'", EncoderError):
-                    embeddings = plan.embed(rows)
+                    embeddings = _as_array(plan.embed(rows), self.encoder.name)
                 check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name, d=self.shelf.width)
                 # A copy: an encoder may fill the same array again and again.
                 self.shelf.add(keys[rows], embeddings.copy())
@@ -135,27 +122,35 @@ class _Plan(NamedTuple):
 
     costs: npt.NDArray[np.int64]
     batches: list[npt.NDArray[np.int64]]
-    embed: Callable[[npt.NDArray[np.int64]], FloatArray]
+    embed: Callable[[npt.NDArray[np.int64]], object]
 
 
 def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str]) -> _Plan:
     """Plan by tokens where the encoder lets us, else in chunks of texts of like length."""
     if isinstance(encoder, TokenEncoder):
         tokens = encoder.tokenize(texts)
+        if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
+            raise EncoderError(
+                f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; beside embed_tokens it must "
+                "return the TokenIds of each sentence (stsbench.encoders.engine.tokens)"
+            )
         batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
         return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens))
     costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     order = np.argsort(-costs, kind="stable")
     batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
-    return _Plan(costs, batches, lambda rows: _as_array(encoder.encode([texts[i] for i in rows]), encoder.name))
+    return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]))
 
 
 def _as_array(returned: object, name: str) -> npt.NDArray[np.float32]:
+    what = f"encoder '{name}' returned a {type(returned).__name__} that is no array (n, d)"
     try:
-        return np.asarray(returned)
+        array = np.asarray(returned)
     except (TypeError, ValueError, RuntimeError) as error:
-        what = f"encoder '{name}' returned a {type(returned).__name__} that is no array (n, d)"
         raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
+    if array.dtype.kind not in "fiub":
+        raise EncoderError(f"{what} of numbers")
+    return array
 
 
 def check_embeddings(embeddings: FloatArray, sentences: Sequence[str], name: str, *, d: int | None = None) -> None:

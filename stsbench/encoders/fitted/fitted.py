@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from stsbench import settings
 from stsbench.encoders.checkpoints.sealed import is_sealed, seal
+from stsbench.encoders.facts import facts_of
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.errors import EncoderError
 from stsbench.files import write_whole
@@ -90,11 +91,6 @@ class PostProcessed:
         """The seed of fitting, None where nothing is drawn."""
         return self.method.params().get("seed")
 
-    @property
-    def revision(self) -> str | None:
-        """The commit its base's checkpoint was resolved to."""
-        return getattr(self.base, "revision", None)
-
     def over(self, base: Encoder) -> PostProcessed:
         """Return the same over another base."""
         return PostProcessed(base, self.method, name=self.name, fit=self.fit)
@@ -161,8 +157,7 @@ class FittedEncoder:
 
 def fit_of(encoder: object) -> str:
     """Which texts an encoder is fitted on; those of the task where it does not say."""
-    fit = getattr(encoder, "fit", TARGET)
-    return fit if isinstance(fit, str) else TARGET
+    return facts_of(encoder).fit or TARGET
 
 
 def texts_digest(sentences: Sequence[str]) -> str:

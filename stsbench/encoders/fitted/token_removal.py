@@ -70,23 +70,18 @@ class TokenRemovalEncoder:
         found = find_base(base, {**(base_params or {}), **({"model": model} if model else {})}, catalogue)
         if not isinstance(found, TransformerEncoder) or not isinstance(found.pooling, Mean):
             raise CardError(f"base '{base}' takes no mean over a transformer's tokens; name one that does")
-        self.name, self.transformer, self.fit = name or f"{base}-token-removal", found, fit
+        self.name, self.base, self.fit = name or f"{base}-token-removal", found, fit
         self.removed_types = k + choose("count", count, {"paper": 0, "script": 1})
 
     @property
     def fingerprint(self) -> str | None:
         """The hash of all but the texts, whatever they are called."""
-        return derived(self.transformer, {**FACTS, "types": self.removed_types})
-
-    @property
-    def revision(self) -> str | None:
-        """The commit its transformer was resolved to."""
-        return self.transformer.revision
+        return derived(self.base, {**FACTS, "types": self.removed_types})
 
     def fit_texts(self, sentences: Sequence[str]) -> PartialMeanEncoder:
         """Return the encoder that leaves out what is most frequent in these sentences."""
-        tokens = self.transformer.tokenize(sentences)
-        return PartialMeanEncoder(self.transformer, frequent_tokens(tokens, self.removed_types), name=self.name)
+        tokens = self.base.tokenize(sentences)
+        return PartialMeanEncoder(self.base, frequent_tokens(tokens, self.removed_types), name=self.name)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Refuse: nothing is counted yet."""
@@ -98,20 +93,14 @@ class TokenRemovalEncoder:
 class PartialMeanEncoder:
     """A transformer whose mean over tokens leaves some out; a sentence of nothing else is a zero vector."""
 
-    def __init__(self, transformer: TransformerEncoder, removed: Ids, *, name: str) -> None:
+    def __init__(self, base: TransformerEncoder, removed: Ids, *, name: str) -> None:
         """Keep the transformer and the ids of the tokens (k,) to leave out."""
-        self.name, self.transformer, self.removed = name, transformer, removed
-        self.dtype = transformer.dtype
+        self.name, self.base, self.removed = name, base, removed
 
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of all that decides an embedding."""
-        return derived(self.transformer, {**FACTS, "removed": sorted(self.removed.tolist())})
-
-    @property
-    def device_used(self) -> str | None:
-        """The device the model is on."""
-        return self.transformer.device_used
+        return derived(self.base, {**FACTS, "removed": sorted(self.removed.tolist())})
 
     @property
     def notes(self) -> list[str]:
@@ -121,31 +110,31 @@ class PartialMeanEncoder:
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         if not len(sentences):
-            return self.transformer.encode(sentences)
+            return self.base.encode(sentences)
         return embed_all(self, sentences)
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence."""
-        return self.transformer.tokenize(sentences)
+        return self.base.tokenize(sentences)
 
     def embed_tokens(self, tokens: TokenIds, rows: Ids) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
         import torch
 
-        backbone, pooling = self.transformer.backbone, self.transformer.pooling
+        backbone, pooling = self.base.backbone, self.base.pooling
         embeddings = np.zeros((len(rows), backbone.width), dtype=np.float32)
         full = tokens.lengths[rows] > 0
         if not full.any():
             return embeddings
         with torch.inference_mode():
-            batch = backbone.collate(tokens, rows[full], left=self.transformer.padding_side == "left")
+            batch = backbone.collate(tokens, rows[full], left=self.base.padding_side == "left")
             states = backbone.hidden_states(batch, pooling.states(backbone.depth))
             ids = batch["input_ids"]
             kept = ~torch.isin(ids, torch.from_numpy(self.removed).to(ids.device))
             if "attention_mask" in batch:
                 kept &= batch["attention_mask"] > 0
             pooled = pooling.pool(states, kept.long()).float()
-            if self.transformer.normalise:
+            if self.base.normalise:
                 pooled = torch.nn.functional.normalize(pooled, dim=-1)
             embeddings[full] = pooled.cpu().numpy()
         return embeddings

@@ -9,9 +9,9 @@ import pytest
 
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine import store
-from stsbench.encoders.engine.embed import Engine, TokenEncoder, embed_all
+from stsbench.encoders.engine.embed import Engine, embed_all
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.seams import Encoder
+from stsbench.encoders.seams import Encoder, TokenEncoder
 from stsbench.errors import EncoderError
 from tests.encoders.fakes import Neighbourly, Plain, hashed
 
@@ -232,7 +232,7 @@ def test_a_number_that_is_none_names_the_sentence(value):
         (lambda rows: rows.astype(np.float64), "returned float64; it must return float32"),
         (lambda rows: rows.astype(np.float16), "returned float16; it must return float32"),
         (lambda rows: rows.tolist(), "returned float64; it must return float32"),
-        (lambda rows: None, "returned shape () for 16 sentences"),
+        (lambda rows: None, "returned a NoneType that is no array (n, d) of numbers"),
         (lambda rows: [[1.0], [1.0, 2.0]], "returned a list that is no array (n, d)"),
         (lambda rows: rows[:, : 3 + (rows[0, 0] > 0)], ""),
     ],

@@ -50,10 +50,10 @@ def test_the_script_leaves_out_one_more(k):
 def test_special_tokens_count_and_the_script_takes_one_more(tiny, count, types):
     encoder = removal(tiny, count=count)
     removed = encoder.fit_texts(FEW).removed
-    counted = Counter(encoder.transformer.tokenize(FEW).ids.tolist())
+    counted = Counter(encoder.base.tokenize(FEW).ids.tolist())
     assert len(removed) == types
     assert sorted(counted[i] for i in removed.tolist()) == sorted(counted.values())[-types:]
-    cls_token = int(encoder.transformer.tokenize(["a"]).ids[0])
+    cls_token = int(encoder.base.tokenize(["a"]).ids[0])
     assert cls_token in removed
 
 
@@ -62,7 +62,7 @@ def test_special_tokens_count_and_the_script_takes_one_more(tiny, count, types):
 )
 def test_the_mean_is_that_of_the_tokens_left(tiny: dict[str, Path], make: str, side: str):
     fitted = removal(tiny, make=make, base={"padding_side": side}).fit_texts(TEXTS)
-    base = fitted.transformer
+    base = fitted.base
     embeddings = fitted.encode(TEXTS)
     for text, embedding in zip(TEXTS, embeddings, strict=True):
         tokens = base.tokenize([text])
@@ -79,7 +79,7 @@ def test_the_mean_is_that_of_the_tokens_left(tiny: dict[str, Path], make: str, s
 
 def test_nothing_removed_is_the_base(tiny):
     fitted = removal(tiny, k=0).fit_texts(TEXTS)
-    np.testing.assert_allclose(fitted.encode(SENTENCES), fitted.transformer.encode(SENTENCES), atol=1e-6)
+    np.testing.assert_allclose(fitted.encode(SENTENCES), fitted.base.encode(SENTENCES), atol=1e-6)
 
 
 def test_a_sentence_of_removed_tokens_alone_is_a_zero_vector(tiny):

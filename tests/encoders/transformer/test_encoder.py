@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from stsbench.encoders.engine import embed as engine
-from stsbench.encoders.engine.embed import TokenEncoder
+from stsbench.encoders.seams import TokenEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.kernels import OneDnnLinear
 from stsbench.errors import CardError, EncoderError

@@ -1,0 +1,182 @@
+"""What an encoder tells of itself, read and checked: nowhere else is an attribute of one asked for by its name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from numbers import Integral
+from typing import Any, TypeGuard, cast
+
+from stsbench.encoders.seams import Encoder, Facts, PostProcessor, TextFitted, TokenEncoder, WordEncoder
+from stsbench.errors import EncoderError, one_line, visible
+
+NEEDED = ("name", "fingerprint", "encode")
+METHODS = {
+    TokenEncoder: ("tokenize", "embed_tokens"),
+    WordEncoder: ("unknown",),
+    TextFitted: ("fit_texts",),
+    PostProcessor: ("over",),
+}
+"""What is called of an encoder that is one of these."""
+INHERITED = ("revision", "dtype", "device", "device_used")
+"""What an encoder that is made over another need not tell: its base does."""
+LARGEST_SEED = (1 << 63) - 1
+"""The largest that every reader of JSON can read."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def facts_of(encoder: object) -> Facts:
+    """What an encoder tells of itself, read now: where it runs is known only after its first sentence.
+
+    Raises:
+        EncoderError: it tells what cannot be, as a seed that is no number.
+    """
+    own, base = _own_facts(encoder), base_of(encoder)
+    if base is None or base is encoder:
+        return own
+    under = facts_of(base)
+    return replace(own, **{name: getattr(under, name) for name in INHERITED if getattr(own, name) is None})
+
+
+def notes_of(encoder: object) -> list[str]:
+    """What a reader of its scores should know, by the attribute ``notes``; of what is fitted, asking may fit it.
+
+    Raises:
+        EncoderError: they are no texts.
+    """
+    notes = _said(encoder, "notes")
+    return [] if notes is None else _texts(encoder, "notes", notes)
+
+
+def base_of(encoder: object) -> Encoder | None:
+    """The encoder that another is made over, by the attribute ``base``; None where that is no encoder, or there is none."""
+    base = _said(encoder, "base")
+    there = not isinstance(base, type) and all(hasattr(base, needed) for needed in NEEDED)
+    return cast(Encoder, base) if there else None
+
+
+def without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
+    """Those of the sentences in which an encoder of words knows none.
+
+    Raises:
+        EncoderError: it returns no texts.
+    """
+    return _texts(encoder, "unknown(sentences)", encoder.unknown(sentences))
+
+
+def places_of(kind: object) -> Sequence[str]:
+    """The parameters of a kind, beside ``device``, that say how it runs and nothing of its embeddings: its ``PLACES``."""
+    return _said(kind, "PLACES") or ()
+
+
+def can_encode(made: object) -> bool:
+    """Whether this, an object or a class, has an ``encode`` to call."""
+    return callable(_said(made, "encode"))
+
+
+def check_encoder(made: object, where: str) -> Encoder:
+    """Return what a user's code made, where it is an encoder and tells of itself what can be.
+
+    Args:
+        made: what may be an encoder; what was fitted is not asked for its notes.
+        where: what the message begins with.
+
+    Raises:
+        EncoderError: says what it lacks or what is wrong.
+    """
+    if isinstance(made, type):
+        raise EncoderError(f"{where}: the class {made.__name__} is no encoder yet; give {made.__name__}(…)")
+    for needed in NEEDED:
+        _check_there(made, needed, where)
+    encoder = cast(Encoder, made)
+    if not _is_name(encoder.name):
+        raise _wrong(encoder, "name", encoder.name, "a line of text, for results go into a folder of that name", where)
+    if encoder.fingerprint is not None and not _is_text(encoder.fingerprint):
+        raise _wrong(encoder, "fingerprint", encoder.fingerprint, "text, or None", where)
+    called = [name for protocol, names in METHODS.items() if isinstance(encoder, protocol) for name in names]
+    for name in ("encode", *called):
+        if not callable(_said(encoder, name)):
+            raise _wrong(encoder, name, _said(encoder, name), "a method", where)
+    _check_call(encoder, where)
+    if isinstance(encoder, PostProcessor) and base_of(encoder) is None:
+        raise _wrong(encoder, "base", encoder.base, "the encoder whose embeddings it changes", where)
+    facts_of(encoder)
+    return encoder
+
+
+def _check_there(made: object, needed: str, where: str) -> None:
+    try:
+        getattr(made, needed)
+    except AttributeError as error:
+        # A property of this name may lack something else.
+        why = "" if str(error).endswith(f"'{needed}'") else f" ({one_line(error)})"
+        raise EncoderError(
+            f"{where}: {type(made).__name__} has no '{needed}'{why}; "
+            "an encoder needs name, fingerprint (or None) and encode(sentences)"
+        ) from error
+
+
+def _check_call(encoder: Encoder, where: str) -> None:
+    try:
+        inspect.signature(encoder.encode).bind([])
+    except ValueError:
+        # Nothing is known of it, as of what is written in C.
+        return
+    except TypeError as error:
+        kind = type(encoder).__name__
+        raise EncoderError(f"{where}: encode of {kind} must take the sentences alone: {one_line(error)}") from error
+
+
+def _own_facts(encoder: object) -> Facts:
+    said = {field.name: _said(encoder, field.name) for field in fields(Facts)}
+    if callable(said["fit"]):
+        # An estimator in scikit-learn's manner.
+        said["fit"] = None
+    seed = said.pop("train_seed")
+    return Facts(train_seed=_seed(encoder, seed), **{name: _text(encoder, name, told) for name, told in said.items()})
+
+
+def _said(encoder: object, name: str) -> Any:  # noqa: ANN401 - whatever a user's class holds
+    """What an object has under a name; None where it has nothing, or nothing yet."""
+    return getattr(encoder, name, None)
+
+
+def _is_text(told: object) -> TypeGuard[str]:
+    """Whether this is text, and some, that a file can hold."""
+    return isinstance(told, str) and bool(told) and not _SURROGATE.search(told)
+
+
+def _is_name(told: object) -> bool:
+    return _is_text(told) and bool(told.strip(". ")) and visible(told) == told and not {*"\t\n"} & {*told}
+
+
+def _text(encoder: object, name: str, told: object) -> str | None:
+    kind = type(told)
+    if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
+        return str(told).removeprefix("torch.")
+    if told is not None and not _is_text(told):
+        raise _wrong(encoder, name, told, "text")
+    return told
+
+
+def _seed(encoder: object, told: object) -> int | None:
+    if told is None:
+        return None
+    if not isinstance(told, Integral) or isinstance(told, bool) or not 0 <= int(told) <= LARGEST_SEED:
+        raise _wrong(encoder, "train_seed", told, f"a whole number from 0 to {LARGEST_SEED}")
+    return int(told)
+
+
+def _texts(encoder: object, name: str, told: object) -> list[str]:
+    if not isinstance(told, Sequence) or isinstance(told, str) or not all(map(_is_text, told)):
+        raise _wrong(encoder, name, told, "a list of texts")
+    return list(told)
+
+
+def _wrong(encoder: object, name: str, told: object, wanted: str, where: str = "") -> EncoderError:
+    shown = "a method; make it a property" if inspect.ismethod(told) else one_line(repr(told))
+    shown = shown if len(shown) <= 60 else f"{shown[:60]}…"
+    before = f"{where}: " if where else ""
+    return EncoderError(f"{before}'{name}' of {type(encoder).__name__} must be {wanted}; it is {shown}")

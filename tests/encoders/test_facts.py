@@ -1,0 +1,164 @@
+"""What an encoder tells of itself: read in one place, and refused in one line where it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.encoders.facts import base_of, check_encoder, facts_of, notes_of, places_of, without_known_words
+from stsbench.encoders.seams import Facts, WordEncoder
+from stsbench.errors import EncoderError
+from tests.encoders.fakes import Neighbourly, Plain
+
+
+def made(**attributes: Any) -> Any:
+    """An encoder of a class ``Odd`` that has these attributes too."""
+    return type("Odd", (), {"name": "odd", "fingerprint": None, "encode": Plain.encode, "d": 4, **attributes})()
+
+
+def test_who_tells_nothing_has_no_facts():
+    assert facts_of(Plain()) == Facts()
+    assert (notes_of(Plain()), base_of(Plain()), places_of(Plain)) == ([], None, ())
+
+
+def test_facts_are_read_when_they_are_asked_for():
+    encoder = made(
+        revision="abc", train_seed=np.int64(3), dtype=torch.bfloat16, device=torch.device("cpu"), fit="wiki1m"
+    )
+    expected = Facts(revision="abc", train_seed=3, dtype="bfloat16", device="cpu", fit="wiki1m")
+    assert facts_of(encoder) == expected
+    encoder.device_used = "cuda:1"
+    assert facts_of(encoder).device_used == "cuda:1"
+
+
+def test_what_is_made_over_another_has_its_facts_but_for_seed_and_texts():
+    base = made(revision="abc", train_seed=3, dtype="float16", device="auto", device_used="cpu", fit="target")
+    assert facts_of(made(base=base)) == Facts(revision="abc", dtype="float16", device="auto", device_used="cpu")
+    assert facts_of(made(base=made(base=base), dtype="float32")).dtype == "float32"
+    assert facts_of(made(base=made(base=base))).revision == "abc"
+
+
+@pytest.mark.parametrize("base", ["bert-base", torch.nn.Linear(1, 1), Plain, None])
+def test_a_base_that_is_no_encoder_is_the_users_own_affair(base):
+    encoder = made(base=base)
+    assert base_of(encoder) is None
+    assert check_encoder(encoder, "here") is encoder
+
+
+def test_an_encoder_that_is_its_own_base():
+    encoder = made(revision="abc")
+    encoder.base = encoder
+    assert facts_of(encoder).revision == "abc"
+
+
+def test_a_fit_method_as_scikit_learns_tells_no_texts():
+    assert facts_of(made(fit=lambda self, x, y=None: self)).fit is None
+
+
+def test_notes_are_a_list_of_texts():
+    assert notes_of(made(notes=("careful", "very"))) == ["careful", "very"]
+
+
+def test_the_sentences_of_no_known_word():
+    encoder = made(unknown=lambda self, sentences: [one for one in sentences if "a" not in one])
+    assert isinstance(encoder, WordEncoder) and not isinstance(Plain(), WordEncoder)
+    assert without_known_words(encoder, ["a b", "c"]) == ["c"]
+    for wrong in (None, 3, "text", (one for one in "ab")):
+        with pytest.raises(EncoderError, match=r"'unknown\(sentences\)' of Odd must be a list of texts; it is"):
+            without_known_words(made(unknown=lambda self, sentences, wrong=wrong: wrong), ["a"])
+
+
+NO_LINE = "must be a line of text, for results go into a folder of that name; it is"
+NO_TEXT = "must be text; it is"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"name": ""}, f"'name' of Odd {NO_LINE} ''"),
+        ({"name": " . "}, f"'name' of Odd {NO_LINE} ' . '"),
+        ({"name": 3}, f"'name' of Odd {NO_LINE} 3"),
+        ({"name": "a\nb"}, f"'name' of Odd {NO_LINE} 'a\\nb'"),
+        ({"name": "a\x1bb"}, f"'name' of Odd {NO_LINE} 'a\\x1bb'"),
+        ({"name": lambda self: "odd"}, f"'name' of Odd {NO_LINE} a method; make it a property"),
+        ({"fingerprint": 3}, "'fingerprint' of Odd must be text, or None; it is 3"),
+        ({"fingerprint": ""}, "'fingerprint' of Odd must be text, or None; it is ''"),
+        ({"fingerprint": "\ud800"}, "'fingerprint' of Odd must be text, or None; it is '\\ud800'"),
+        ({"fingerprint": lambda self: "1"}, "'fingerprint' of Odd must be text, or None; it is a method"),
+        ({"fingerprint": property(lambda self: self.weights)}, "has no 'fingerprint' ('Odd' object has no attribute 'w"),
+        ({"encode": None}, "'encode' of Odd must be a method; it is None"),
+        ({"encode": lambda self: None}, "encode of Odd must take the sentences alone: too many positional arguments"),
+        ({"encode": lambda self, s, size: s}, "alone: missing a required argument: 'size'"),
+        ({"unknown": "<unk>"}, "'unknown' of Odd must be a method; it is '<unk>'"),
+        ({"fit_texts": True}, "'fit_texts' of Odd must be a method; it is True"),
+        ({"tokenize": True, "embed_tokens": True}, "'tokenize' of Odd must be a method; it is True"),
+        ({"base": "bert", "over": max, "fit_texts": max}, "'base' of Odd must be the encoder whose embeddings it"),
+        ({"revision": b"abc"}, f"'revision' of Odd {NO_TEXT} b'abc'"),
+        ({"revision": ""}, f"'revision' of Odd {NO_TEXT} ''"),
+        ({"dtype": np.float32}, f"'dtype' of Odd {NO_TEXT} <class 'numpy.float32'>"),
+        ({"device": 0}, f"'device' of Odd {NO_TEXT} 0"),
+        ({"device_used": ["cpu"]}, f"'device_used' of Odd {NO_TEXT} ['cpu']"),
+        ({"fit": ["wiki1m"]}, f"'fit' of Odd {NO_TEXT} ['wiki1m']"),
+        ({"train_seed": "1"}, "'train_seed' of Odd must be a whole number from 0 to 9223372036854775807; it is '1'"),
+        ({"train_seed": -1}, "it is -1"),
+        ({"train_seed": True}, "it is True"),
+        ({"train_seed": 1.0}, "it is 1.0"),
+        ({"train_seed": 1 << 63}, "it is 9223372036854775808"),
+        ({"dtype": "x" * 99 + "\ud800"}, f"'dtype' of Odd {NO_TEXT} '{'x' * 59}…"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_line(attributes, message):
+    with pytest.raises(EncoderError) as caught:
+        check_encoder(made(**attributes), "here")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("notes", [3, "text", [3], {"a": 1}, [""]])
+def test_notes_that_are_no_texts_are_refused(notes):
+    with pytest.raises(EncoderError, match="'notes' of Odd must be a list of texts; it is"):
+        notes_of(made(notes=notes))
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (3, "here: int has no 'name'; an encoder needs name, fingerprint (or None) and encode(sentences)"),
+        (None, "here: NoneType has no 'name'"),
+        (Plain, "here: the class Plain is no encoder yet; give Plain(…)"),
+        (SimpleNamespace(name="a", encode=max), "here: SimpleNamespace has no 'fingerprint'; an encoder needs"),
+    ],
+)
+def test_what_is_no_encoder_is_refused(thing, message):
+    with pytest.raises(EncoderError) as caught:
+        check_encoder(thing, "here")
+    assert str(caught.value).startswith(message)
+
+
+class Delegating:
+    """Has what the encoder inside it has."""
+
+    def __init__(self, inner: object) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class Chunked:
+    """Takes more than the sentences, with defaults."""
+
+    name, fingerprint = "chunked", None
+    encode: Callable[[Sequence[str]], Any] = staticmethod(lambda sentences, size=3, **more: sentences)
+
+
+@pytest.mark.parametrize(
+    "encoder", [Plain(), Neighbourly(), Delegating(Plain()), Chunked(), made(encode=staticmethod(len))]
+)
+def test_what_is_an_encoder_is_handed_back(encoder):
+    assert check_encoder(encoder, "here") is encoder
