@@ -80,6 +80,11 @@ def terminal() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 
 
+def on_github() -> bool:
+    """Whether this is a step of a workflow on GitHub, whose runner takes lines of the output for commands."""
+    return os.environ.get("GITHUB_ACTIONS", "").lower() == "true"
+
+
 def hub_is_offline() -> bool:
     """Whether the user has told the Hub's libraries to stay off the network."""
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in _OFFLINE)

@@ -41,7 +41,7 @@ def fresh_folders(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     home = HOME / str(next(_numbers))
     monkeypatch.setenv("STSBENCH_CACHE", str(home / "stsbench"))
     monkeypatch.setenv("HF_HOME", str(home / "huggingface"))
-    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+    for name in ("COLUMNS", "FORCE_COLOR", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     if not request.node.get_closest_marker("data"):
         for name in USER_FOLDERS:

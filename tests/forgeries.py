@@ -111,13 +111,13 @@ FORGERIES: Mapping[str, tuple[Forgery, str]] = {
     "per_item in the file": (edited(per_item={"gold": [1.0]}), "field 'per_item'"),
     "a key twice": (replaced('"score": ', '"score": 0.5, "score": '), "field 'score': is there twice"),
     "deep": (replaced('"run": {', '"run": {"deep": ' + "[" * 5000 + "]" * 5000 + ","), "is no result file|field 'run'"),
-    "moved": (moved, "is not where it belongs"),
+    "moved": (moved, "is not where it belongs|the card of sts16 says 1186"),
     "cut": (cut, "is no result file"),
     "empty": (empty, "is no result file"),
     "another schema": (edited(schema=2), "is a result of schema 2"),
 }
 BY_COLUMNS: Mapping[str, tuple[Forgery, str]] = {
-    "n of another": (edited(n=7, per_subset={}), "rows of|field 'per_subset'"),
+    "n of another": (edited(n=7, per_subset={}), "rows of|field 'per_subset'|field 'n'"),
     "consistent": (consistent, "field 'score' says 0.99"),
     "columns of others": (items_of_others, "is not what"),
     "columns of NaN": (nan_items, "is not what"),

@@ -27,11 +27,13 @@ def check(
     *,
     rule: Rule = "absolute",
     exact: bool = False,
+    allow_missing: bool = False,
+    chosen: bool = False,
     tolerances: Mapping[str, Tolerance] = TOLERANCES,
     suites: Mapping[str, Suite] | None = None,
     effort: Effort | None = None,
 ) -> Check:
-    """Judge every cell of the new side's encoders, and the means over suites all of whose cells are compared.
+    """Judge every cell of both sides, and the means over suites all of whose cells are compared.
 
     A score may lie below the old one by its class's tolerance. By the rule ``statistical`` a lower one is
     a regression only where the difference is also real: by the paired permutation test where both sides
@@ -46,6 +48,8 @@ def check(
         old: what they are checked against.
         rule: see above.
         exact: a score above its tolerance fails too.
+        allow_missing: what only the old side has is told and is no error.
+        chosen: the new side's encoders were chosen by name: those that only the old side has are none of this check's.
         tolerances: the classes' points.
         suites: those whose means are judged.
         effort: permutations, seed and level of the tests.
@@ -54,11 +58,12 @@ def check(
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
     """
     effort = effort or Effort()
-    new, old = new.verified(), _counterpart(new, old).verified()
+    new, old = new.verified(), (_counterpart(new, old) if chosen else old).verified()
     broken = unreadable(new, old)
-    if broken and not (new.cells and old.cells):
-        return Check(verdicts=broken, rule=rule, exact=exact)
-    matches = list(match_cells(new.cells, old.cells))
+    names = match_encoders(new, old)
+    if broken and not names:
+        return Check(verdicts=broken, rule=rule, exact=exact, allow_missing=allow_missing)
+    matches = list(match_cells(new.cells, old.cells, names))
     cells = [_judge(match, tolerances) for match in matches]
     means = find_means(list(zip(matches, cells, strict=True)), suites or {})
     if rule == "statistical":
@@ -69,7 +74,8 @@ def check(
         judged = [*_tested(cells, tests, effort.level), *_tested([m.verdict for m in means], of_means, effort.level)]
     else:
         judged = [*cells, *(mean.verdict for mean in means)]
-    return Check(verdicts=[*judged, *broken], rule=rule, exact=exact)
+    verdicts = [*judged, *_only_old(old, names), *broken]
+    return Check(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
 
 
 def _counterpart(new: Side, old: Side) -> Side:
@@ -93,29 +99,57 @@ def _tested(verdicts: Sequence[Verdict], tests: Sequence[Tested | None], level: 
     ]
 
 
-def match_cells(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[Match]:
-    """Each cell of the new side's encoders with the old cell it is to be checked against.
+def match_encoders(new: Side, old: Side) -> dict[str, str]:
+    """The old name of each of the new side's encoders that has one; none where a side has files that cannot be read.
 
-    Encoders are matched by name; where each side has one encoder only, its name may be another.
+    Where each side has one encoder only, its name may be another: unless a file that cannot be read may be its own.
 
     Raises:
-        DataError: a side has no cells, or no encoder is in both.
+        DataError: a side has no cells, or no encoder is in both, and all files can be read.
     """
-    mine, theirs = ({cell.encoder: None for cell, _ in side} for side in (new, old))
+    mine, theirs = ({cell.encoder: None for cell, _ in side.cells} for side in (new, old))
+    names = {name: name for name in mine if name in theirs}
+    if names or new.problems or old.problems:
+        return names
     if not mine or not theirs:
         raise DataError(f"the {'old' if mine else 'new'} side of the check holds no results")
-    names = {name: name for name in mine if name in theirs}
-    if not names and len(mine) == len(theirs) == 1:
-        names = {next(iter(mine)): next(iter(theirs))}
-    if not names:
-        listed = (", ".join(list(side)[:3]) for side in (mine, theirs))
-        hint = "choose one of each with --encoder and --against-encoder"
-        raise DataError(f"no encoder is in both: new {next(listed)}; old {next(listed)}; {hint}")
-    for encoder in mine:
+    if len(mine) == len(theirs) == 1:
+        return {next(iter(mine)): next(iter(theirs))}
+    listed = (", ".join(list(side)[:3]) for side in (mine, theirs))
+    hint = "choose one of each with --encoder and --against-encoder"
+    raise DataError(f"no encoder is in both: new {next(listed)}; old {next(listed)}; {hint}")
+
+
+def match_cells(new: Sequence[Entry], old: Sequence[Entry], names: Mapping[str, str]) -> Iterator[Match]:
+    """Each cell of the new side's encoders with the old cell it is to be checked against.
+
+    Args:
+        new: the cells to be checked.
+        old: those they are checked against.
+        names: the old name of each new encoder that has one.
+    """
+    for encoder in dict.fromkeys(cell.encoder for cell, _ in new):
         ours = [e for e in new if e[0].encoder == encoder]
         others = [e for e in old if e[0].encoder == names.get(encoder)]
         for task in dict.fromkeys(e[0].task for e in (*ours, *others)):
             yield from _match_task(*([e for e in side if e[0].task == task] for side in (ours, others)))
+
+
+def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
+    """A verdict on each encoder that only the old side has."""
+    left: dict[str, list[LockedCell]] = {}
+    for cell, _ in old.cells:
+        if cell.encoder not in names.values():
+            left.setdefault(cell.encoder, []).append(cell)
+    for cells in left.values():
+        hint = "choose others with --encoder, or allow it with --allow-missing"
+        yield replace(
+            _bare(cells[0]),
+            task=f"all {len(cells)} cells" if len(cells) > 1 else cells[0].task,
+            protocol="" if len(cells) > 1 else str(cells[0].protocol["name"]),
+            outcome="missing",
+            reason=f"the new results have no encoder of this name; {hint}",
+        )
 
 
 def _match_task(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[Match]:
@@ -151,13 +185,9 @@ def _created(entry: Entry) -> str:
     return str(entry[1].run.get("created", "")) if entry[1] else ""
 
 
-def _judge(match: Match, tolerances: Mapping[str, Tolerance]) -> Verdict:
-    """The verdict by tolerance alone."""
-    known = match.new or match.old
-    if known is None:
-        raise ValueError("a match has at least one side")
-    cell = known[0]
-    bare = Verdict(
+def _bare(cell: LockedCell) -> Verdict:
+    """What a verdict says of a cell before it is judged."""
+    return Verdict(
         encoder=cell.encoder,
         task=cell.task,
         split=cell.split,
@@ -166,9 +196,16 @@ def _judge(match: Match, tolerances: Mapping[str, Tolerance]) -> Verdict:
         eval_seed=cell.eval_seed,
         outcome="new",
         reason="the old results have no such cell",
-        new=match.new[0].score if match.new else None,
-        old=match.old[0].score if match.old else None,
     )
+
+
+def _judge(match: Match, tolerances: Mapping[str, Tolerance]) -> Verdict:
+    """The verdict by tolerance alone."""
+    known = match.new or match.old
+    if known is None:
+        raise ValueError("a match has at least one side")
+    new_score, old_score = (entry[0].score if entry else None for entry in (match.new, match.old))
+    bare = replace(_bare(known[0]), new=new_score, old=old_score)
     if match.new is None:
         return replace(bare, outcome="missing", reason="the new results have no such cell")
     if match.old is None:
@@ -186,7 +223,10 @@ def _judge(match: Match, tolerances: Mapping[str, Tolerance]) -> Verdict:
 
 
 def _with_test(verdict: Verdict, tested: Tested, level: float) -> Verdict:
-    """The verdict on a lower score once its p-value is known."""
+    """The verdict on a lower score once its p-value is known, or that there can be none."""
+    if tested.problem is not None:
+        why = f"{verdict.reason}; the statistical rule cannot judge it: {tested.problem}"
+        return replace(verdict, outcome="not comparable", reason=why)
     real = tested.p < level
     said = f"{'real' if real else 'may be chance'}, corrected p {tested.p:.2g} ({tested.test})"
     outcome: Outcome = "regression" if real else "lower"

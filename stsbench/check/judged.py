@@ -10,7 +10,11 @@ from stsbench.check.lock import Entry, Side
 
 Rule = Literal["absolute", "statistical"]
 RULES: tuple[Rule, ...] = ("absolute", "statistical")
-Outcome = Literal["fine", "lower", "higher", "regression", "not comparable", "missing", "new", "unreadable"]
+Outcome = Literal[
+    "fine", "lower", "higher", "regression", "not comparable", "missing", "new", "unreadable", "not checked"
+]
+STOPPING: tuple[Outcome, ...] = ("not comparable", "missing", "unreadable", "not checked")
+"""Outcomes beside which a check is never fine: something was not looked at."""
 
 
 class Match(NamedTuple):
@@ -49,6 +53,8 @@ class Check:
     verdicts: Sequence[Verdict]
     rule: Rule
     exact: bool = False
+    allow_missing: bool = False
+    """Whether what only the old results have is no error."""
 
     def count(self, *outcomes: Outcome) -> int:
         """How many cells came out so."""
@@ -58,16 +64,17 @@ class Check:
         """Whether a verdict is one that a regression test stops at."""
         return verdict.outcome == "regression" or (self.exact and verdict.outcome == "higher")
 
+    def stops(self, verdict: Verdict) -> bool:
+        """Whether a verdict is one of something that was not compared, and must have been."""
+        return verdict.outcome in STOPPING and not (verdict.outcome == "missing" and self.allow_missing)
+
     @property
     def exit_code(self) -> int:
-        """0 fine; 1 a regression; 2 none, but cells that cannot be compared or read, or no cell at all."""
+        """0 fine; 1 a regression; 2 none, but something that was not compared, or nothing compared at all."""
         if any(map(self.fails, self.verdicts)):
             return 1
-        return (
-            2
-            if self.count("not comparable", "missing", "unreadable") or not self.count("fine", "lower", "higher")
-            else 0
-        )
+        compared = self.count("fine", "lower", "higher")
+        return 2 if any(map(self.stops, self.verdicts)) or not compared else 0
 
     @property
     def summary(self) -> str:
@@ -77,6 +84,7 @@ class Check:
             "not comparable": "not comparable",
             "missing": "missing in the new results",
             "unreadable": "unreadable",
+            "not checked": "not checked",
             "higher": "higher",
             "lower": "lower, which may be chance",
             "fine": "fine",
@@ -106,6 +114,21 @@ def unreadable(new: Side, old: Side | None = None) -> list[Verdict]:
         for name, side in sides.items()
         for problem in side.problems
     ]
+
+
+def not_checked(line: str, rule: Rule = "absolute") -> Check:
+    """The check that could not be made at all, and why: for reports, which must tell that nothing was found fine."""
+    verdict = Verdict(
+        encoder="stsbench check",
+        task="check",
+        split="test",
+        protocol="",
+        train_seed=None,
+        eval_seed=0,
+        outcome="not checked",
+        reason=line,
+    )
+    return Check(verdicts=[verdict], rule=rule)
 
 
 def within(verdict: Verdict, difference: float, *, points: float, name: str, why: str) -> Verdict:

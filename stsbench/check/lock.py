@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,20 +12,27 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stsbench.check.packed import Packed, pack, packed_problem
 from stsbench.errors import DataError, OutputError, one_line
 from stsbench.files import file_part, read_bounded
-from stsbench.results.checks import cell_problem, cut, doubled_key
+from stsbench.results.checks import HASH, cell_problem, cut, doubled_key
 from stsbench.results.comparable import protocol_key
-from stsbench.results.folder import Problem, read_folder, verified
-from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result
+from stsbench.results.folder import Problem, columns_of, lost, read_folder, verified
+from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, items_path
 
-VERSION = 1
+VERSION = 2
+READ = (1, VERSION)
+"""Rows of version 1 hold neither the card's and the items' hashes nor what a paired test needs."""
 LARGEST = 1 << 30
 """More bytes than this are no lock file."""
 
 
 class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One score and what it was made with: a Result without its per-item columns."""
+    """One score and what it was made with: a Result, and of its per-item columns what a paired test needs.
+
+    ``task_card`` and ``items`` are the Result's; they and ``paired`` are None in locks of version 1. ``paired`` is also None
+    where the per-item columns were not at hand, or no paired test is known.
+    """
 
     encoder: str
     task: str
@@ -42,6 +50,9 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     device: str | None
     dtype: str | None
     versions: dict[str, str]
+    task_card: str | None = None
+    items: str | None = None
+    paired: Packed | None = None
 
     @property
     def seeds(self) -> tuple[int | None, int]:
@@ -77,6 +88,12 @@ class Side(NamedTuple):
         problems = [one for one in self.problems if not encoders or folders & {one.path.name, one.path.parent.name}]
         return Side(cells, problems)
 
+    def is_in(self, folder: Path) -> bool:
+        """Whether all of it lies in this very folder: then it is that of one encoder, and not a results folder."""
+        files = [one.path for _, one in self.cells if one is not None and one.path is not None]
+        files += [problem.path for problem in self.problems]
+        return bool(files) and all(file.parent.samefile(folder) for file in files)
+
     def verified(self) -> Side:
         """Without the cells whose per-item columns do not make their score, which are problems then."""
         found = verified([one for _, one in self.cells if one is not None])
@@ -90,8 +107,8 @@ def protocol_digest(protocol: dict[str, Any]) -> str:
     return hashlib.sha256(protocol_key(protocol).encode()).hexdigest()[:16]
 
 
-def lock_cell(result: Result) -> LockedCell:
-    """The row of one Result."""
+def lock_cell(result: Result, paired: Packed | None = None) -> LockedCell:
+    """The row of one Result, with what a paired test needs of its items."""
     run = result.run
     return LockedCell(
         encoder=result.encoder,
@@ -110,14 +127,37 @@ def lock_cell(result: Result) -> LockedCell:
         device=run.get("device"),
         dtype=run.get("dtype"),
         versions=dict(run.get("versions", {})),
+        task_card=result.task_card,
+        items=result.items,
+        paired=paired,
     )
 
 
-def to_lock(results: Iterable[Result]) -> bytes:
+def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> list[LockedCell]:
+    """The rows of Results, each with what a paired test needs of its items.
+
+    Where the per-item columns are not at hand (they hold gold scores, and are not kept under version control), a row
+    takes over what an earlier lock holds of the very same items.
+
+    Args:
+        results: what is locked.
+        kept: the rows of an earlier lock.
+
+    Raises:
+        DataError: per-item columns are broken.
+    """
+    earlier = {(cell.encoder, cell.task, cell.items): cell.paired for cell in kept if cell.paired is not None}
+    return [lock_cell(one, _paired(one) or earlier.get((one.encoder, one.task, one.items))) for one in results]
+
+
+def _paired(result: Result) -> Packed | None:
+    at_hand = bool(result.per_item) if result.path is None else os.path.lexists(items_path(result.path))
+    return pack(columns_of(result), result.protocol) if at_hand else None
+
+
+def to_lock(cells: Iterable[LockedCell]) -> bytes:
     """The bytes of a lock file: sorted, one row a line, so that a change of a score is one line in a diff."""
-    rows = [
-        json.dumps(msgspec.to_builtins(lock_cell(result)), ensure_ascii=False, allow_nan=False) for result in results
-    ]
+    rows = [json.dumps(msgspec.to_builtins(cell), ensure_ascii=False, allow_nan=False) for cell in cells]
     body = ",\n".join(sorted(rows))
     return f'{{"lock": {VERSION}, "cells": [\n{body}\n]}}\n'.encode()
 
@@ -137,8 +177,9 @@ def read_lock(path: Path) -> list[LockedCell]:
         lock = msgspec.json.decode(content, type=_Lock)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: is no lock file: {one_line(error)[:300]}; 'stsbench lock' makes one") from error
-    if lock.lock != VERSION:
-        raise DataError(f"{path}: is a lock file of version {lock.lock}, this stsbench reads {VERSION}; lock again")
+    if lock.lock not in READ:
+        reads = " and ".join(map(str, READ))
+        raise DataError(f"{path}: is a lock file of version {lock.lock}, this stsbench reads {reads}; lock again")
     if (doubled := doubled_key(content)) is not None:
         raise DataError(f"{path}: {doubled}")
     seen: set[tuple[object, ...]] = set()
@@ -151,6 +192,11 @@ def read_lock(path: Path) -> list[LockedCell]:
 
 def _wrong_row(cell: LockedCell, seen: set[tuple[object, ...]]) -> str | None:
     """What is wrong with a row beyond its fields; notes it among those seen."""
+    for field, value in (("task_card", cell.task_card), ("items", cell.items)):
+        if value is not None and not HASH.fullmatch(value):
+            return f"field '{field}' is no sha256"
+    if cell.paired is not None and (problem := packed_problem(cell.paired, cell.n)) is not None:
+        return f"field 'paired': {problem}"
     if protocol_digest(cell.protocol) != cell.protocol_digest:
         return "the protocol is not the one that was locked"
     key = cell.encoder, cell.task, cell.split, cell.protocol_digest, cell.seeds, cell.fingerprint
@@ -170,6 +216,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
     if not path.is_dir():
         return Side([(cell, None) for cell in read_lock(path) if tasks is None or cell.task in tasks], [])
     found = read_folder(path)
+    found.problems.extend(lost(path))
     cells: list[Entry] = [(lock_cell(one), one) for one in found.results if tasks is None or one.task in tasks]
     return Side(cells, [one for one in found.problems if tasks is None or _may_be_of(tasks, one)])
 

@@ -69,9 +69,9 @@ def junit(check: Check) -> bytes:
 def _kind(check: Check, verdict: Verdict) -> str:
     if check.fails(verdict):
         return "failure"
-    return {"not comparable": "error", "missing": "error", "unreadable": "error", "new": "skipped"}.get(
-        verdict.outcome, ""
-    )
+    if check.stops(verdict):
+        return "error"
+    return "skipped" if verdict.outcome in ("missing", "new") else ""
 
 
 def message(verdict: Verdict) -> str:
@@ -91,6 +91,16 @@ def github_lines(check: Check) -> list[str]:
             title = _property(f"{verdict.encoder}: {name(verdict)}")
             lines.append(f"::{'error' if bad else 'notice'} title={title}::{_data(message(verdict))}")
     return lines
+
+
+def no_command(text: str) -> str:
+    """Text in which GitHub's runner finds no command of its older kind, ``##[name]``: that may stand anywhere in a line."""
+    return text.replace("##[", "## [")
+
+
+def no_command_json(text: str) -> str:
+    """The same of JSON, which says the same after it."""
+    return text.replace("##[", "#\\u0023[")
 
 
 def _data(text: str) -> str:

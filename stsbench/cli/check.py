@@ -5,22 +5,32 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
+from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.check.gate import check
-from stsbench.check.judged import RULES, Check, Rule
-from stsbench.check.lock import Side, read_side, to_lock
+from stsbench.check.judged import RULES, Check, Rule, not_checked
+from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.published import check_published
-from stsbench.check.reports import COLUMNS, github_lines, junit, markdown, matters, row
+from stsbench.check.reports import (
+    COLUMNS,
+    github_lines,
+    junit,
+    markdown,
+    matters,
+    no_command,
+    no_command_json,
+    row,
+)
 from stsbench.check.tolerance import parse_tolerances
 from stsbench.cli.names import chosen_side
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import complain, console, print_json, say, table
 from stsbench.data.task import expand_names
-from stsbench.errors import DataError, OutputError, UnknownName
+from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
 from stsbench.files import write_whole
 
 PUBLISHED = "published"
@@ -39,6 +49,7 @@ def check_command(
     rule: str,
     tolerance: Sequence[str],
     exact: bool,
+    allow_missing: bool,
     junit_file: Path | None,
     github: bool,
     summary: Path | None,
@@ -46,29 +57,71 @@ def check_command(
     as_json: bool,
 ) -> int:
     """Check results against older ones; returns 0 fine, 1 a regression, 2 not comparable."""
-    tolerances = parse_tolerances(tolerance)
-    catalogue = Catalogue(cards)
-    # GitHub reads both streams; JSON on stdout is to stay JSON.
-    stream = (sys.stderr if as_json else sys.stdout) if github else None
-    with _no_commands(stream):
+    # GitHub's runner reads both streams, asked for annotations or not; JSON on stdout is to stay JSON.
+    watched, stream = github or settings.on_github(), sys.stderr if as_json else sys.stdout
+
+    def judge() -> Check:
+        tolerances, catalogue = parse_tolerances(tolerance), Catalogue(cards)
         wanted = expand_names(tasks, catalogue) if tasks else None
         ours = _side(new, encoders, wanted, catalogue)
         if str(against) == PUBLISHED and not against.exists():
-            found = check_published(ours, catalogue, exact=exact, tolerances=tolerances)
-        else:
-            theirs, suites = _side(against, against_encoders, wanted, catalogue), catalogue.suites()
-            found = check(ours, theirs, rule=_rule(rule), exact=exact, tolerances=tolerances, suites=suites)
-        if junit_file is not None:
-            write_whole(junit_file, junit(found))
-        if summary is not None:
-            _append(summary, markdown(found))
-        if as_json:
-            print_json(_as_json(found))
+            return check_published(ours, catalogue, exact=exact, tolerances=tolerances)
+        return check(
+            ours,
+            _side(against, against_encoders, wanted, catalogue),
+            rule=_rule(rule),
+            exact=exact,
+            allow_missing=allow_missing,
+            chosen=bool(encoders) or ours.is_in(new),
+            tolerances=tolerances,
+            suites=catalogue.suites(),
+        )
+
+    with _no_commands(stream if watched else None):
+        found, mistake = _reported(judge, _Reports(junit_file, summary))
+        if mistake is not None:
+            complain(no_command(str(mistake)) if watched else mistake)
+        elif as_json:
+            print_json(_as_json(found), shown=no_command_json if watched else str)
         else:
             _print(found)
-    if stream is not None:
+    if github:
         stream.write("".join(f"{line}\n" for line in github_lines(found)))
     return found.exit_code
+
+
+class _Reports(NamedTuple):
+    """The files that a user asked for: JUnit XML, and the summary that is added to."""
+
+    junit: Path | None
+    summary: Path | None
+
+    def write(self, found: Check) -> None:
+        if self.junit is not None:
+            write_whole(self.junit, junit(found))
+        if self.summary is not None:
+            _append(self.summary, markdown(found))
+
+    def tell(self, problem: str) -> Check:
+        """That nothing could be checked, and why: in each file that can be written."""
+        found = not_checked(problem)
+        for one in (self._replace(summary=None), self._replace(junit=None)):
+            with suppress(StsbenchError):
+                one.write(found)
+        return found
+
+
+def _reported(judge: Callable[[], Check], reports: _Reports) -> tuple[Check, StsbenchError | None]:
+    """What was found, written to the reports; where nothing could be, that and why is what they say."""
+    try:
+        found = judge()
+        reports.write(found)
+    except StsbenchError as error:
+        return reports.tell(one_line(error)), error
+    except Exception as error:
+        reports.tell(f"stsbench itself failed: {type(error).__name__}: {one_line(error)}")
+        raise
+    return found, None
 
 
 @contextmanager
@@ -107,11 +160,18 @@ def lock_command(
     results = [one for _, one in side.cells if one is not None]
     if not results:
         raise DataError(f"{folder}: holds no results to lock")
-    write_whole(out, to_lock(results))
+    kept: list[LockedCell] = []
+    with suppress(DataError, OutputError):
+        kept = read_lock(out)
+    cells = lock_cells(results, kept)
+    write_whole(out, to_lock(cells))
+    bare = sum(cell.paired is None for cell in cells)
     if as_json:
-        print_json({"lock": str(out), "cells": len(results), "encoders": sorted({r.encoder for r in results})})
+        encoders = sorted({cell.encoder for cell in cells})
+        print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
     else:
-        say(f"locked {len(results)} cells in {out}")
+        told = f"; {bare} without what a paired test needs, for their per-item columns are not at hand" if bare else ""
+        say(f"locked {len(cells)} cells in {out}{told}")
 
 
 def _rule(name: str) -> Rule:

@@ -42,6 +42,9 @@ def check(
         list[str] | None, typer.Option("--tolerance", help="Points: 0.5, or for one class half=0.2; may be repeated.")
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="A score above its tolerance fails too.")] = False,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Cells and encoders that only the old scores have are no error.")
+    ] = False,
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML to this file.")] = None,
     github: Annotated[bool, typer.Option("--github", help="Print GitHub annotations.")] = False,
     summary: Annotated[Path | None, typer.Option("--summary", help="Add a markdown summary to this file.")] = None,
@@ -61,6 +64,7 @@ def check(
             rule=rule,
             tolerance=tolerance or [],
             exact=exact,
+            allow_missing=allow_missing,
             junit_file=junit,
             github=github,
             summary=summary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from stsbench import settings
@@ -59,9 +59,9 @@ def table(
     return made
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Print one JSON value on stdout."""
-    say(json.dumps(value, indent=1, ensure_ascii=False))
+def print_json(value: Any, *, shown: Callable[[str], str] = str) -> None:  # noqa: ANN401 - any JSON value
+    """Print one JSON value on stdout; ``shown`` may write it otherwise."""
+    say(shown(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
 def say(text: str, *, end: str = "\n") -> None:

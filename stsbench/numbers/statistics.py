@@ -111,6 +111,8 @@ class Correlation:
     label: str
     function: Callable[[FloatArray, FloatArray], float]
     scale: Scale | None
+    by_rank: bool = False
+    """Whether it depends on the order of the values alone."""
     better: Literal["high", "low"] = "high"
 
     def __call__(self, x: FloatArray, y: FloatArray) -> float:
@@ -126,11 +128,13 @@ class Correlation:
 
 
 _CORRELATIONS = (
-    Correlation(name="spearman", label="Spearman", function=spearman, scale=Scale(_ranks, ResampledRanks)),
+    Correlation(
+        name="spearman", label="Spearman", function=spearman, scale=Scale(_ranks, ResampledRanks), by_rank=True
+    ),
     Correlation(
         name="pearson", label="Pearson", function=pearson, scale=Scale(lambda x: x, lambda x: lambda counts: x)
     ),
-    Correlation(name="kendall", label="Kendall", function=kendall, scale=None),
+    Correlation(name="kendall", label="Kendall", function=kendall, scale=None, by_rank=True),
 )
 CORRELATIONS: Mapping[str, Correlation] = {row.name: row for row in _CORRELATIONS}
 

@@ -7,10 +7,12 @@ import operator
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stsbench.cards.digests import STARTED_FROM
+from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.digests import STARTED_FROM, task_digest
+from stsbench.cards.facts import TaskCard
 from stsbench.errors import one_line
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
 
@@ -24,7 +26,8 @@ CORRELATION, SHARE = (-1.0, 1.0), (0.0, 1.0)
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys((*CORRELATIONS, "matthews"), CORRELATION),
     **dict.fromkeys(("accuracy", "majority", "f1", "precision", "recall", "mean_recall"), SHARE),
-    **dict.fromkeys(("mse", "n", "support"), (0.0, sys.float_info.max)),
+    **dict.fromkeys(("mse", "support"), (0.0, sys.float_info.max)),
+    **dict.fromkeys(("n", "median_rank"), (1.0, sys.float_info.max)),
 }
 """Between which values numbers lie; those of other names may be any."""
 NEAR = 0.01
@@ -34,11 +37,16 @@ SCALARS = frozenset({type(None), bool, int, float, str})
 TYPES: dict[str, Collection[type]] = {
     "created": {str},
     "seconds": {int, float},
+    "encoded": {int},
     "device": {type(None), str},
     "dtype": {type(None), str},
     "versions": {dict},
 }
 """Of the facts in ``run`` that are read; the others are numbers or texts."""
+FROM_ZERO = ("seconds", "encoded")
+"""Of these none is below zero."""
+BY_ROWS = ("sts", "relatedness", "probe")
+"""Evaluators whose items are the rows of the split that is scored."""
 HASH = re.compile("[0-9a-f]{64}")
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """What no name holds: control characters, and halves of characters that no file can."""
@@ -139,7 +147,7 @@ def _wrong_score(cell: _Cell) -> Iterator[str]:
         yield f"field 'interval': {low:.6g} to {high:.6g} is not in order"
     for end in (low, high):
         yield from _out_of_bounds("interval", {score_name(cell.protocol): end})
-    near = max(NEAR, high - low)
+    near = max(NEAR, (high - low) / 2)
     if not low - near <= score <= high + near:
         yield f"field 'score': {score:.6g} is far from its interval, {low:.6g} to {high:.6g}"
 
@@ -155,6 +163,7 @@ def _out_of_bounds(field: str, values: Mapping[str, float]) -> Iterator[str]:
 def _wrong_result(result: Result) -> Iterator[str]:
     yield from _wrong_scores(result)
     yield from _wrong_subsets(result)
+    yield from _wrong_size(result)
     if result.zero_vectors < 0 or ("similarity" in result.protocol and result.zero_vectors > result.n):
         yield f"field 'zero_vectors': {_shown(result.zero_vectors)} of {result.n} items"
     if result.overlap not in OVERLAPS:
@@ -186,14 +195,41 @@ def _wrong_subsets(result: Result) -> Iterator[str]:
     subsets = list(result.per_subset.values())
     for values in subsets:
         yield from _out_of_bounds("per_subset", values)
+    for count in ("n", "support"):
+        counts = [values[count] for values in subsets if count in values]
+        if counts and (sum(counts) != result.n or any(float(value) % 1 for value in counts)):
+            yield f"field 'per_subset': holds {sum(counts):.15g} items, 'n' says {result.n}"
     sizes = [values["n"] for values in subsets if "n" in values]
-    if sizes and sum(sizes) != result.n:
-        yield f"field 'per_subset': holds {sum(sizes)} items, 'n' says {result.n}"
     if "similarity" in result.protocol and sizes and len(sizes) == len(subsets):
         for metric in subsets[0]:
             column = [subset[metric] for subset in subsets if metric in subset]
             if len(column) == len(sizes):
                 yield from _wrong_means(metric, column, sizes, result.scores)
+
+
+def _wrong_size(result: Result) -> Iterator[str]:
+    """A result that carries the hash of a card of the project has a split and a size that the card tells."""
+    card = _card(result.task, result.task_card)
+    if card is None:
+        return
+    if result.split not in card.splits:
+        yield f"field 'split': {_shown(result.split)} is none of {', '.join(card.splits)}"
+    elif card.evaluator in BY_ROWS and result.n != card.splits[result.split].n:
+        yield f"field 'n': {_shown(result.n)} items, the card of {cut(result.task)} says {card.splits[result.split].n}"
+
+
+@cache
+def _catalogue() -> Catalogue:
+    return Catalogue()
+
+
+@lru_cache(maxsize=1024)
+def _card(task: str, digest: str) -> TaskCard | None:
+    """The project's card of a task, where results of this hash are its."""
+    if task not in _catalogue().paths("tasks"):
+        return None
+    card = _catalogue().task(task)
+    return card if task_digest(card) == digest else None
 
 
 def _wrong_means(
@@ -211,6 +247,8 @@ def _wrong_run(run: Mapping[str, Any]) -> Iterator[str]:
     for key, value in run.items():
         if type(value) not in TYPES.get(key, SCALARS):
             yield f"field 'run': '{cut(key)}' is {_shown(value)}"
+        elif key in FROM_ZERO and value is not None and not float(value) >= 0:
+            yield f"field 'run': '{cut(key)}' is {_shown(value)}, which is below zero"
     if not {str}.issuperset(map(type, run.get("versions", {}).values())):
         yield "field 'run': 'versions' holds more than texts"
 

@@ -1,4 +1,4 @@
-"""Which two scores may be set side by side: same split, same protocol, same data; else the field that differs."""
+"""Which two scores may be set side by side: same split, protocol, data and task card; else the field that differs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ class Scored(Protocol):
         """The hash of the data."""
         ...
 
+    @property
+    def n(self) -> int:
+        """The number of items."""
+        ...
+
+    @property
+    def task_card(self) -> str | None:
+        """The hash of how the task is scored; None where that is not known."""
+        ...
+
 
 def protocol_key(protocol: Mapping[str, Any]) -> str:
     """A protocol's fields as one text, the same for equal fields in any order."""
@@ -41,6 +51,10 @@ def why_not_comparable(first: Scored, second: Scored) -> str | None:
         return f"protocol field '{field}' differs: {ours} against {theirs}"
     if first.data != second.data:
         return f"data hash differs: {first.data[:12]} against {second.data[:12]}"
+    if first.n != second.n:
+        return f"number of items differs: {first.n} against {second.n}"
+    if None not in (first.task_card, second.task_card) and first.task_card != second.task_card:
+        return f"task card's hash differs: {str(first.task_card)[:12]} against {str(second.task_card)[:12]}"
     return None
 
 

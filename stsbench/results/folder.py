@@ -233,7 +233,7 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
     try:
         with os.scandir(folder) as entries:
             encoders = sorted(
-                entry.name for entry in entries if encoder in (None, entry.name) and _leads_to_folder(entry)
+                entry.name for entry in entries if encoder in (None, entry.name) and _may_be_folder(entry)
             )
     except OSError as error:
         raise OutputError(f"results folder '{folder}' cannot be read: {error.strerror}") from error
@@ -249,9 +249,39 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
         yield from (folder / name / file for file in files)
 
 
+def _may_be_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder, or a link to one that is not there: it may have been one of results."""
+    try:
+        return entry.is_dir() or (entry.is_symlink() and not Path(entry.path).exists())
+    except OSError:
+        # A link to itself.
+        return True
+
+
 def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
         # A link to itself.
         return False
+
+
+def lost(folder: Path) -> list[Problem]:
+    """Where a results folder, or one encoder's, has held a result and holds none.
+
+    That is where its per-item columns still are, and where a folder has a result's name.
+    """
+    items = [*folder.glob("*.items.parquet"), *folder.glob("*/*.items.parquet")]
+    beside = {file.with_name(file.name.replace(".items.parquet", ".json")) for file in items}
+    folders = {path for pattern in (_NAME, f"*/{_NAME}") for path in folder.glob(pattern) if path.is_dir()}
+    return [
+        *(Problem(path, f"{path}: is a folder, and no result") for path in sorted(folders)),
+        *(
+            Problem(path, f"{path}: is missing, and its per-item columns are there; run the cell again")
+            for path in sorted(beside - folders)
+            if not os.path.lexists(path)
+        ),
+    ]
+
+
+_NAME = f"*.*.{'[0-9a-f]' * 8}.json"

@@ -70,14 +70,24 @@ def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
         raise DataError(f"{path}: cannot be read: {one_line(error)[:200]}") from error
 
 
-def items_problem(result: Result, columns: Arrays) -> str | None:
-    """What is wrong with a Result's per-item columns; None where its score can be made of them, or nobody knows how."""
+def items_problem(result: Result, columns: Arrays, *, off: float = ROUNDING) -> str | None:
+    """What is wrong with a Result's per-item columns; None where its score can be made of them, or nobody knows how.
+
+    Args:
+        result: whose score it is.
+        columns: the per-item columns, each of n items.
+        off: how far a correlation that they make may lie from the score.
+    """
     needed = next((needed for field, needed in NEEDED.items() if field in result.protocol), ())
     problem = next(_wrong_columns(result, needed, columns), None)
     if problem is not None or not needed:
         return problem
     values = [columns[name].astype(np.float64) for name in needed]
-    made = _wrong_mean(result, values[0]) if len(values) == 1 else _wrong_correlation(result, *values, columns=columns)
+    made = (
+        _wrong_mean(result, values[0])
+        if len(values) == 1
+        else _wrong_correlation(result, *values, columns=columns, off=off)
+    )
     return next(made, None)
 
 
@@ -100,7 +110,9 @@ def _wrong_mean(result: Result, values: FloatArray) -> Iterator[str]:
     yield from _another(result, float(values.mean()), 1e-4 + folds / result.n if isinstance(folds, int) else 1e-4)
 
 
-def _wrong_correlation(result: Result, gold: FloatArray, found: FloatArray, *, columns: Arrays) -> Iterator[str]:
+def _wrong_correlation(
+    result: Result, gold: FloatArray, found: FloatArray, *, columns: Arrays, off: float
+) -> Iterator[str]:
     correlate = CORRELATIONS.get(str(result.protocol.get("metric")))
     aggregation = result.protocol.get("aggregation", "all")
     if correlate is None or aggregation not in AGGREGATIONS:
@@ -114,7 +126,7 @@ def _wrong_correlation(result: Result, gold: FloatArray, found: FloatArray, *, c
         yield from _another(result, 0.0, ROUNDING)
     else:
         score = float(np.dot(shares, [correlate(found[at], gold[at]) for at in indices]))
-        yield from _another(result, score, ROUNDING)
+        yield from _another(result, score, off)
 
 
 def _another(result: Result, made: float, off: float) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from stsbench.check.gate import check
 from stsbench.check.judged import Check
-from stsbench.check.lock import LockedCell, Side, lock_cell, read_lock, read_side, to_lock
+from stsbench.check.lock import LockedCell, Side, lock_cell, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.reports import github_lines, junit, markdown
 from stsbench.check.tolerance import TOLERANCES, classify, parse_tolerances
 from stsbench.compare.comparison import Effort
@@ -223,11 +223,13 @@ def test_probes_are_tested_by_their_items():
 
 def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
     results = [made(1 / 3), made(0.1 + 0.2, task="mr", protocol=SENTEVAL, run={}), noisy(0.1)]
-    content = to_lock(results)
-    assert content == to_lock(results[::-1])
+    content = to_lock(lock_cells(results))
+    assert content == to_lock(lock_cells(results[::-1]))
     (tmp_path / "lock").write_bytes(content)
     cells = read_lock(tmp_path / "lock")
-    assert sorted(cells, key=str) == sorted(map(lock_cell, results), key=str)
+    assert sorted(cells, key=str) == sorted(lock_cells(results), key=str)
+    # The first two were made without per-item columns.
+    assert sorted(cell.paired is None for cell in cells) == [False, True, True]
     assert isinstance(cells[0], LockedCell) and content.count(b"\n") == len(results) + 2
     found = check(read_side(write(tmp_path / "results", *results)), read_side(tmp_path / "lock"))
     assert found.exit_code == 0 and found.count("fine") == 3
@@ -236,8 +238,17 @@ def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b'{"lock": 1', b"", "is no lock file"),
-        (b'"lock": 1', b'"lock": 2', "is a lock file of version 2, this stsbench reads 1; lock again"),
+        (b'{"lock": 2', b"", "is no lock file"),
+        (b'"lock": 2', b'"lock": 3', "is a lock file of version 3, this stsbench reads 1 and 2; lock again"),
+        (b'"lock": 2', b'"lock": "2"', "is no lock file"),
+        (b'"task_card": "c', b'"task_card": "x', "minilm on sts12: field 'task_card' is no sha256"),
+        (b'"items": "', b'"items": "x', "minilm on sts12: field 'items' is no sha256"),
+        (b'"paired": null', b'"paired": {"column": "similarity"}', "is no lock file"),
+        (
+            b'"paired": null',
+            b'"paired": {"column": "similarity", "kind": "ranks", "bits": 1, "text": "gA=="}',
+            "minilm on sts12: field 'paired': 1 bytes, 3108 items of 1 bits are 389",
+        ),
         (b'"aggregation": "all"', b'"aggregation": "mean"', "minilm on sts12: the protocol is not the one that was"),
         (b'"score"', b'"socre"', r"is no lock file: .*socre"),
         (b'"score": 0.5', b'"score": null', r"is no lock file: .*score"),
@@ -254,7 +265,7 @@ def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
     ],
 )
 def test_what_is_no_lock_file_is_one_line(tmp_path, old, new, message):
-    content = to_lock([made()]).replace(old, new)
+    content = to_lock(lock_cells([made()])).replace(old, new)
     (tmp_path / "lock").write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_lock(tmp_path / "lock")

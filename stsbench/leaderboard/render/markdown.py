@@ -58,9 +58,9 @@ def _escaped(found: re.Match[str]) -> str:
     return ENTITIES.get(sign, f"\\{sign}")
 
 
-ENTITIES = {"<": "&lt;", "&": "&amp;", "://": "&#58;//", "www.": "www&#46;"}
+ENTITIES = {"<": "&lt;", "&": "&amp;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
 _SIGNS = re.compile(
-    r"[\\`*\[\]|~$<]|://|\bwww\."
+    r"[\\`*\[\]|~$<@]|://|\bwww\."
     # Within a word an underscore is one; an ampersand is one but before what ends with a semicolon.
     r"|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)"
 )

@@ -1,0 +1,122 @@
+"""Per-item values packed into text: what comes back, how much it is, what a paired test then finds, what is refused."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from stsbench.check.packed import Packed, pack, packed_problem, unpack
+from stsbench.compare.comparison import Effort, compare
+from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.results.record import Result
+from tests.leaderboard.scored import SENTEVAL, drawn, sts
+from tests.made import SIMCSE
+
+SEMEVAL = {**SIMCSE, "name": "semeval", "metric": "pearson", "aggregation": "wmean"}
+SEVEN = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379, "sickr": 4927}
+MANY = np.random.default_rng(7)
+
+
+def columns(values: Any, gold: Any = None) -> dict[str, Any]:
+    return {"gold": np.arange(len(values)) if gold is None else gold, "similarity": np.asarray(values)}
+
+
+def packed(found: Packed | None) -> Packed:
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 255, 256, 257, 4927, 70_000])
+def test_ranks_come_back_as_they_were(n):
+    values = np.round(MANY.normal(size=n), 2 if n > 300 else 9)
+    found = packed(pack(columns(values), SIMCSE))
+    assert packed_problem(found, n) is None
+    np.testing.assert_array_equal(unpack(found, n), np.unique(values, return_inverse=True)[1])
+    assert found.kind == "ranks" and len(base64.b64decode(found.text)) == -(-n * found.bits // 8)
+
+
+def test_spearman_and_its_test_are_those_of_the_similarities():
+    gold, one = drawn(1, 900)
+    other = one + 0.05 * MANY.normal(size=900)
+    facts: dict[str, Any] = {"fingerprint": "x"}
+    whole = [sts("a", "stsb", gold, one, **facts), sts("b", "stsb", gold, other, **facts)]
+    ranks = unpack(packed(pack(whole[0].per_item, SIMCSE)), 900)
+    assert CORRELATIONS["spearman"](np.asarray(ranks, dtype=np.float64), gold) == whole[0].score
+    assert differences(whole, ranks) == differences(whole, one)
+
+
+def differences(results: list[Result], similarity: Any) -> tuple[float | None, ...]:
+    """What a comparison finds where the first encoder's similarities are these."""
+    first = msgspec.structs.replace(results[0], per_item={**results[0].per_item, "similarity": similarity})
+    (found,) = compare({"a": [first], "b": [results[1]]}, effort=Effort(resamples=50, permutations=999)).differences
+    return found.p, found.p_williams, *(found.interval or ())
+
+
+def test_levels_move_pearsons_test_by_two_permutations_in_a_thousand_at_most():
+    gold, one = drawn(1, 900)
+    for noise in (0.01, 0.05, 0.2):
+        other = one + noise * MANY.normal(size=900)
+        whole = [sts(name, "stsb", gold, x, protocol=SEMEVAL) for name, x in (("a", one), ("b", other))]
+        found = packed(pack(whole[0].per_item, SEMEVAL))
+        levels = unpack(found, 900)
+        assert found.kind == "levels" and packed_problem(found, 900) is None
+        assert np.abs(levels - one).max() <= np.ptp(one) / 2**16
+        assert differences(whole, levels) == pytest.approx(differences(whole, one), abs=2e-3)
+
+
+def test_right_or_wrong_is_one_bit_and_recalls_are_levels():
+    right = MANY.random(1821) < 0.8
+    found = packed(pack({"prediction": right.astype(int), "correct": right}, SENTEVAL))
+    assert (found.kind, found.bits, found.column, len(found.text)) == ("right", 1, "correct", 304)
+    restored = unpack(found, 1821)
+    assert restored.dtype == np.bool_ and (restored == right).all()
+    recall = MANY.integers(0, 7, size=90) / 6
+    found = packed(pack({"recall": recall}, {"name": "senteval", "fold_images": 10}))
+    np.testing.assert_allclose(unpack(found, 90), recall, atol=2**-16)
+    same = packed(pack({"recall": np.full(5, 0.25)}, {}))
+    assert packed_problem(same, 5) is None and unpack(same, 5).tolist() == [0.25] * 5
+
+
+def test_the_seven_sts_tasks_take_less_than_60_kb_an_encoder():
+    size = sum(len(packed(pack(columns(MANY.normal(size=n)), SIMCSE)).text) for n in SEVEN.values())
+    assert 30_000 < size < 45_000
+
+
+def test_what_no_paired_test_is_known_of_is_not_packed():
+    kendall = {**SIMCSE, "metric": "kendall"}
+    assert pack(columns([0.1, 0.2]), kendall) is None
+    assert pack({"own": np.arange(3)}, {"name": "own"}) is None
+
+
+FINE = Packed(column="similarity", kind="ranks", bits=2, text=base64.b64encode(b"\x1b").decode())
+"""The ranks 0, 1, 2, 3."""
+
+
+@pytest.mark.parametrize(
+    ("change", "n", "problem"),
+    [
+        ({}, 4, None),
+        ({}, 5, "1 bytes, 5 items of 2 bits are 2"),
+        ({}, 3, "more than its items"),
+        ({}, 10**12, "1 bytes, 1000000000000 items"),
+        ({"text": "G"}, 4, "is no base64"),
+        ({"text": "Gw==\n"}, 4, "is no base64"),
+        ({"text": "señor"}, 4, "is no base64"),
+        ({"text": base64.b64encode(b"\x3f").decode()}, 4, "its ranks have gaps"),
+        ({"text": base64.b64encode(b"\x00").decode()}, 4, "ranks of 2 bits, these are of 1"),
+        ({"bits": 0}, 4, "codes of 0 bits"),
+        ({"bits": 10**9}, 4, "codes of 1000000000 bits"),
+        ({"bits": -1}, 4, "codes of -1 bits"),
+        ({"kind": "levels"}, 4, "levels of 2 bits, these are of 16"),
+        ({"kind": "right"}, 4, "right of 2 bits, these are of 1"),
+        ({"kind": "levels", "bits": 16, "low": 2.0, "text": "AAA="}, 1, "levels from 2 to 1"),
+        ({"kind": "levels", "bits": 16, "low": float("nan"), "text": "AAA="}, 1, "levels from nan"),
+    ],
+)
+def test_what_cannot_be_unpacked_says_why(change, n, problem):
+    found = packed_problem(msgspec.structs.replace(FINE, **change), n)
+    assert found == problem if problem is None else str(found).startswith(problem)

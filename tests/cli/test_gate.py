@@ -1,0 +1,486 @@
+"""The gate of ``stsbench check`` cannot be fooled: what is not compared is never fine, and every report says so."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from stsbench.check.reports import no_command_json
+from stsbench.results.record import items_path
+from tests.cli.commands import HASHED, QUICK, Command, write
+from tests.forgeries import edited, items_of_others
+from tests.leaderboard.scored import drawn, probe, sts
+from tests.leaderboard.scored import write as write_results
+
+REPORTS = ("--junit", "j.xml", "--summary", "s.md", "--github")
+
+
+@pytest.fixture(autouse=True)
+def results(stsbench: Command) -> None:
+    """Encoders ``a`` and ``b`` on two tasks in the folder ``new``, the same in ``old`` and in ``lock.json``."""
+    gold, similarity = drawn(1, 200)
+    for encoder, shift in (("a", 0.0), ("b", 0.5)):
+        found = [sts(encoder, task, gold, similarity + shift * drawn(2, 200)[1]) for task in ("sts12", "sts13")]
+        write_results(Path("new"), *found, probe(encoder, "mr", [True] * 80 + [False] * 20))
+    shutil.copytree("new", "old")
+    stsbench.fine("lock", "new", "--out", "lock.json")
+
+
+def of(folder: str, encoder: str = "a", task: str = "sts12") -> Path:
+    return next(Path(folder, encoder).glob(f"{task}.*.json"))
+
+
+def refused(stsbench: Command, new: str, old: str, *said: str, options: tuple[str, ...] = ()) -> str:
+    """Hold a check to exit code 2, and to one error at least in JUnit, summary and annotations that says all of this."""
+    for name in ("j.xml", "s.md"):
+        Path(name).unlink(missing_ok=True)
+    code, out, err = stsbench("check", new, "--against", old, *REPORTS, *options)
+    assert code == 2, out + err
+    suite = ElementTree.parse("j.xml").getroot()[0]
+    messages = [f"{case.get('name')}: {error.get('message')}" for case in suite for error in case.iter("error")]
+    assert suite.get("errors") == str(len(messages)) and suite.get("failures") == "0"
+    annotations = [line for line in out.splitlines() if line.startswith("::error ")]
+    assert len(annotations) == len(messages) > 0
+    summary = Path("s.md").read_text()
+    assert summary.startswith("### stsbench check: not comparable\n")
+    for text in said:
+        for place in ("\n".join(messages), "\n".join(annotations), summary.replace("\\", "").replace("&lt;", "<")):
+            assert text in place, f"{text!r} not in {place}"
+    return out + err
+
+
+# What lies there: each way of breaking a file, on each side.
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def wrong_type(path: Path) -> None:
+    path.write_text("[1, 2]")
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def on_items(way: Callable[[Path], None]) -> Callable[[Path], None]:
+    return lambda path: way(items_path(path))
+
+
+BROKEN: dict[str, Callable[[Path], None]] = {
+    "gone": gone,
+    "cut": cut,
+    "empty": empty,
+    "wrong type": wrong_type,
+    "a folder": folder,
+    "a link": link,
+    "items cut": on_items(cut),
+    "items empty": on_items(empty),
+    "items of a wrong type": on_items(wrong_type),
+    "items a folder": on_items(folder),
+    "items a link": on_items(link),
+    "items of another result": items_of_others,
+    "hash of the items": edited(items="e" * 64),
+    "hash of the data": edited(data="e" * 64),
+    "hash of the card": edited(task_card="e" * 64),
+}
+
+
+@pytest.mark.parametrize("rule", ["absolute", "statistical"])
+@pytest.mark.parametrize("against", ["old", "lock.json"])
+@pytest.mark.parametrize("way", BROKEN.values(), ids=BROKEN)
+def test_a_broken_new_result_never_passes(stsbench, way, against, rule):
+    path = of("new")
+    way(path)
+    refused(stsbench, "new", against, "sts12", options=("--rule", rule))
+
+
+@pytest.mark.parametrize("rule", ["absolute", "statistical"])
+@pytest.mark.parametrize("way", BROKEN.values(), ids=BROKEN)
+def test_a_broken_old_result_never_passes(stsbench, way, rule):
+    path = of("old")
+    way(path)
+    refused(stsbench, "new", "old", "sts12", options=("--rule", rule))
+    # Nor where its encoder is all there is, or is chosen.
+    shutil.rmtree("old/b")
+    refused(stsbench, "new", "old", "sts12", options=("-e", "a"))
+
+
+def test_missing_items_pass_no_lower_score_by_the_statistical_rule(stsbench):
+    gold, similarity = drawn(1, 200)
+    write_results(Path("less"), sts("a", "sts12", gold, similarity + drawn(3, 200)[1], fingerprint="other"))
+    options = ("-e", "a", "--tasks", "sts12", "--rule", "statistical")
+    for against in ("old", "lock.json"):
+        assert stsbench("check", "less", "--against", against, *options).code == 1
+    items_path(of("old")).unlink()
+    refused(stsbench, "less", "old", "cannot judge it", "items.parquet: cannot be read: ", options=options)
+    items_path(of("less")).unlink()
+    refused(stsbench, "less", "lock.json", "cannot judge it", "items.parquet: cannot be read: ", options=options)
+    # By the absolute rule scores are enough: committed results have no items.
+    for path in Path("new").rglob("*.items.parquet"):
+        path.unlink()
+    assert "6 cells: 6 fine" in stsbench.fine("check", "new", "--against", "lock.json")
+
+
+LOCKS: dict[str, tuple[Callable[[str], str], str]] = {
+    "cut": (lambda text: text[: len(text) // 2], "lock.json: is no lock file"),
+    "empty": (lambda text: "", "lock.json: is no lock file"),
+    "no JSON": (lambda text: "# scores", "lock.json: is no lock file"),
+    "wrong type": (lambda text: "[]", "lock.json: is no lock file"),
+    "no cells": (lambda text: '{"lock": 2, "cells": []}', "the old side of the check holds no results"),
+    "cells of a wrong type": (lambda text: '{"lock": 2, "cells": [3]}', "lock.json: is no lock file"),
+    "of the future": (lambda text: text.replace('"lock": 2', '"lock": 9'), "is a lock file of version 9"),
+    "a score times 100": (lambda text: re.sub(r'"score": 0\.(\d\d)', r'"score": \1.', text), "is no spearman.all"),
+    "no number": (lambda text: re.sub(r'"score": [\d.]+', '"score": NaN', text), "lock.json: is no lock file"),
+    "a row twice": (lambda text: text.replace("[\n", "[\n" + text.split("\n")[1] + "\n", 1), "is locked twice"),
+    "interval in disorder": (lambda text: re.sub(r'"interval": \[', '"interval": [0.999, ', text), "lock.json: "),
+    "hash of no form": (lambda text: text.replace('"data": "d', '"data": "'), "field 'data'"),
+    "ranks cut": (lambda text: re.sub(r'("text": "\w{40})\w{40}', r"\1", text), "field 'paired': "),
+    "ranks of another form": (lambda text: text.replace('"ranks"', '"levels"'), "field 'paired': "),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), LOCKS.values(), ids=LOCKS)
+def test_a_broken_lock_never_passes(stsbench, change, said):
+    lock = Path("lock.json")
+    lock.write_text(change(lock.read_text()))
+    refused(stsbench, "new", "lock.json", said)
+
+
+@pytest.mark.parametrize("side", ["new", "old"])
+@pytest.mark.parametrize("lies", ["nothing", "empty folder", "folder of other files", "encoders without files"])
+def test_a_side_of_nothing_never_passes(stsbench, side, lies):
+    shutil.rmtree(side)
+    if lies != "nothing":
+        Path(side).mkdir()
+    if lies == "folder of other files":
+        write(Path(side, "README.md"), "# results")
+    if lies == "encoders without files":
+        Path(side, "a").mkdir()
+    said = f"{side}: cannot be read: " if lies == "nothing" else f"the {side} side of the check holds no results"
+    refused(stsbench, "new", "old", said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--rule", "absolut"), "unknown rule 'absolut'"),
+        (("--tolerance", "x"), "--tolerance 'x': give points"),
+        (("--encoder", "c"), "unknown encoder 'c'"),
+        (("--tasks", "sts99"), "unknown task or suite 'sts99'"),
+        (("--cards", "gone"), "cards folder 'gone' does not exist"),
+    ],
+)
+def test_a_mistake_in_the_command_is_in_the_reports_too(stsbench, options, said):
+    out = refused(stsbench, "new", "lock.json", said, options=options)
+    assert out.count("stsbench: ") == 1
+
+
+def test_a_bug_is_in_the_reports_too(stsbench, monkeypatch):
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("stsbench.cli.check.read_side", broken)
+    code, _, err = stsbench("check", "new", "--against", "old", *REPORTS)
+    assert code == 3 and "ZeroDivisionError" in err
+    (error,) = ElementTree.parse("j.xml").getroot().iter("error")
+    assert error.get("message") == "not checked: stsbench itself failed: ZeroDivisionError: a bug"
+    assert "itself failed" in Path("s.md").read_text()
+
+
+def test_a_report_that_cannot_be_written_is_told_by_the_others(stsbench):
+    write(Path("file"), "in the way")
+    code, out, err = stsbench("check", "new", "--against", "old", *REPORTS[2:], "--junit", "file/j.xml")
+    assert code == 2 and "file" in err and "::error title=stsbench check" in out
+    assert "### stsbench check: not comparable" in Path("s.md").read_text()
+
+
+# What only one side has.
+
+
+def test_an_encoder_that_only_the_old_side_has_is_missed(stsbench):
+    shutil.rmtree("new/b")
+    for against in ("old", "lock.json"):
+        refused(stsbench, "new", against, "all 3 cells", "the new results have no encoder of this name")
+        found = stsbench.json("check", "new", "--against", against, "--allow-missing")
+        assert {v["outcome"] for v in found["verdicts"]} == {"fine", "missing"}
+        # Who names an encoder asks for it alone.
+        stsbench.fine("check", "new", "--against", against, "--encoder", "a")
+        stsbench.fine("check", "new/a", "--against", against)
+    of("new").unlink()
+    refused(stsbench, "new", "old", "sts12", options=("-e", "a"))
+
+
+def test_a_missing_cell_is_allowed_by_name_alone(stsbench):
+    path = of("new")
+    path.unlink()
+    items_path(path).unlink()
+    refused(stsbench, "new", "lock.json", "the new results have no such cell")
+    code, out, _ = stsbench("check", "new", "--against", "lock.json", "--allow-missing", *REPORTS)
+    assert code == 0 and "1 missing in the new results" in out and "::error" not in out
+    assert ElementTree.parse("j.xml").getroot()[0].get("skipped") == "1"
+    # Nothing that was compared is never fine.
+    for one in (*Path("new").rglob("*.json"), *Path("new").rglob("*.parquet")):
+        one.unlink()
+    refused(stsbench, "new", "lock.json", "holds no results", options=("--allow-missing",))
+
+
+def test_an_unreadable_encoder_is_not_taken_for_another(stsbench):
+    """Where the old results of ``a`` cannot be read, those of ``b`` are not compared in their place."""
+    for path in Path("old/a").glob("*.json"):
+        cut(path)
+    shutil.rmtree("new/b")
+    out = refused(stsbench, "new", "old", "is no result file")
+    assert "fine" not in out
+
+
+# Values out of range.
+
+
+@pytest.mark.parametrize("side", ["new", "old"])
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        (edited(score=82.03, scores={"spearman.all": 82.03}, interval=[81.0, 83.0]), "never times 100"),
+        (edited(score=-1.5, scores={"spearman.all": -1.5}, interval=[-1.6, -1.4]), "is no spearman.all"),
+        (edited(scores={"kendall.all": 7.0}), "field 'scores': 7.0 is no kendall.all"),
+        (edited(scores={"spearman.mean": -2}), "field 'scores': -2.0 is no spearman.mean"),
+        (edited(per_subset={"x": {"spearman": 40.0, "n": 200}}), "field 'per_subset': 40.0 is no spearman"),
+        (edited(per_subset={"x": {"spearman": 0.4, "n": 199}}), "field 'per_subset': holds 199 items"),
+        (edited(per_subset={"x": {"n": 199.5}, "y": {"n": 0.5}}), "field 'per_subset': 0.5 is no n"),
+        (edited(per_subset={"x": {"n": 98.5}, "y": {"n": 101.5}}), "field 'per_subset': holds 200 items"),
+        (edited(interval=[0.9, 0.2]), "field 'interval': 0.9 to 0.2 is not in order"),
+        (edited(interval=[-0.9, -0.8]), "is far from its interval"),
+        (edited(interval=[-2.0, 2.0]), "field 'interval': -2.0 is no spearman.all"),
+        (edited(n=0), "field 'n': 0 items"),
+        (edited(n=-200), "field 'n': -200 items"),
+        (edited(n=200.5), "is no result file"),
+        (edited(run={"seconds": -1.0}), "'seconds' is -1.0, which is below zero"),
+        (edited(run={"encoded": -3}), "'encoded' is -3, which is below zero"),
+        (edited(zero_vectors=-1), "field 'zero_vectors'"),
+        (edited(score=True), "is no result file"),
+    ],
+)
+def test_a_value_out_of_range_never_passes(stsbench, forge, said, side):
+    forge(of(side))
+    refused(stsbench, "new", "old", said)
+
+
+def test_an_accuracy_in_points_never_passes(stsbench):
+    edited(score=82.03, scores={"accuracy": 82.03}, interval=[80.0, 84.0])(of("new", task="mr"))
+    refused(stsbench, "new", "lock.json", "82.03 is no accuracy, which is between")
+
+
+def test_a_size_that_is_not_the_cards_never_passes(stsbench, own):
+    stsbench.fine("run", *HASHED, *QUICK, "--no-store", "--out", "run")
+    shutil.copytree("run", "run-old")
+    edited(n=299, per_subset={})(of("run", "hashed", "quickstart-en"))
+    refused(stsbench, "run", "run-old", "field 'n': 299 items, the card of quickstart-en says 300")
+    edited(n=300, split="tset")(of("run", "hashed", "quickstart-en"))
+    refused(stsbench, "run", "run-old", "field 'split': 'tset' is none of test")
+
+
+# The statistical rule against a lock.
+
+
+def fallen(noise: float, *, protocol: dict[str, Any] | None = None, n: int = 1379) -> tuple[Any, Any]:
+    """An encoder before and after: STS-B's number of pairs, similarities moved a little."""
+    gold, similarity = drawn(1, n)
+    moved = similarity + noise * drawn(9, n)[1]
+    facts = {"protocol": protocol} if protocol else {}
+    subsets = ["x", "y", "y"] * (n // 3) + ["x"] * (n % 3)
+    old, new = (
+        sts("a", "stsb", gold, x, subset=subsets, fingerprint=mark, **facts)
+        for x, mark in ((similarity, "o"), (moved, "n"))
+    )
+    return old, new
+
+
+PROTOCOLS = {
+    "ranks": {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"},
+    "ranks of subsets": {"name": "wmean", "metric": "spearman", "aggregation": "wmean", "similarity": "cosine"},
+    "levels": {"name": "semeval", "metric": "pearson", "aggregation": "wmean", "similarity": "cosine"},
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_a_real_fall_of_two_points_is_caught_against_a_lock(stsbench, protocol):
+    old, new = fallen(0.22, protocol=protocol)
+    assert 0.01 < old.score - new.score < 0.03
+    write_results(Path("before"), old)
+    write_results(Path("after"), new)
+    stsbench.fine("lock", "before", "--out", "stsb.json")
+    verdicts = []
+    for against in ("before", "stsb.json"):
+        code, out, _ = stsbench("check", "after", "--against", against, "--rule", "statistical", "--json")
+        (verdict,) = json.loads(out)["verdicts"]
+        assert code == 1 and "(paired test)" in verdict["reason"] and verdict["p"] < 0.01
+        verdicts.append(verdict["p"])
+    assert verdicts[0] == pytest.approx(verdicts[1], abs=1e-3)
+    # As before, a lock without the items says what it cannot do, and the intervals find nothing.
+    items_path(of("before", task="stsb")).unlink()
+    out = stsbench.fine("lock", "before", "--out", "bare.json")
+    assert "1 without what a paired test needs" in out
+    out = stsbench.fine("check", "after", "--against", "bare.json", "--rule", "statistical")
+    assert "may be chance" in out and "the lock holds no per-item values" in " ".join(out.split())
+
+
+def test_a_lock_of_the_first_version_is_read_and_says_what_it_cannot_do(stsbench):
+    old, new = fallen(0.22)
+    write_results(Path("before"), old)
+    write_results(Path("after"), new)
+    stsbench.fine("lock", "before", "--out", "stsb.json")
+    lock = json.loads(Path("stsb.json").read_text())
+    for key in ("task_card", "items", "paired"):
+        del lock["cells"][0][key]
+    write(Path("first.json"), json.dumps({**lock, "lock": 1}))
+    assert stsbench("check", "after", "--against", "first.json").code == 1
+    out = stsbench.fine("check", "after", "--against", "first.json", "--rule", "statistical")
+    assert "lock again beside them" in " ".join(out.split())
+
+
+def test_wrong_or_right_answers_are_compared_against_a_lock(stsbench):
+    right = np.array([True] * 800 + [False] * 200)
+    write_results(Path("before"), probe("a", "mr", right, fingerprint="o"))
+    worse = right.copy()
+    worse[:21] = False
+    write_results(Path("after"), probe("a", "mr", worse, fingerprint="n"))
+    stsbench.fine("lock", "before", "--out", "mr.json")
+    options = ("--rule", "statistical", "--json")
+    code, out, _ = stsbench("check", "after", "--against", "mr.json", *options)
+    assert code == 1 and "(paired test)" in out
+    code, again, _ = stsbench("check", "after", "--against", "before", *options)
+    assert code == 1 and json.loads(out)["verdicts"] == json.loads(again)["verdicts"]
+
+
+def test_the_locks_ranks_are_of_this_data_and_make_this_score(stsbench):
+    old, new = fallen(0.22)
+    write_results(Path("before"), old)
+    write_results(Path("after"), new)
+    stsbench.fine("lock", "before", "--out", "stsb.json")
+    lock = json.loads(Path("stsb.json").read_text())
+    text = lock["cells"][0]["paired"]["text"]
+    # The same ranks in another order: of other pairs, or made up.
+    lock["cells"][0]["paired"]["text"] = turned(text)
+    write(Path("turned.json"), json.dumps(lock))
+    said = "the lock's per-item values of a on stsb: makes the score"
+    refused(stsbench, "after", "turned.json", said, options=("--rule", "statistical"))
+    lock["cells"][0] |= {"task_card": "e" * 64}
+    write(Path("card.json"), json.dumps(lock))
+    refused(stsbench, "after", "card.json", "task card's hash differs: cccccccccccc against eeeeeeeeeeee")
+
+
+def turned(text: str) -> str:
+    """The packed ranks of 1,379 items, the last one first."""
+    from stsbench.check.packed import Packed, pack, unpack
+
+    ranks = unpack(Packed(column="similarity", kind="ranks", bits=11, text=text), 1379)
+    found = pack({"gold": ranks, "similarity": ranks[::-1]}, PROTOCOLS["ranks"])
+    assert found is not None and found.bits == 11
+    return found.text
+
+
+def test_a_new_lock_keeps_what_the_earlier_one_held_of_the_same_items(stsbench):
+    before = Path("lock.json").read_bytes()
+    for path in Path("new").rglob("*.items.parquet"):
+        path.unlink()
+    stsbench.fine("lock", "new", "--out", "lock.json")
+    assert Path("lock.json").read_bytes() == before
+    out = stsbench.fine("lock", "new", "--out", "another.json")
+    assert "locked 6 cells in another.json; 6 without what a paired test needs" in out
+    edited(items="e" * 64)(of("new"))
+    assert "; 1 without" in stsbench.fine("lock", "new", "--out", "lock.json")
+
+
+# Names that are commands.
+
+HOSTILE = [
+    "::add-mask::secret",
+    "  ::error::x",
+    "##[add-mask]secret",
+    "x ##[error]y",
+    "50%0A::error::x",
+    "a|b `c` <img src=x> [l](http://e.vil) ![i](http://e.vil) @someone",
+    "x]]></error>&lt;\u202e",
+]
+
+
+@pytest.mark.parametrize("github", [True, False])
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_is_a_command(stsbench, monkeypatch, name, as_json, github):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    gold, similarity = drawn(1, 200)
+    write_results(Path("mine"), sts(name, "sts12", gold, similarity + drawn(5, 200)[1], fingerprint="n"))
+    write_results(Path("theirs"), sts(name, "sts12", gold, similarity, fingerprint="o"))
+    options = [*REPORTS[:4], *(["--github"] if github else []), *(["--json"] if as_json else [])]
+    code, out, err = stsbench("check", "mine", "--against", "theirs", *options)
+    assert code == 1
+    assert commands(out, err) == (["error"] if github else [])
+    if as_json:
+        assert json.loads(out)["verdicts"][0]["encoder"] == name
+    (failure,) = ElementTree.parse("j.xml").getroot().iter("failure")
+    assert str(failure.get("message")).startswith("regression: ")
+    table = [line for line in Path("s.md").read_text().splitlines() if line.startswith("|")]
+    assert len(table) == 3 and len(re.findall(r"(?<!\\)\|", table[2])) == 8
+    assert not re.search(r"<img|(?<!\\)\]\(|://|@", table[2])
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_in_a_mistake_is_a_command(stsbench, monkeypatch, name):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    lock = json.loads(Path("lock.json").read_text())
+    lock["cells"][0] |= {"encoder": name, "n": -1}
+    write(Path("bad.json"), json.dumps(lock))
+    for options in ((), ("--github",), ("--json",), ("--json", "--github")):
+        code, out, err = stsbench("check", "new", "--against", "bad.json", *options)
+        assert code == 2 and commands(out, err) == (["error"] if "--github" in options else [])
+        assert "field 'n': -1 items" in err
+
+
+def commands(*streams: str) -> list[str]:
+    """The commands that GitHub's runner would find in these streams, but those that end and resume its looking.
+
+    It takes lines that begin with ``::name`` (after blanks), and ``##[name]`` anywhere in a line.
+    """
+    found, token = [], None
+    for stream in streams:
+        for line in stream.splitlines():
+            command = re.match(r"\s*::([\w-]+)(?: .*?)?::(.*)", line)
+            older = re.search(r"##\[([\w-]+)[^\]]*\]", line)
+            if token is not None:
+                token = None if command and command[1] == token else token
+            elif command and command[1] == "stop-commands":
+                token = command[2]
+            elif command or older:
+                found.append((command or older)[1])  # type: ignore[index]
+    assert token is None
+    return found
+
+
+def test_json_says_the_same_without_a_command():
+    text = json.dumps({"name": "##[error]x"})
+    assert json.loads(no_command_json(text)) == json.loads(text) and "##[" not in no_command_json(text)
