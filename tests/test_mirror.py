@@ -30,7 +30,7 @@ COVERED = {
     "cli/test_terminal.py": ["cli.printing", "cli.screen", "cli.streams"],
     "cli/test_timing.py": ["cli.timing_app"],
     "cli/test_train.py": ["cli.train_app", "recipes.forecast"],
-    "cli/test_who.py": ["cli.names", "encoders.checkpoints.families", "results.groups"],
+    "cli/test_who.py": ["cli.names", "encoders.checkpoints.families"],
     "compare/test_comparison.py": ["compare.align", "compare.items", "results.comparable"],
     "data/corpora/test_making.py": [
         "data.corpora.documents",
