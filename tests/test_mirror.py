@@ -23,6 +23,13 @@ COVERED = {
     ],
     "check/test_means.py": ["check.published"],
     "cli/test_cli.py": ["cli.app", "cli.exit_codes"],
+    "cli/options/test_binding.py": [
+        "cli.options.catalogue",
+        "cli.options.encoders",
+        "cli.options.scores",
+        "cli.options.shared",
+    ],
+    "cli/test_board.py": ["leaderboard.tables.asked"],
     "cli/test_compare_check.py": ["cli.check", "cli.compare"],
     "cli/test_doctor.py": ["doctor.diagnosis", "doctor.hub_trial"],
     "cli/test_run.py": ["cli.dry_run"],

@@ -31,6 +31,8 @@ def fetch_command(options: FetchOptions) -> None:
     for name in names:
         if name not in corpora and name not in suites and name not in tasks:
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
+    if options.data and all(name in corpora and not corpora[name].tasks for name in names):
+        raise StsbenchError("--data has no effect: a corpus is no evaluation data; leave it out")
     failures: list[StsbenchError] = []
     # A corpus made of tasks is fetched with them.
     wanted = [task for name in names for task in (corpora[name].tasks if name in corpora else []) or [name]]

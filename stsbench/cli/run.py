@@ -110,6 +110,8 @@ def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
         key, equals, value = one.partition("=")
         if not equals or not key.strip():
             raise StsbenchError(f"--set '{one}': give key=value, such as pooling=cls")
+        if key.strip() in params:
+            raise StsbenchError(f"--set '{one}': {key.strip()} is given twice")
         try:
             params[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except ValueError:

@@ -19,7 +19,7 @@ from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.run import parse_assignments, parse_seeds
 from stsbench.encoders.started import last_checkpoint
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
-from stsbench.errors import Stopped, TrainingError
+from stsbench.errors import Stopped, StsbenchError, TrainingError
 from stsbench.numbers.spread import spread
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
@@ -49,8 +49,7 @@ def train_command(options: TrainOptions) -> None:
 def _plans(options: TrainOptions) -> list[TrainPlan]:
     """A plan for each seed."""
     catalogue = Catalogue(options.cards)
-    given = parse_assignments(options.assign)
-    given |= {key: value for key, value in (("data.corpus", options.text), ("selection.keep", options.keep)) if value}
+    given = _replaced(options)
     name, card = read_recipe(options.recipe, catalogue, assign=given)
     command = ["stsbench", "train", options.recipe, *options.typed(*SAME)]
     return [
@@ -72,6 +71,19 @@ def _plans(options: TrainOptions) -> list[TrainPlan]:
         )
         for seed in (parse_seeds(options.seeds) if options.seeds else card.seeds or [0])
     ]
+
+
+def _replaced(options: TrainOptions) -> dict[str, Any]:
+    """The recipe's values that are replaced, each by one option alone."""
+    given = parse_assignments(options.assign)
+    if options.base and (twice := [key for key in given if key.startswith("base.")]):
+        raise StsbenchError(f"--set {twice[0]} has no effect beside --base; leave it out")
+    for flag, key, value in (("--data", "data.corpus", options.text), ("--keep", "selection.keep", options.keep)):
+        if value is not None:
+            if {key, key.partition(".")[2]} & {*given}:
+                raise StsbenchError(f"{flag} and --set both give {key}; leave out one of them")
+            given[key] = value
+    return given
 
 
 def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:

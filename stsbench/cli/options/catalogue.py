@@ -97,3 +97,5 @@ class BackTranslateOptions(WithCards):
         """Refuse what would be passed over."""
         if self.mode == "greedy":
             given.idle("with --mode greedy", "--temperature", "--seed")
+        if Path(self.forward).is_dir() and Path(self.backward).is_dir():
+            given.idle("where both models are folders", "--revisions")

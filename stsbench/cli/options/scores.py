@@ -50,8 +50,15 @@ class LeaderboardOptions(WithJson):
         given.apart("--list-tables", *sorted(given - {"--list-tables", "--json"}))
         given.apart("--table", "--suite", "--protocol")
         given.apart("--json", "--format")
+        fmt = "json" if self.as_json else self.output
+        if fmt in ("csv", "json"):
+            given.idle(f"as {fmt}, which holds both averages", "--exact")
+        if self.table and fmt == "json":
+            given.idle("as json, which holds all that there is", "--show")
         if self.show == "published":
-            given.idle("with --show published", "--results", "--encoder", "--ranks")
+            given.idle("with --show published", "--ranks", *(("--results", "--encoder") if self.table else ()))
+        if self.show in ("measured", "difference"):
+            given.idle(f"with --show {self.show}", "--mteb")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -77,6 +84,11 @@ class CompareOptions(WithJson):
     tasks: OnlyTasks = None
     protocol: OnlyProtocol = None
     seed: Annotated[int, Option("--seed", min=0, max=LAST_SEED, help="Seed of the draws.")] = 0
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        if not self.results.is_dir() and all(Path(one).is_dir() for one in self.encoders):
+            given.idle("where all that is compared are folders", "--results")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -112,7 +124,7 @@ class CheckOptions(WithJson):
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
         if self.published:
-            given.idle("with --against published", "--against-encoder", "--rule")
+            given.idle("with --against published", "--against-encoder", "--rule", "--allow-missing")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -23,7 +23,7 @@ def each_name(parameter: CallbackParam, given: list[str] | None) -> list[str] | 
     """
     from stsbench.cards.names import split_names
 
-    names = list(dict.fromkeys(name for one in given or () for name in split_names(one)))
+    names = [name for one in given or () for name in split_names(one)]
     if given and not names:
         raise StsbenchError(f"{parameter.opts[0]} '{','.join(given)}' names nothing")
     return names or None
