@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.options.encoders import TimingOptions
+from stsbench.cards.names import split_names
 from stsbench.cli.printing import console, say, table
 from stsbench.cli.run import parse_assignments
 from stsbench.errors import choose
@@ -26,33 +27,51 @@ RIGHT = [1, 2, 3, 4]
 NONE = "–"
 
 
-def timing_command(options: TimingOptions) -> None:
+def timing_command(
+    *,
+    encoders: Sequence[str],
+    recipes: Sequence[str],
+    assign: Sequence[str],
+    base: str,
+    task: str,
+    split: str,
+    batch_size: int,
+    rounds: int,
+    steps: int | None,
+    device: str,
+    data: Path | None,
+    output: str,
+    out: Path | None,
+    cards: Sequence[Path],
+) -> None:
     """Time encoders and recipes, and print or write the table."""
-    write = choose("format", options.output, FORMATS)
-    given = bool(options.encoder or options.recipe)
+    write = choose("format", output, WRITERS)
+    given = bool(encoders or recipes)
     with _told() as told:
         plan = TimingPlan(
-            encoders=options.encoder if given else ENCODERS,
-            recipes=options.recipe if given else RECIPES,
-            params=parse_assignments(options.assign),
-            base=options.base,
-            task=options.task,
-            split=options.split,
-            batch_size=options.batch_size,
-            rounds=options.rounds,
-            steps=options.steps,
-            device=options.device,
-            data=options.data,
-            catalogue=Catalogue(options.cards),
+            encoders=[name for one in encoders for name in split_names(one)] if given else ENCODERS,
+            recipes=[name for one in recipes for name in split_names(one)] if given else RECIPES,
+            params=parse_assignments(assign),
+            base=base,
+            task=task,
+            split=split,
+            batch_size=batch_size,
+            rounds=rounds,
+            steps=steps,
+            device=device,
+            data=data,
+            catalogue=Catalogue(cards),
             told=told,
         )
         timings = measure(plan)
-    if options.out is not None:
-        say(f"written to {write_whole(options.out, write(timings).encode())}")
-    elif options.output == "terminal":
+    if out is None and output == "terminal":
         _print(timings)
+        return
+    text = write(timings)
+    if out is None:
+        say(text, end="")
     else:
-        say(write(timings), end="")
+        say(f"written to {write_whole(out, text.encode())}")
 
 
 @contextmanager
@@ -94,7 +113,8 @@ def to_json(timings: Timings) -> str:
     return json.dumps(msgspec.to_builtins(timings), indent=1, ensure_ascii=False) + "\n"
 
 
-FORMATS = {"terminal": to_markdown, "markdown": to_markdown, "json": to_json}
+WRITERS: Mapping[str, Callable[[Timings], str]] = {"terminal": to_markdown, "markdown": to_markdown, "json": to_json}
+"""The formats; what is written to a file for a terminal is markdown."""
 
 
 def _line(cells: Iterable[str]) -> str:
