@@ -114,6 +114,12 @@ def without_versions(identified: str) -> str:
     return f"{parts['state']}{parts['texts'] or ''}"
 
 
+def versions_in(identified: str) -> dict[str, str]:
+    """The packages that an identity names, with their versions."""
+    named = _parts(identified)["versions"]
+    return dict(pair.split(" ", 1) for pair in named.split(", ")) if named else {}
+
+
 def same_encoder(one: str | None, other: str | None) -> bool:
     """Whether two identities are of the same weights and settings, whatever versions of packages ran them."""
     return one is not None and other is not None and without_versions(one) == without_versions(other)

@@ -79,7 +79,8 @@ def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
         StsbenchError: points that are no number from 0 up.
     """
     found = dict(TOLERANCES)
-    for text in texts:
+    # What is given for one class stands, wherever it was typed.
+    for text in sorted(texts, key=lambda one: "=" in one):
         name, equals, value = text.rpartition("=")
         if equals and name not in TOLERANCES:
             raise UnknownName("tolerance class", name, TOLERANCES, hint=f"one of {', '.join(TOLERANCES)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from errno import ENAMETOOLONG
@@ -84,9 +85,12 @@ def _of_ours(error: BaseException) -> bool:
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Refuse bytes that are no UTF-8: names go into results, which are text."""
+    """Refuse bytes that are no UTF-8: names go into results, which are text. And nothing at all, which names nothing."""
     from stsbench.errors import StsbenchError
 
-    for argument in arguments:
+    for before, argument in zip(["stsbench", *arguments], arguments, strict=False):
+        flag = re.fullmatch("(--[a-z-]+)=|", argument)
+        if flag:
+            raise StsbenchError(f"nothing is given after '{flag[1] or before}'; is a variable of the shell empty?")
         if "\0" in argument or any("\ud800" <= sign <= "\udfff" for sign in argument):
             raise StsbenchError(f"'{argument}' is not text: names and paths are UTF-8 without NUL; rename the file")

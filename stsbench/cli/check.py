@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
-from stsbench.check.gate import RULES, check
-from stsbench.check.judged import Check, Rule, not_checked
+from stsbench.check.gate import check
+from stsbench.check.judged import RULES, Check, Rule, not_checked
 from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.published import check_published
 from stsbench.check.reports import (
@@ -28,100 +28,79 @@ from stsbench.check.reports import (
 )
 from stsbench.check.tolerance import parse_tolerances
 from stsbench.cli.names import chosen_side
+from stsbench.cli.options.scores import CheckOptions, LockOptions
 from stsbench.cli.printing import complain, console, print_json, say, table
 from stsbench.data.task import expand_names
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
 from stsbench.files import write_whole
 
-PUBLISHED = "published"
-"""What stands for the published scores instead of a path."""
 SHORT = 24
 """A table of more rows shows those that matter."""
 
 
-def check_command(
-    new: Path,
-    against: Path,
-    *,
-    encoders: Sequence[str],
-    against_encoders: Sequence[str],
-    tasks: str | None,
-    rule: str,
-    tolerance: Sequence[str],
-    exact: bool,
-    allow_missing: bool,
-    junit_file: Path | None,
-    github: bool,
-    summary: Path | None,
-    cards: Sequence[Path],
-    as_json: bool,
-) -> int:
+def check_command(options: CheckOptions) -> int:
     """Check results against older ones; returns 0 fine, 1 a regression, 2 not comparable."""
     # GitHub's runner reads both streams, asked for annotations or not; JSON on stdout is to stay JSON.
-    watched, stream = github or settings.on_github(), sys.stderr if as_json else sys.stdout
-
-    def judge() -> Check:
-        tolerances, catalogue = parse_tolerances(tolerance), Catalogue(cards)
-        wanted = expand_names(tasks, catalogue) if tasks else None
-        ours = _side(new, encoders, wanted, catalogue)
-        if str(against) == PUBLISHED and not against.exists():
-            return check_published(ours, catalogue, exact=exact, tolerances=tolerances)
-        return check(
-            ours,
-            _side(against, against_encoders, wanted, catalogue),
-            rule=_rule(rule),
-            exact=exact,
-            allow_missing=allow_missing,
-            chosen=bool(encoders) or ours.is_in(new),
-            tolerances=tolerances,
-            suites=catalogue.suites(),
-        )
-
+    watched, stream = options.github or settings.on_github(), sys.stderr if options.as_json else sys.stdout
     with _no_commands(stream if watched else None):
-        found, mistake = _reported(judge, _Reports(junit_file, summary))
+        found, mistake = _reported(options)
         if mistake is not None:
             complain(no_command(str(mistake)) if watched else mistake)
-        elif as_json:
+        elif options.as_json:
             print_json(_as_json(found), shown=no_command_json if watched else str)
         else:
             _print(found)
-    if github:
+    if options.github:
         stream.write("".join(f"{line}\n" for line in github_lines(found)))
     return found.exit_code
 
 
-class _Reports(NamedTuple):
-    """The files that a user asked for: JUnit XML, and the summary that is added to."""
-
-    junit: Path | None
-    summary: Path | None
-
-    def write(self, found: Check) -> None:
-        if self.junit is not None:
-            write_whole(self.junit, junit(found))
-        if self.summary is not None:
-            _append(self.summary, markdown(found))
-
-    def tell(self, problem: str) -> Check:
-        """That nothing could be checked, and why: in each file that can be written."""
-        found = not_checked(problem)
-        for one in (self._replace(summary=None), self._replace(junit=None)):
-            with suppress(StsbenchError):
-                one.write(found)
-        return found
+def _judge(options: CheckOptions) -> Check:
+    tolerances, exact, catalogue = parse_tolerances(options.tolerance), options.exact, Catalogue(options.cards)
+    wanted = expand_names(options.tasks, catalogue) if options.tasks else None
+    new = _side(options.new, options.encoder, wanted, catalogue)
+    if options.published:
+        return check_published(new, catalogue, exact=exact, tolerances=tolerances)
+    return check(
+        new,
+        _side(options.against, options.against_encoder, wanted, catalogue),
+        rule=_rule(options.rule),
+        exact=exact,
+        allow_missing=options.allow_missing,
+        chosen=bool(options.encoder) or new.is_in(options.new),
+        tolerances=tolerances,
+        suites=catalogue.suites(),
+    )
 
 
-def _reported(judge: Callable[[], Check], reports: _Reports) -> tuple[Check, StsbenchError | None]:
+def _reported(options: CheckOptions) -> tuple[Check, StsbenchError | None]:
     """What was found, written to the reports; where nothing could be, that and why is what they say."""
     try:
-        found = judge()
-        reports.write(found)
+        found = _judge(options)
+        _write_reports(found, options.junit, options.summary)
     except StsbenchError as error:
-        return reports.tell(one_line(error)), error
+        return _tell(one_line(error), options), error
     except Exception as error:
-        reports.tell(f"stsbench itself failed: {type(error).__name__}: {one_line(error)}")
+        _tell(f"stsbench itself failed: {type(error).__name__}: {one_line(error)}", options)
         raise
     return found, None
+
+
+def _write_reports(found: Check, junit_file: Path | None, summary: Path | None) -> None:
+    """Write the files that a user asked for: JUnit XML, and the summary that is added to."""
+    if junit_file is not None:
+        write_whole(junit_file, junit(found))
+    if summary is not None:
+        _append(summary, markdown(found))
+
+
+def _tell(problem: str, options: CheckOptions) -> Check:
+    """That nothing could be checked, and why: in each file that can be written."""
+    found = not_checked(problem)
+    for files in ((options.junit, None), (None, options.summary)):
+        with suppress(StsbenchError):
+            _write_reports(found, *files)
+    return found
 
 
 @contextmanager
@@ -144,15 +123,13 @@ def _no_commands(stream: TextIO | None) -> Iterator[None]:
         stream.flush()
 
 
-def lock_command(
-    folder: Path, *, out: Path, encoders: Sequence[str], tasks: str | None, cards: Sequence[Path], as_json: bool
-) -> None:
+def lock_command(options: LockOptions) -> None:
     """Write a lock file of a results folder's cells."""
-    catalogue = Catalogue(cards)
-    wanted = expand_names(tasks, catalogue) if tasks else None
+    folder, out, catalogue = options.results, options.out, Catalogue(options.cards)
+    wanted = expand_names(options.tasks, catalogue) if options.tasks else None
     if not folder.is_dir():
         raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
-    side = _side(folder, encoders, wanted, catalogue).verified()
+    side = _side(folder, options.encoder, wanted, catalogue).verified()
     for problem in side.problems:
         raise DataError(
             f"{problem.line}; a lock without it would be checked against without it: mend or remove the file"
@@ -166,7 +143,7 @@ def lock_command(
     cells = lock_cells(results, kept)
     write_whole(out, to_lock(cells))
     bare = sum(cell.paired is None for cell in cells)
-    if as_json:
+    if options.as_json:
         encoders = sorted({cell.encoder for cell in cells})
         print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
     else:

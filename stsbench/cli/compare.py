@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.options.scores import CompareOptions
 from stsbench.cli.printing import complain_of_all, console, print_json, say, table
 from stsbench.compare.comparison import Comparison, Effort, compare
 from stsbench.compare.sentences import columns, sentences
@@ -17,25 +18,18 @@ from stsbench.results.groups import of_one_encoder, results_of
 from stsbench.results.record import Result
 
 
-def compare_command(
-    specs: Sequence[str],
-    *,
-    folder: Path,
-    tasks: str | None,
-    protocol: str | None,
-    seed: int,
-    cards: Sequence[Path],
-    as_json: bool,
-) -> None:
+def compare_command(options: CompareOptions) -> None:
     """Compare encoders and print, for each pair, a table and a sentence."""
+    specs, effort = options.encoders, Effort(seed=options.seed)
     if len(specs) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")
     if len(set(specs)) < len(specs):
         raise StsbenchError(f"compare was given '{max(specs, key=specs.count)}' twice")
-    catalogue = Catalogue(cards)
-    wanted = expand_names(tasks, catalogue) if tasks else None
-    found = compare(_results(specs, folder, catalogue), tasks=wanted, protocol=protocol, effort=Effort(seed=seed))
-    if as_json:
+    catalogue = Catalogue(options.cards)
+    wanted = expand_names(options.tasks, catalogue) if options.tasks else None
+    results = _results(specs, options.results, catalogue)
+    found = compare(results, tasks=wanted, protocol=options.protocol, effort=effort)
+    if options.as_json:
         print_json({**dataclasses.asdict(found), "sentences": sentences(found)})
     else:
         _print(found)

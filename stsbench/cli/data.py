@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import TaskCard
+from stsbench.cli.options.catalogue import ConvertCocoOptions, FetchOptions, MakeOptions, VerifyDataOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.data.corpora.files import fetch_corpus
 from stsbench.data.splits import PairSplit
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.documents import CountsTokens, Progress
 
 
-def fetch_command(names: Sequence[str], *, data: Path | None, cards: Sequence[Path]) -> None:
+def fetch_command(options: FetchOptions) -> None:
     """Fetch and check everything named; goes on past what cannot be had and says so at the end."""
-    catalogue = Catalogue(cards)
+    names, catalogue = options.names, Catalogue(options.cards)
     corpora, suites, tasks = catalogue.corpora(), catalogue.suites(), catalogue.paths("tasks")
     for name in names:
         if name not in corpora and name not in suites and name not in tasks:
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
+    if options.data and all(name in corpora and not corpora[name].tasks for name in names):
+        raise StsbenchError("--data has no effect: a corpus is no evaluation data; leave it out")
     failures: list[StsbenchError] = []
     # A corpus made of tasks is fetched with them.
     wanted = [task for name in names for task in (corpora[name].tasks if name in corpora else []) or [name]]
@@ -38,7 +41,7 @@ def fetch_command(names: Sequence[str], *, data: Path | None, cards: Sequence[Pa
             if what in corpora:
                 say(f"{what}: {fetch_corpus(what, corpora[what])}")
             else:
-                task = load_task(what, data=data, catalogue=catalogue)
+                task = load_task(what, data=options.data, catalogue=catalogue)
                 say(f"{what}: {', '.join(_fetched(task))}")
         except StsbenchError as error:
             failures.append(error)
@@ -53,18 +56,18 @@ def _fetched(task: Task) -> Iterator[str]:
         yield f"{split} {loaded.split.n} rows ({'; '.join([loaded.source, *loaded.notes])})"
 
 
-def verify_command(names: Sequence[str], *, data: Path | None, cards: Sequence[Path], as_json: bool) -> int:
+def verify_command(options: VerifyDataOptions) -> int:
     """Check splits against their cards; returns 0, or 2 where one differs."""
-    catalogue = Catalogue(cards)
-    folder = data or settings.data_folder()
+    names, catalogue = options.names, Catalogue(options.cards)
+    folder = options.data or settings.data_folder()
     if folder is not None and not folder.is_dir():
         raise SourceError(f"data folder '{folder}' does not exist")
     wanted = expand_names(names, catalogue) if names else _present(catalogue, folder)
     rows: list[dict[str, Any]] = []
     for name in wanted:
-        task = load_task(name, data=data, catalogue=catalogue)
+        task = load_task(name, data=options.data, catalogue=catalogue)
         rows += [_verified(task, split) for split in task.card.splits]
-    if as_json:
+    if options.as_json:
         print_json(rows)
     else:
         columns = ["task", "split", "rows", "characters", "mean", "verdict"]
@@ -109,24 +112,28 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
     return row
 
 
-def convert_coco_command(source: Path, target: Path) -> None:
+def convert_coco_command(options: ConvertCocoOptions) -> None:
     """Convert the published COCO pickles into the files that the task ``coco`` reads."""
     from stsbench.data.coco import convert_coco
 
-    for made in convert_coco(source, target):
+    for made in convert_coco(options.source, options.target):
         say(f"{made.split}: {made.images} images, {made.captions} captions")
 
 
-def make_command(name: str, *, corpora: Path | None, cards: Sequence[Path]) -> None:
+def make_command(options: MakeOptions) -> None:
     """Make a corpus that is not published as a file."""
     from stsbench.data.corpora.making import make_corpus
 
-    folder = corpora or settings.corpora_folder()
+    folder = options.corpora or settings.corpora_folder()
     if folder is None:
         raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA), where the file is to be")
     with _progress() as told:
         path, rows = make_corpus(
-            name, corpora=folder, catalogue=Catalogue(cards), open_tokenizer=_open_tokenizer, progress=told
+            options.name,
+            corpora=folder,
+            catalogue=Catalogue(options.cards),
+            open_tokenizer=_open_tokenizer,
+            progress=told,
         )
     say(f"{path}: {rows:,} rows")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.options.catalogue import DoctorOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.doctor import diagnosis
 from stsbench.provenance import version_of
@@ -17,16 +17,16 @@ from stsbench.provenance import version_of
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
 
 
-def doctor_command(*, hub: bool, data: Path | None, cards: Sequence[Path], as_json: bool) -> int:
+def doctor_command(options: DoctorOptions) -> int:
     """Print what is here, or what of the Hub works; returns 0, or 2 where something does not."""
-    catalogue = Catalogue(cards)
-    facts = _hub_facts(catalogue) if hub else _facts(catalogue, data)
+    catalogue = Catalogue(options.cards)
+    facts = _hub_facts(catalogue) if options.hub else _facts(catalogue, options.data)
     report: dict[str, Any] = _without_places({"stsbench": version_of("stsbench"), **facts})
-    if as_json:
+    if options.as_json:
         print_json(report)
     else:
         _print_report(report)
-        if hub:
+        if options.hub:
             say(f"\nPaste the above into an issue: it holds no folders and no token. Then, in a checkout: {ANCHORS}")
     return 2 if report["problems"] else 0
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,21 +12,21 @@ from stsbench.cards.facts import EncoderCard, Suite, TaskCard
 from stsbench.cards.names import variants
 from stsbench.cards.recipe import RecipeCard
 from stsbench.cli.needs import how_exact, to_run, to_train
+from stsbench.cli.options.catalogue import ListOptions, ShowOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.encoders.started import unfinished_runs
 from stsbench.encoders.trained import TrainedRun, trained_runs
-from stsbench.errors import UnknownName
+from stsbench.errors import UnknownName, choose
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 
 Rows = list[list[str]]
 
 
-def list_command(kind: str, *, cards: Sequence[Path], as_json: bool) -> None:
+def list_command(options: ListOptions) -> None:
     """Print one line a task, encoder, recipe, suite or corpus."""
-    if kind not in LISTS:
-        raise UnknownName("list", kind, LISTS, hint=f"list one of {', '.join(LISTS)}")
-    columns, rows = LISTS[kind](Catalogue(cards))
-    if as_json:
+    kind = options.kind
+    columns, rows = choose("list", kind, LISTS)(Catalogue(options.cards))
+    if options.as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:
         console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"], whole=[0]))
@@ -83,9 +82,9 @@ LISTS: dict[str, Callable[[Catalogue], tuple[list[str], Rows]]] = {
 }
 
 
-def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
+def show_command(options: ShowOptions) -> None:
     """Print the facts of one task, suite, encoder, recipe or corpus; of an encoder also the recipe that trains it."""
-    catalogue = Catalogue(cards)
+    name, catalogue = options.name, Catalogue(options.cards)
     kind, record = _find(name, catalogue)
     facts = _facts(name, record)
     if isinstance(record, EncoderCard):
@@ -102,7 +101,7 @@ def show_command(name: str, *, cards: Sequence[Path], as_json: bool) -> None:
     if isinstance(record, RecipeCard):
         stem = name.partition("+")[0]
         facts |= {"to run it": to_train(stem, record, catalogue), "how exact": how_exact(record)}
-    if as_json:
+    if options.as_json:
         print_json({"card": kind, "id": name, **facts})
         return
     say(f"{name}: {kind}\n")

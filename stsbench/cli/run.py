@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from stsbench.bench.cells import RunSettings
@@ -13,64 +12,44 @@ from stsbench.bench.dry_run import forecast_run
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.names import split_names
 from stsbench.cli.dry_run import print_forecasts
 from stsbench.cli.exit_codes import BUG, MISTAKE
+from stsbench.cli.options.encoders import RunOptions
 from stsbench.cli.printing import complain, console, print_json, say
 from stsbench.cli.scores import print_scores
 from stsbench.encoders.started import unfinished_runs
 from stsbench.encoders.trained import trained_runs
-from stsbench.errors import StsbenchError, UnknownName, one_line
+from stsbench.errors import StsbenchError, one_line
 from stsbench.results.record import Result
 
 SHOWN_FAILURES = 3
 
 
-def run_command(
-    *,
-    encoders: Sequence[str],
-    tasks: str | None,
-    protocol: str | None,
-    split: str | None,
-    seeds: str,
-    assign: Sequence[str],
-    data: Path | None,
-    out: Path,
-    store: Path | None,
-    no_store: bool,
-    fresh: bool,
-    dry_run: bool,
-    verbose: bool,
-    cards: Sequence[Path],
-    as_json: bool,
-) -> int:
+def run_command(options: RunOptions) -> int:
     """Carry out a run and print its table; returns 0, 2 where anything failed, 3 where that was a bug."""
-    catalogue = Catalogue(cards)
-    names = list(dict.fromkeys(name for one in encoders for name in split_names(one)))
-    if encoders and not names:
-        raise UnknownName("encoder", ",".join(encoders), [], hint="'stsbench list encoders' lists them")
+    names = options.encoder
     settings = RunSettings(
         encoders=names or ["minilm"],
-        tasks=tasks or ("sts" if names else "quickstart"),
-        out=out,
-        params=parse_assignments(assign),
-        protocol=protocol,
-        data=data,
-        split=split,
-        seeds=parse_seeds(seeds),
-        store=None if no_store else store or "default",
-        fresh=fresh,
-        catalogue=catalogue,
+        tasks=options.tasks or ("sts" if names else "quickstart"),
+        out=options.out,
+        params=parse_assignments(options.assign),
+        protocol=options.protocol,
+        data=options.data,
+        split=options.split,
+        seeds=parse_seeds(options.seeds),
+        store=None if options.no_store else options.store or "default",
+        fresh=options.fresh,
+        catalogue=Catalogue(options.cards),
     )
     failed = Failures()
-    if dry_run:
+    if options.dry_run:
         with _progress(failed) as listener:
             forecasts = list(forecast_run(settings, listener))
-        print_forecasts(forecasts, failed.lines, as_json=as_json)
+        print_forecasts(forecasts, failed.lines, as_json=options.as_json)
     else:
         with _progress(failed) as listener:
             results = list(run(settings, listener))
-        _print_results(results, settings, failed.lines, verbose=verbose, as_json=as_json)
+        _print_results(results, settings, failed.lines, verbose=options.verbose, as_json=options.as_json)
     _name_unfinished(names)
     for line in failed.lines[:SHOWN_FAILURES]:
         complain(line)
@@ -131,6 +110,8 @@ def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
         key, equals, value = one.partition("=")
         if not equals or not key.strip():
             raise StsbenchError(f"--set '{one}': give key=value, such as pooling=cls")
+        if key.strip() in params:
+            raise StsbenchError(f"--set '{one}': {key.strip()} is given twice")
         try:
             params[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except ValueError:

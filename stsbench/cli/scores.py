@@ -80,7 +80,8 @@ def _gather(results: Sequence[Result], catalogue: Catalogue) -> list[Scored]:
     found: dict[tuple[str, str, str], list[Result]] = {}
     names = {id(result): runs.name for runs in gather_runs(results, catalogue) for result in runs.results}
     for result in results:
-        found.setdefault((names[id(result)], result.task, result.split), []).append(result)
+        if id(result) in names:
+            found.setdefault((names[id(result)], result.task, result.split), []).append(result)
     return [Scored(encoder, task, mine) for (encoder, task, _), mine in found.items()]
 
 

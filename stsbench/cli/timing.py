@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.names import split_names
+from stsbench.cli.options.encoders import TimingOptions
 from stsbench.cli.printing import console, say, table
 from stsbench.cli.run import parse_assignments
 from stsbench.errors import choose
@@ -27,51 +26,33 @@ RIGHT = [1, 2, 3, 4]
 NONE = "–"
 
 
-def timing_command(
-    *,
-    encoders: Sequence[str],
-    recipes: Sequence[str],
-    assign: Sequence[str],
-    base: str,
-    task: str,
-    split: str,
-    batch_size: int,
-    rounds: int,
-    steps: int | None,
-    device: str,
-    data: Path | None,
-    output: str,
-    out: Path | None,
-    cards: Sequence[Path],
-) -> None:
+def timing_command(options: TimingOptions) -> None:
     """Time encoders and recipes, and print or write the table."""
-    write = choose("format", output, WRITERS)
-    given = bool(encoders or recipes)
+    write = choose("format", options.output, FORMATS)
+    given = bool(options.encoder or options.recipe)
     with _told() as told:
         plan = TimingPlan(
-            encoders=[name for one in encoders for name in split_names(one)] if given else ENCODERS,
-            recipes=[name for one in recipes for name in split_names(one)] if given else RECIPES,
-            params=parse_assignments(assign),
-            base=base,
-            task=task,
-            split=split,
-            batch_size=batch_size,
-            rounds=rounds,
-            steps=steps,
-            device=device,
-            data=data,
-            catalogue=Catalogue(cards),
+            encoders=options.encoder if given else ENCODERS,
+            recipes=options.recipe if given else RECIPES,
+            params=parse_assignments(options.assign),
+            base=options.base,
+            task=options.task,
+            split=options.split,
+            batch_size=options.batch_size,
+            rounds=options.rounds,
+            steps=options.steps,
+            device=options.device,
+            data=options.data,
+            catalogue=Catalogue(options.cards),
             told=told,
         )
         timings = measure(plan)
-    if out is None and output == "terminal":
+    if options.out is not None:
+        say(f"written to {write_whole(options.out, write(timings).encode())}")
+    elif options.output == "terminal":
         _print(timings)
-        return
-    text = write(timings)
-    if out is None:
-        say(text, end="")
     else:
-        say(f"written to {write_whole(out, text.encode())}")
+        say(write(timings), end="")
 
 
 @contextmanager
@@ -113,8 +94,7 @@ def to_json(timings: Timings) -> str:
     return json.dumps(msgspec.to_builtins(timings), indent=1, ensure_ascii=False) + "\n"
 
 
-WRITERS: Mapping[str, Callable[[Timings], str]] = {"terminal": to_markdown, "markdown": to_markdown, "json": to_json}
-"""The formats; what is written to a file for a terminal is markdown."""
+FORMATS = {"terminal": to_markdown, "markdown": to_markdown, "json": to_json}
 
 
 def _line(cells: Iterable[str]) -> str:

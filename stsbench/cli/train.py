@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,100 +14,76 @@ import typer
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.options.encoders import TrainOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.run import parse_assignments, parse_seeds
 from stsbench.encoders.started import last_checkpoint
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
-from stsbench.errors import Stopped, TrainingError
+from stsbench.errors import Stopped, StsbenchError, TrainingError
 from stsbench.numbers.spread import spread
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
 from stsbench.training.loop.selection import Progress, Told
 
+SAME = ("base", "assign", "text", "keep", "corpora", "evaluation_data", "out", "cards", "device", "deterministic")
+"""The options by which a run that was stopped is finished: all that decide what is trained, and where."""
 
-def train_command(
-    recipe: str,
-    *,
-    seeds: str,
-    assign: Sequence[str],
-    base: str,
-    data: str | None,
-    evaluation_data: Path | None,
-    corpora: Path | None,
-    out: Path | None,
-    fresh: bool,
-    yes: bool,
-    dry_run: bool,
-    keep: str | None,
-    device: str,
-    deterministic: bool,
-    checkpoint_seconds: float,
-    report_to: Sequence[str],
-    cards: Sequence[Path],
-    as_json: bool,
-) -> None:
+
+def train_command(options: TrainOptions) -> None:
     """Train a recipe for each seed and print how it went."""
-    catalogue = Catalogue(cards)
-    given = parse_assignments(assign)
-    if data:
-        given["data.corpus"] = data
-    if keep:
-        given["selection.keep"] = keep
-    name, card = read_recipe(recipe, catalogue, assign=given)
-    again = _words(
-        {
-            "--base": base,
-            "--set": assign,
-            "--data": data,
-            "--keep": keep,
-            "--corpora": corpora,
-            "--eval-data": evaluation_data,
-            "--out": out,
-            "--cards": cards,
-            "--device": "" if device == "auto" else device,
-            "--deterministic": deterministic,
-        }
-    )
-    plans = [
-        TrainPlan(
-            name=name,
-            card=card,
-            seed=seed,
-            out=out or settings.runs_folder(),
-            base=base,
-            corpora=corpora,
-            data=evaluation_data,
-            device=device,
-            fresh=fresh,
-            command=shlex.join(["stsbench", "train", recipe, *again, "--seeds", str(seed)]),
-            deterministic=deterministic,
-            checkpoint_seconds=checkpoint_seconds,
-            report_to=report_to,
-            catalogue=catalogue,
-        )
-        for seed in (parse_seeds(seeds) if seeds else card.seeds or [0])
-    ]
-    if dry_run:
-        _forecast(plans[0], as_json=as_json)
+    plans = _plans(options)
+    if options.dry_run:
+        _forecast(plans, as_json=options.as_json)
         return
-    if fresh and not yes:
+    if options.fresh and not options.yes:
         _ask_before_deleting(plans)
-    done = [] if fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
+    done = [] if options.fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
     runs = []
     for plan in plans:
         with _progress(f"seed {plan.seed}") as told:
             runs.append(carry_out(plan, told=told))
     if plans[0].place.rank == 0:
-        _print_runs(name, runs, done, as_json=as_json)
+        _print_runs(plans[0].name, runs, done, as_json=options.as_json)
 
 
-def _words(options: Mapping[str, object]) -> list[str]:
-    """Options as they are typed: those that are given, each of many by itself."""
-    words: list[str] = []
-    for key, value in options.items():
-        given = value if isinstance(value, list | tuple) else [value] if value else []
-        words += [word for one in given for word in ([key] if one is True else [key, str(one)])]
-    return words
+def _plans(options: TrainOptions) -> list[TrainPlan]:
+    """A plan for each seed."""
+    catalogue = Catalogue(options.cards)
+    given = _replaced(options)
+    name, card = read_recipe(options.recipe, catalogue, assign=given)
+    command = ["stsbench", "train", options.recipe, *options.typed(*SAME)]
+    return [
+        TrainPlan(
+            name=name,
+            card=card,
+            seed=seed,
+            out=options.out or settings.runs_folder(),
+            base=options.base,
+            corpora=options.corpora,
+            data=options.evaluation_data,
+            device=options.device,
+            fresh=options.fresh,
+            command=shlex.join([*command, "--seeds", str(seed)]),
+            deterministic=options.deterministic,
+            checkpoint_seconds=options.checkpoint_seconds,
+            report_to=options.report_to,
+            catalogue=catalogue,
+        )
+        for seed in (parse_seeds(options.seeds) if options.seeds else card.seeds or [0])
+    ]
+
+
+def _replaced(options: TrainOptions) -> dict[str, Any]:
+    """The recipe's values that are replaced, each by one option alone."""
+    given = parse_assignments(options.assign)
+    if options.base and (twice := [key for key in given if key.startswith("base.")]):
+        raise StsbenchError(f"--set {twice[0]} has no effect beside --base; leave it out")
+    for flag, key, value in (("--data", "data.corpus", options.text), ("--keep", "selection.keep", options.keep)):
+        if value is not None:
+            if {key, key.partition(".")[2]} & {*given}:
+                raise StsbenchError(f"{flag} and --set both give {key}; leave out one of them")
+            given[key] = value
+    return given
 
 
 def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
@@ -187,13 +163,14 @@ def _print_runs(name: str, runs: Sequence[TrainedRun], done: Sequence[Path], *, 
     say(f"score it: stsbench run --encoder {name}")
 
 
-def _forecast(plan: TrainPlan, *, as_json: bool) -> None:
+def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> None:
     from stsbench.recipes.trainer import load_trainer
 
+    plan, seeds = plans[0], [one.seed for one in plans]
     found = load_trainer(plan).forecast()
     facts: dict[str, Any] = msgspec.to_builtins(found)
     if as_json:
-        print_json({"recipe": plan.name, **facts})
+        print_json({"recipe": plan.name, "seeds": seeds, **facts})
         return
-    say(f"{plan.name}: {plan.card.name}\n")
+    say(f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n")
     console().print(table(["", ""], found.lines(), whole=[0]))

@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import cast
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.options.catalogue import BackTranslateOptions
 from stsbench.cli.printing import console, say
 from stsbench.data.corpora.load import load_corpus
 from stsbench.training.augmentation.back_translation import Progress, check_output, write_back_translations
-from stsbench.training.augmentation.translation import Decoding, Translator
+from stsbench.training.augmentation.translation import Decoding, Mode, Translator
 
 
-def back_translate_command(
-    source: str,
-    output: Path,
-    *,
-    models: tuple[str, str],
-    revisions: tuple[str, str],
-    decoding: Mapping[str, Any],
-    batch_size: int,
-    limit: int | None,
-    device: str,
-    corpora: Path | None,
-    data: Path | None,
-    cards: Sequence[Path],
-) -> None:
+def back_translate_command(options: BackTranslateOptions) -> None:
     """Write pairs of a sentence and its back-translation, and say what came of it."""
-    check_output(output)
-    corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=Catalogue(cards))
-    chosen = Decoding(**decoding)
+    check_output(options.output)
+    corpus = load_corpus(
+        options.source,
+        corpora=options.corpora,
+        data=options.data,
+        limit=options.limit,
+        catalogue=Catalogue(options.cards),
+    )
+    # Decoding itself refuses any other mode.
+    chosen = Decoding(
+        mode=cast(Mode, options.mode), temperature=options.temperature, seed=options.seed, max_tokens=options.max_tokens
+    )
     forward, backward = (
-        Translator(model, revision=revision, decoding=chosen, batch_size=batch_size, device=device)
-        for model, revision in zip(models, revisions, strict=True)
+        Translator(model, revision=revision, decoding=chosen, batch_size=options.batch_size, device=options.device)
+        for model, revision in zip((options.forward, options.backward), options.revisions, strict=True)
     )
     with _progress() as told:
-        written = write_back_translations(corpus, output, forward, backward, told)
-    say(f"{output}: {written.rows} pairs of {written.distinct} distinct sentences")
+        written = write_back_translations(corpus, options.output, forward, backward, told)
+    say(f"{options.output}: {written.rows} pairs of {written.distinct} distinct sentences")
     say(f"unchanged: {written.same}; cut at {chosen.max_tokens} tokens: {written.cut}")
     say(f"models and settings: {written.record}")
 

@@ -46,9 +46,7 @@ ENCODERS = Registry(
 )
 FITTED = frozenset({"whitening", "token_removal", "flow"})
 """The kinds that are made over another encoder and fitted on texts."""
-FROM_CHECKPOINT = frozenset(
-    {"transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts", "fastsent", "use"}
-)
+FROM_CHECKPOINT = frozenset(ENCODERS.table) - FITTED - {"words"}
 """The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
 
 

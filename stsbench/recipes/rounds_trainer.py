@@ -50,8 +50,16 @@ class RoundsTrainer:
     @classmethod
     def prepare(cls, plan: TrainPlan, method: Callable[..., OwnTraining]) -> Self:
         """Load text and development split, and give the method the recipe's values."""
+        method_of = f"recipe {plan.name}: method '{plan.card.method}'"
         if plan.base:
-            raise CardError(f"recipe {plan.name}: method '{plan.card.method}' starts from nothing; leave out --base")
+            raise CardError(f"{method_of} starts from nothing; leave out --base")
+        idle = {
+            "--device": plan.device not in ("auto", cls.device),
+            "--checkpoint-seconds": plan.checkpoint_seconds != TrainPlan.checkpoint_seconds,
+            "--report-to": plan.report_to,
+        }
+        for option in filter(idle.get, idle):
+            raise CardError(f"{method_of} trains itself, on the CPU and in rounds; leave out {option}")
         training = make_training(plan.name, plan.card, method)
         validate, corpus = load_validation(plan), load_text(plan)
         corpus.require(*training.needs)

@@ -1,14 +1,19 @@
-"""Results put together: those of one encoder in one state, and what tables call it."""
+"""Results put together: those of one encoder in one state, and what tables call it.
+
+A state is weights and settings. Packages of other versions make another row only where a score comes out otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
 from stsbench.errors import DataError, UnknownName
+from stsbench.identity import versions_in, without_versions
 from stsbench.results.checks import OVERLAPS
+from stsbench.results.comparable import protocol_key
 from stsbench.results.record import Result
 
 MARK = 6
@@ -30,10 +35,11 @@ class Runs(NamedTuple):
     label: str
     """The encoder's name, marked where a card has this name and the results are not the card's."""
     mark: str
-    """The beginning of the fingerprint where the label has several, else nothing."""
+    """What tells it from others of its label: the beginning of its fingerprint, or a package's version; else nothing."""
     card: EncoderCard | None
     """What is known of it, None where no card or recipe is its."""
     results: Sequence[Result]
+    """One a cell: of versions that score alike the newest."""
 
     @property
     def name(self) -> str:
@@ -49,7 +55,8 @@ class Runs(NamedTuple):
 def gather_runs(results: Iterable[Result], catalogue: Catalogue | None = None) -> list[Runs]:
     """Put the results of one encoder together, by name, card and fingerprint: nothing else is averaged as seeds.
 
-    An encoder whose weights, settings or card changed under its name is several.
+    An encoder whose weights, settings or card changed under its name is several. So is one whose score differs, as
+    printed, between versions of the packages that compute it, or of which no score tells whether it does.
 
     Args:
         results: any results.
@@ -67,34 +74,108 @@ def gather_runs(results: Iterable[Result], catalogue: Catalogue | None = None) -
         found.setdefault((result.encoder, label), {}).setdefault(result.encoder_card, []).append(result)
     made: list[Runs] = []
     for (encoder, label), groups in found.items():
-        states = [(card, state) for card, group in groups.items() for state in _states(group)]
-        marks = _marks([state[0].state for _, state in states])
+        states = [state for card, group in groups.items() for state in _states(card, group)]
         made += [
-            Runs(encoder, label, mark, cards[encoder, card], state)
-            for mark, (card, state) in zip(marks, states, strict=True)
+            Runs(encoder, label, mark, cards[encoder, state.card], state.results)
+            for mark, state in zip(_marks(states), states, strict=True)
         ]
     return made
 
 
-def _states(results: Sequence[Result]) -> list[list[Result]]:
+class _State(NamedTuple):
+    """Results that stand together, and what tells them from others: card, fingerprint without versions, versions."""
+
+    card: str | None
+    weights: str
+    versions: dict[str, str]
+    results: list[Result]
+
+
+def _states(card: str | None, results: Sequence[Result]) -> list[_State]:
     """Results of one name and card by fingerprint; those of training seeds that have one each are one state."""
-    prints: dict[str | None, list[Result]] = {}
-    of_seed: dict[int | None, set[str | None]] = {}
+    prints: dict[str, list[Result]] = {}
+    of_seed: dict[int | None, set[str]] = {}
     for result in results:
-        prints.setdefault(result.state, []).append(result)
-        of_seed.setdefault(result.train_seed, set()).add(result.state)
-    trained = None not in of_seed and all(len(states) == 1 for states in of_seed.values())
-    return [list(results)] if trained else list(prints.values())
+        weights = without_versions(result.state or "none")
+        prints.setdefault(weights, []).append(result)
+        of_seed.setdefault(result.train_seed, set()).add(weights)
+    if None not in of_seed and all(len(states) == 1 for states in of_seed.values()):
+        prints = {next(iter(prints)): list(results)}
+    return [
+        _State(card, weights, versions_in(alike[0].state or ""), alike)
+        for weights, group in prints.items()
+        for alike in _by_versions(group)
+    ]
 
 
-def _marks(states: Sequence[str | None]) -> list[str]:
-    """The beginnings of fingerprints that tell them apart; nothing where there is one alone."""
-    if len(states) == 1:
-        return [""]
-    marks = [state or "none" for state in states]
-    longest = max(map(len, marks))
-    length = next((n for n in range(MARK, longest) if len({m[:n] for m in marks}) == len(marks)), longest)
-    return [mark[:length] for mark in marks]
+def _by_versions(results: Sequence[Result]) -> list[list[Result]]:
+    """Results of the same weights, by versions that score differently; the newest of those that score alike."""
+    by_versions: dict[tuple[tuple[str, str], ...], dict[_Cell, Result]] = {}
+    newest_first = sorted(results, key=lambda result: str(result.run.get("created", "")), reverse=True)
+    for result in newest_first:
+        versions = tuple(versions_in(result.state or "").items())
+        by_versions.setdefault(versions, {}).setdefault(_cell(result), result)
+    alike: list[dict[_Cell, Result]] = []
+    for cells in by_versions.values():
+        same = next((one for one in alike if _score_alike(one, cells)), None)
+        if same is None:
+            alike.append(cells)
+        else:
+            same.update({cell: result for cell, result in cells.items() if cell not in same})
+    places = {id(result): place for place, result in enumerate(results)}
+    return [sorted(one.values(), key=lambda result: places[id(result)]) for one in alike]
+
+
+_Cell = tuple[str, str, str, str, int | None, int]
+
+
+def _cell(result: Result) -> _Cell:
+    """What two results of the same weights share where their scores are to be the same."""
+    return (result.task, result.split, protocol_key(result.protocol), result.data, *result.seeds)
+
+
+def _score_alike(ones: Mapping[_Cell, Result], others: Mapping[_Cell, Result]) -> bool:
+    """Whether cells of both are there and print the same scores; of other training seeds, none can be."""
+    shared = ones.keys() & others.keys()
+    if not shared:
+        return not {one.train_seed for one in ones.values()} & {other.train_seed for other in others.values()}
+    return all(_printed(ones[cell]) == _printed(others[cell]) for cell in shared)
+
+
+def _printed(result: Result) -> dict[str, str]:
+    """Scores in points, as tables print them."""
+    return {name: f"{100 * score:.2f}" for name, score in {**result.scores, "": result.score}.items()}
+
+
+def _marks(states: Sequence[_State]) -> list[str]:
+    """The fewest words that tell states apart: of fingerprint, card, and versions; nothing where there is one alone."""
+    weights = [state.weights for state in states]
+    length = _enough(set(weights))
+    marks = []
+    for state in states:
+        same = [other for other in states if other.weights == state.weights]
+        of_card = [other for other in same if other.card == state.card]
+        digests = {other.card or "none" for other in same}
+        words = [state.weights[:length]] if len(set(weights)) > 1 else []
+        words += [f"card {(state.card or 'none')[: _enough(digests)]}"] if len(digests) > 1 else []
+        words += _telling([other.versions for other in of_card], state.versions)
+        marks.append(", ".join(words))
+    return marks
+
+
+def _enough(texts: Collection[str]) -> int:
+    """So many signs from the beginning tell texts apart."""
+    longest = max(map(len, texts))
+    return next((n for n in range(MARK, longest) if len({text[:n] for text in texts}) == len(texts)), longest)
+
+
+def _telling(all_versions: Sequence[Mapping[str, str]], versions: Mapping[str, str]) -> list[str]:
+    """The package whose version tells some apart, or all that differ where no one does; nothing where there is one."""
+    names = sorted({name for one in all_versions for name in one})
+    different = {name: len({one.get(name) for one in all_versions}) for name in names}
+    alone = [name for name in names if different[name] == len(all_versions) > 1]
+    shown = alone[-1:] or [name for name in names if different[name] > 1]
+    return [f"{name} {versions.get(name, 'unknown')}" for name in shown]
 
 
 def called(spec: str, runs: Sequence[Runs]) -> list[Runs]:
@@ -147,7 +228,11 @@ def _only(spec: str, runs: Sequence[Runs]) -> Sequence[Result]:
 
 
 def is_called(spec: str, names: Sequence[str], state: str | None) -> bool:
-    """Whether a name, with the beginning of a fingerprint in brackets or without, is one of these."""
+    """Whether a name is one of these; what it has in brackets is to be of the fingerprint: its beginning, or a version."""
     plain, bracket, mark = spec.removesuffix("]").rpartition("[")
-    marked = bracket and spec.endswith("]") and len(mark) >= FEWEST and (state or "none").startswith(mark)
-    return spec in names or bool(marked and plain.removesuffix(" ") in names)
+    if not bracket or not spec.endswith("]"):
+        return spec in names
+    told = [f"{name} {version}" for name, version in versions_in(state or "").items()]
+    begun = [word for word in mark.split(", ") if word not in told]
+    marked = all(len(word) >= FEWEST and (state or "none").startswith(word) for word in begun)
+    return spec in names or (marked and plain.removesuffix(" ") in names)

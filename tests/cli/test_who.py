@@ -301,6 +301,21 @@ def test_results_of_one_name_and_several_fingerprints_are_no_seeds(stsbench, tmp
         )
 
 
+def test_versions_that_score_otherwise_are_rows_that_can_be_named(stsbench, tmp_path):
+    for score, version in ((0.4, "5.3.0"), (0.5, "5.23.0")):
+        state = f"{'a' * 64} by tokenizers 0.22.1, transformers {version}"
+        write_result(make_result("mine", score=score, fingerprint=state), tmp_path / "results")
+    board = stsbench.fine("leaderboard", "--suite", "sts", "--format", "csv")
+    assert "mine [transformers 5.3.0]" in board and "mine [transformers 5.23.0]" in board and "aaaa" not in board
+    name = "mine [transformers 5.3.0]"
+    alone = stsbench.fine("leaderboard", "-e", name, "--format", "csv")
+    assert "40.0" in alone and "50.0" not in alone
+    assert stsbench.json("lock", "--out", "one.json", "-e", name)["cells"] == 1
+    stsbench.json("lock", "--out", "both.json")
+    found = stsbench("check", "results", "--against", "both.json", "-e", name, "--against-encoder", name)
+    assert found.code == 0 and "1 cell: 1 fine" in found.out
+
+
 # --- names given back ---
 
 

@@ -36,7 +36,7 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     are not measured, and missing. ``mteb_version`` is null: MTEB did not make these scores.
 
     Args:
-        results: any results; of several seeds of the evaluation the first counts.
+        results: any results; of several seeds of the evaluation the first counts, of several versions of a package the newest.
         out: what ``mteb.ResultCache(out)`` is to read.
         catalogue: cards of the project and of the user.
 
@@ -46,7 +46,10 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     """
     files: dict[Path, list[tuple[MtebTask, Result]]] = {}
     left_out: dict[str, None] = {}
-    for result in sorted(results, key=lambda r: (r.encoder, r.task, r.split, r.eval_seed, str(r.protocol["name"]))):
+    newest_first = sorted(results, key=lambda r: str(r.run.get("created", "")), reverse=True)
+    for result in sorted(
+        newest_first, key=lambda r: (r.encoder, r.task, r.split, r.eval_seed, str(r.protocol["name"]))
+    ):
         task, why = _fitting(result, catalogue)
         if task is None:
             left_out[f"{result.encoder} on {result.task}: {why}"] = None

@@ -1,0 +1,1 @@
+"""What commands are asked for: a frozen dataclass a command, whose fields are its arguments and options."""

@@ -1,0 +1,101 @@
+"""What the commands are asked for that show what there is: cards, this machine, evaluation data and training text."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from stsbench.cli.options.shared import LAST_SEED, MOST, Corpora, Data, Given, Options, WithCards, WithJson
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ListOptions(WithJson):
+    """List tasks, encoders, recipes, suites or corpora."""
+
+    kind: Annotated[str, Argument(help="tasks, encoders, recipes, suites or corpora")]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ShowOptions(WithJson):
+    """Show all that is known of one name."""
+
+    name: Annotated[str, Argument(help="A task, suite, encoder, recipe or corpus.")]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DoctorOptions(WithJson):
+    """Show what works here: versions, devices, folders, data by suite; with --hub, the Hub."""
+
+    hub: Annotated[bool, Option("--hub", help="Fetch two small tasks and a small checkpoint, and score it.")] = False
+    data: Data = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--hub", "--data")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FetchOptions(WithCards):
+    """Fetch data from the Hub ahead of a run, and check them."""
+
+    names: Annotated[list[str], Argument(help="Tasks, suites or corpora.")]
+    data: Data = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class VerifyDataOptions(WithJson):
+    """Check counts, characters, means and hashes of data against the cards."""
+
+    names: Annotated[list[str], Argument(help="Tasks or suites; default all that a folder holds.")] = field(
+        default_factory=list
+    )
+    data: Data = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ConvertCocoOptions(Options):
+    """Convert the published COCO pickles, reading arrays and strings and nothing else."""
+
+    source: Annotated[Path, Argument(help="Folder of the published train.pkl, valid.pkl and test.pkl.")]
+    target: Annotated[Path, Argument(help="Where to write safetensors and JSON.")]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MakeOptions(WithCards):
+    """Make training text of what is published, as its card says, and check it."""
+
+    name: Annotated[str, Argument(metavar="CORPUS", help="A corpus that is not published as a file.")]
+    corpora: Annotated[Path | None, Option("--corpora", help="Folder to write into; default STSBENCH_CORPORA.")] = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BackTranslateOptions(WithCards):
+    """Translate sentences there and back, for training on the pairs; the same command goes on where it stopped."""
+
+    source: Annotated[str, Argument(metavar="INPUT", help="A corpus, or a file of sentences.")]
+    output: Annotated[Path, Argument(metavar="OUTPUT", help="The .csv file of pairs; a record is written beside it.")]
+    forward: Annotated[str, Option("--forward", help="Marian model there: a Hub id or a folder.")] = (
+        "Helsinki-NLP/opus-mt-en-de"
+    )
+    backward: Annotated[str, Option("--backward", help="Marian model back.")] = "Helsinki-NLP/opus-mt-de-en"
+    revisions: Annotated[tuple[str, str], Option("--revisions", help="Their commits on the Hub.")] = (
+        "unpinned",
+        "unpinned",
+    )
+    mode: Annotated[str, Option("--mode", help="greedy or sampling")] = "greedy"
+    temperature: Annotated[float, Option("--temperature", min=0, max=MOST, help="Of sampling.")] = 1.0
+    seed: Annotated[int, Option("--seed", min=0, max=LAST_SEED, help="Of sampling.")] = 0
+    max_tokens: Annotated[int, Option("--max-tokens", max=MOST, help="Longest sentence, read or written.")] = 128
+    batch_size: Annotated[int, Option("--batch-size", max=MOST, help="Sentences translated at once.")] = 32
+    limit: Annotated[int | None, Option("--limit", max=MOST, help="Only the first sentences.")] = None
+    device: Annotated[str, Option("--device", help="auto, cpu, cuda, …")] = "auto"
+    corpora: Corpora = None
+    data: Data = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        if self.mode == "greedy":
+            given.idle("with --mode greedy", "--temperature", "--seed")
+        if Path(self.forward).is_dir() and Path(self.backward).is_dir():
+            given.idle("where both models are folders", "--revisions")

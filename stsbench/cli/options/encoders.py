@@ -1,0 +1,147 @@
+"""What the commands are asked for that run, train, time and convert encoders."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from stsbench.cli.options.shared import MOST, Corpora, Data, Given, Options, TableFile, WithCards, WithJson, each_name
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RunOptions(WithJson):
+    """Score encoders on tasks; results are kept as they come, and the same command goes on.
+
+    With no argument: the encoder 'minilm' on the suite 'quickstart', which needs no network.
+    """
+
+    encoder: Annotated[
+        list[str],
+        Option(
+            "--encoder",
+            "-e",
+            callback=each_name,
+            help="Encoders: card names, Hub ids, folders, card files; comma list.",
+        ),
+    ] = field(default_factory=list)
+    tasks: Annotated[str | None, Option("--tasks", "-t", help="Tasks and suites, comma list; default suite 'sts'.")] = (
+        None
+    )
+    protocol: Annotated[
+        str | None, Option("--protocol", "-p", help="Protocols, e.g. simcse, wmean, mean, semeval.")
+    ] = None
+    split: Annotated[str | None, Option("--split", help="Score this split (default: test).")] = None
+    seeds: Annotated[str, Option("--seeds", help="Seeds of the evaluation, comma list.")] = "0"
+    assign: Annotated[list[str], Option("--set", help="Replace a parameter of the encoder, e.g. dtype=bfloat16.")] = (
+        field(default_factory=list)
+    )
+    data: Data = None
+    out: Annotated[Path, Option("--out", help="Results folder.")] = Path("results")
+    store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
+    no_store: Annotated[bool, Option("--no-store", help="Keep embeddings in memory alone.")] = False
+    fresh: Annotated[bool, Option("--fresh", help="Score again what the results folder holds.")] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what is done, missing and to be embedded; do nothing.")] = (
+        False
+    )
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Print every subset or class.")] = False
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--no-store", "--store")
+        given.apart("--dry-run", "--verbose")
+        given.apart("--json", "--verbose")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TrainOptions(WithJson):
+    """Train an encoder by a recipe; then 'stsbench run --encoder RECIPE' scores it.
+
+    What was stopped goes on from its last checkpoint by the same command.
+    """
+
+    recipe: Annotated[str, Argument(help="A recipe, or a recipe's TOML file.")]
+    seeds: Annotated[str, Option("--seeds", help="Seeds, comma list: one run each; default the recipe's, else 0.")] = ""
+    assign: Annotated[list[str], Option("--set", help="Replace a value of the recipe, e.g. temperature=0.1.")] = field(
+        default_factory=list
+    )
+    base: Annotated[str, Option("--base", help="Start from this checkpoint (folder, Hub id or encoder).")] = ""
+    text: Annotated[str | None, Option("--data", help="Learn from this corpus, or a file of yours.")] = None
+    corpora: Corpora = None
+    evaluation_data: Annotated[
+        Path | None, Option("--eval-data", help="Folder of evaluation data; default STSBENCH_DATA.")
+    ] = None
+    out: Annotated[Path | None, Option("--out", help="Folder of runs; default STSBENCH_RUNS, else 'runs'.")] = None
+    fresh: Annotated[bool, Option("--fresh", help="Train anew what is trained already, or was stopped.")] = False
+    yes: Annotated[bool, Option("--yes", help="With --fresh: checkpoints may be deleted, do not ask.")] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Print steps, tokens, memory and time expected.")] = False
+    keep: Annotated[str | None, Option("--keep", help="Keep the 'best' weights by dev score, or the 'last'.")] = None
+    device: Annotated[str, Option("--device", help="auto, cpu or cuda")] = "auto"
+    deterministic: Annotated[
+        bool, Option("--deterministic", help="Only operations that give the same bytes each time (slower on a GPU).")
+    ] = False
+    checkpoint_seconds: Annotated[float, Option("--checkpoint-seconds", min=0, help="Seconds between checkpoints.")] = (
+        120.0
+    )
+    report_to: Annotated[list[str], Option("--report-to", help="tensorboard, wandb, …; may be repeated.")] = field(
+        default_factory=list
+    )
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to")
+        if not self.fresh:
+            given.idle("without --fresh", "--yes")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TimingOptions(WithCards):
+    """Time training and inference on this machine, as SG-OPT's table 6 does."""
+
+    encoder: Annotated[
+        list[str],
+        Option("--encoder", "-e", callback=each_name, help="Encoders, comma list; default those of SG-OPT's table."),
+    ] = field(default_factory=list)
+    recipe: Annotated[
+        list[str], Option("--recipe", "-r", callback=each_name, help="Recipes to train and time, comma list.")
+    ] = field(default_factory=list)
+    assign: Annotated[list[str], Option("--set", help="Replace a parameter of the encoders, e.g. model=FOLDER.")] = (
+        field(default_factory=list)
+    )
+    base: Annotated[str, Option("--base", help="Recipes start from this checkpoint (folder or Hub id).")] = ""
+    task: Annotated[str, Option("--task", "-t", help="Embed and fit on this task's sentences.")] = "stsb"
+    split: Annotated[str, Option("--split", help="Embed the sentences of this split.")] = "test"
+    batch_size: Annotated[int, Option("--batch-size", min=1, max=MOST, help="Sentences at a time.")] = 16
+    rounds: Annotated[int, Option("--rounds", min=1, max=1000, help="Embed so often; the median counts.")] = 3
+    steps: Annotated[
+        int | None, Option("--steps", min=1, max=MOST, help="Train so many steps and reckon the whole from them.")
+    ] = None
+    device: Annotated[str, Option("--device", help="Train on: auto, cpu or cuda")] = "auto"
+    data: Data = None
+    output: Annotated[str, Option("--format", help="terminal, markdown or json")] = "terminal"
+    out: TableFile = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        if self.encoder and not self.recipe:
+            given.idle("without --recipe", "--base", "--steps", "--device")
+        if self.recipe and not self.encoder:
+            given.idle("without --encoder", "--set")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ConvertOptions(Options):
+    """Make published weights an encoder's folder, reading tensors and nothing else."""
+
+    kind: Annotated[str, Argument(help="infersent, skip_thoughts or expand (a vocabulary).")]
+    source: Annotated[Path, Argument(help="infersent1.pkl; or a folder.")]
+    out: Annotated[Path, Argument(help="The encoder's folder to write.")]
+    version: Annotated[int, Option("--version", help="InferSent's version, 1 or 2.")] = 1
+    vectors: Annotated[str, Option("--vectors", help="File of word vectors (infersent, expand).")] = ""
+    limit: Annotated[int | None, Option("--limit", min=1, max=MOST, help="Use the first vectors only (expand).")] = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        uses = {"infersent": ("--version", "--vectors"), "skip_thoughts": (), "expand": ("--vectors", "--limit")}
+        others = {"--version", "--vectors", "--limit"} - {*uses.get(self.kind, given)}
+        given.idle(f"with '{self.kind}'", *sorted(others))

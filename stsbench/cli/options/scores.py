@@ -1,0 +1,137 @@
+"""What the commands are asked for that read results: tables, exports, comparisons, checks and locks."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from stsbench.cli.options.shared import (
+    LAST_SEED,
+    Given,
+    OnlyEncoders,
+    OnlyProtocol,
+    OnlyTasks,
+    Results,
+    TableFile,
+    WithJson,
+    each_name,
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LeaderboardOptions(WithJson):
+    """Print a table: of all results of a suite, or a paper's with what was measured beside it."""
+
+    results: Annotated[Path | None, Option("--results", help="Results folder; default 'results'.")] = None
+    table: Annotated[str | None, Option("--table", help="A table of a paper or of ours, or a TOML file of yours.")] = (
+        None
+    )
+    list_tables: Annotated[bool, Option("--list-tables", help="List all tables.")] = False
+    suite: Annotated[str, Option("--suite", help="The suite whose tasks are the columns.")] = "sts"
+    protocol: Annotated[str | None, Option("--protocol", "-p", help="Show this protocol's results.")] = None
+    output: Annotated[str, Option("--format", help="terminal, markdown, latex, html, csv or json")] = "terminal"
+    show: Annotated[
+        str | None, Option("--show", help="published, measured, difference, both, or merged: whichever there is.")
+    ] = None
+    exact: Annotated[bool, Option("--exact", help="Averages exact, not as the paper rounds them.")] = False
+    encoder: Annotated[
+        list[str],
+        Option("--encoder", "-e", callback=each_name, help="Measured rows of only these; comma list."),
+    ] = field(default_factory=list)
+    ranks: Annotated[bool, Option("--ranks", help="Rank intervals; needs per-item columns.")] = False
+    mteb: Annotated[Path | None, Option("--mteb", help="A folder of MTEB's result files, shown as imported rows.")] = (
+        None
+    )
+    out: TableFile = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--list-tables", *sorted(given - {"--list-tables", "--json"}))
+        given.apart("--table", "--suite", "--protocol")
+        given.apart("--json", "--format")
+        fmt = "json" if self.as_json else self.output
+        if fmt in ("csv", "json"):
+            given.idle(f"as {fmt}, which holds both averages", "--exact")
+        if self.table and fmt == "json":
+            given.idle("as json, which holds all that there is", "--show")
+        if self.show == "published":
+            given.idle("with --show published", "--ranks", *(("--results", "--encoder") if self.table else ()))
+        if self.show in ("measured", "difference"):
+            given.idle(f"with --show {self.show}", "--mteb")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ExportOptions(WithJson):
+    """Write results as MTEB's result files, or as the scores of a Hugging Face model card."""
+
+    fmt: Annotated[str, Option("--format", help="mteb (its result files) or model-index (for a model card)")]
+    results: Results = Path("results")
+    encoder: OnlyEncoders = field(default_factory=list)
+    tasks: OnlyTasks = None
+    protocol: OnlyProtocol = None
+    out: Annotated[
+        Path | None, Option("--out", help="mteb: the folder to fill; model-index: a model card to write or fill.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CompareOptions(WithJson):
+    """Say which differences between encoders are real: paired tests over the same items."""
+
+    encoders: Annotated[list[str], Argument(help="Encoders of the results folder, or folders of results.")]
+    results: Results = Path("results")
+    tasks: OnlyTasks = None
+    protocol: OnlyProtocol = None
+    seed: Annotated[int, Option("--seed", min=0, max=LAST_SEED, help="Seed of the draws.")] = 0
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        if not self.results.is_dir() and all(Path(one).is_dir() for one in self.encoders):
+            given.idle("where all that is compared are folders", "--results")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CheckOptions(WithJson):
+    """Check new scores against old ones: exit code 0 fine, 1 a regression, 2 not comparable."""
+
+    new: Annotated[Path, Argument(help="A results folder (or lock file) to be checked.")]
+    against: Annotated[
+        Path, Option("--against", help="A results folder or lock file, or 'published' for papers' scores.")
+    ]
+    encoder: OnlyEncoders = field(default_factory=list)
+    against_encoder: Annotated[
+        list[str], Option("--against-encoder", callback=each_name, help="Against only these; comma list.")
+    ] = field(default_factory=list)
+    tasks: OnlyTasks = None
+    rule: Annotated[str, Option("--rule", help="absolute or statistical")] = "absolute"
+    tolerance: Annotated[
+        list[str], Option("--tolerance", help="Points: 0.5, or for one class half=0.2; may be repeated.")
+    ] = field(default_factory=list)
+    exact: Annotated[bool, Option("--exact", help="A score above its tolerance fails too.")] = False
+    allow_missing: Annotated[
+        bool, Option("--allow-missing", help="Cells and encoders that only the old scores have are no error.")
+    ] = False
+    junit: Annotated[Path | None, Option("--junit", help="Write JUnit XML to this file.")] = None
+    github: Annotated[bool, Option("--github", help="Print GitHub annotations.")] = False
+    summary: Annotated[Path | None, Option("--summary", help="Add a markdown summary to this file.")] = None
+
+    @property
+    def published(self) -> bool:
+        """Whether papers' scores are what is checked against."""
+        return str(self.against) == "published" and not self.against.exists()
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        if self.published:
+            given.idle("with --against published", "--against-encoder", "--rule", "--allow-missing")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LockOptions(WithJson):
+    """Write scores and what they were made with to one small file, for 'stsbench check --against'."""
+
+    results: Annotated[Path, Argument(help="Results folder.")] = Path("results")
+    out: Annotated[Path, Option("--out", help="The lock file.")] = Path("scores.lock.json")
+    encoder: OnlyEncoders = field(default_factory=list)
+    tasks: OnlyTasks = None

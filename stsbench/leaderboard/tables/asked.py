@@ -1,0 +1,112 @@
+"""The tables that somebody asks for by the name of a table or a suite: made of results, published and imported rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.facts import Suite
+from stsbench.errors import DataError, ProtocolError, UnknownName
+from stsbench.leaderboard.exports.imported import PROTOCOL, Imported, fits, with_imported
+from stsbench.leaderboard.published.specs import read_table
+from stsbench.leaderboard.tables.build import make_table
+from stsbench.leaderboard.tables.columns import plan
+from stsbench.leaderboard.tables.layout import Show, has_lines
+from stsbench.leaderboard.tables.ranks import rank_table
+from stsbench.leaderboard.tables.suite import SuiteBoard, suite_boards, suite_card, suite_table
+from stsbench.leaderboard.tables.table import Table
+from stsbench.results.folder import ResultFolder, verified
+from stsbench.results.record import Result
+
+
+class Made(NamedTuple):
+    """Tables, and a line for each thing that is left out of them."""
+
+    tables: list[Table]
+    left_out: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What tables are made of."""
+
+    catalogue: Catalogue
+    results: Sequence[Result] = ()
+    where: Path = Path("results")
+    protocol: str | None = None
+    """Only a suite's boards by the protocol of this name."""
+    show: Show | None = None
+    imported: Imported | None = None
+    ranks: bool = False
+
+    def declared(self, name: str) -> Made:
+        """The table of a name, or of a TOML file; see :func:`stsbench.leaderboard.tables.build.build_table`.
+
+        Raises:
+            DataError: there would be nothing in it to show.
+        """
+        card = read_table(name)
+        tasks = [column.wanted.task for column in plan(card, self.catalogue).tasks if column.wanted is not None]
+        held = self._held(tasks)
+        made = self._extended(make_table(name, card, held.results, self.catalogue), self.imported)
+        if not has_lines(made, self.show):
+            raise DataError(
+                f"table '{made.name}': nothing to show as '{self.show}', for no result fits it; "
+                "'stsbench run' measures, --show published prints what papers have"
+            )
+        return Made([made], self._left_out(held))
+
+    def boards(self, name: str) -> Made:
+        """A suite's boards: one for each protocol that its tasks were scored by, and one for imported rows.
+
+        Raises:
+            UnknownName: no such suite. DataError: there would be nothing to show.
+            ProtocolError: ranks are asked for, and the suite has no mean to rank by.
+        """
+        suite = find_suite(name, self.catalogue)
+        if self.ranks and not suite.average:
+            raise ProtocolError(f"suite '{name}' has no mean to rank by")
+        held = self._held(suite.tasks)
+        boards = suite_boards(
+            held.results,
+            name,
+            suite,
+            scored={task: self.catalogue.task(task).score_split for task in suite.tasks},
+            protocol=self.protocol,
+            published=self.show not in (None, "measured"),
+        )
+        made = [suite_table(board, suite, name, self.catalogue) for board in boards]
+        if self.imported and not any(fits(table.columns) for table in made):
+            empty = SuiteBoard(suite_card(name, suite, PROTOCOL, published=False), [])
+            made.append(suite_table(empty, suite, name, self.catalogue))
+        tables = [self._extended(table, self.imported if fits(table.columns) else None) for table in made]
+        tables = [table for table in tables if has_lines(table, self.show)]
+        if not tables:
+            by = f" by protocol '{self.protocol}'" if self.protocol else ""
+            raise DataError(f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}")
+        return Made(tables, self._left_out(held))
+
+    def _extended(self, table: Table, imported: Imported | None) -> Table:
+        """The table with the rank intervals of its rows, and imported rows."""
+        made = rank_table(table) if self.ranks else table
+        return with_imported(made, imported) if imported else made
+
+    def _held(self, tasks: Sequence[str]) -> ResultFolder:
+        """The results; for ranks, drawn from per-item columns, without those that their columns do not make."""
+        if not self.ranks:
+            return ResultFolder(list(self.results), [])
+        return verified(result for result in self.results if result.task in tasks)
+
+    def _left_out(self, held: ResultFolder) -> list[str]:
+        return [*(problem.line for problem in held.problems), *(self.imported.problems if self.imported else ())]
+
+
+def find_suite(name: str, catalogue: Catalogue) -> Suite:
+    """The suite of this name; raises UnknownName."""
+    suites = catalogue.suites()
+    if name not in suites:
+        raise UnknownName("suite", name, suites, hint="'stsbench list suites' shows them")
+    return suites[name]
