@@ -130,11 +130,11 @@ def _digest(rows: Iterable[Sequence[str]]) -> str:
     """Hash rows of strings."""
     h = hashlib.sha256()
     for row in rows:
-        h.update(_record(row))
+        h.update(row_bytes(row))
     return h.hexdigest()
 
 
-def _record(row: Sequence[str]) -> bytes:
+def row_bytes(row: Sequence[str]) -> bytes:
     """What is hashed of a row of at least one field: no two rows share it, nor do two lists of rows.
 
     A unit separator stands between fields and a record separator after the row. Where a text holds one of them, or the

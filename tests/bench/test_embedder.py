@@ -102,16 +102,15 @@ def test_texts_that_cannot_be_had(place, monkeypatch, fit, message):
         evaluate(place, whitened(fit=fit), "pets")
 
 
-def test_ungraded_pairs_count_where_they_are_asked_for(tmp_path):
-    folder = tmp_path / "STS12-en-test"
-    folder.mkdir()
-    catalogue = Catalogue()
-    task = load_task("sts12", data=tmp_path, catalogue=catalogue)
+def test_ungraded_pairs_count_where_they_are_asked_for(monkeypatch):
     from stsbench.data.sources import Loaded
     from stsbench.data.splits import PairSplit
 
+    catalogue = Catalogue()
+    task = load_task("sts12", catalogue=catalogue)
     split = PairSplit(sentences1=["a"], sentences2=["b"], gold=np.zeros(1), subset=[""], ungraded=["c", "a"])
-    task._loaded["test"] = Loaded(split=split, source="local")
+    loaded = Loaded(split=split, source="local")
+    monkeypatch.setattr("stsbench.data.task.load_split", lambda *names, **where: loaded)
     assert texts_to_fit("target", task=task, catalogue=catalogue) == ["a", "b"]
     assert texts_to_fit("target+ungraded", task=task, catalogue=catalogue) == ["a", "b", "c", "a"]
 

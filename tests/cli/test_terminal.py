@@ -166,15 +166,14 @@ def test_a_line_without_end_is_cut(stsbench: Command):
     assert message.startswith("unknown name 'xxx") and message.endswith("xxx…") and len(message) < 1000
 
 
-def test_progress_takes_no_name_for_markup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from stsbench.cli.run import Failures, _progress
-
+def test_progress_takes_no_name_for_markup(stsbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    with _progress(Failures()) as listener:
-        listener.scoring(f"[/red] [link=x]{EVIL}")
-    shown = capsys.readouterr().err
-    assert "[/red] [link=x]" in shown and EVIL not in shown and "\u202e" not in shown
+    own = make_own(tmp_path)
+    name = f"[red] [link=x]{EVIL}"
+    (own.cards / "tasks" / "table.toml").rename(own.cards / "tasks" / f"{name}.toml")
+    shown = stsbench("run", *HASHED, "--tasks", name, *own.options()).err
+    assert "scoring [red] [link=x]" in shown and EVIL not in shown and "\u202e" not in shown
 
 
 # Terminals.

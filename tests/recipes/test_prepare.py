@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.errors import CardError
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.prepare import _short_rows, validator
+from stsbench.recipes.prepare import load_text, validator
 from stsbench.recipes.trainer import load_trainer
 from tests.training.students import masked_lm, one_thread, sentences
 
@@ -65,11 +64,11 @@ def test_texts_of_too_many_words_are_left_out(masked_lm, tmp_path):
         load_trainer(plan(tmp_path, masked_lm, max_words=0))
 
 
-def test_of_ordered_text_no_sentence_is_left_out(masked_lm, tmp_path):
-    made = Corpus(name="book", table=pa.table({"text": ["a", "b c"], "document_id": [0, 0]}))
-    card = msgspec.structs.replace(plan(tmp_path, masked_lm).card, data=CorpusFacts(corpus="book", max_words=1))
-    with pytest.raises(CardError, match="ordered text"):
-        _short_rows(made, card)
+def test_of_ordered_text_no_sentence_is_left_out(masked_lm, tmp_path, monkeypatch):
+    book = Corpus(name="book", table=pa.table({"text": ["a", "b c"], "document_id": [0, 0]}))
+    monkeypatch.setattr("stsbench.data.corpora.load.load_corpus", lambda name, **where: book)
+    with pytest.raises(CardError, match="'book' is ordered text"):
+        load_text(plan(tmp_path, masked_lm, whole=True, max_words=1))
 
 
 class Fixed:

@@ -45,7 +45,7 @@ class MaskedFill:
         self.device = open_device(device)
         self.model = loaded.eval().to(self.device)
         self.max_length = checkpoint.max_length()
-        self.words: list[str] = _whole_words(self.tokenizer, loaded.config.vocab_size)
+        self.words: list[str] = whole_words(self.tokenizer, loaded.config.vocab_size)
         self.never = torch.tensor([not word for word in self.words], device=self.device)
 
     def __call__(self, words: Sequence[str], positions: Sequence[int]) -> list[str]:
@@ -67,7 +67,7 @@ class MaskedFill:
         return next(guess for guess in best if guess and guess.lower() != word.lower())
 
 
-def _whole_words(tokenizer: Any, size: int) -> list[str]:  # noqa: ANN401 - transformers is untyped
+def whole_words(tokenizer: Any, size: int) -> list[str]:  # noqa: ANN401 - transformers is untyped
     """Each token's word, empty for special tokens, parts of words and punctuation."""
     tokens = tokenizer.convert_ids_to_tokens(range(min(size, len(tokenizer))))
     tokens += [""] * (size - len(tokens))

@@ -138,7 +138,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             disable_tqdm=True,
             ddp_find_unused_parameters=True,
         )
-        _take_one_device(arguments)
+        take_one_device(arguments)
         super().__init__(
             model=learner,
             args=arguments,
@@ -212,7 +212,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             write_whole(folder / WHOLE, json.dumps({"step": self.state.global_step}).encode())
 
 
-def _take_one_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
+def take_one_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
     """Keep the library from spreading one process's batch over all GPUs it sees: each part would be its own negatives.
 
     So it was with SimCSE's code (its issue 23). Several devices are for several processes, by torchrun.

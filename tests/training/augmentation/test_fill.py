@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stsbench.errors import EncoderError
-from stsbench.training.augmentation.fill import MaskedFill, _whole_words
+from stsbench.training.augmentation.fill import MaskedFill, whole_words
 from stsbench.training.augmentation.texts import replace_masked
 from tests.encoders.tiny import make_bert, make_roberta
 from tests.training.students import WORDS, masked_lm, one_thread
@@ -45,16 +45,14 @@ def test_only_whole_words_are_guessed(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(make_bert(tmp_path / "bert"))
-    words = _whole_words(tokenizer, len(tokenizer) + 3)
+    words = whole_words(tokenizer, len(tokenizer) + 3)
     known = dict(zip(tokenizer.convert_ids_to_tokens(range(len(tokenizer))), words, strict=False))
     assert (known["dog"], known["7"]) == ("dog", "7")
     assert [known[token] for token in ("##a", "[MASK]", "[CLS]", ".", "'")] == [""] * 5
     assert words[-3:] == [""] * 3
     tokenizer = AutoTokenizer.from_pretrained(make_roberta(tmp_path / "roberta"))
     known = dict(
-        zip(
-            tokenizer.convert_ids_to_tokens(range(len(tokenizer))), _whole_words(tokenizer, len(tokenizer)), strict=True
-        )
+        zip(tokenizer.convert_ids_to_tokens(range(len(tokenizer))), whole_words(tokenizer, len(tokenizer)), strict=True)
     )
     assert all(word == "" for token, word in known.items() if not token.startswith("Ġ"))
 

@@ -1,6 +1,7 @@
 """Two processes with half a batch each give every contrastive loss and gradient of one with the whole."""
 
 import json
+import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 from stsbench.training.loop.gather import gather_views
@@ -102,7 +103,9 @@ def work(rank: int, folder: str) -> None:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The results of the two processes."""
     folder = tmp_path_factory.mktemp("ranks")
-    spawn(work, args=(str(folder),), nprocs=RANKS)  # type: ignore[no-untyped-call]
+    # What the two import is imported once.
+    multiprocessing.set_forkserver_preload([__name__])
+    start_processes(work, args=(str(folder),), nprocs=RANKS, start_method="forkserver")  # type: ignore[no-untyped-call]
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 

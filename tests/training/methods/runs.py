@@ -13,6 +13,7 @@ import torch
 from stsbench.encoders.loading import load_encoder
 from stsbench.training.loop import loop
 from stsbench.training.seams import Batch, Learner
+from stsbench.training.student import Student
 from tests.training.students import run_facts, sentences, weights
 
 
@@ -28,6 +29,24 @@ def first_batch(learner: Learner, rows: int = 8, *, seed: int = 0) -> Batch:
 def values(learner: Learner, batch: Batch) -> dict[str, float]:
     """The losses of a batch as numbers."""
     return {name: float(loss.detach()) for name, loss in learner(**batch).items()}
+
+
+def embedded(learner: Learner, batch: Batch, *students: Student) -> list[torch.Tensor]:
+    """The embeddings (b, h) that these students make while the learner computes a batch's loss, in their order."""
+    seen: list[torch.Tensor] = []
+
+    def watched(embed: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(*arguments: Any, **options: Any) -> torch.Tensor:
+            seen.append(embed(*arguments, **options))
+            return seen[-1]
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for one in students:
+            patch.setattr(one, "embed", watched(one.embed))
+        learner(**batch)
+    return seen
 
 
 def literal_nt_xent(a: torch.Tensor, b: torch.Tensor, temperature: float) -> float:

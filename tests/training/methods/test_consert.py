@@ -8,8 +8,15 @@ import torch
 
 from stsbench.errors import CardError, StsbenchError, TrainingError, UnknownName
 from stsbench.training.loop import loop
-from stsbench.training.methods.consert import ConSERT, Disturbance
-from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
+from stsbench.training.methods.consert import ConSERT
+from tests.training.methods.runs import (
+    embedded,
+    first_batch,
+    literal_nt_xent,
+    reopened_apart,
+    values,
+    whole_and_resumed,
+)
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -53,8 +60,7 @@ def test_identical_views_still_have_their_negatives(masked_lm):
 @pytest.mark.parametrize(("dropout", "alike"), [(0.0, True), (0.3, False)])
 def test_no_dropout_makes_two_clean_views_alike_and_dropout_does_not(masked_lm, dropout, alike):
     made = unsupervised(masked_lm, views=("none", "none"), dropout=dropout).train()
-    batch = first_batch(made)
-    first, second = made._plain(batch, "text", torch.Generator(), Disturbance())
+    first, second = embedded(made, first_batch(made), made.student)
     assert torch.equal(first, second) is alike
 
 
@@ -64,7 +70,7 @@ def test_each_view_changes_what_it_should(masked_lm, kind):
     batch = first_batch(made, 16)
     outputs: list[torch.Tensor] = []
     made.student.model.embeddings.register_forward_hook(lambda m, i, o: outputs.append(o), prepend=True)
-    first, second = made._plain(batch, "text", torch.Generator().manual_seed(3), Disturbance())
+    first, second = embedded(made, batch, made.student)
     assert not torch.allclose(first, second)
     assert torch.equal(batch["text"]["attention_mask"], made.views(["text"], np.arange(16))["attention_mask"])
     same_embeddings = torch.equal(outputs[0], outputs[len(outputs) // 2])
@@ -129,7 +135,9 @@ def test_adversarial_view_is_the_clean_one_moved_along_the_gradient(masked_lm, n
         return lambda embeddings, mask: outputs.setdefault(name, embeddings)
 
     def whole(tokens: Any, transform: Any = None) -> torch.Tensor:
-        return made.student._embed_part(tokens, transform, made.student.pooling)
+        # In one part, whatever the lengths.
+        states = made.student.hidden_states(tokens, made.student.layers(), transform=transform)
+        return made.student.pooled(states, tokens["attention_mask"])
 
     u, v = (whole(batch[name], keep(name)) for name in ("first", "second"))
     logits = made.classifier(torch.cat([u, v, (u - v).abs()], dim=1))

@@ -69,10 +69,12 @@ def test_negatives_never_are_the_anchor_even_where_it_occurs_twice(masked_lm):
 
 
 def test_others_are_drawn_evenly(masked_lm):
-    made = pairs(masked_lm)
-    drawn = made._others(RNG(0), np.zeros(46_000, dtype=np.int64))
-    counts = np.bincount(drawn, minlength=24)
-    assert counts[0] == 0 and counts[1:].min() > 1_800 and counts[1:].max() < 2_200
+    batch = pairs(masked_lm, negatives=23).collate(np.zeros(2_000, dtype=np.int64), RNG(0))
+    for side in ("first", "second"):
+        # Of 24 texts the anchor is left to its own pair alone.
+        drawn = batch[side]["input_ids"][batch["labels"] == 0]
+        counts = np.unique(drawn, axis=0, return_counts=True)[1]
+        assert len(counts) == 23 and counts.min() > 1_800 and counts.max() < 2_200
 
 
 def test_the_loss_is_the_literal_cross_entropy_of_both_copies(masked_lm):

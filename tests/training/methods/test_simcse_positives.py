@@ -9,6 +9,7 @@ import torch
 from stsbench.errors import CardError
 from stsbench.training.loop import loop
 from stsbench.training.methods.simcse_positives import SimCSEPositives
+from tests.training.methods.runs import embedded
 from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
 
 __all__ = ["masked_lm", "one_thread"]
@@ -76,9 +77,9 @@ def test_next_sentences_stay_within_the_document(masked_lm):
 def test_a_fixed_mask_makes_both_views_one(masked_lm):
     made = learner(masked_lm, "fixed_mask", dropout=0.3).train()
     batch = made.collate(ROWS, np.random.default_rng(0))
-    one, two = made._embed(batch["first"], batch["second"])
+    one, two = embedded(made, batch, made.student)
     assert torch.equal(one, two)
-    after = made._embed(batch["first"], batch["second"])[0]
+    after = embedded(made, batch, made.student)[0]
     assert not torch.equal(one, after)
 
 
@@ -96,7 +97,7 @@ def test_two_encoders_see_a_changed_or_following_sentence(masked_lm, tmp_path, p
     assert made.second is not None
     loop.train(made, run_facts(tmp_path, len(TEXTS)))
     batch = made.eval().collate(made.anchors[:4], np.random.default_rng(0))
-    first, second = made._embed(batch["first"], batch["second"])
+    first, second = embedded(made, batch, made.student, made.second)
     assert torch.equal(first, made.student.embed(batch["first"]))
     assert torch.equal(second, made.second.embed(batch["second"]))
     assert not torch.allclose(second, made.student.embed(batch["second"]))
