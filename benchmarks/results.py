@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.leaderboard.render import FORMATS
+from stsbench.leaderboard.render import TERMINAL, WRITERS
 from stsbench.results.folder import read_results, to_json
 from stsbench.results.record import Result
 
@@ -93,7 +93,7 @@ def main() -> None:
         print(f"{len(found.results)} results and {len(found.problems)} files that are none")
         print(f"load {loading:.2f} s")
         print("the command: start, load and render")
-        for fmt in FORMATS:
+        for fmt in (TERMINAL, *WRITERS):
             whole, busy, done = command("leaderboard", "--results", name, "--format", fmt)
             print(f"  {fmt:8} {whole:.2f} s, processor {busy:.2f} s, {len(done.stdout):9,} characters")
     print(done.stderr, end="")

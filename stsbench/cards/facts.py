@@ -131,7 +131,8 @@ class EncoderCard(Record, frozen=True, kw_only=True):
 class MakeFacts(Record, frozen=True, kw_only=True):
     """How ``stsbench data make`` makes a corpus that is not published as a file."""
 
-    way: Literal["first_rows", "long_documents"]
+    way: str
+    """``first_rows`` or ``long_documents``."""
     of: str
     """For ``first_rows`` another corpus; for ``long_documents`` a dataset on the Hub, or a folder of one."""
     revision: str = "unpinned"

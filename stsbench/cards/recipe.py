@@ -74,12 +74,14 @@ class TrainingFacts(Record, frozen=True, kw_only=True):
     """The rate of what the method adds to the student, and drops after training, as a multiple of ``learning_rate``."""
     epochs: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
     steps: Count | None = None
-    schedule: Literal["linear", "constant", "cosine", "slanted_triangular", "piecewise"] = "linear"
+    schedule: str = "linear"
+    """One of the schedules of ``training/loop/optimisers.py``."""
     warmup: Share = 0.0
     milestones: list[Annotated[int, Meta(ge=0)]] = []
     """For ``piecewise``: the steps from which each of ``rates`` holds."""
     rates: list[Positive] = []
-    optimiser: Literal["adamw", "adamw_uncorrected", "rmsprop", "sgd"] = "adamw"
+    optimiser: str = "adamw"
+    """One of the optimisers there."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     epsilon: NotNegative = 1e-8
     weight_decay: NotNegative = 0.0
@@ -95,8 +97,8 @@ class SelectionFacts(Record, frozen=True, kw_only=True):
     every: Count = 125
     task: str = "stsb"
     split: str = "validation"
-    measure: Literal["cosine", "best_of_four"] = "cosine"
-    """What Spearman is of: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
+    measure: str = "cosine"
+    """What Spearman is of, one of the measures of ``recipes/prepare.py``: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
     distance at each validation, is what sentence-transformers did while SBERT and IS-BERT were trained."""
     keep: Literal["best", "last"] = "best"
     at_start: bool = False

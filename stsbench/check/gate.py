@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stsbench.cards.facts import Suite
 from stsbench.check.judged import Check, Match, Outcome, Rule, Verdict, unreadable, within
 from stsbench.check.lock import Entry, LockedCell, Side
-from stsbench.check.means import find_means
+from stsbench.check.means import SuiteMean, find_means
 from stsbench.check.significance import Tested, match_p
 from stsbench.check.tolerance import TOLERANCES, Tolerance, classify
 from stsbench.compare.comparison import Effort
@@ -66,16 +66,30 @@ def check(
     matches = list(match_cells(new.cells, old.cells, names))
     cells = [_judge(match, tolerances) for match in matches]
     means = find_means(list(zip(matches, cells, strict=True)), suites or {})
-    if rule == "statistical":
-        tests = [
-            match_p(match, effort) if _may_be_chance(one) else None for match, one in zip(matches, cells, strict=True)
-        ]
-        of_means = [mean.test(effort) if _may_be_chance(mean.verdict) else None for mean in means]
-        judged = [*_tested(cells, tests, effort.level), *_tested([m.verdict for m in means], of_means, effort.level)]
-    else:
-        judged = [*cells, *(mean.verdict for mean in means)]
+    judged = RULES[rule](matches, cells, means, effort)
     verdicts = [*judged, *_only_old(old, names), *broken]
     return Check(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
+
+
+def _by_tolerance(
+    matches: Sequence[Match], cells: Sequence[Verdict], means: Sequence[SuiteMean], effort: Effort
+) -> list[Verdict]:
+    return [*cells, *(mean.verdict for mean in means)]
+
+
+def _by_test(
+    matches: Sequence[Match], cells: Sequence[Verdict], means: Sequence[SuiteMean], effort: Effort
+) -> list[Verdict]:
+    tests = [match_p(match, effort) if _may_be_chance(one) else None for match, one in zip(matches, cells, strict=True)]
+    of_means = [mean.test(effort) if _may_be_chance(mean.verdict) else None for mean in means]
+    return [*_tested(cells, tests, effort.level), *_tested([m.verdict for m in means], of_means, effort.level)]
+
+
+RULES: Mapping[Rule, Callable[[Sequence[Match], Sequence[Verdict], Sequence[SuiteMean], Effort], list[Verdict]]] = {
+    "absolute": _by_tolerance,
+    "statistical": _by_test,
+}
+"""What makes the verdicts of matches of their judgements by tolerance, and those of the means over suites."""
 
 
 def _counterpart(new: Side, old: Side) -> Side:

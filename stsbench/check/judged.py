@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from stsbench.check.lock import Entry, Side
 
 Rule = Literal["absolute", "statistical"]
-RULES: tuple[Rule, ...] = ("absolute", "statistical")
 Outcome = Literal[
     "fine", "lower", "higher", "regression", "not comparable", "missing", "new", "unreadable", "not checked"
 ]

@@ -19,7 +19,7 @@ Judged = tuple[Match, Verdict]
 """A match and what tolerance alone says of it."""
 
 
-class Mean(NamedTuple):
+class SuiteMean(NamedTuple):
     """The verdict on a mean by tolerance alone, and the matches it is over."""
 
     verdict: Verdict
@@ -30,7 +30,7 @@ class Mean(NamedTuple):
         return mean_p(self.matches, effort)
 
 
-def find_means(judged: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Mean]:
+def find_means(judged: Sequence[Judged], suites: Mapping[str, Suite]) -> list[SuiteMean]:
     """The mean of each suite that has one, for each encoder, protocol and seed all of whose cells were compared."""
     groups: dict[tuple[object, ...], dict[str, Judged]] = {}
     for match, verdict in judged:
@@ -40,11 +40,11 @@ def find_means(judged: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Me
     return [mean for cells in groups.values() for mean in _means(cells, suites)]
 
 
-def _means(cells: Mapping[str, Judged], suites: Mapping[str, Suite]) -> Iterator[Mean]:
+def _means(cells: Mapping[str, Judged], suites: Mapping[str, Suite]) -> Iterator[SuiteMean]:
     for suite in suites.values():
         if suite.average and len(suite.tasks) > 1 and all(task in cells for task in suite.tasks):
             mine = [cells[task] for task in suite.tasks]
-            yield Mean(_verdict(suite, [verdict for _, verdict in mine]), [match for match, _ in mine])
+            yield SuiteMean(_verdict(suite, [verdict for _, verdict in mine]), [match for match, _ in mine])
 
 
 def _verdict(suite: Suite, verdicts: Sequence[Verdict]) -> Verdict:

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
-from stsbench.check.gate import check
-from stsbench.check.judged import RULES, Check, Rule, not_checked
+from stsbench.check.gate import RULES, check
+from stsbench.check.judged import Check, Rule, not_checked
 from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.published import check_published
 from stsbench.check.reports import (

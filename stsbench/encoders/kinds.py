@@ -46,7 +46,9 @@ ENCODERS = Registry(
 )
 FITTED = frozenset({"whitening", "token_removal", "flow"})
 """The kinds that are made over another encoder and fitted on texts."""
-FROM_CHECKPOINT = frozenset(ENCODERS.table) - FITTED - {"words"}
+FROM_CHECKPOINT = frozenset(
+    {"transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts", "fastsent", "use"}
+)
 """The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
 
 

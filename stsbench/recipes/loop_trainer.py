@@ -21,7 +21,7 @@ from stsbench.registry import call_with_params, check_params
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.loop import Outcome, Run, train
 from stsbench.training.loop.on_cpu import speed_up
-from stsbench.training.loop.optimisers import make_optimiser
+from stsbench.training.loop.optimisers import check_names, make_optimiser
 from stsbench.training.loop.selection import Told, is_due
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
@@ -44,6 +44,7 @@ class LoopTrainer:
         started, card, where = time.perf_counter(), plan.card, f"recipe {plan.name}: [params]"
         # Told before anything is loaded.
         check_params(method, {"student": None, **card.params}, where=where)
+        check_names(card.training)
         validate, corpus = load_validation(plan), load_text(plan)
         transformers.set_seed(plan.seed)
         student = Student(

@@ -5,13 +5,13 @@ Giorgi et al. 2021, https://aclanthology.org/2021.acl-long.72, section 3.1, as t
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from stsbench.errors import CardError, DataError, UnknownName
+from stsbench.errors import CardError, DataError, choose
 
-Strategy = Literal["both", "subsuming", "adjacent"]
 Span = tuple[int, int]
 """First token and the one behind the last."""
 ANCHOR_LENGTHS = (4.0, 2.0)
@@ -34,7 +34,7 @@ def sample_spans(
     positives: int,
     min_len: int,
     max_len: int,
-    strategy: Strategy = "both",
+    strategy: str = "both",
     rng: np.random.Generator,
     where: str = "document",
 ) -> Spans:
@@ -76,14 +76,13 @@ def sample_spans(
         del blocks[max(0, chosen - 1) : chosen + 2]
         anchor = (start, start + length)
         found.anchors.append(anchor)
-        draws = (_positive(strategy, anchor, n_tokens, min_len, max_len, rng) for _ in range(positives))
+        draws = (STRATEGIES[strategy](anchor, n_tokens, min_len, max_len, rng) for _ in range(positives))
         found.positives.append(list(draws))
     return found
 
 
 def _check(anchors: int, positives: int, min_len: int, max_len: int, strategy: str) -> None:
-    if strategy not in get_args(Strategy):
-        raise UnknownName("span strategy", strategy, get_args(Strategy), hint=f"known: {', '.join(get_args(Strategy))}")
+    choose("span strategy", strategy, STRATEGIES)
     if anchors < 1 or positives < 1:
         raise CardError(f"{anchors} anchors with {positives} positives; both must be 1 or more")
     if not 1 <= min_len <= max_len:
@@ -94,18 +93,33 @@ def _length(rng: np.random.Generator, shape: tuple[float, float], shortest: int,
     return int(rng.beta(*shape) * (longest - shortest) + shortest)
 
 
-def _positive(strategy: Strategy, anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator) -> Span:
+def _subsuming(anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator) -> Span:
     start, end = anchor
-    if strategy == "subsuming":
-        length = _length(rng, POSITIVE_LENGTHS, min_len, end - start)
-        first = int(rng.integers(start, end - length + 1))
-    elif strategy == "adjacent":
-        length = _length(rng, POSITIVE_LENGTHS, min_len, max_len)
-        # The official code never takes a span that begins the document; here it does where there is no other.
-        before = [start - length] if start > length else []
-        after = [end] if end + length <= n else []
-        first = int(rng.choice(before + after or [start - length]))
-    elif strategy == "both":
-        length = _length(rng, POSITIVE_LENGTHS, min_len, max_len)
-        first = int(rng.integers(max(0, start - length), min(end, n - length) + 1))
+    length = _length(rng, POSITIVE_LENGTHS, min_len, end - start)
+    first = int(rng.integers(start, end - length + 1))
     return first, first + length
+
+
+def _adjacent(anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator) -> Span:
+    start, end = anchor
+    length = _length(rng, POSITIVE_LENGTHS, min_len, max_len)
+    # The official code never takes a span that begins the document; here it does where there is no other.
+    before = [start - length] if start > length else []
+    after = [end] if end + length <= n else []
+    first = int(rng.choice(before + after or [start - length]))
+    return first, first + length
+
+
+def _both(anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator) -> Span:
+    start, end = anchor
+    length = _length(rng, POSITIVE_LENGTHS, min_len, max_len)
+    first = int(rng.integers(max(0, start - length), min(end, n - length) + 1))
+    return first, first + length
+
+
+STRATEGIES: Mapping[str, Callable[[Span, int, int, int, np.random.Generator], Span]] = {
+    "both": _both,
+    "subsuming": _subsuming,
+    "adjacent": _adjacent,
+}
+"""An anchor, the document's tokens, the shortest and longest span, and a generator, to a positive."""

@@ -17,7 +17,7 @@ import pytest
 from stsbench.cli.tables import print_table
 from stsbench.errors import UnknownName, visible
 from stsbench.leaderboard.published.specs import table_names
-from stsbench.leaderboard.render import FORMATS, check_format, render
+from stsbench.leaderboard.render import TERMINAL, WRITERS, check_format, render
 from stsbench.leaderboard.render.data import frame
 from stsbench.leaderboard.render.latex import SIGNS, escape
 from stsbench.leaderboard.tables.build import build_table
@@ -25,7 +25,7 @@ from stsbench.leaderboard.tables.layout import NONE, lay_out
 from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Cell, Column, Group, Number, Row, Table
 
 NASTY = r"a_b|c*d&e%f$g#h{i}~j^k\l<m>"
-TEXTS = [fmt for fmt in FORMATS if fmt != "terminal"]
+TEXTS = list(WRITERS)
 MARKS = "†‡§¶*"
 
 
@@ -289,7 +289,7 @@ def test_every_choice_of_what_is_shown_renders(fmt, show):
     assert ("50.25" in text) == (show in ("published", "both") or fmt == "json")
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", [TERMINAL, *WRITERS])
 @pytest.mark.parametrize("name", table_names())
 def test_every_table_has_all_its_numbers_in_every_format(name, fmt, capsys):
     table = build_table(name)

@@ -13,20 +13,17 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stsbench.data.json_lines import read_json_lines
-from stsbench.errors import DataError, UnknownName, did_you_mean, one_line
+from stsbench.errors import DataError, did_you_mean, one_line
 from stsbench.expanded import bounded, check_parquet, chunks
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
 """What opens a compressed file for reading, by the end of its name."""
-TABLES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
-DELIMITED: Mapping[str, tuple[str, str | Literal[False]]] = {".csv": (",", '"'), ".tsv": ("\t", False)}
-"""What stands between the cells of a row, and around a cell."""
 LISTED = 20
 """So many columns of a file are named in a message."""
 
@@ -47,11 +44,12 @@ def read_table(path: Path, *, header: bool, limit: int | None = None) -> pa.Tabl
         DataError: the file is missing, empty, cut off, not UTF-8, or not of its kind.
     """
     kind = table_suffix(path)
-    content = _content(path, limit if kind == ".txt" else None)
-    if kind != ".parquet":
+    file = TEXT_FILES[kind]
+    content = _content(path, limit if file.by_line else None)
+    if file.is_utf8:
         content = _checked_text(path, content)
     try:
-        table = _parse(path, kind, content, header)
+        table = file.parse(path, content, header)
     except (pa.ArrowException, OSError) as error:  # damaged pages of parquet are an OSError
         raise DataError(f"{path}: not a valid {kind} file: {one_line(error)[:150]}") from error
     return table if limit is None else table.slice(0, limit)
@@ -60,9 +58,9 @@ def read_table(path: Path, *, header: bool, limit: int | None = None) -> pa.Tabl
 def table_suffix(path: Path) -> str:
     """The kind of a file by its name, compression aside; raises DataError."""
     kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
-    if kind not in TABLES:
+    if kind not in TEXT_FILES:
         raise DataError(
-            f"{path}: '{kind}' is no kind of training text; known: {', '.join(TABLES)}, each also .xz or .gz"
+            f"{path}: '{kind}' is no kind of training text; known: {', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{did_you_mean(kind, TEXT_FILES)}"
         )
     return kind
 
@@ -144,19 +142,11 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _parse(path: Path, kind: str, content: bytes, header: bool) -> pa.Table:
-    if kind == ".txt":
-        return pa.table({"text": _lines(content)})
-    if kind == ".parquet":
-        from pyarrow import parquet
+def _parquet(path: Path, content: bytes, header: bool) -> pa.Table:
+    from pyarrow import parquet
 
-        check_parquet(io.BytesIO(content), path, where=str(path))
-        return parquet.read_table(io.BytesIO(content))
-    if kind == ".jsonl":
-        return read_json_lines(path, content)
-    if kind in DELIMITED:
-        return _delimited(path, content, header, *DELIMITED[kind])
-    raise UnknownName("kind of training text", kind, TABLES)
+    check_parquet(io.BytesIO(content), path, where=str(path))
+    return parquet.read_table(io.BytesIO(content))
 
 
 def _lines(content: bytes) -> pa.Array:
@@ -189,3 +179,22 @@ def _first_row(path: Path, content: bytes, delimiter: str, quote: str | Literal[
         return next(csv.reader([line], delimiter=delimiter)) if quote else line.split(delimiter)
     except csv.Error as error:
         raise DataError(f"{path}: the first row cannot be read: {one_line(error)}") from error
+
+
+class TextFile(NamedTuple):
+    """A kind of training text: what reads its content, whether that is UTF-8, and whether each line is a row."""
+
+    parse: Callable[[Path, bytes, bool], pa.Table]
+    """The path for messages, the content, and whether the first row names the columns."""
+    is_utf8: bool = True
+    by_line: bool = False
+
+
+TEXT_FILES: Mapping[str, TextFile] = {
+    ".txt": TextFile(lambda path, content, header: pa.table({"text": _lines(content)}), by_line=True),
+    ".csv": TextFile(lambda path, content, header: _delimited(path, content, header, ",", '"')),
+    ".tsv": TextFile(lambda path, content, header: _delimited(path, content, header, "\t", False)),
+    ".jsonl": TextFile(lambda path, content, header: read_json_lines(path, content)),
+    ".parquet": TextFile(_parquet, is_utf8=False),
+}
+"""By the end of a file's name."""

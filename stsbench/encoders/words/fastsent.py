@@ -11,7 +11,7 @@ import numpy as np
 
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.folder import WordFolder
-from stsbench.encoders.words.tokenisers import Tokeniser, libraries, tokeniser
+from stsbench.encoders.words.tokenisers import libraries, tokeniser
 from stsbench.encoders.words.words import CHUNK, sum_vectors
 from stsbench.identity import fingerprint
 
@@ -42,7 +42,7 @@ class FastSentEncoder:
         name: str = "",
         revision: str = "unpinned",
         mean: bool = False,
-        tokens: Tokeniser = "whitespace",
+        tokens: str = "whitespace",
     ) -> None:
         """Find the folder.
 

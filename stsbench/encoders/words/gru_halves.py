@@ -19,7 +19,7 @@ from stsbench.encoders.devices import check_device, pick_device
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.folder import WordFolder
-from stsbench.encoders.words.tokenisers import Tokeniser, libraries, tokeniser
+from stsbench.encoders.words.tokenisers import libraries, tokeniser
 from stsbench.errors import CardError, EncoderError, choose, did_you_mean
 from stsbench.identity import fingerprint
 
@@ -97,7 +97,7 @@ class GruHalvesEncoder:
         name: str = "",
         revision: str = "unpinned",
         halves: Sequence[str] = (),
-        tokens: Tokeniser = "whitespace",
+        tokens: str = "whitespace",
         append_eos: bool = False,
         normalise: bool = True,
         device: str = "auto",

@@ -20,7 +20,7 @@ from stsbench.encoders.devices import check_device, pick_device
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.folder import CONFIG, WordFolder
-from stsbench.encoders.words.tokenisers import Tokeniser, libraries, tokeniser
+from stsbench.encoders.words.tokenisers import libraries, tokeniser
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors
 from stsbench.errors import CardError, DataError, EncoderError, did_you_mean
@@ -83,7 +83,7 @@ class InferSentEncoder:
         name: str = "",
         revision: str = "unpinned",
         vectors: str = "",
-        tokens: Tokeniser = "whitespace",
+        tokens: str = "whitespace",
         padding: Literal["", "zeros", "batch", "masked"] = "",
         device: str = "auto",
     ) -> None:

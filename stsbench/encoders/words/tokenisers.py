@@ -3,53 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from typing import NamedTuple
 
-from stsbench.errors import CardError, EncoderError, did_you_mean
+from stsbench.errors import EncoderError, choose
 
-Tokeniser = Literal["whitespace", "ptb", "moses"]
-"""``whitespace``: what white space parts; ``ptb``: NLTK's Penn Treebank rules; ``moses``: these, with "n't" split
-as Moses does, which is how InferSent 2 was trained."""
+Split = Callable[[str], list[str]]
+"""A sentence to its words."""
 
 
-def tokeniser(name: Tokeniser, *, lowercase: bool = False) -> Callable[[str], list[str]]:
+def tokeniser(name: str, *, lowercase: bool = False) -> Split:
     """Return the function that parts a sentence into words.
 
     NLTK's rules need no data of NLTK's: a text of several sentences is read as one, so that only
     its last full stop is parted from its word. The papers' code splits sentences first.
 
     Raises:
-        CardError: no tokeniser of this name.
+        UnknownName: no tokeniser of this name.
         EncoderError: it needs NLTK, which is not installed.
     """
-    known = get_args(Tokeniser)
-    if name not in known:
-        raise CardError(f"unknown tokens '{name}'{did_you_mean(name, known)}; known: {', '.join(known)}")
-    make: Mapping[str, Callable[[], Callable[[str], list[str]]]] = {
-        "whitespace": lambda: str.split,
-        "ptb": lambda: _treebank(moses=False),
-        "moses": lambda: _treebank(moses=True),
-    }
-    split = make[name]()
+    split = choose("tokens", name, TOKENISERS).make()
     return (lambda sentence: split(sentence.lower())) if lowercase else split
 
 
-def libraries(name: Tokeniser) -> tuple[str, ...]:
+def libraries(name: str) -> tuple[str, ...]:
     """The packages whose version may change what a tokeniser does."""
-    return () if name == "whitespace" else ("nltk",)
+    return choose("tokens", name, TOKENISERS).libraries
 
 
-def _treebank(*, moses: bool) -> Callable[[str], list[str]]:
+def _treebank(*, moses: bool) -> Split:
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
         raise EncoderError(
             "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'; or --set tokens=whitespace for tokenised text"
         ) from error
-    words: Callable[[str], list[str]] = NLTKWordTokenizer().tokenize
+    words: Split = NLTKWordTokenizer().tokenize
 
     def split(sentence: str) -> list[str]:
         parted = words(sentence)
         return " ".join(parted).replace(" n't ", "n 't ").split() if moses else parted
 
     return split
+
+
+class Tokeniser(NamedTuple):
+    """What makes a tokeniser, and the packages whose version may change what it does."""
+
+    make: Callable[[], Split]
+    libraries: tuple[str, ...] = ()
+
+
+TOKENISERS: Mapping[str, Tokeniser] = {
+    # What white space parts.
+    "whitespace": Tokeniser(lambda: str.split),
+    # NLTK's Penn Treebank rules.
+    "ptb": Tokeniser(lambda: _treebank(moses=False), ("nltk",)),
+    # These, with "n't" split as Moses does, which is how InferSent 2 was trained.
+    "moses": Tokeniser(lambda: _treebank(moses=True), ("nltk",)),
+}

@@ -10,11 +10,11 @@ word left is the zero vector, which :meth:`WordsEncoder.unknown` names.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,12 @@ from stsbench import settings
 from stsbench.encoders.checkpoints.remembered import remembered_digest
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.errors import CardError, DataError, SourceError, did_you_mean
+from stsbench.errors import CardError, DataError, SourceError, choose
 from stsbench.identity import fingerprint
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
 CHUNK = 1024
-Tokens = Literal["whitespace", "sbert"]
 Bags = list[list[int]]
 """The rows of each sentence's words, in their order."""
 Lookup = Callable[[set[str]], dict[str, int]]
@@ -56,7 +55,7 @@ class WordsEncoder:
         file: str | None = None,
         *,
         name: str = "",
-        tokens: Tokens = "whitespace",
+        tokens: str = "whitespace",
         hub: str = "",
         hub_file: str = "",
         revision: str = "unpinned",
@@ -75,9 +74,7 @@ class WordsEncoder:
             limit: how many vectors to use, from the file's start; default all.
             sha256: what the file must hash to.
         """
-        if tokens not in get_args(Tokens):
-            known = get_args(Tokens)
-            raise CardError(f"unknown tokens '{tokens}'{did_you_mean(tokens, known)}; known: {', '.join(known)}")
+        self.recipe = choose("tokens", tokens, RECIPES)
         if limit is not None and limit < 1:
             raise CardError(f"limit {limit} leaves no word vectors; give 1 or more, or leave it out")
         self.name = name or file or hub_file
@@ -95,8 +92,7 @@ class WordsEncoder:
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
         facts = {"kind": "words", "code": CODE_VERSION, "file": self.sha256, "tokens": self.tokens, "limit": self.limit}
-        # The stop words are the library's.
-        return fingerprint(facts, ["sentence-transformers"] if self.tokens == "sbert" else [])
+        return fingerprint(facts, self.recipe.libraries)
 
     @cached_property
     def vectors(self) -> WordVectors:
@@ -117,8 +113,7 @@ class WordsEncoder:
         return [s for chunk in chunks for s, bag in zip(chunk, self._bags(chunk), strict=True) if not bag]
 
     def _bags(self, sentences: Sequence[str]) -> Bags:
-        recipes = {"whitespace": whitespace_bags, "sbert": sbert_bags}
-        return recipes[self.tokens](sentences, self._lookup)
+        return self.recipe.bags(sentences, self._lookup)
 
     def _lookup(self, words: set[str]) -> dict[str, int]:
         listed = list(words)
@@ -144,6 +139,20 @@ def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
     tokenizer = WhitespaceTokenizer(list(known))
     rows = list(known.values())
     return [[rows[index] for index in tokenizer.tokenize(sentence)] for sentence in sentences]
+
+
+class Recipe(NamedTuple):
+    """How sentences become bags of words, and the packages whose version may change them."""
+
+    bags: Callable[[Sequence[str], Lookup], Bags]
+    libraries: tuple[str, ...] = ()
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "whitespace": Recipe(whitespace_bags),
+    # The stop words are the library's.
+    "sbert": Recipe(sbert_bags, ("sentence-transformers",)),
+}
 
 
 def mean_vectors(bags: Bags, vectors: WordVectors) -> npt.NDArray[np.float64]:

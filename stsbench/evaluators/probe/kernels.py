@@ -46,7 +46,7 @@ def make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buf
                 out[j] = abs(a[j] - b[j])
                 out[d + j] = a[j] * b[j]
             out[2 * d] = ONE
-        else:
+        elif kind == CONCAT_MUL_ABS:
             for j in range(d):
                 out[j] = a[j]
                 out[d + j] = b[j]
@@ -157,7 +157,7 @@ def update(
             gradient = sign * g[j] + decay * w[j]
             s[j] = s[j] * np.float32(0.99) + np.float32(0.01) * gradient * gradient
             w[j] -= np.float32(rate) * gradient / (math.sqrt(s[j]) + np.float32(1e-8))
-    else:
+    elif code == SGD:
         for j in range(len(w)):
             m[j] = np.float32(momentum) * m[j] + (sign * g[j] + decay * w[j])
             w[j] -= np.float32(rate) * m[j]

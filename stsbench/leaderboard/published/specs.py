@@ -65,7 +65,7 @@ class AverageFacts(Record, frozen=True, kw_only=True):
 
     task: str
     head: str = "Avg."
-    rounding: Literal["cells", "once", "never"] = "once"
+    rounding: str = "once"
     of: list[str | list[str]] = []
     composite: bool = False
     delta: str = ""

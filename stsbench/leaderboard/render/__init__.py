@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from stsbench.errors import UnknownName, choose, visible
+from stsbench.errors import choose, visible
 from stsbench.leaderboard.render.data import to_csv, to_json
 from stsbench.leaderboard.render.html import to_html
 from stsbench.leaderboard.render.latex import to_latex
@@ -20,13 +20,13 @@ WRITERS: Mapping[str, Writer] = {
     "csv": lambda tables, show, exact: to_csv(tables, show),
     "json": lambda tables, show, exact: to_json(tables),
 }
-FORMATS = ("terminal", *WRITERS)
+TERMINAL = "terminal"
+"""The format that is no text alone."""
 
 
 def check_format(name: str) -> str:
     """The same, if it is a format; raises UnknownName."""
-    if name not in FORMATS:
-        raise UnknownName("format", name, FORMATS, hint=f"one of {', '.join(FORMATS)}")
+    choose("format", name, {TERMINAL: None, **WRITERS})
     return name
 
 

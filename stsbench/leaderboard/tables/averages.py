@@ -29,6 +29,18 @@ def published_average(terms: Terms, numbers: Mapping[str, Number]) -> float | No
     return mean_of(terms, lambda key: numbers[key].value if key in numbers else None)
 
 
+ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float | None]] = {
+    "cells": lambda terms, means, d: _rounded(mean_of(terms, lambda key: round(means[key], d)), d),
+    "once": lambda terms, means, d: _rounded(mean_of(terms, means.get), d),
+    "never": lambda terms, means, d: mean_of(terms, means.get),
+}
+"""How papers round the average of a row: columns, their values and the decimals to what is shown."""
+
+
+def _rounded(value: float | None, decimals: int) -> float | None:
+    return None if value is None else round(value, decimals)
+
+
 def measured_averages(
     terms: Terms, columns: Mapping[str, Series], facts: AverageFacts, decimals: int
 ) -> tuple[Number, Number] | None:
@@ -40,14 +52,7 @@ def measured_averages(
     exact = mean_of(terms, means.get)
     if exact is None:
         return None
-    ways: dict[str, Callable[[str], float | None]] = {
-        "cells": lambda key: round(means[key], decimals),
-        "once": means.get,
-        "never": means.get,
-    }
-    shown = mean_of(terms, choose("rounding", facts.rounding, ways)) or 0.0
-    if facts.rounding != "never":
-        shown = round(shown, decimals)
+    shown = choose("rounding", facts.rounding, ROUNDINGS)(terms, means, decimals) or 0.0
     used = [key for term in terms for key in ([term] if isinstance(term, str) else term)]
     deviation = _deviation(terms, [columns[key] for key in used], columns)
     return Number(shown, deviation), Number(exact, deviation)

@@ -17,26 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.errors import CardError
-from stsbench.registry import Registry
 
-TEXT_AUGMENTATIONS = Registry(
-    "text augmentation",
-    {
-        name: f"stsbench.training.augmentation.texts:{name}"
-        for name in (
-            "crop",
-            "delete_words",
-            "delete_one_word",
-            "replace_one_synonym",
-            "replace_synonyms",
-            "replace_masked",
-            "clear_delete_words",
-            "clear_delete_spans",
-            "clear_reorder",
-        )
-    },
-    group="text_augmentations",
-)
 DELETED = "[DEL]"
 """What CLEAR puts where words were: a special token, which the tokenizer is to be given."""
 Synonyms = Callable[[str], Sequence[str]]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
 from stsbench.cards.recipe import TrainingFacts
-from stsbench.errors import CardError, UnknownName, choose
+from stsbench.errors import CardError, choose
 
 Schedule = Callable[[int], float]
 """Step to the factor by which the learning rate is multiplied."""
@@ -92,52 +92,78 @@ def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim
     )
 
 
+class OptimiserKind(NamedTuple):
+    """An optimiser of recipes: what makes it of groups of parameters, and whether it has ``betas``."""
+
+    make: Callable[[list[dict[str, Any]], TrainingFacts], torch.optim.Optimizer]
+    has_betas: bool
+
+
+OPTIMISERS: Mapping[str, OptimiserKind] = {
+    "adamw": OptimiserKind(
+        lambda groups, facts: torch.optim.AdamW(
+            groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon, fused=True
+        ),
+        has_betas=True,
+    ),
+    "adamw_uncorrected": OptimiserKind(
+        lambda groups, facts: UncorrectedAdamW(groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon),
+        has_betas=True,
+    ),
+    "rmsprop": OptimiserKind(
+        lambda groups, facts: torch.optim.RMSprop(groups, lr=facts.learning_rate, alpha=0.9, eps=facts.epsilon),
+        has_betas=False,
+    ),
+    "sgd": OptimiserKind(lambda groups, facts: torch.optim.SGD(groups, lr=facts.learning_rate), has_betas=False),
+}
+
+
 def _optimiser(groups: list[dict[str, Any]], facts: TrainingFacts) -> torch.optim.Optimizer:
-    if facts.optimiser in ("rmsprop", "sgd") and facts.betas != UNUSED.betas:
+    kind = choose("optimiser", facts.optimiser, OPTIMISERS)
+    if not kind.has_betas and facts.betas != UNUSED.betas:
         raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
-    match facts.optimiser:
-        case "adamw":
-            return torch.optim.AdamW(groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon, fused=True)
-        case "adamw_uncorrected":
-            return UncorrectedAdamW(groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon)
-        case "rmsprop":
-            return torch.optim.RMSprop(groups, lr=facts.learning_rate, alpha=0.9, eps=facts.epsilon)
-        case "sgd":
-            return torch.optim.SGD(groups, lr=facts.learning_rate)
-        case unknown:
-            raise UnknownName("optimiser", unknown, get_args(get_type_hints(TrainingFacts)["optimiser"]))
+    return kind.make(groups, facts)
+
+
+def check_names(facts: TrainingFacts) -> None:
+    """Refuse an optimiser or a schedule that is in no table, before anything is loaded for it.
+
+    Raises:
+        UnknownName: there is none of this name; offers the nearest.
+    """
+    choose("optimiser", facts.optimiser, OPTIMISERS)
+    choose("schedule", facts.schedule, SCHEDULES)
 
 
 def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:
     """Make a recipe's schedule over this many steps."""
-    if facts.schedule != "piecewise" and (facts.milestones or facts.rates):
+    kind = choose("schedule", facts.schedule, SCHEDULES)
+    if not kind.has_milestones and (facts.milestones or facts.rates):
         raise CardError(f"[training] milestones and rates are of schedule 'piecewise', not of '{facts.schedule}'")
-    if facts.schedule in ("piecewise", "slanted_triangular") and facts.warmup:
+    if not kind.warms_up and facts.warmup:
         raise CardError(f"[training] warmup {facts.warmup:g}: schedule '{facts.schedule}' has none of its own")
-    if facts.schedule == "slanted_triangular":
-        return _slanted_triangular(steps)
-    if facts.schedule == "piecewise":
-        return _piecewise(facts)
-    warm, after = math.ceil(facts.warmup * steps), choose("schedule", facts.schedule, AFTER_WARMUP)
-
-    def factor(step: int) -> float:
-        if step < warm:
-            return step / warm
-        return after(min(1.0, (step - warm) / max(1, steps - warm)))
-
-    return factor
+    return kind.make(facts, steps)
 
 
-AFTER_WARMUP: dict[str, Callable[[float], float]] = {
-    "linear": lambda done: 1 - done,
-    "constant": lambda done: 1.0,
-    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
-}
-"""The share of the steps after the warm-up that are done, to the factor."""
+def _after_warmup(after: Callable[[float], float]) -> Callable[[TrainingFacts, int], Schedule]:
+    """A linear warm-up, then a function of the share of the other steps that are done."""
+
+    def make(facts: TrainingFacts, steps: int) -> Schedule:
+        warm = math.ceil(facts.warmup * steps)
+
+        def factor(step: int) -> float:
+            if step < warm:
+                return step / warm
+            return after(min(1.0, (step - warm) / max(1, steps - warm)))
+
+        return factor
+
+    return make
 
 
-def _slanted_triangular(steps: int, *, cut: float = 0.1, ratio: int = 32) -> Schedule:
+def _slanted_triangular(facts: TrainingFacts, steps: int) -> Schedule:
     """Howard and Ruder 2018, section 3.2: up over the first tenth, then down to a 32nd."""
+    cut, ratio = 0.1, 32
     top = max(1, int(steps * cut))
 
     def factor(step: int) -> float:
@@ -147,7 +173,7 @@ def _slanted_triangular(steps: int, *, cut: float = 0.1, ratio: int = 32) -> Sch
     return factor
 
 
-def _piecewise(facts: TrainingFacts) -> Schedule:
+def _piecewise(facts: TrainingFacts, steps: int) -> Schedule:
     if not facts.rates or len(facts.rates) != len(facts.milestones) or facts.milestones[0] != 0:
         raise CardError("schedule 'piecewise' needs as many rates as milestones, the first at step 0")
     pairs = list(zip(facts.milestones, facts.rates, strict=True))
@@ -156,6 +182,23 @@ def _piecewise(facts: TrainingFacts) -> Schedule:
         return [rate for start, rate in pairs if start <= step][-1] / facts.learning_rate
 
     return factor
+
+
+class ScheduleKind(NamedTuple):
+    """A schedule of recipes: what makes it for so many steps, and which settings it has."""
+
+    make: Callable[[TrainingFacts, int], Schedule]
+    warms_up: bool = True
+    has_milestones: bool = False
+
+
+SCHEDULES: Mapping[str, ScheduleKind] = {
+    "linear": ScheduleKind(_after_warmup(lambda done: 1 - done)),
+    "constant": ScheduleKind(_after_warmup(lambda done: 1.0)),
+    "cosine": ScheduleKind(_after_warmup(lambda done: 0.5 * (1 + math.cos(math.pi * done)))),
+    "slanted_triangular": ScheduleKind(_slanted_triangular, warms_up=False),
+    "piecewise": ScheduleKind(_piecewise, warms_up=False, has_milestones=True),
+}
 
 
 def make_scheduler(optimiser: torch.optim.Optimizer, facts: TrainingFacts, steps: int) -> Any:  # noqa: ANN401

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,35 @@ from stsbench.training.objectives import nt_xent
 from stsbench.training.seams import Batch, Learner, Rows, stack_tokens
 from stsbench.training.student import Student
 
-Operator = Literal["delete_words", "delete_spans", "reorder", "substitute"]
+Augment = Callable[..., list[str]]
+"""Words and a generator to new words."""
+
+
+class Strengths(NamedTuple):
+    """What a recipe sets of the operators; see :class:`CLEAR`."""
+
+    word_rate: float
+    span_rate: float
+    spans: int
+    synonym_rate: float
+    synonyms: str
+
+
+class Operator(NamedTuple):
+    """One way to damage a sentence, and whether it leaves the mark of what is deleted."""
+
+    make: Callable[[Strengths], Augment]
+    leaves_mark: bool = False
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "delete_words": Operator(lambda s: partial(clear_delete_words, rate=s.word_rate), leaves_mark=True),
+    "delete_spans": Operator(lambda s: partial(clear_delete_spans, rate=s.span_rate, spans=s.spans), leaves_mark=True),
+    "reorder": Operator(lambda s: partial(clear_reorder, rate=s.span_rate, pairs=s.spans)),
+    "substitute": Operator(
+        lambda s: partial(replace_synonyms, rate=s.synonym_rate, synonyms=load_synonyms(s.synonyms))
+    ),
+}
 
 
 class CLEAR(Learner):
@@ -41,8 +69,8 @@ class CLEAR(Learner):
         self,
         student: Student,
         *,
-        first: Operator = "delete_words",
-        second: Operator = "reorder",
+        first: str = "delete_words",
+        second: str = "reorder",
         word_rate: float = 0.7,
         span_rate: float = 0.05,
         spans: int = 5,
@@ -72,14 +100,10 @@ class CLEAR(Learner):
         super().__init__(student)
         if mlm_weight < 0:
             raise CardError(f"mlm_weight {mlm_weight:g}: give 0 for none, or more")
-        makers: dict[str, Callable[[], Any]] = {
-            "delete_words": lambda: partial(clear_delete_words, rate=word_rate),
-            "delete_spans": lambda: partial(clear_delete_spans, rate=span_rate, spans=spans),
-            "reorder": lambda: partial(clear_reorder, rate=span_rate, pairs=spans),
-            "substitute": lambda: partial(replace_synonyms, rate=synonym_rate, synonyms=load_synonyms(synonyms)),
-        }
-        self.operators = [makers[name]() for name in (first, second)]
-        if any(name.startswith("delete") for name in (first, second)):
+        chosen = [choose("operator", name, OPERATORS) for name in (first, second)]
+        strengths = Strengths(word_rate, span_rate, spans, synonym_rate, synonyms)
+        self.operators = [operator.make(strengths) for operator in chosen]
+        if any(operator.leaves_mark for operator in chosen):
             _learn_deleted(student)
         width = student.backbone.width
         self.projection: torch.nn.Module = torch.nn.Identity()

@@ -18,7 +18,7 @@ from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.objectives import nt_xent
 from stsbench.training.seams import Batch, Columns, Learner, Rows
-from stsbench.training.spans import Span, Spans, Strategy, sample_spans
+from stsbench.training.spans import Span, Spans, sample_spans
 from stsbench.training.student import Student
 
 CHECKED = 2000
@@ -39,7 +39,7 @@ class DeCLUTR(Learner):
         positives: int = 2,
         min_span: int = 32,
         max_span: int = 512,
-        strategy: Strategy = "both",
+        strategy: str = "both",
         temperature: float = 0.05,
         contrastive_weight: float = 1.0,
         mlm_weight: float = 1.0,

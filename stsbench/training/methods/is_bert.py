@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from stsbench.training.objectives import jsd_mutual_information
 from stsbench.training.seams import Batch, Learner, Rows
 from stsbench.training.student import Student, StudentEncoder
 
-ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {"none": lambda x: x, "relu": torch.relu}
+ACTIVATIONS: Mapping[str, Callable[[], torch.nn.Module]] = {"none": torch.nn.Identity, "relu": torch.nn.ReLU}
 
 
 class ISBERT(Learner):
@@ -36,7 +36,7 @@ class ISBERT(Learner):
         *,
         widths: list[int] | None = None,
         channels: int | None = None,
-        activation: Literal["none", "relu"] = "none",
+        activation: str = "none",
         mask_padding: bool = True,
     ) -> None:
         """Add the convolutions.
@@ -60,8 +60,8 @@ class ISBERT(Learner):
             raise CardError("IS-BERT averages the convolutions' output: pooling must be 'mean', test_pooling too")
         channels = channels or student.backbone.width // len(widths)
         self.cnn = CNN(student.backbone.width, out_channels=channels, kernel_sizes=widths).to(student.device)
-        self.activate = choose("activation", activation, ACTIVATIONS)
-        self.activation, self.mask_padding = activation, mask_padding
+        self.activate = choose("activation", activation, ACTIVATIONS)()
+        self.mask_padding = mask_padding
 
     def local_states(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
         """The convolutions' output for each token, (b, t, channels * widths)."""
@@ -69,7 +69,8 @@ class ISBERT(Learner):
         if mask_padding:
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
         local: torch.Tensor = self.cnn({"token_embeddings": states})["token_embeddings"]
-        return self.activate(local)
+        activated: torch.Tensor = self.activate(local)
+        return activated
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, once."""
@@ -94,20 +95,20 @@ class ISBERT(Learner):
         """Write the transformer, the convolutions and the mean as modules of sentence-transformers.
 
         Two modules stand for what that library's convolutions lack: weights of 1 that leave padding
-        out, and for ``relu`` a layer that passes on what it is given.
+        out, and for an activation a layer that passes on what it is given.
         """
         from sentence_transformers.sentence_transformer.modules import Dense, WordWeights
 
         size = self.student.model.get_input_embeddings().num_embeddings
         between: list[Any] = [WordWeights([str(number) for number in range(size)], {}), self.cnn]
-        if self.activation == "relu":
+        if not isinstance(self.activate, torch.nn.Identity):
             width = self.cnn.get_embedding_dimension()
             between.append(
                 Dense(
                     width,
                     width,
                     bias=False,
-                    activation_function=torch.nn.ReLU(),
+                    activation_function=self.activate,
                     init_weight=torch.eye(width),
                     module_input_name="token_embeddings",
                 )

@@ -7,7 +7,7 @@ and the paper's baseline Contrastive (BT), whose positives are back-translations
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.errors import CardError, EncoderError, choose
 from stsbench.training.loop.gather import check_negatives, gather_views
 from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.objectives import anchored_l2, nt_xent, self_guided
+from stsbench.training.objectives import SELF_GUIDED, anchored_l2, nt_xent, self_guided
 from stsbench.training.seams import Batch, Learner, Rows
 from stsbench.training.student import Student
 
-Variant = Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"]
+TRANSLATION = "translation"
+"""The variant whose positives the corpus has."""
 
 
 class SelfGuided(Learner):
@@ -31,7 +32,7 @@ class SelfGuided(Learner):
         self,
         student: Student,
         *,
-        variant: Variant = "opt3",
+        variant: str = "opt3",
         temperature: float = 0.01,
         regulariser: float = 0.1,
         layer_pooling: Literal["max", "mean"] = "max",
@@ -64,8 +65,8 @@ class SelfGuided(Learner):
         if regulariser < 0 or head_width < 1:
             raise CardError(f"regulariser {regulariser}, head_width {head_width}: give at least 0, and 1 or more")
         self.variant, self.temperature, self.regulariser = variant, temperature, regulariser
-        choose("variant", variant, dict.fromkeys(get_args(Variant)))
-        self.needs = ("anchor", "positive") if variant == "translation" else ("text",)
+        choose("variant", variant, {**SELF_GUIDED, TRANSLATION: None})
+        self.needs = ("anchor", "positive") if variant == TRANSLATION else ("text",)
         self.layer_pooling, self.fixed_dropout = Pooling.parse(layer_pooling), fixed_dropout
         # No module of this one's: never trained, it needs no place in checkpoints, a resumed run makes it again.
         fixed = copy.deepcopy(student.model).requires_grad_(False)
@@ -105,14 +106,14 @@ class SelfGuided(Learner):
         """All texts one below the other; a layer drawn for each sentence where the variant takes one."""
         check_negatives(len(rows))
         batch: Batch = {"tokens": self.views(self.needs, rows)}
-        if self.variant not in ("opt3", "translation"):
+        if self.variant != TRANSLATION and not SELF_GUIDED[self.variant].every_layer:
             batch["layers"] = torch.from_numpy(rng.integers(0, self.student.backbone.depth + 1, len(rows)))
         return batch
 
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The contrastive loss, and the pull towards the initial weights."""
         anchors = self.head(self.student.embed(batch["tokens"]))
-        if self.variant == "translation":
+        if self.variant == TRANSLATION:
             first, second = (gather_views(view) for view in anchors.chunk(2))
             contrastive = nt_xent(first, second, temperature=self.temperature)
         else:

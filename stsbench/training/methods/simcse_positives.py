@@ -7,9 +7,9 @@ positive alone (:mod:`stsbench.training.methods.simcse`); these follow the paper
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,17 +24,25 @@ from stsbench.training.seams import Batch, Columns, Learner, Rows, stack_tokens
 from stsbench.training.student import Student
 
 Augment = Callable[..., list[str]]
-Positive = Literal[
-    "crop",
-    "delete_words",
-    "delete_one_word",
-    "synonym",
-    "masked_word",
-    "next_sentence",
-    "fixed_mask",
-    "two_encoders",
-]
-WORDS = ("crop", "delete_words", "delete_one_word", "synonym", "masked_word")
+
+
+class Changes(NamedTuple):
+    """What a recipe sets of the changes of words; see :class:`SimCSEPositives`."""
+
+    rate: float
+    synonyms: str
+    filler: str
+
+
+WORD_CHANGES: Mapping[str, Callable[[Changes], Augment]] = {
+    "crop": lambda c: partial(texts.crop, rate=c.rate),
+    "delete_words": lambda c: partial(texts.delete_words, rate=c.rate),
+    "delete_one_word": lambda c: texts.delete_one_word,
+    "synonym": lambda c: partial(texts.replace_one_synonym, synonyms=load_synonyms(c.synonyms)),
+    "masked_word": lambda c: partial(texts.replace_masked, fill=MaskedFill(c.filler), rate=c.rate),
+}
+OTHERS = ("next_sentence", "fixed_mask", "two_encoders")
+"""The positives that change no word."""
 
 
 class SimCSEPositives(Learner):
@@ -44,7 +52,7 @@ class SimCSEPositives(Learner):
         self,
         student: Student,
         *,
-        positive: Positive,
+        positive: str,
         rate: float = 0.1,
         reach: int = 1,
         two_encoders: bool = False,
@@ -68,25 +76,15 @@ class SimCSEPositives(Learner):
             temperature: of the cosine.
         """
         super().__init__(student)
-        choose("positive", positive, dict.fromkeys(get_args(Positive)))
+        choose("positive", positive, dict.fromkeys([*WORD_CHANGES, *OTHERS]))
         self.positive, self.reach, self.temperature = positive, reach, temperature
         if positive == "next_sentence":
             self.needs = ("text", "document_id")
-        self.augment = self._augmentation(rate, synonyms, filler) if positive in WORDS else None
+        changes = Changes(rate, synonyms, filler or str(student.checkpoint.folder))
+        self.augment = WORD_CHANGES[positive](changes) if positive in WORD_CHANGES else None
         if two_encoders and positive == "fixed_mask":
             raise CardError("two encoders share no dropout mask; leave 'two_encoders' or positive = 'fixed_mask' out")
         self.second = copy.deepcopy(student) if two_encoders or positive == "two_encoders" else None
-
-    def _augmentation(self, rate: float, synonyms: str, filler: str) -> Augment:
-        model = filler or str(self.student.checkpoint.folder)
-        makers: dict[str, Callable[[], Augment]] = {
-            "crop": lambda: partial(texts.crop, rate=rate),
-            "delete_words": lambda: partial(texts.delete_words, rate=rate),
-            "delete_one_word": lambda: texts.delete_one_word,
-            "synonym": lambda: partial(texts.replace_one_synonym, synonyms=load_synonyms(synonyms)),
-            "masked_word": lambda: partial(texts.replace_masked, fill=MaskedFill(model), rate=rate),
-        }
-        return makers[self.positive]()
 
     def prepare(self, columns: Columns) -> None:
         """Of an ordered corpus, the last sentence of a document is no anchor."""

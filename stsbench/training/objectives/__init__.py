@@ -13,10 +13,11 @@ from stsbench.training.objectives.library import Given, given_columns, library_l
 from stsbench.training.objectives.mutual_information import jsd_mutual_information
 from stsbench.training.objectives.ordered import quick_thoughts
 from stsbench.training.objectives.pairs import PAIR_FEATURES, feature_names, pair_features
-from stsbench.training.objectives.self_guided import anchored_l2, self_guided
+from stsbench.training.objectives.self_guided import SELF_GUIDED, anchored_l2, self_guided
 
 __all__ = [
     "PAIR_FEATURES",
+    "SELF_GUIDED",
     "Given",
     "anchored_l2",
     "feature_names",

@@ -7,11 +7,12 @@ k-th hidden state pooled, both after the projection head; e(u, v) = exp(cosine /
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from stsbench.errors import UnknownName
+from stsbench.errors import choose
 from stsbench.training.objectives.arithmetic import check_rows, check_temperature, cosines, in_float32
 from stsbench.training.objectives.contrastive import info_nce, nt_xent
 
@@ -41,15 +42,14 @@ def self_guided(cls: torch.Tensor, hidden: torch.Tensor, *, temperature: float, 
         ValueError: shapes that do not fit, or several layers for a variant that takes one.
         StsbenchError: a temperature that is not positive.
     """
-    if variant not in _VARIANTS:
-        raise UnknownName("self-guided variant", variant, _VARIANTS, hint=f"known: {', '.join(_VARIANTS)}")
+    chosen = choose("self-guided variant", variant, SELF_GUIDED)
     check_temperature(temperature)
     if hidden.ndim != 3 or hidden.shape[1] == 0:
         raise ValueError(f"hidden is {tuple(hidden.shape)}; it must be (b, k, d) with k at least 1")
-    if variant != "opt3" and hidden.shape[1] != 1:
+    if not chosen.every_layer and hidden.shape[1] != 1:
         raise ValueError(f"hidden is {tuple(hidden.shape)}; variant '{variant}' takes one layer a sentence, (b, 1, d)")
     check_rows(cls=cls, **{"each layer of hidden": hidden[:, 0]})
-    return _VARIANTS[variant](cls, hidden, temperature)
+    return chosen.loss(cls, hidden, temperature)
 
 
 def _base(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -84,12 +84,19 @@ def _opt3(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.
     return -F.logsigmoid(positives - negatives[:, None]).mean()
 
 
-_VARIANTS: dict[str, Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = {
-    "base": _base,
-    "opt1": _opt1,
-    "opt2": _opt2,
-    "opt3": _opt3,
-    "opt2-released": _opt2_released,
+class SelfGuidedVariant(NamedTuple):
+    """A loss of [CLS], hidden states and temperature; and whether it takes every layer, or one drawn for a sentence."""
+
+    loss: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
+    every_layer: bool = False
+
+
+SELF_GUIDED: Mapping[str, SelfGuidedVariant] = {
+    "base": SelfGuidedVariant(_base),
+    "opt1": SelfGuidedVariant(_opt1),
+    "opt2": SelfGuidedVariant(_opt2),
+    "opt3": SelfGuidedVariant(_opt3, every_layer=True),
+    "opt2-released": SelfGuidedVariant(_opt2_released),
 }
 
 

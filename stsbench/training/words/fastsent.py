@@ -22,7 +22,7 @@ from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words.fastsent import FastSentConfig, FastSentEncoder
 from stsbench.encoders.words.folder import write_word_folder
-from stsbench.encoders.words.tokenisers import Tokeniser, tokeniser
+from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.errors import TrainingError
 from stsbench.training.loop.resuming import Learnt
 from stsbench.training.words.huffman import HuffmanTree
@@ -168,7 +168,7 @@ class FastSentTraining(OwnTraining):
     min_rate: float = 1e-4
     batch_size: int = 1000
     """Sentences that share a learning rate, and that see no neighbour outside."""
-    tokens: Tokeniser = "whitespace"
+    tokens: str = "whitespace"
     lowercase: bool = False
 
     def learn_all(self, columns: Columns, job: Job) -> list[Round]:

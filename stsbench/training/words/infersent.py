@@ -16,7 +16,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words.folder import write_word_folder
 from stsbench.encoders.words.infersent import VERSIONS, InferSentConfig, InferSentEncoder
 from stsbench.encoders.words.recurrent import BiLstm, Padding, pool_max
-from stsbench.encoders.words.tokenisers import Tokeniser, tokeniser
+from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors
 from stsbench.errors import TrainingError
@@ -105,7 +105,7 @@ class InferSentTraining(OwnTraining):
     shrink: float = 5.0
     min_rate: float = 1e-5
     clip: float = 5.0
-    tokens: Tokeniser = "whitespace"
+    tokens: str = "whitespace"
     lowercase: bool = False
     held_out: float = 0.1
     """The share of pairs, the last ones, that accuracy is taken on."""

@@ -15,7 +15,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words.folder import write_word_folder
 from stsbench.encoders.words.gru_halves import Half, HalvesConfig, QuickThoughtsEncoder
 from stsbench.encoders.words.recurrent import Cell, Gru
-from stsbench.encoders.words.tokenisers import Tokeniser, tokeniser
+from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.errors import TrainingError
 from stsbench.training.loop.resuming import Learnt
 from stsbench.training.objectives import quick_thoughts
@@ -72,7 +72,7 @@ class QuickThoughtsTraining(OwnTraining):
     clip: float = 5.0
     max_words: int = 30
     scale: float = 0.1
-    tokens: Tokeniser = "whitespace"
+    tokens: str = "whitespace"
     lowercase: bool = False
     every: int = 1000
     steps: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words.folder import write_word_folder
 from stsbench.encoders.words.gru_halves import Half, HalvesConfig, SkipThoughtsEncoder
 from stsbench.encoders.words.recurrent import Gru
-from stsbench.encoders.words.tokenisers import Tokeniser, tokeniser
+from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.errors import TrainingError, choose
 from stsbench.training.loop.resuming import Learnt
 from stsbench.training.words.rounds import Columns, Job, Keeper, OwnTraining, Round, Rows, run_steps
@@ -39,10 +39,10 @@ class SkipThoughts(nn.Module):
         """Make the layers with the released code's initial weights."""
         super().__init__()
         size = hidden * (2 if bidirectional else 1)
-        self.condition = choose("condition", condition, {name: name for name in get_args(Condition)})
+        self.each_step = choose("condition", condition, {"state": False, "steps": True})
         self.embedding = nn.Parameter(torch.empty(words, word_size).uniform_(-0.1, 0.1))
         self.gru = Gru(word_size, hidden, bidirectional=bidirectional)
-        wide = word_size + (size if condition == "steps" else 0)
+        wide = word_size + (size if self.each_step else 0)
         self.decoders = nn.ModuleDict({side: nn.GRU(wide, size, batch_first=True) for side in ("next", "previous")})
         self.output = nn.Linear(size, words)
         _as_released(self)
@@ -56,7 +56,7 @@ class SkipThoughts(nn.Module):
     def _cost(self, side: str, sentences: Tensor, target: Batch) -> Tensor:
         # A decoder reads the word before the one it predicts; before the first there is a zero vector.
         words = nn.functional.pad(self.embedding[target.ids[:, :-1]], (0, 0, 1, 0))
-        if self.condition == "steps":
+        if self.each_step:
             words = torch.cat([words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2)
             states, _ = self.decoders[side](words)
         else:
@@ -120,7 +120,7 @@ class SkipThoughtsTraining(OwnTraining):
     max_words: int = 30
     append_eos: bool = False
     """Read the end of a sentence when embedding too, as in training; the released code does so for SICK alone."""
-    tokens: Tokeniser = "whitespace"
+    tokens: str = "whitespace"
     lowercase: bool = False
     every: int = 1000
     steps: int | None = None

@@ -3,7 +3,7 @@ import builtins
 import pytest
 
 from stsbench.encoders.words.tokenisers import tokeniser
-from stsbench.errors import CardError, EncoderError
+from stsbench.errors import EncoderError, UnknownName
 
 # By NLTK's word_tokenize and the released InferSent's own function around it.
 SPLIT = {
@@ -35,8 +35,8 @@ def test_treebank_rules_and_their_moses_like_form(sentence):
 
 
 def test_unknown_names_and_missing_nltk_are_one_line(monkeypatch):
-    with pytest.raises(CardError, match="unknown tokens 'moss'; did you mean 'moses'"):
-        tokeniser("moss")  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="unknown tokens 'moss'; did you mean 'moses'"):
+        tokeniser("moss")
     real = builtins.__import__
 
     def without_nltk(name, *rest):

@@ -12,7 +12,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words import words
 from stsbench.encoders.words.words import WordsEncoder
-from stsbench.errors import CardError, DataError, SourceError
+from stsbench.errors import CardError, DataError, SourceError, UnknownName
 from tests.encoders.words.word_files import GLOVE, MEANS, SENTENCES, cache, glove, rows, write
 from tests.hub_server import hub
 
@@ -101,8 +101,8 @@ def test_limit_takes_the_first_vectors(tmp_path, glove):
         assert WordsEncoder(str(tmp_path / path), limit=99).vectors.shape == (7, 3)
     with pytest.raises(CardError, match="limit 0 leaves no word vectors"):
         WordsEncoder(str(glove), limit=0)
-    with pytest.raises(CardError, match="unknown tokens 'sbrt'; did you mean 'sbert'"):
-        WordsEncoder(str(glove), tokens="sbrt")  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="unknown tokens 'sbrt'; did you mean 'sbert'"):
+        WordsEncoder(str(glove), tokens="sbrt")
 
 
 def test_fingerprint_changes_with_what_decides_embeddings(tmp_path, glove):

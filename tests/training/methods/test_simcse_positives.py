@@ -27,7 +27,7 @@ def synonyms(tmp_path: Any) -> str:
 
 
 def learner(folder: Any, positive: str, *, dropout: float = 0.1, **params: Any) -> SimCSEPositives:
-    made = SimCSEPositives(student(folder, dropout=dropout), positive=positive, **params)  # type: ignore[arg-type]
+    made = SimCSEPositives(student(folder, dropout=dropout), positive=positive, **params)
     made.prepare({"text": TEXTS, "document_id": list(DOCUMENTS)})
     return made
 

@@ -50,10 +50,10 @@ def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
             ends.append(state)
         sentence = np.concatenate(ends)
         for side, target in (("next", lists[row + 1]), ("previous", lists[row - 1])):
-            state = sentence if model.condition == "state" else np.zeros(len(sentence))
+            state = sentence if not model.each_step else np.zeros(len(sentence))
             before = np.zeros(tensors["embedding"].shape[1])
             for word in target:
-                seen = before if model.condition == "state" else np.concatenate([before, sentence])
+                seen = before if not model.each_step else np.concatenate([before, sentence])
                 state = gru(part(f"decoders.{side}."), seen, state)
                 logits = tensors["output.weight"] @ state + tensors["output.bias"]
                 total -= np.log(np.exp(logits[word]) / np.exp(logits).sum() + TINY)

@@ -1,0 +1,155 @@
+"""Rows made up for the registries: each does what a true one does, and notes that it was used."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from stsbench.data.corpora.tables import TextFile
+from stsbench.data.splits import PairSplit
+from stsbench.encoders.transformer.pooling import Mean
+from stsbench.encoders.words.words import Recipe, whitespace_bags
+from stsbench.evaluators.probe import ConvergedProtocol
+from stsbench.evaluators.sts import StsEvaluator, StsProtocol
+from stsbench.leaderboard.exports.model_index import Kind
+from stsbench.numbers.similarity import paired_cosine
+from stsbench.numbers.statistics import Correlation
+from stsbench.recipes.loop_trainer import LoopTrainer
+from stsbench.training.loop.optimisers import OptimiserKind, ScheduleKind
+from stsbench.training.methods.simcse import SimCSE
+
+USED: set[str] = set()
+"""The tables whose made-up rows were used."""
+
+
+def noting(table: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which notes each call."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        USED.add(table)
+        return function(*arguments, **named)
+
+    return call
+
+
+class Evaluator(StsEvaluator):
+    """Scores pairs."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        USED.add("evaluators:EVALUATORS")
+        return super().__call__(*arguments, **named)
+
+
+def read(files: Any) -> PairSplit:
+    """Read pairs and their gold scores, parted by tabs."""
+    USED.add("data.readers:READERS")
+    rows = [line.split("\t") for line in files[0].path.read_text().splitlines()]
+    first, second, gold = zip(*rows, strict=True)
+    return PairSplit(
+        sentences1=list(first), sentences2=list(second), gold=np.array(gold, np.float64), subset=[""] * len(rows)
+    )
+
+
+class Encoder:
+    """Embeds a sentence as the counts of its letters."""
+
+    def __init__(self, name: str = "letters") -> None:
+        self.name, self.fingerprint = name, "letters"
+
+    def encode(self, sentences: list[str]) -> Any:
+        USED.add("encoders.kinds:ENCODERS")
+        return np.array([[s.count(letter) for letter in "abcdefghijklmnop"] for s in sentences], np.float32) + 0.5
+
+
+class Pooling(Mean):
+    """The mean."""
+
+    name = "mine"
+
+    def pool(self, *arguments: Any, **named: Any) -> Any:
+        USED.add("encoders.transformer.pooling:POOLINGS")
+        return super().pool(*arguments, **named)
+
+
+class Probe(ConvergedProtocol):
+    """Logistic regression."""
+
+    def solver(self, run: Any) -> Any:
+        USED.add("evaluators.probe.protocols:PROTOCOLS")
+        return super().solver(run)
+
+
+class Method(SimCSE):
+    """SimCSE."""
+
+    trainer = "mine"
+
+    def forward(self, **batch: Any) -> Any:
+        USED.add("training.methods:METHODS")
+        return super().forward(**batch)
+
+
+class Trainer(LoopTrainer):
+    """The common loop."""
+
+    @classmethod
+    def prepare(cls, plan: Any, method: Any) -> Any:
+        USED.add("recipes.trainer:TRAINERS")
+        return super().prepare(plan, method)
+
+
+def agreement(x: Any, y: Any) -> float:
+    """How often both are above their medians, or neither: 1 always, -1 never."""
+    return float(np.mean(np.sign(x - np.median(x)) * np.sign(y - np.median(y))))
+
+
+def _text(path: Any, content: bytes, header: bool) -> pa.Table:
+    return pa.table({"text": content.decode().splitlines()})
+
+
+ROWS: dict[str, Any] = {
+    "evaluators:EVALUATORS": "tests.made_up:Evaluator",
+    "data.readers:READERS": "tests.made_up:read",
+    "encoders.kinds:ENCODERS": "tests.made_up:Encoder",
+    "encoders.transformer.pooling:POOLINGS": Pooling,
+    "encoders.words.words:RECIPES": Recipe(noting("encoders.words.words:RECIPES", whitespace_bags)),
+    "training.methods:METHODS": "tests.made_up:Method",
+    "recipes.trainer:TRAINERS": "tests.made_up:Trainer",
+    "training.loop.optimisers:OPTIMISERS": OptimiserKind(
+        noting("training.loop.optimisers:OPTIMISERS", lambda groups, facts: torch.optim.SGD(groups)), has_betas=False
+    ),
+    "training.loop.optimisers:SCHEDULES": ScheduleKind(
+        noting("training.loop.optimisers:SCHEDULES", lambda facts, steps: lambda step: 1.0)
+    ),
+    "recipes.prepare:MEASURES": noting("recipes.prepare:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]),
+    "data.corpora.tables:OPENERS": noting(
+        "data.corpora.tables:OPENERS", lambda path, *mode: io.BytesIO(path.read_bytes()[::-1])
+    ),
+    "data.corpora.tables:TEXT_FILES": TextFile(noting("data.corpora.tables:TEXT_FILES", _text)),
+    "numbers.statistics:CORRELATIONS": Correlation(
+        name="mine", label="Mine", function=noting("numbers.statistics:CORRELATIONS", agreement), scale=None
+    ),
+    "numbers.statistics:AGGREGATIONS": noting("numbers.statistics:AGGREGATIONS", np.ones_like),
+    "evaluators.probe.protocols:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
+    "leaderboard.render:WRITERS": noting(
+        "leaderboard.render:WRITERS",
+        lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
+    ),
+    "leaderboard.exports.model_index:KINDS": Kind("task-of-mine", "Mine"),
+    "check.gate:RULES": noting("check.gate:RULES", lambda matches, cells, means, effort: list(cells)),
+    "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, options, cards: None),
+    "cli.timing:FORMATS": noting("cli.timing:FORMATS", lambda timings: "timed\n"),
+    "cli.listing:LISTS": noting("cli.listing:LISTS", lambda cards: (["thing"], [["a thing of mine"]])),
+    "cli.convert:KINDS": noting("cli.convert:KINDS", lambda asked: None),
+}
+"""By table; a row of a registry of addresses is one of this file."""
+
+
+def protocol() -> StsProtocol:
+    """A protocol of the made-up metric and aggregation; those must be in their tables."""
+    return StsProtocol(name="mine", metric="mine", aggregation="mine")
