@@ -22,7 +22,7 @@ import msgspec
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.leaderboard.render import TERMINAL, WRITERS
-from stsbench.results.folder import read_results, to_json
+from stsbench.results.folder import scan_results, to_json
 from stsbench.results.record import Result
 
 Made = TypeVar("Made")
@@ -89,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fill(folder, count)
-        loading, found = timed(lambda: read_results(folder))
+        loading, found = timed(lambda: scan_results(folder))
         print(f"{len(found.results)} results and {len(found.problems)} files that are none")
         print(f"load {loading:.2f} s")
         print("the command: start, load and render")

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 RowT = TypeVar("RowT")
+SHOWN = 80
+"""So many characters of a value are shown in a message."""
 
 
 class StsbenchError(Exception):
@@ -93,6 +95,19 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def one_line(text: object) -> str:
     """Return the text with every run of white space made one blank: errors print as one line."""
     return " ".join(str(text).split())
+
+
+def cut(text: str) -> str:
+    """Return the text as a message shows it: not all of what is long."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: in one line, and not all of what is long."""
+    try:
+        return cut(one_line(repr(value)))
+    except (ValueError, RecursionError):
+        return "a number or list too long to print"
 
 
 def visible(text: str) -> str:

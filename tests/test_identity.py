@@ -27,7 +27,7 @@ from stsbench.identity import (
     without_texts,
     without_versions,
 )
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Plain
 from tests.encoders.made_checkpoints import bert, change
@@ -88,8 +88,8 @@ def test_a_parameter_that_the_fingerprint_does_not_know_is_another_encoder(own, 
     run = ("run", "--encoder", "own_constant:Hashed", "--tasks", "quickstart-en")
     for more in ((), ("--set", "size=31"), ("--set", "size=31", "--no-store", "--out", "elsewhere")):
         stsbench.fine(*run, *more)
-    stored = {r.fingerprint: r for r in read_results(own / "results").results}
-    (fresh,) = read_results(own / "elsewhere").results
+    stored = {r.fingerprint: r for r in scan_results(own / "results").results}
+    (fresh,) = scan_results(own / "elsewhere").results
     plain, sized = stored["hashed-1 of own_constant:Hashed"], stored["hashed-1 of own_constant:Hashed(size=31)"]
     assert sized.score == fresh.score != plain.score
     assert sized.run["encoded"] == plain.run["encoded"] > 0

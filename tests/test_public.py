@@ -5,18 +5,29 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import stsbench
 from stsbench.encoders.seams import Encoder
-from stsbench.errors import UnknownName
+from stsbench.errors import DataError, UnknownName
+from stsbench.results.folder import write_result
+from stsbench.results.record import items_path
+from tests.cli.little_recipe import cards
 from tests.encoders.fakes import Neighbourly, Plain
+from tests.training.students import masked_lm, one_thread
+
+__all__ = ["cards", "masked_lm", "one_thread"]
 
 ROOT = Path(stsbench.__file__).parent.parent
 HEAVY = ["torch", "transformers", "sentence_transformers", "datasets", "numpy", "scipy", "sklearn", "pandas",
          "pyarrow", "numba", "rich", "typer", "msgspec", "huggingface_hub"]  # fmt: skip
+
+
+public: Any = stsbench
+"""For calls that types refuse."""
 
 
 def run(code: str) -> str:
@@ -38,7 +49,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 NO_TORCH = [
     "cards.catalogue", "registry", "results.record", "data.sources", "data.hub", "data.task", "data.corpora.load", "numbers.statistics",
-    "leaderboard.tables.build", "leaderboard.render", "compare.comparison", "check.gate", "bench.cells", "bench.run",
+    "leaderboard.tables.build", "leaderboard.render", "compare.comparison", "check.gate", "bench.cells", "bench.run", "recipes.train",
     "encoders.loading", "encoders.transformer.encoder", "encoders.engine.embed", "encoders.engine.store", "cli.app",
 ]  # fmt: skip
 
@@ -55,12 +66,17 @@ for module in {modules}:
     assert run(code.format(modules=NO_TORCH, heavy=heavy)).split() == []
 
 
-@pytest.mark.parametrize("arguments", [["--list-tables"], ["--suite", "sts"], ["--table", "simcse-5"]])
+MARKDOWN = ["--results", "results", "--format", "markdown"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--list-tables"], ["--suite", "sts", *MARKDOWN], ["--table", "simcse-5", *MARKDOWN]]
+)
 def test_tables_without_ranks_import_no_scipy(arguments):
     code = f"""
 import sys
 from stsbench.cli import main
-main(["leaderboard", "--results", "results", *{arguments}, "--format", "markdown"])
+main(["leaderboard", *{arguments}])
 print(*sorted(sys.modules), file=sys.stderr)
 """
     command = [sys.executable, "-c", code]
@@ -70,11 +86,119 @@ print(*sorted(sys.modules), file=sys.stderr)
 
 
 def test_the_public_names():
-    assert set(stsbench.__all__) >= {"Encoder", "Result", "Task", "evaluate", "load_encoder", "load_task"}
+    names = set("Catalogue Encoder Result StsbenchError Task __version__ evaluate load_encoder load_task".split())
+    assert set(stsbench.__all__) == names | {"read_results", "train"}
     for name in stsbench.__all__:
         assert getattr(stsbench, name) is not None
+    assert set(stsbench.__all__) <= set(dir(stsbench))
     with pytest.raises(AttributeError, match="module 'stsbench' has no attribute 'evalute'"):
         _ = stsbench.evalute
+
+
+@pytest.mark.parametrize("name", sorted(set(stsbench.__all__) - {"__version__"}))
+def test_no_public_name_needs_torch(name):
+    assert not modules_after(f"from stsbench import {name}") & {"torch", "transformers", "sentence_transformers"}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: public.evaluate("minilm", None), "evaluate: tasks must be a name or a list of names; it is None"),
+        (lambda: public.evaluate("minilm", "quickstrat"), "unknown task or suite 'quickstrat'; did you mean"),
+        (lambda: public.evaluate("minilmm", "quickstart"), "unknown encoder 'minilmm'; did you mean 'minilm'"),
+        (lambda: public.evaluate("minilm", "stsb", seed="a"), "evaluate: seed must be a whole number from 0 to"),
+        (lambda: public.evaluate("minilm", "stsb", store=3), "evaluate: store must be a path, 'default' or None"),
+        (lambda: public.evaluate("minilm", "stsb", catalogue="mine"), "evaluate: catalogue must be a Catalogue"),
+        (lambda: public.evaluate("minilm", "stsb", on_error=3), "evaluate: on_error must be a name; it is 3"),
+        (lambda: public.load_encoder(None), "load_encoder: name must be a name or a path; it is None"),
+        (lambda: public.load_encoder("minilm", params=["a"]), "load_encoder: params must be a dict of values by"),
+        (lambda: public.load_task(None), "load_task: name must be a name; it is None"),
+        (lambda: public.load_task("stsb", data=3), "load_task: data must be a path; it is 3"),
+        (lambda: public.load_task("quickstart-en").load(3), "Task.load: split must be a name; it is 3"),
+        (lambda: public.load_task("quickstart-en").texts(3), "Task.texts: splits must be a name or a list of names"),
+        (lambda: public.Catalogue(3), "Catalogue: folders must be a path or a list of paths; it is 3"),
+        (lambda: public.Catalogue("nowhere"), "cards folder 'nowhere' does not exist"),
+        (lambda: public.read_results(3), "read_results: folder must be a path; it is 3"),
+        (lambda: public.read_results("nowhere"), "results folder 'nowhere' does not exist"),
+        (lambda: public.read_results(on_error="skipp"), "unknown on_error 'skipp'"),
+        (lambda: public.train(3), "train: recipe must be a name or a path; it is 3"),
+        (lambda: public.train("simcse-smal"), "unknown recipe 'simcse-smal'"),
+        (lambda: public.train("simcse-small", seed=1.5), "train: seed must be a whole number from 0 to"),
+        (lambda: public.train("simcse-small", params=3), "train: params must be a dict of values by name; it is 3"),
+        (lambda: public.train("simcse-small", params={"temprature": 1}), "temprature"),
+        (lambda: public.train("simcse-small", on_step=3), "train: on_step must be a function; it is 3"),
+    ],
+)
+def test_a_mistake_is_one_line_at_the_call(call, message):
+    with pytest.raises(stsbench.StsbenchError) as caught:
+        call()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_results_that_a_run_has_written_are_read_and_checked(tmp_path):
+    for result in stsbench.evaluate(Plain(), "quickstart-en,quickstart-es-en", store=None):
+        write_result(result, tmp_path)
+    found = stsbench.read_results(tmp_path)
+    assert [result.task for result in found] == ["quickstart-en", "quickstart-es-en"]
+    assert stsbench.read_results(str(tmp_path / "plain")) == found
+    for path in (tmp_path / "plain").glob("*.json"):
+        path.write_text(path.read_text().replace('"score": ', '"score": 0.123, "was": '))
+    with pytest.raises(
+        DataError, match=r"plain/quickstart-en.* \(and 1 files more\); on_error='skip' leaves such files"
+    ):
+        stsbench.read_results(tmp_path)
+    with pytest.warns(UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*is no result file") as said:
+        assert stsbench.read_results(tmp_path, on_error="skip") == []
+    assert len(said) == 2
+
+
+def test_a_score_that_its_items_do_not_make_is_no_result(tmp_path):
+    (result,) = stsbench.evaluate(Plain(), "quickstart-en", store=None)
+    path = write_result(result, tmp_path)
+    (other,) = stsbench.evaluate(Plain(d=3), "quickstart-en", store=None)
+    items_path(path).write_bytes(items_path(write_result(other, tmp_path / "other")).read_bytes())
+    with pytest.raises(DataError, match="is not what .* was made with"):
+        stsbench.read_results(tmp_path)
+
+
+def test_train_returns_the_encoder_that_its_name_finds(cards, masked_lm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    steps: list[int] = []
+    mine = stsbench.Catalogue(cards)
+    options: dict[str, Any] = {"base": masked_lm, "params": {"steps": 4}, "catalogue": mine}
+    encoder = stsbench.train("little", seed=3, on_step=lambda progress: steps.append(progress.step), **options)
+    assert steps[-1] == 4
+    assert (tmp_path / "runs" / "little+steps=4" / "seed3" / "run.json").is_file()
+    (result,) = stsbench.evaluate(encoder, "quickstart-en", catalogue=mine)
+    (same,) = stsbench.evaluate("little+steps=4@3", "quickstart-en", catalogue=mine)
+    assert (result.encoder, result.train_seed, result.score) == ("little+steps=4", 3, same.score)
+    assert result.encoder_card == same.encoder_card is not None
+    # What is trained is not trained again, and is the same.
+    again = stsbench.train("little", seed=3, on_step=lambda progress: steps.append(-1), **options)
+    assert again.fingerprint == encoder.fingerprint and -1 not in steps
+
+
+def test_a_stopped_run_says_the_call_that_finishes_it(cards, masked_lm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def stop(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, stsbench.StsbenchError)):
+        stsbench.train(
+            "little",
+            base=masked_lm,
+            params={"steps": 4},
+            out="elsewhere",
+            on_step=stop,
+            catalogue=stsbench.Catalogue(cards),
+        )
+    (folder,) = (tmp_path / "elsewhere" / "little+steps=4").iterdir()
+    call = f"stsbench.train('little', seed=0, params={{'steps': 4}}, base='{masked_lm}', out='elsewhere')"
+    with pytest.raises(stsbench.StsbenchError) as caught:
+        stsbench.load_encoder(folder)
+    assert f"is not finished; to finish it: {call}" in str(caught.value)
 
 
 def test_the_signatures_that_people_rely_on():

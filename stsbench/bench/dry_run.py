@@ -14,7 +14,7 @@ from stsbench.bench.run import cells_to_do
 from stsbench.bench.tasks import ScoredTask
 from stsbench.encoders.known import KnownEncoder
 from stsbench.results.comparable import protocol_key
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from stsbench.results.record import Result
 
 
@@ -38,7 +38,7 @@ def forecast_run(settings: RunSettings, listener: Listener) -> Iterator[EncoderF
         StsbenchError: as :func:`stsbench.bench.run.run`.
     """
     work = Work(cells_to_do(settings), settings, listener)
-    held = read_results(settings.out).results if settings.out.is_dir() else []
+    held = scan_results(settings.out).results if settings.out.is_dir() else []
     for encoder, cells in work.encoders():
         with isolated(encoder.name, settings, listener):
             yield _forecast(work, encoder, cells, held)

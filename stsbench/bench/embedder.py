@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from stsbench import settings
 from stsbench.bench.fit_texts import needs_task, texts_to_fit
@@ -24,8 +24,8 @@ from stsbench.errors import StsbenchError
 from stsbench.files import without_folders
 from stsbench.identity import fitted_on, identity, inherit_maker
 
-Store = Path | Literal["default"] | None
-"""Where embeddings are kept: a folder, the user's cache folder, or None for memory alone."""
+Store = Path | str | None
+"""Where embeddings are kept: a folder, ``default`` for the user's cache folder, or None for memory alone."""
 
 
 class Embedder(Protocol):

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from stsbench.arguments import checked
 from stsbench.cards.digests import encoder_digest, of_card, recipe_digest
 from stsbench.cards.facts import CorpusCard, EncoderCard, Suite, TaskCard
 from stsbench.cards.recipe import RecipeCard
@@ -36,9 +37,10 @@ class Catalogue:
     one of them at least. An id taken twice is an error.
     """
 
-    def __init__(self, folders: Sequence[Path] = ()) -> None:
-        """Note the user's folders; cards are looked for once, and read when asked for."""
-        self.folders = tuple(folders)
+    @checked(folders="places")
+    def __init__(self, folders: str | Path | Sequence[str | Path] = ()) -> None:
+        """Note the user's folders, or only one; cards are looked for once, and read when asked for."""
+        self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))
         self._paths: dict[str, dict[str, Path]] = {}
         self._digests: dict[str, frozenset[str]] = {}
         for folder in self.folders:

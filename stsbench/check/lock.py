@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stsbench.check.packed import Packed, pack, packed_problem
-from stsbench.errors import DataError, OutputError, one_line
+from stsbench.errors import DataError, OutputError, cut, one_line
 from stsbench.files import file_part, read_bounded
-from stsbench.results.checks import HASH, cell_problem, cut, doubled_key
+from stsbench.results.checks import HASH, cell_problem, doubled_key
 from stsbench.results.comparable import protocol_key
 from stsbench.results.folder import Problem, columns_of, lost, read_folder, verified
 from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, items_path

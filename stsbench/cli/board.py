@@ -18,7 +18,7 @@ from stsbench.leaderboard.render import check_format, render
 from stsbench.leaderboard.tables.asked import Asked, find_suite
 from stsbench.leaderboard.tables.layout import check_show, lay_out
 from stsbench.leaderboard.tables.table import Table
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from stsbench.results.record import Result
 
 RESULTS = Path("results")
@@ -70,7 +70,7 @@ def _results(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Resu
     where = options.results or RESULTS
     if (options.table or options.mteb) and not (options.results or options.encoder or where.is_dir()):
         return []
-    found = read_results(where)
+    found = scan_results(where)
     complain_of_all("left out", [problem.line for problem in found.problems])
     return chosen_results(options.encoder, found.results, catalogue, where)
 

@@ -12,7 +12,7 @@ from stsbench.data.task import expand_names
 from stsbench.errors import DataError, StsbenchError, choose
 from stsbench.leaderboard.exports.model_index import model_index, to_yaml, write_card
 from stsbench.leaderboard.exports.mteb import export_mteb
-from stsbench.results.folder import Problem, read_results, verified
+from stsbench.results.folder import Problem, scan_results, verified
 from stsbench.results.groups import gather_runs
 from stsbench.results.record import Result
 
@@ -37,7 +37,7 @@ def export_command(options: ExportOptions) -> None:
 
 
 def _results(options: ExportOptions, catalogue: Catalogue) -> list[Result]:
-    found = read_results(options.results)
+    found = scan_results(options.results)
     _tell(found.problems)
     return chosen_results(options.encoder, found.results, catalogue, options.results)
 

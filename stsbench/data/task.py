@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stsbench import settings
+from stsbench.arguments import checked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
 from stsbench.cards.facts import Suite, TaskCard
@@ -32,6 +33,7 @@ class Task:
             self._loaded[split] = load_split(self.name, self.card, split, data=self.data)
         return self._loaded[split]
 
+    @checked(split="name")
     def load(self, split: str = "test") -> Split:
         """One split, checked against the card.
 
@@ -57,20 +59,21 @@ class Task:
             )
         return loaded.split.ungraded
 
+    @checked(splits="names")
     def texts(
-        self, splits: Sequence[str] | None = None, *, with_ungraded: bool = False, repeated: bool = False
+        self, splits: str | Sequence[str] | None = None, *, with_ungraded: bool = False, repeated: bool = False
     ) -> list[str]:
         """All sentences of some splits (default: all), each once, in the order met.
 
         Args:
-            splits: names of splits.
+            splits: names of splits, or one.
             with_ungraded: also those of pairs released without a gold score: ConSERT and
                 others train on them. A source that leaves them out is an error.
             repeated: each as often as it occurs, the two of a pair one after the other: what
                 BERT-whitening and BERT-flow are fitted on.
         """
         texts: list[str] = []
-        for name in splits if splits is not None else list(self.card.splits):
+        for name in [splits] if isinstance(splits, str) else list(self.card.splits) if splits is None else splits:
             split = self.load(name)
             if repeated and isinstance(split, PairSplit | LabelledPairSplit):
                 texts += [text for pair in zip(split.sentences1, split.sentences2, strict=True) for text in pair]
@@ -81,6 +84,7 @@ class Task:
         return texts if repeated else list(dict.fromkeys(texts))
 
 
+@checked(name="name", data="place", catalogue=Catalogue)
 def load_task(name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None) -> Task:
     """Return the task of this id; its data are read when first asked for.
 

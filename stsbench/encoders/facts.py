@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from numbers import Integral
 from typing import Any, TypeGuard, cast
 
 from stsbench.encoders.seams import Encoder, Facts, PostProcessor, TextFitted, TokenEncoder, WordEncoder
-from stsbench.errors import EncoderError, one_line, visible
+from stsbench.errors import EncoderError, one_line, shown, visible
 
 NEEDED = ("name", "fingerprint", "encode")
 METHODS = {
@@ -53,8 +53,7 @@ def notes_of(encoder: object) -> list[str]:
 def base_of(encoder: object) -> Encoder | None:
     """The encoder that another is made over, by the attribute ``base``; None where that is no encoder, or there is none."""
     base = _said(encoder, "base")
-    there = not isinstance(base, type) and all(hasattr(base, needed) for needed in NEEDED)
-    return cast(Encoder, base) if there else None
+    return cast(Encoder, base) if is_encoder(base) else None
 
 
 def without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
@@ -69,6 +68,11 @@ def without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[
 def places_of(kind: object) -> Sequence[str]:
     """The parameters of a kind, beside ``device``, that say how it runs and nothing of its embeddings: its ``PLACES``."""
     return _said(kind, "PLACES") or ()
+
+
+def is_encoder(made: object) -> bool:
+    """Whether this has all that an encoder needs; its class alone is none."""
+    return not isinstance(made, type) and all(hasattr(made, needed) for needed in NEEDED)
 
 
 def can_encode(made: object) -> bool:
@@ -91,7 +95,7 @@ def check_encoder(made: object, where: str) -> Encoder:
     for needed in NEEDED:
         _check_there(made, needed, where)
     encoder = cast(Encoder, made)
-    if not _is_name(encoder.name):
+    if not is_name(encoder.name):
         raise _wrong(encoder, "name", encoder.name, "a line of text, for results go into a folder of that name", where)
     if encoder.fingerprint is not None and not _is_text(encoder.fingerprint):
         raise _wrong(encoder, "fingerprint", encoder.fingerprint, "text, or None", where)
@@ -99,7 +103,7 @@ def check_encoder(made: object, where: str) -> Encoder:
     for name in ("encode", *called):
         if not callable(_said(encoder, name)):
             raise _wrong(encoder, name, _said(encoder, name), "a method", where)
-    _check_call(encoder, where)
+    check_call(encoder.encode, f"{where}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor) and base_of(encoder) is None:
         raise _wrong(encoder, "base", encoder.base, "the encoder whose embeddings it changes", where)
     facts_of(encoder)
@@ -118,15 +122,15 @@ def _check_there(made: object, needed: str, where: str) -> None:
         ) from error
 
 
-def _check_call(encoder: Encoder, where: str) -> None:
+def check_call(function: Callable[..., object], what: str) -> None:
+    """Refuse what cannot be called with the sentences and no more; raises EncoderError."""
     try:
-        inspect.signature(encoder.encode).bind([])
+        inspect.signature(function).bind([])
     except ValueError:
         # Nothing is known of it, as of what is written in C.
         return
     except TypeError as error:
-        kind = type(encoder).__name__
-        raise EncoderError(f"{where}: encode of {kind} must take the sentences alone: {one_line(error)}") from error
+        raise EncoderError(f"{what} must take the sentences alone: {one_line(error)}") from error
 
 
 def _own_facts(encoder: object) -> Facts:
@@ -148,7 +152,8 @@ def _is_text(told: object) -> TypeGuard[str]:
     return isinstance(told, str) and bool(told) and not _SURROGATE.search(told)
 
 
-def _is_name(told: object) -> bool:
+def is_name(told: object) -> bool:
+    """Whether results can call an encoder so: text of one line, in it a sign that a folder's name can be made of."""
     return _is_text(told) and bool(told.strip(". ")) and visible(told) == told and not {*"\t\n"} & {*told}
 
 
@@ -176,7 +181,6 @@ def _texts(encoder: object, name: str, told: object) -> list[str]:
 
 
 def _wrong(encoder: object, name: str, told: object, wanted: str, where: str = "") -> EncoderError:
-    shown = "a method; make it a property" if inspect.ismethod(told) else one_line(repr(told))
-    shown = shown if len(shown) <= 60 else f"{shown[:60]}…"
+    what = "a method; make it a property" if inspect.ismethod(told) else shown(told)
     before = f"{where}: " if where else ""
-    return EncoderError(f"{before}'{name}' of {type(encoder).__name__} must be {wanted}; it is {shown}")
+    return EncoderError(f"{before}'{name}' of {type(encoder).__name__} must be {wanted}; it is {what}")

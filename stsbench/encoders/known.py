@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
@@ -89,8 +90,31 @@ def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] =
     return "+".join([name, *(f"{key}={without_folders(value)}" for key, value in told)])
 
 
+def keep_known(known: KnownEncoder) -> Encoder:
+    """Return the encoder, and keep with it what is known of it: its results say so, as those of its name do."""
+    with suppress(AttributeError, TypeError):
+        # What takes no attributes is known by its own name alone.
+        object.__setattr__(known.encoder, _KNOWN, _Kept(known, known.encoder.name))
+    return known.encoder
+
+
+class _Kept(NamedTuple):
+    known: KnownEncoder
+    called: str
+
+
+_KNOWN = "_stsbench_known"
+
+
 def known_as(encoder: Encoder, catalogue: Catalogue) -> KnownEncoder:
-    """An encoder that a program made itself; called by its class where a card has its name and the class is not ours."""
+    """What is known of an encoder that a program hands over: what it was loaded with, unless its name was changed.
+
+    One that the program made itself is called by its class where a card has its name and the class is not ours.
+    """
+    # Not by getattr: a wrapper may answer for what is inside it, and a copy holds what its original does.
+    kept: _Kept | None = getattr(encoder, "__dict__", {}).get(_KNOWN)
+    if kept is not None and kept.known.encoder is encoder and kept.called == encoder.name:
+        return kept.known
     kind = type(encoder)
     theirs = not kind.__module__.startswith("stsbench.")
     name = f"{kind.__module__}:{kind.__qualname__}" if theirs and catalogue.is_taken(encoder.name) else encoder.name

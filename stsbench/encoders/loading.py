@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stsbench.arguments import checked
 from stsbench.cards.catalogue import Catalogue, read_card
 from stsbench.cards.facts import EncoderCard
 from stsbench.cards.names import variants
@@ -16,7 +17,7 @@ from stsbench.encoders.checkpoints.families import assumptions, cards_of, family
 from stsbench.encoders.checkpoints.saved import FILE, read_saved
 from stsbench.encoders.facts import facts_of, places_of
 from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, make_encoder
-from stsbench.encoders.known import KnownEncoder, variant_name
+from stsbench.encoders.known import KnownEncoder, keep_known, variant_name
 from stsbench.encoders.places import place_names
 from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.encoders.started import UnfinishedRun, unfinished_runs
@@ -25,7 +26,10 @@ from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.identity import remember_maker
 
 
-def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -> Encoder:
+@checked(name="name or place", params="parameters", catalogue=Catalogue)
+def load_encoder(
+    name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
+) -> Encoder:
     """Return the encoder of this name.
 
     Args:
@@ -33,6 +37,7 @@ def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -
             checkpoint folder, a Hub id, ``package.module:Name`` of your own class, or the name of
             an entry point in the group ``stsbench.encoders``.
         params: parameters that replace the card's.
+        catalogue: cards to look names up in; default the project's.
 
     Raises:
         UnknownName: none of these; offers the nearest card.
@@ -41,7 +46,12 @@ def load_encoder(name: str | Path, *, params: Mapping[str, Any] | None = None) -
     An encoder that is fitted on texts (whitening, flow) has to be given some, by its
     ``fit_texts``, before it embeds.
     """
-    return find_encoder(str(name), params=params).encoder
+    return keep_known(find_encoder(str(name), params=params, catalogue=catalogue))
+
+
+def load_run(run: TrainedRun, catalogue: Catalogue) -> Encoder:
+    """Return the encoder that a finished run has left, known by its recipe's name."""
+    return keep_known(_from_run(run, run.recipe, {}, catalogue))
 
 
 def find_base(spec: str, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None) -> Encoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,20 +13,92 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench import provenance
+from stsbench import provenance, settings
+from stsbench.arguments import checked
+from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.recipe import DECIDING, RecipeCard
+from stsbench.encoders.loading import load_run
+from stsbench.encoders.seams import Encoder
 from stsbench.encoders.started import STARTED, Start, last_checkpoint, recipe_difference
 from stsbench.encoders.trained import RUN_FILE, Record, TrainedRun, run_folder
 from stsbench.errors import DataError, OutputError, StsbenchError, TrainingError
 from stsbench.files import write_whole
-from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.prepare import as_documents, load_text
 from stsbench.recipes.seen import find_overlaps
 from stsbench.recipes.trainer import Trainer, load_trainer
 
 if TYPE_CHECKING:
     from stsbench.training.loop.loop import Outcome
-    from stsbench.training.loop.selection import Told
+    from stsbench.training.loop.selection import Progress, Told
+
+
+@checked(
+    recipe="name or place", seed="seed", params="parameters", base="name or place", corpus="name or place",
+    data="place", out="place", device="name", fresh="switch", on_step="function", catalogue=Catalogue,
+)  # fmt: skip
+def train(
+    recipe: str | Path,
+    *,
+    seed: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    base: str | Path = "",
+    corpus: str | Path | None = None,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    device: str = "auto",
+    fresh: bool = False,
+    on_step: Callable[[Progress], None] | None = None,
+    catalogue: Catalogue | None = None,
+) -> Encoder:
+    """Train a recipe for one seed as ``stsbench train`` does, and return the encoder.
+
+    It is written into ``runs/<recipe>/seed<k>/``, where ``load_encoder("<recipe>@<k>")`` finds it. What is trained
+    already is not trained again, and what was stopped goes on from its last checkpoint.
+
+    Args:
+        recipe: a recipe's name, or the path of its card.
+        seed: default the first that the recipe names, else 0.
+        params: values of the recipe that are replaced, as ``{"batch_size": 16}``.
+        base: the checkpoint to start from, where the recipe names none or another is wanted.
+        corpus: the text to train on, by name or file, instead of the recipe's.
+        data: the local folder of evaluation data, for the development split; default ``STSBENCH_DATA``.
+        out: the folder of runs; default ``STSBENCH_RUNS``, else ``runs``. In another no name finds it.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        fresh: train anew; what the folder holds is deleted, checkpoints too.
+        on_step: told after each step how far it is.
+        catalogue: cards to look names up in; default the project's.
+
+    Raises:
+        StsbenchError: it cannot be trained; says why and what was kept.
+    """
+    cards, values = catalogue or Catalogue(), dict(params or {})
+    said = {"params": values, "base": str(base), "corpus": _text(corpus), "data": _text(data), "out": _text(out)}
+    name, card = read_recipe(str(recipe), cards, assign={**values, **({"data.corpus": str(corpus)} if corpus else {})})
+    chosen = (card.seeds or [0])[0] if seed is None else int(seed)
+    plan = TrainPlan(
+        name=name,
+        card=card,
+        seed=chosen,
+        out=settings.runs_folder() if out is None else Path(out),
+        base=str(base),
+        data=None if data is None else Path(data),
+        device=device,
+        fresh=fresh,
+        command=_as_called(str(recipe), {"seed": chosen, **said, "device": "" if device == "auto" else device}),
+        catalogue=cards,
+    )
+    return load_run(carry_out(plan, told=on_step or (lambda progress: None)), cards)
+
+
+def _text(place: str | Path | None) -> str:
+    return "" if place is None else str(place)
+
+
+def _as_called(recipe: str, given: Mapping[str, Any]) -> str:
+    """The call that goes on with a run, in Python."""
+    told = "".join(f", {key}={value!r}" for key, value in given.items() if value or key == "seed")
+    return f"stsbench.train({recipe!r}{told})"
 
 
 def carry_out(plan: TrainPlan, *, told: Told = lambda progress: None) -> TrainedRun:

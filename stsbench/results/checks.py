@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import STARTED_FROM, task_digest
 from stsbench.cards.facts import TaskCard
-from stsbench.errors import one_line
+from stsbench.errors import cut, one_line, shown
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ BY_ROWS = ("sts", "relatedness", "probe")
 HASH = re.compile("[0-9a-f]{64}")
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """What no name holds: control characters, and halves of characters that no file can."""
-SHOWN = 80
 
 
 class _Cell(Protocol):
@@ -105,16 +104,16 @@ def result_problem(result: Result) -> str | None:
 def _wrong_cell(cell: _Cell) -> Iterator[str]:
     for field, name in (("encoder", cell.encoder), ("task", cell.task), ("split", cell.split)):
         if not name.strip() or CONTROL.search(name):
-            yield f"field '{field}': {_shown(name)} is no name"
+            yield f"field '{field}': {shown(name)} is no name"
     yield from _wrong_protocol(cell.protocol)
     if cell.n < 1:
-        yield f"field 'n': {_shown(cell.n)} items; a score is of one at least"
+        yield f"field 'n': {shown(cell.n)} items; a score is of one at least"
     yield from _wrong_score(cell)
     if cell.eval_seed < 0 or (cell.train_seed or 0) < 0:
         field, seed = ("eval_seed", cell.eval_seed) if cell.eval_seed < 0 else ("train_seed", cell.train_seed)
-        yield f"field '{field}': {_shown(seed)} is negative"
+        yield f"field '{field}': {shown(seed)} is negative"
     if not HASH.fullmatch(cell.data):
-        yield f"field 'data': {_shown(cell.data)} is no sha256"
+        yield f"field 'data': {shown(cell.data)} is no sha256"
 
 
 def _wrong_protocol(protocol: Mapping[str, Any]) -> Iterator[str]:
@@ -125,7 +124,7 @@ def _wrong_protocol(protocol: Mapping[str, Any]) -> Iterator[str]:
         if type(value) not in SCALARS and not (
             isinstance(value, list | tuple) and SCALARS.issuperset(map(type, value))
         ):
-            yield f"field 'protocol': '{cut(key)}' is {_shown(value)}, neither a number or text nor a list of them"
+            yield f"field 'protocol': '{cut(key)}' is {shown(value)}, neither a number or text nor a list of them"
     yield from _wrong_choice(protocol)
 
 
@@ -135,9 +134,9 @@ def _wrong_choice(protocol: Mapping[str, Any]) -> Iterator[str]:
     for key, known in tables.items():
         value = protocol.get(key)
         if "similarity" in protocol and value not in tuple(known):
-            yield f"field 'protocol': '{key}' is {_shown(value)}, none of {', '.join(known)}"
+            yield f"field 'protocol': '{key}' is {shown(value)}, none of {', '.join(known)}"
         if key in protocol and not isinstance(value, str):
-            yield f"field 'protocol': '{key}' is {_shown(value)} and no name"
+            yield f"field 'protocol': '{key}' is {shown(value)} and no name"
 
 
 def _wrong_score(cell: _Cell) -> Iterator[str]:
@@ -157,7 +156,7 @@ def _out_of_bounds(field: str, values: Mapping[str, float]) -> Iterator[str]:
         low, high = bounds(name)
         if not low <= value <= high:
             between = f"between {low:.3g} and {high:.3g}, never times 100" if high < ANY[1] else f"{low:.3g} or more"
-            yield f"field '{field}': {_shown(value)} is no {cut(name)}, which is {between}"
+            yield f"field '{field}': {shown(value)} is no {cut(name)}, which is {between}"
 
 
 def _wrong_result(result: Result) -> Iterator[str]:
@@ -165,16 +164,16 @@ def _wrong_result(result: Result) -> Iterator[str]:
     yield from _wrong_subsets(result)
     yield from _wrong_size(result)
     if result.zero_vectors < 0 or ("similarity" in result.protocol and result.zero_vectors > result.n):
-        yield f"field 'zero_vectors': {_shown(result.zero_vectors)} of {result.n} items"
+        yield f"field 'zero_vectors': {shown(result.zero_vectors)} of {result.n} items"
     if result.overlap not in OVERLAPS:
-        yield f"field 'overlap': {_shown(result.overlap)} is none of {', '.join(OVERLAPS)}"
+        yield f"field 'overlap': {shown(result.overlap)} is none of {', '.join(OVERLAPS)}"
     hashes = {"task_card": result.task_card, "items": result.items}
     for field, value in hashes.items():
         if not HASH.fullmatch(value):
-            yield f"field '{field}': {_shown(value)} is no sha256"
+            yield f"field '{field}': {shown(value)} is no sha256"
     # That of a trained encoder is two: of its recipe, and of what it started from.
     if result.encoder_card is not None and not all(map(HASH.fullmatch, result.encoder_card.split(STARTED_FROM, 1))):
-        yield f"field 'encoder_card': {_shown(result.encoder_card)} is no sha256"
+        yield f"field 'encoder_card': {shown(result.encoder_card)} is no sha256"
     if result.revision == "":
         yield "field 'revision': is empty; an encoder without one has null"
     yield from _wrong_run(result.run)
@@ -213,9 +212,9 @@ def _wrong_size(result: Result) -> Iterator[str]:
     if card is None:
         return
     if result.split not in card.splits:
-        yield f"field 'split': {_shown(result.split)} is none of {', '.join(card.splits)}"
+        yield f"field 'split': {shown(result.split)} is none of {', '.join(card.splits)}"
     elif card.evaluator in BY_ROWS and result.n != card.splits[result.split].n:
-        yield f"field 'n': {_shown(result.n)} items, the card of {cut(result.task)} says {card.splits[result.split].n}"
+        yield f"field 'n': {shown(result.n)} items, the card of {cut(result.task)} says {card.splits[result.split].n}"
 
 
 @cache
@@ -246,24 +245,11 @@ def _wrong_means(
 def _wrong_run(run: Mapping[str, Any]) -> Iterator[str]:
     for key, value in run.items():
         if type(value) not in TYPES.get(key, SCALARS):
-            yield f"field 'run': '{cut(key)}' is {_shown(value)}"
+            yield f"field 'run': '{cut(key)}' is {shown(value)}"
         elif key in FROM_ZERO and value is not None and not float(value) >= 0:
-            yield f"field 'run': '{cut(key)}' is {_shown(value)}, which is below zero"
+            yield f"field 'run': '{cut(key)}' is {shown(value)}, which is below zero"
     if not {str}.issuperset(map(type, run.get("versions", {}).values())):
         yield "field 'run': 'versions' holds more than texts"
-
-
-def _shown(value: object) -> str:
-    """A value as a message shows it: in one line, and not all of what is long."""
-    try:
-        return cut(repr(value))
-    except (ValueError, RecursionError):
-        return "a number or list too long to print"
-
-
-def cut(text: str) -> str:
-    """A text as a message shows it: not all of what is long."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def doubled_key(content: bytes) -> str | None:

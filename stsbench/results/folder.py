@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy.typing as npt
 
-from stsbench.errors import DataError, OutputError, one_line
+from stsbench.arguments import checked
+from stsbench.errors import DataError, OutputError, choose, one_line
 from stsbench.files import read_bounded, write_whole
 from stsbench.results.checks import doubled_key, result_problem
 from stsbench.results.items import as_arrays, items_problem, read_columns, to_parquet
@@ -167,6 +169,32 @@ def columns_of(result: Result) -> Mapping[str, npt.NDArray[Any]]:
     return as_arrays(result.per_item)
 
 
+@checked(folder="place", on_error="name")
+def read_results(folder: str | Path = "results", *, on_error: Literal["raise", "skip"] = "raise") -> list[Result]:
+    """Read all Results of a results folder, or of the folder of one encoder in it.
+
+    Every file is checked as the command line does: its fields, and its score against the per-item columns beside it.
+
+    Args:
+        folder: the results folder.
+        on_error: ``skip`` leaves out files that are no Results, with a warning for each.
+
+    Raises:
+        DataError: a file is broken, or its columns do not make its score.
+        OutputError: there is no such folder, or it cannot be read.
+    """
+    choose("on_error", on_error, {"raise": None, "skip": None})
+    there = read_folder(Path(folder))
+    found = verified(there.results)
+    problems = [*there.problems, *found.problems]
+    if problems and on_error == "raise":
+        more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
+        raise DataError(f"{problems[0].line}{more}; on_error='skip' leaves such files out")
+    for problem in problems:
+        warnings.warn(problem.line, stacklevel=3)
+    return found.results
+
+
 class Problem(NamedTuple):
     """A file that is no result, and what is wrong with it in one line that names it."""
 
@@ -181,7 +209,7 @@ class ResultFolder(NamedTuple):
     problems: list[Problem]
 
 
-def read_results(folder: Path, encoder: str | None = None) -> ResultFolder:
+def scan_results(folder: Path, encoder: str | None = None) -> ResultFolder:
     """Read all Results below a folder; a broken or foreign file is one line and stops nothing.
 
     Args:
@@ -208,10 +236,10 @@ def read_folder(folder: Path) -> ResultFolder:
     Raises:
         OutputError: there is no such folder, or it cannot be read.
     """
-    found = read_results(folder)
+    found = scan_results(folder)
     if not found.results and not found.problems and any(folder.glob("*.json")):
         whole = folder.absolute()
-        found = read_results(whole.parent, whole.name)
+        found = scan_results(whole.parent, whole.name)
     return found
 
 

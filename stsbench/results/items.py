@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.errors import DataError, one_line
+from stsbench.errors import DataError, cut, one_line
 from stsbench.expanded import check_parquet
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, split_parts
-from stsbench.results.checks import ROUNDING, cut
+from stsbench.results.checks import ROUNDING
 
 if TYPE_CHECKING:
     from stsbench.results.record import Result

@@ -18,7 +18,7 @@ from stsbench.encoders.fitted.fitted import PostProcessed, texts_digest
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.errors import DataError, UnknownName
 from stsbench.identity import fitted_on
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from stsbench.results.groups import gather_runs
 from tests.encoders.fakes import Plain, hashed
 from tests.own_tasks import evaluate, place, plan_of
@@ -201,7 +201,7 @@ def test_a_run_finds_its_results_again(place, monkeypatch):
     first = results(Plain())
     base = Plain()
     assert results(base) == [
-        r for r in read_results(place / "results").results if r.task in ("pets", "plants", "stones")
+        r for r in scan_results(place / "results").results if r.task in ("pets", "plants", "stones")
     ]
     assert base.calls == []
     (place / "data" / "pets-validation.tsv").write_text("".join(f"new {i}\tother {i}\t{i}\n" for i in range(4)))

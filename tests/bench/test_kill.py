@@ -20,7 +20,7 @@ from stsbench.bench.cells import RunSettings
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
 from stsbench.encoders.engine import embed as engine
-from stsbench.results.folder import read_items, read_results
+from stsbench.results.folder import read_items, scan_results
 from tests.own_tasks import outside_run
 
 START = """
@@ -60,7 +60,7 @@ def check_sound(folder: Path) -> int:
         assert hashlib.sha256(path.read_bytes()).hexdigest()[:32] == path.stem
         np.load(path, allow_pickle=False)
     if (folder / "results").is_dir():
-        found = read_results(folder / "results")
+        found = scan_results(folder / "results")
         assert found.problems == []
         for result in found.results:
             read_items(result.path_in(folder / "results"))

@@ -10,7 +10,7 @@ import pytest
 
 from stsbench.cli.run import parse_assignments, parse_seeds
 from stsbench.errors import StsbenchError
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from tests.cli.commands import HASHED, QUICK, make_own, one_line, process
 
 BOTH = ("--tasks", "quickstart-en,quickstart-es-en")
@@ -24,7 +24,7 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     method = "percentile bootstrap over pairs, 1000 resamples"
     assert " ".join(lines[-3:-1]) == f"scores are times 100; 95% interval: {method}"
     assert lines[-1] == "results are in results"
-    results = read_results(tmp_path / "results").results
+    results = scan_results(tmp_path / "results").results
     assert [r.task for r in results] == ["quickstart-en", "quickstart-es-en"]
     shown = f"{100 * results[0].score:.2f}"
     assert lines[4].split()[1] == shown
@@ -88,7 +88,7 @@ def test_seeds_protocols_and_parameters_make_cells_of_their_own(stsbench, tmp_pa
     stsbench.fine(*run, "--seeds", "0,1")
     stsbench.fine(*run, "--protocol", "wmean")
     stsbench.fine(*run, "--set", "size=16")
-    results = read_results(tmp_path / "results").results
+    results = scan_results(tmp_path / "results").results
     assert sorted((r.encoder, r.protocol["name"], r.eval_seed) for r in results) == [
         ("hashed", "simcse", 0),
         ("hashed", "simcse", 1),
@@ -128,7 +128,7 @@ def test_a_run_goes_on_past_an_encoder_that_fails(stsbench, tmp_path):
     assert code == 2
     assert one_line(err).startswith("hashed: encoder 'hashed' returned NaN or infinity for the sentence '")
     assert "quickstart-en" in out
-    assert len(read_results(tmp_path / "results").results) == 1
+    assert len(scan_results(tmp_path / "results").results) == 1
 
 
 def test_a_run_goes_on_past_an_encoder_that_does_not_exist(stsbench):

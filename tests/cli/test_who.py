@@ -15,7 +15,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.loading import find_encoder, find_encoders
 from stsbench.encoders.trained import TrainedRun, trained_runs
 from stsbench.errors import StsbenchError
-from stsbench.results.folder import read_results, write_result
+from stsbench.results.folder import scan_results, write_result
 from stsbench.results.groups import called, gather_runs
 from tests import hub_server
 from tests.cli.commands import ENCODER, QUICK, Command, make_own, write
@@ -48,7 +48,7 @@ def names(stsbench: Command, *run: str | Path) -> list[str]:
 def test_a_folder_with_a_cards_name_is_called_otherwise_and_fills_no_table(stsbench, tmp_path):
     fake = folder(tmp_path / "fakes" / "simcse-bert-base")
     assert names(stsbench, "--encoder", fake) == ["fakes/simcse-bert-base"]
-    (result,) = read_results(tmp_path / "results").results
+    (result,) = scan_results(tmp_path / "results").results
     assert result.encoder_card is None
     assert "no result has a published score" in stsbench.refused("check", "results", "--against", "published")
 
@@ -156,7 +156,7 @@ def test_a_folder_of_runs_does_not_stand_for_a_card_that_is_no_recipe(stsbench, 
     write(make_own(tmp_path).cards / "baselines" / "mine.toml", ENCODER)
     run_of("mine", seed=0)
     (name,) = names(stsbench, "--encoder", "mine", "--cards", tmp_path / "cards")
-    (result,) = read_results(tmp_path / "results").results
+    (result,) = scan_results(tmp_path / "results").results
     # The card's class, not the trained folder.
     assert name == "mine" and result.fingerprint and result.train_seed is None and result.encoder_card
     run_of("minilm", seed=0)

@@ -14,7 +14,7 @@ from stsbench.errors import ProtocolError
 from stsbench.leaderboard.tables.ranks import rank_table
 from stsbench.leaderboard.tables.suite import suite_boards, suite_table
 from stsbench.leaderboard.tables.table import RANKS
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from stsbench.results.record import Result
 from tests.compare.pairs import FEW, SUBSETS, pair
 from tests.leaderboard.scored import drawn, sts, write
@@ -43,7 +43,7 @@ def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
     a, b = pair(shift=2.0)
     changed = msgspec.structs.replace(a, fingerprint="another")
     wmean = pair(subset=SUBSETS, protocol={**SIMCSE, "name": "wmean", "aggregation": "wmean"})[0]
-    found, suite = read_results(write(tmp_path, a, b, changed, wmean)).results, Suite(name="One", tasks=["sts12"])
+    found, suite = scan_results(write(tmp_path, a, b, changed, wmean)).results, Suite(name="One", tasks=["sts12"])
     board, _ = suite_boards(found, "one", suite, scored={"sts12": "test"})
     rows = rank_table(suite_table(board, suite, "one", Catalogue()), FEW).rows()
     ranks = {row.label: row.cell(RANKS).measured for row in rows}

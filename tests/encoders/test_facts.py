@@ -109,7 +109,7 @@ NO_TEXT = "must be text; it is"
         ({"train_seed": True}, "it is True"),
         ({"train_seed": 1.0}, "it is 1.0"),
         ({"train_seed": 1 << 63}, "it is 9223372036854775808"),
-        ({"dtype": "x" * 99 + "\ud800"}, f"'dtype' of Odd {NO_TEXT} '{'x' * 59}…"),
+        ({"dtype": "x" * 99 + "\ud800"}, f"'dtype' of Odd {NO_TEXT} '{'x' * 79}…"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_line(attributes, message):

@@ -14,7 +14,7 @@ import pytest
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.errors import CardError, EncoderError
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from tests.cli.commands import Command
 from tests.encoders.made_checkpoints import bert, one_thread
 from tests.encoders.test_contract import MADE, load
@@ -169,11 +169,11 @@ def test_a_device_is_no_part_of_a_name_and_stands_in_the_run(bert, tmp_path, mon
     stsbench = Command(capsys)
     run = ("run", "--encoder", bert, "--tasks", "quickstart-en")
     stsbench.fine(*run, "--set", "device=cpu")
-    (first,) = read_results(tmp_path / "results").results
+    (first,) = scan_results(tmp_path / "results").results
     assert (first.encoder, first.run["device"]) == (bert.name, "cpu")
     for device in ("bogus", "cuda:99"):
         # All embeddings are stored and the score is known.
         code, _, err = stsbench(*run, "--set", f"device={device}")
         assert code == 2 and f"'{device}'" in err and err.count("\n") == 1
     stsbench.fine(*run)
-    assert read_results(tmp_path / "results").results == [first]
+    assert scan_results(tmp_path / "results").results == [first]

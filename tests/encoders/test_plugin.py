@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from tests.cli.commands import one_line, process, write
 
 PYPROJECT = """\
@@ -63,7 +63,7 @@ def test_an_installed_encoder_runs_by_name_and_by_address(installed, tmp_path):
         code, out, err = process(*run, cwd=tmp_path, path=installed)
         assert (code, err) == (0, "")
         assert out.startswith("bag-of-letters\n")
-        (result,) = read_results(tmp_path / "results").results
+        (result,) = scan_results(tmp_path / "results").results
         assert result.encoder == "bag-of-letters"
         assert result.fingerprint == "bag-of-letters 1 of my_encoders.letters:BagOfLetters"
         encoded.append(result.run["encoded"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stsbench.errors import DataError, OutputError
-from stsbench.results.folder import read_items, read_result, read_results, to_json, write_result
+from stsbench.results.folder import read_items, read_result, scan_results, to_json, write_result
 from stsbench.results.record import cell_digest, columns_digest, items_path, result_path
 from tests.forgeries import FORGERIES
 from tests.made import SIMCSE, make_result
@@ -52,7 +52,7 @@ def test_slashes_in_names_become_dashes(tmp_path):
     assert path.parent == tmp_path / "owner--name"
     assert path.name == f"a--b.test.{make_result(encoder='owner/name').cell}.json"
     assert items_path(path).name == path.name.replace(".json", ".items.parquet")
-    assert [r.encoder for r in read_results(tmp_path).results] == ["owner/name"]
+    assert [r.encoder for r in scan_results(tmp_path).results] == ["owner/name"]
     assert result_path(Path("r"), "minilm", "sts12", "test", "12345678") == Path("r/minilm/sts12.test.12345678.json")
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_result_is_one_line_and_the_rest_loads(tmp_path, content, mes
     with pytest.raises(DataError, match=message) as caught:
         read_result(bad)
     assert str(caught.value).startswith(f"{bad}: ") and "\n" not in str(caught.value)
-    found = read_results(tmp_path)
+    found = scan_results(tmp_path)
     assert [r.encoder for r in found.results] == ["good"]
     assert found.problems == [(bad, str(caught.value))]
 
@@ -139,13 +139,13 @@ def test_other_files_and_folders_are_no_results(tmp_path):
     (tmp_path / "notes.json").write_text("{}")
     (tmp_path / "minilm" / "folder.json").mkdir()
     (tmp_path / "minilm" / "sts12.test.00000000.json.123.partial").write_text("{")
-    found = read_results(tmp_path)
+    found = scan_results(tmp_path)
     assert (len(found.results), found.problems) == (1, [])
 
 
 def test_no_such_folder(tmp_path):
     with pytest.raises(OutputError, match="results folder '.*gone' does not exist; 'stsbench run' makes it"):
-        read_results(tmp_path / "gone")
+        scan_results(tmp_path / "gone")
 
 
 # Whole or not there.
@@ -276,7 +276,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path, name):
         path = write_result(make_result(**change), folder)
         assert path.resolve().parent.parent == folder.resolve() and len(os.fsencode(path.name)) < 230
         assert not any(part.endswith((".", " ")) or set(part) & set('\\:?|"<>*') for part in path.parts[-2:])
-        (read,) = read_results(folder).results
+        (read,) = scan_results(folder).results
         assert {key: getattr(read, key) for key in change} == change
         assert list(read_items(path)) == ["subset", "gold", "similarity"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["encoder", "split", "task"]
@@ -322,7 +322,7 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
     os.mkfifo(path.parent / "pipe.json")
     with (path.parent / "large.json").open("wb") as stream:
         stream.truncate(1 << 40)
-    found = read_results(tmp_path)
+    found = scan_results(tmp_path)
     assert [one.path.parent.name for one in found.results if one.path] == ["minilm"]
     lines = {problem.path.name: problem.line for problem in found.problems if problem.path.parent.name == "minilm"}
     assert lines["loop.json"].endswith("cannot be read: Too many levels of symbolic links")

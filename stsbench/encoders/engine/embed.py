@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +86,7 @@ class Engine:
         try:
             for rows in todo:
                 with staying(f"encoder '{self.encoder.name}'", EncoderError):
-                    embeddings = _as_array(plan.embed(rows), self.encoder.name)
+                    embeddings = as_array(plan.embed(rows), self.encoder.name)
                 check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name, d=self.shelf.width)
                 # A copy: an encoder may fill the same array again and again.
                 self.shelf.add(keys[rows], embeddings.copy())
@@ -142,7 +142,8 @@ def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str]) -> _Plan:
     return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]))
 
 
-def _as_array(returned: object, name: str) -> npt.NDArray[np.float32]:
+def as_array(returned: object, name: str) -> npt.NDArray[Any]:
+    """What an encoder returned as an array of numbers, whatever their type; raises EncoderError where it is none."""
     what = f"encoder '{name}' returned a {type(returned).__name__} that is no array (n, d)"
     try:
         array = np.asarray(returned)

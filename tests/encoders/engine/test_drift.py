@@ -13,7 +13,7 @@ from stsbench.bench.embedder import open_shelf
 from stsbench.encoders.engine import drift
 from stsbench.encoders.engine.drift import BOUNDS, FILE, SAMPLES
 from stsbench.encoders.engine.embed import Engine
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Array, Plain
 from tests.made import make_result
@@ -150,7 +150,7 @@ def test_a_class_that_changed_under_one_fingerprint_is_scored_again(tmp_path, mo
         __import__("importlib").invalidate_caches()
         code, _, err = stsbench("run", "--encoder", f"{module}:Own", "--tasks", "quickstart-en")
         assert code == 0
-        (result,) = read_results(tmp_path / "results").results
+        (result,) = scan_results(tmp_path / "results").results
         scores.append((result.score, result.run["encoded"], result.run.get("set_aside", "")))
     assert scores[0] == scores[1] and scores[0][2] == ""
     assert scores[2][0] != scores[0][0] and scores[2][1] == scores[0][1]

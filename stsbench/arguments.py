@@ -1,0 +1,91 @@
+"""What a program passes to the public functions: checked before anything is done, so that a mistake is one line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from os import PathLike
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from stsbench.errors import StsbenchError, shown
+
+P = ParamSpec("P")
+ReturnT = TypeVar("ReturnT")
+SEEDS = 1 << 32
+"""How many seeds there are: what numpy's and torch's generators all take."""
+
+
+class Kind(NamedTuple):
+    """What an argument may be."""
+
+    accepts: Callable[[object], bool]
+    wanted: str
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(one, str) for one in value))
+
+
+def _is_place(value: object) -> bool:
+    return isinstance(value, str | PathLike)
+
+
+def _are_places(value: object) -> bool:
+    return _is_place(value) or (isinstance(value, Sequence) and all(map(_is_place, value)))
+
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < SEEDS
+
+
+def _are_parameters(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+KINDS: Mapping[str, Kind] = {
+    "name": Kind(lambda value: isinstance(value, str), "a name"),
+    "names": Kind(_are_names, "a name or a list of names"),
+    "place": Kind(_is_place, "a path"),
+    "store": Kind(lambda value: value is None or _is_place(value), "a path, 'default' or None"),
+    "places": Kind(_are_places, "a path or a list of paths"),
+    "name or place": Kind(_is_place, "a name or a path"),
+    "seed": Kind(_is_seed, f"a whole number from 0 to {SEEDS - 1}"),
+    "switch": Kind(lambda value: isinstance(value, bool), "True or False"),
+    "parameters": Kind(_are_parameters, "a dict of values by name"),
+    "function": Kind(callable, "a function"),
+}
+
+
+def checked(**kinds: str | type) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
+    """Check arguments of a function at each call; None is let through where it is the default.
+
+    Args:
+        kinds: by argument, a name in ``KINDS`` or the class that it must be of.
+
+    Returns:
+        A decorator: what it makes raises StsbenchError, naming function and argument, and what was given.
+    """
+    wanted = {name: KINDS[kind] if isinstance(kind, str) else _of_class(kind) for name, kind in kinds.items()}
+
+    def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
+            for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
+                left_out = value is None and signature.parameters[name].default is None
+                if name in wanted and not left_out and not wanted[name].accepts(value):
+                    raise StsbenchError(
+                        f"{function.__qualname__.removesuffix('.__init__')}: {name} must be {wanted[name].wanted}; it is {shown(value)}"
+                    )
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _of_class(kind: type) -> Kind:
+    return Kind(lambda value: isinstance(value, kind), f"a {kind.__name__}")

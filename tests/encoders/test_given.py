@@ -1,0 +1,231 @@
+"""What a program may hand over as an encoder."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+import stsbench
+from stsbench.cards.catalogue import Catalogue
+from stsbench.encoders.given import Function, LibraryModel, as_encoder, find_given
+from stsbench.encoders.known import KnownEncoder
+from stsbench.errors import EncoderError
+from tests.encoders.fakes import Plain
+from tests.encoders.made_checkpoints import bert, one_thread
+
+__all__ = ["bert", "one_thread"]
+CATALOGUE = Catalogue()
+
+
+def lengths(sentences: Sequence[str]) -> list[list[int]]:
+    return [[len(sentence), sentence.count(" ")] for sentence in sentences]
+
+
+class Called:
+    """A callable object, as one of TensorFlow Hub is."""
+
+    def __call__(self, sentences: Sequence[str]) -> list[list[int]]:
+        return lengths(sentences)
+
+    def embed(self, sentences: Sequence[str]) -> list[list[int]]:
+        return lengths(sentences)
+
+
+@pytest.fixture(scope="module")
+def model(bert: Path) -> SentenceTransformer:
+    return SentenceTransformer(modules=[Transformer(str(bert)), Pooling(16, "mean")], device="cpu")
+
+
+# --- a function ---
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lengths, "lengths"),
+        (lambda sentences: lengths(sentences), "lambda"),
+        (functools.partial(lengths), "lengths"),
+        (Called(), "Called"),
+        (Called().embed, "embed"),
+        (lambda sentences: np.array(lengths(sentences)), "lambda"),
+        (lambda sentences: torch.tensor(lengths(sentences)), "lambda"),
+        (lambda sentences, size=3, *, slow=False: lengths(sentences), "lambda"),
+    ],
+)
+def test_a_function_is_an_encoder_of_its_name(function, name):
+    encoder = as_encoder(function)
+    assert (encoder.name, encoder.fingerprint) == (name, None)
+    embeddings = encoder.encode(("a b", "c"))
+    assert embeddings.dtype == np.float32 and embeddings.tolist() == [[3, 1], [1, 0]]
+
+
+def test_a_function_is_given_a_list_that_is_its_own():
+    given: list[Sequence[str]] = []
+
+    def noting(sentences: list[str]) -> list[list[int]]:
+        given.append(sentences)
+        return lengths(sentences)
+
+    encoder = as_encoder(noting)
+    asked = ["a", "b"]
+    encoder.encode(asked)
+    assert given == [asked] and given[0] is not asked
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: None, "the function lambda must take the sentences alone: too many positional arguments"),
+        (lambda sentences, size: None, "missing a required argument: 'size'"),
+    ],
+)
+def test_a_function_that_takes_something_else_is_refused_at_once(function, message):
+    with pytest.raises(EncoderError, match=message):
+        as_encoder(function)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "encoder 'lambda' returned a NoneType that is no array (n, d) of numbers"),
+        ([[1.0], [1.0, 2.0]], "encoder 'lambda' returned a list that is no array (n, d)"),
+        ([["a"]], "encoder 'lambda' returned a list that is no array (n, d) of numbers"),
+        ([1.0, 2.0], "encoder 'lambda' returned shape (2,) for 600 sentences"),
+        ([[1.0], [2.0]], "encoder 'lambda' returned shape (2, 1) for 600 sentences"),
+        ([[float("nan")]] * 600, "encoder 'lambda' returned NaN or infinity for the sentence"),
+    ],
+)
+def test_what_a_function_returns_is_checked(returned, message):
+    with pytest.raises(EncoderError) as caught:
+        next(stsbench.evaluate(lambda sentences: returned, "quickstart-en"))
+    assert message in str(caught.value)
+
+
+def test_a_function_called_as_a_card_is_none():
+    def minilm(sentences: Sequence[str]) -> list[list[int]]:
+        return lengths(sentences)
+
+    assert find_given(minilm, CATALOGUE).name == "minilm (function)"
+
+
+# --- a SentenceTransformer ---
+
+
+def test_a_library_model_is_scored_as_it_embeds(model):
+    encoder = as_encoder(model)
+    assert isinstance(encoder, LibraryModel)
+    assert encoder.fingerprint is None
+    np.testing.assert_array_equal(encoder.encode(("the cat", "a mat")), model.encode(["the cat", "a mat"]))
+    (result,) = stsbench.evaluate(model, "quickstart-en", name="my-model")
+    (same,) = stsbench.evaluate(lambda sentences: model.encode(sentences), "quickstart-en")
+    assert (result.encoder, result.fingerprint, result.overlap) == ("my-model", None, "unknown")
+    assert result.score == pytest.approx(same.score, abs=1e-6)
+    assert (result.run["device"], result.run["dtype"]) == ("cpu", "float32")
+
+
+def test_a_changed_model_is_never_taken_from_the_store(model, tmp_path):
+    scores = []
+    for seed in (1, 2):
+        with torch.no_grad():
+            model[0].auto_model.embeddings.word_embeddings.weight.normal_(generator=torch.Generator().manual_seed(seed))
+        (result,) = stsbench.evaluate(model, "quickstart-en", store=tmp_path)
+        scores.append(result.score)
+    assert scores[0] != scores[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_model_with_a_name_and_a_fingerprint_is_an_encoder_itself(model):
+    named = copy.copy(model)
+    named.name, named.fingerprint = "mine", "1"
+    assert as_encoder(named) is named
+
+
+# --- what is none ---
+
+
+@pytest.mark.parametrize(
+    "thing", [3, None, b"minilm", ["minilm"], {"encoder": "minilm"}, object(), int, Called, torch.nn.Linear(1, 1)]
+)
+def test_what_is_no_encoder_is_one_line(thing):
+    with pytest.raises(EncoderError, match="is no encoder; give a name, an object with name, fingerprint") as caught:
+        stsbench.evaluate(thing, "quickstart-en")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (Plain, "the encoder: the class Plain is no encoder yet; give Plain(…)"),
+        (str, "the encoder: the class str is no encoder yet"),
+    ],
+)
+def test_a_class_is_no_encoder_yet(thing, message):
+    with pytest.raises(EncoderError) as caught:
+        stsbench.evaluate(thing, "quickstart-en")
+    assert message in str(caught.value)
+
+
+def test_an_encode_alone_does_not_make_an_encoder():
+    class Half:
+        def encode(self, sentences: Sequence[str]) -> Any:
+            return lengths(sentences)
+
+    with pytest.raises(EncoderError, match="the encoder: Half has no 'name'; an encoder needs name, fingerprint"):
+        as_encoder(Half())
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize("name", ["minilm", "minilm+pooling=max", "simcse-small", "", " . ", "a\nb"])
+def test_a_name_that_is_a_cards_or_names_nothing_is_refused(name):
+    with pytest.raises(EncoderError, match="cannot be the name of an encoder of your own"):
+        find_given(lengths, CATALOGUE, name=name)
+
+
+def test_what_has_a_name_gets_no_other():
+    with pytest.raises(EncoderError, match="'minilm' is a name already.*leave out name='mine'"):
+        find_given("minilm", CATALOGUE, name="mine")
+
+
+def test_a_known_encoder_is_handed_through_under_the_name_given():
+    known = KnownEncoder(name="plain", encoder=Plain())
+    assert find_given(known, CATALOGUE) is known
+    assert find_given(known, CATALOGUE, name="other").name == "other"
+    assert isinstance(find_given(lengths, CATALOGUE, name="mine").encoder, Function)
+
+
+# --- what was loaded is known ---
+
+
+def facts(result: stsbench.Result) -> dict[str, Any]:
+    return {
+        key: getattr(result, key) for key in ("encoder", "encoder_card", "fingerprint", "overlap", "revision", "score")
+    }
+
+
+def test_a_loaded_encoder_gives_the_results_of_its_name(tmp_path):
+    (of_name,) = stsbench.evaluate("minilm+pooling=max", "quickstart-en", store=tmp_path)
+    (of_object,) = stsbench.evaluate(
+        stsbench.load_encoder("minilm", params={"pooling": "max"}), "quickstart-en", store=tmp_path
+    )
+    assert facts(of_object) == facts(of_name)
+    assert of_name.encoder_card is not None
+
+
+def test_what_was_renamed_or_copied_is_only_what_it_says():
+    encoder: Any = stsbench.load_encoder("minilm")
+    copied = copy.copy(encoder)
+    assert find_given(encoder, CATALOGUE).card is not None
+    assert find_given(copied, CATALOGUE).card is None
+    encoder.name = "mine"
+    assert (find_given(encoder, CATALOGUE).name, find_given(encoder, CATALOGUE).card) == ("mine", None)

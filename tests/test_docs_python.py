@@ -1,0 +1,58 @@
+"""The snippets of docs/python.md, run one after the other as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+import stsbench
+from tests.cli.commands import Command
+from tests.cli.little_recipe import cards
+from tests.encoders.made_checkpoints import bert, save
+from tests.training.students import masked_lm, one_thread
+
+__all__ = ["bert", "cards", "masked_lm", "one_thread"]
+TEXT = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"^```python\n(.*?)^```", TEXT, re.S | re.M)
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, cards: Path, masked_lm: Path, bert: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> Path:
+    """A folder with a user's cards, two checkpoints, and results of ``stsbench run``."""
+    monkeypatch.chdir(tmp_path)
+    cards.rename("my_cards")
+    Path("FOLDER").symlink_to(masked_lm)
+    save(Path("MODEL"), Transformer(str(bert)), Pooling(16, "mean"))
+    assert Command(capsys)("run", "--encoder", "minilm", "--tasks", "quickstart-en").code == 0
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+def test_every_snippet_runs(place, capsys):
+    names: dict[str, Any] = {}
+    for snippet in SNIPPETS:
+        exec(compile(snippet, "docs/python.md", "exec"), names)  # noqa: S102 - our own page
+    said = capsys.readouterr().out
+    assert names["embeddings"].shape == (2, 384)
+    assert re.search(r"^quickstart-es-en: 0\.\d{4}, 95% interval ", said, re.M)
+    assert (names["of_class"].encoder, names["of_function"].encoder, names["named"].encoder) == (
+        "letters",
+        "lengths",
+        "lengths-v2",
+    )
+    assert names["of_function"].score == names["named"].score
+    assert "little+temperature=0.1 1 unknown" in said
+    assert [result.encoder for result in names["results"]] == ["minilm"]
+    assert "unknown encoder 'minilmm'; did you mean 'minilm'" in said
+
+
+def test_the_page_names_every_public_name():
+    table = re.findall(r"^\| (`.+?`) \|", TEXT, re.M)
+    named = {name for cell in table for name in re.findall(r"`(\w+)", cell)}
+    assert named == set(stsbench.__all__) - {"__version__"}
