@@ -22,6 +22,7 @@ COVERED = {
         "check.tolerance",
     ],
     "check/test_means.py": ["check.published"],
+    "check/test_verify.py": ["check.intervals", "check.remade"],
     "cli/test_cli.py": ["cli.app", "cli.exit_codes"],
     "cli/options/test_binding.py": [
         "cli.options.catalogue",

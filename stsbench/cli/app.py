@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "compare": (scores.CompareOptions, "stsbench.cli.compare:compare_command"),
     "check": (scores.CheckOptions, "stsbench.cli.check:check_command"),
     "lock": (scores.LockOptions, "stsbench.cli.check:lock_command"),
+    "verify": (scores.VerifyOptions, "stsbench.cli.verify:verify_command"),
     "timing": (encoders.TimingOptions, "stsbench.cli.timing:timing_command"),
 }
 """Each command: its options, whose docstring is its help, and the function that is handed them."""

@@ -83,12 +83,14 @@ def _present(catalogue: Catalogue, folder: Path | None) -> list[str]:
     found = []
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
-        if card.package is not None or any(path.is_file() for s in card.splits for path in _files(card, s, folder)):
+        if card.package is not None or any(
+            path.is_file() for s in card.splits for path in local_files(card, s, folder)
+        ):
             found.append(name)
     return found
 
 
-def _files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
+def local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
     """Where a split's files lie, or would, in the data folder."""
     if folder is None or card.local is None:
         return []
@@ -97,8 +99,8 @@ def _files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
 
 def _verified(task: Task, split: str) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
-    missing = [path for path in _files(task.card, split, task.data) if not path.is_file()]
-    if missing and any(path.is_file() for s in task.card.splits for path in _files(task.card, s, task.data)):
+    missing = [path for path in local_files(task.card, split, task.data) if not path.is_file()]
+    if missing and any(path.is_file() for s in task.card.splits for path in local_files(task.card, s, task.data)):
         # The Hub may have it; a folder that has lost a file is to be told of it.
         return {**row, "verdict": f"{missing[0]}: is missing"}
     try:

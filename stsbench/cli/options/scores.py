@@ -1,4 +1,4 @@
-"""What the commands are asked for that read results: tables, exports, comparisons, checks and locks."""
+"""What the commands are asked for that read results: tables, exports, comparisons, checks, locks and their verification."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from stsbench.cli.options.shared import (
     LAST_SEED,
+    Data,
     Given,
     OnlyEncoders,
     OnlyProtocol,
@@ -135,3 +136,11 @@ class LockOptions(WithJson):
     out: Annotated[Path, Option("--out", help="The lock file.")] = Path("scores.lock.json")
     encoder: OnlyEncoders = field(default_factory=list)
     tasks: OnlyTasks = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class VerifyOptions(WithJson):
+    """Make every score again from its items, and look at hashes, protocols and data; no encoder is needed."""
+
+    results: Annotated[Path, Argument(help="Results folder, or the folder of one encoder in it.")] = Path("results")
+    data: Data = None

@@ -1,0 +1,209 @@
+"""Results verified without an encoder: every number is made again from the items, every hash and protocol is looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.digests import task_digest
+from stsbench.check.intervals import Job, interval_problems, is_known
+from stsbench.check.remade import remade_problems
+from stsbench.errors import DataError, StsbenchError, one_line
+from stsbench.evaluators import EVALUATORS
+from stsbench.registry import fit
+from stsbench.results.checks import cut
+from stsbench.results.folder import lost, read_folder, read_items
+from stsbench.results.record import Result, columns_digest, items_path
+
+Standing = Literal["verified", "failed", "not verified"]
+
+
+class Known(NamedTuple):
+    """The data of one score, where they are at hand: their hash, and the columns of the split that the items must have."""
+
+    digest: str
+    columns: Mapping[str, npt.NDArray[Any] | list[str]]
+
+
+DataAtHand = Callable[[Result], Known | None]
+"""Gives the data of a Result, None where they are not at hand; raises StsbenchError where they cannot be read."""
+
+
+@dataclass(kw_only=True)
+class Verified:
+    """One file of a results folder: what is wrong with it, and what could not be looked at, each in one line."""
+
+    path: Path
+    result: Result | None = None
+    problems: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    data: bool = False
+    """Whether its data were at hand, and are those."""
+
+    @property
+    def standing(self) -> Standing:
+        """Verified is what was all made again; what could not be is not."""
+        return "failed" if self.problems else "not verified" if self.unknown else "verified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """All files of a results folder."""
+
+    files: Sequence[Verified]
+
+    def of(self, standing: Standing) -> list[Verified]:
+        """Those of this standing."""
+        return [one for one in self.files if one.standing == standing]
+
+    @property
+    def exit_code(self) -> int:
+        """0: some were verified and none failed; else 2."""
+        return 2 if self.of("failed") or not self.of("verified") else 0
+
+    @property
+    def summary(self) -> str:
+        """How many are of which standing, in one line."""
+        counts = [f"{len(self.of(one))} {one}" for one in ("verified", "failed", "not verified") if self.of(one)]
+        data = sum(one.data for one in self.files)
+        return f"{len(self.files)} results: {', '.join(counts) or 'none'}; the data of {data} were at hand"
+
+
+def verify(folder: Path, catalogue: Catalogue, data: DataAtHand) -> Verification:
+    """Verify every Result of a results folder, or of one encoder's folder in it.
+
+    Values, place, protocol and card are looked at always; scores, those of each subset and intervals where the
+    per-item columns are beside the Result; the data's hash and gold scores (labels) where the data are at hand.
+
+    Args:
+        folder: the folder.
+        catalogue: cards of the project and of the user.
+        data: gives the data that are at hand.
+
+    Raises:
+        OutputError: there is no such folder.
+    """
+    found = read_folder(folder)
+    files = [Verified(path=one.path, problems=[one.line]) for one in (*found.problems, *lost(folder))]
+    of_items: list[tuple[Verified, Job]] = []
+    for result in found.results:
+        one = Verified(path=result.path or Path(), result=result)
+        files.append(one)
+        _look_at_card(one, result, catalogue)
+        columns = _columns(one, result)
+        _look_at_data(one, result, columns, data)
+        if columns is not None and not one.problems:
+            _make_again(one, result, columns)
+            of_items.append((one, Job(result, columns)))
+    _compare_gold(of_items)
+    for (one, _), problem in zip(of_items, interval_problems([job for _, job in of_items]), strict=True):
+        one.problems += [problem] if problem is not None else []
+    return Verification(files=sorted(files, key=lambda one: one.path))
+
+
+def _look_at_card(one: Verified, result: Result, catalogue: Catalogue) -> None:
+    if result.task not in catalogue.paths("tasks"):
+        one.unknown.append("the card of its task is not here; give --cards")
+        return
+    card = catalogue.task(result.task)
+    if (due := task_digest(card)) != result.task_card:
+        one.problems.append(f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}")
+    try:
+        protocols = EVALUATORS.load(card.evaluator).PROTOCOLS
+    except StsbenchError as error:
+        one.unknown.append(f"its evaluator is not here: {one_line(error)}")
+    else:
+        one.problems += _protocol_problems(result, protocols)
+
+
+def _protocol_problems(result: Result, protocols: Mapping[str, Any]) -> Iterator[str]:
+    """A protocol has the fields of one of its evaluator's, and values that make sense."""
+    name, fields = result.protocol["name"], dict(result.protocol)
+    if name not in protocols:
+        yield f"field 'protocol': '{cut(name)}' is none of {', '.join(protocols)}"
+        return
+    usual, hints = dataclasses.asdict(protocols[name]), get_type_hints(type(protocols[name]))
+    if set(usual) != set(fields):
+        wrong = sorted(set(usual) ^ set(fields))[0]
+        yield f"field 'protocol': '{cut(wrong)}' is {'missing' if wrong in usual else 'no field of it'}"
+        return
+    try:
+        fitted = {key: fit(value, hints[key], where=f"'{key}'") for key, value in fields.items()}
+        dataclasses.replace(protocols[name], **fitted)
+    except StsbenchError as error:
+        yield f"field 'protocol': {one_line(error)}"
+
+
+def _columns(one: Verified, result: Result) -> Mapping[str, npt.NDArray[Any]] | None:
+    """The per-item columns, seen to have the Result's hash and to make its score."""
+    if result.path is None or not os.path.lexists(items_path(result.path)):
+        one.unknown.append("its per-item columns are not here")
+        return None
+    try:
+        return read_items(result.path)
+    except DataError as error:
+        one.problems.append(str(error))
+        return None
+
+
+def _make_again(one: Verified, result: Result, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    problems = remade_problems(result, columns)
+    if problems is None:
+        one.unknown.append("nobody knows how its protocol makes a score of its items")
+    one.problems += problems or []
+    if not is_known(result):
+        one.unknown.append(f"its interval was made in a way of its own ('{cut(result.interval_method)}')")
+
+
+def _look_at_data(
+    one: Verified, result: Result, columns: Mapping[str, npt.NDArray[Any]] | None, data: DataAtHand
+) -> None:
+    try:
+        known = data(result)
+    except StsbenchError as error:
+        one.unknown.append(f"its data cannot be read: {one_line(error)}")
+        return
+    if known is None:
+        return
+    one.data = known.digest == result.data
+    if not one.data:
+        one.problems.append(f"field 'data': {result.data[:12]}, the hash of the data at hand is {known.digest[:12]}")
+    elif columns is not None:
+        one.problems += _unlike_data(columns, known.columns)
+
+
+def _unlike_data(
+    columns: Mapping[str, npt.NDArray[Any]], data: Mapping[str, npt.NDArray[Any] | list[str]]
+) -> Iterator[str]:
+    """Per-item columns that are not the data's: gold scores and subsets as they are, what is right by the labels."""
+    for name in ("gold", "subset"):
+        if name in columns and name in data and not np.array_equal(columns[name], np.asarray(data[name])):
+            yield f"column '{name}' is not that of the data"
+    if {"prediction", "correct"} <= set(columns) and "labels" in data:
+        right = columns["prediction"] == np.asarray(data["labels"])
+        if not np.array_equal(columns["correct"].astype(bool), right):
+            yield "column 'correct' is not what the data's labels make of the predictions"
+
+
+def _compare_gold(jobs: Sequence[tuple[Verified, Job]]) -> None:
+    """Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up."""
+    groups: dict[tuple[str, str, str], list[tuple[Verified, str]]] = {}
+    for one, (result, columns) in jobs:
+        of_data = {name: columns[name] for name in ("gold", "subset") if name in columns}
+        if of_data:
+            key = result.task, result.split, result.data
+            groups.setdefault(key, []).append((one, columns_digest(of_data)))
+    for group in groups.values():
+        ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
+        for one, digest in group:
+            if others and (digest != usual or count == others[0][1]):
+                one.problems.append("column 'gold' or 'subset' differs from that of other results of the same data")

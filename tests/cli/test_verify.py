@@ -1,0 +1,90 @@
+"""``stsbench verify`` on results of a real run, and on those that are committed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stsbench as package
+from stsbench.results.record import items_path
+from tests.cli.commands import HASHED, make_own
+from tests.forgeries import edited
+
+ROOT = Path(package.__file__).parent.parent
+
+
+@pytest.fixture
+def results(stsbench, own: Path) -> Path:
+    stsbench.fine("run", *HASHED, "--tasks", "quickstart", "--no-store", "--out", "results")
+    return Path("results")
+
+
+def test_a_run_is_verified_and_what_was_edited_is_not(stsbench, results):
+    assert stsbench.fine("verify") == "3 results: 3 verified; the data of 3 were at hand\n"
+    path = next(results.glob("hashed/quickstart-es-en*.json"))
+    edited(scores={"kendall.all": 0.5})(path)
+    code, out, err = stsbench("verify", results / "hashed")
+    assert code == 2 and out == "3 results: 2 verified, 1 failed; the data of 3 were at hand\n"
+    assert err.startswith("stsbench: failed: ") and str(path) in err and err.count("\n") == 1
+    assert "field 'scores': 'kendall.all' is 0.5, the items make " in err
+    code, out, _ = stsbench("verify", "--json")
+    rows = json.loads(out)["results"]
+    assert code == json.loads(out)["exit"] == 2 and [row["verdict"] for row in rows].count("failed") == 1
+    assert {row["task"] for row in rows} == {"quickstart-en", "quickstart-es-en", "quickstart-probe"}
+
+
+def test_results_without_items_are_named_with_the_reason(stsbench, results):
+    for path in results.glob("hashed/quickstart-e*.json"):
+        items_path(path).unlink()
+    out = stsbench.fine("verify", results)
+    assert out.splitlines() == [
+        "not verified: its per-item columns are not here: hashed 2",
+        "3 results: 1 verified, 2 not verified; the data of 3 were at hand",
+    ]
+    for path in results.glob("hashed/*.parquet"):
+        path.unlink()
+    code, out, _ = stsbench("verify", results)
+    assert code == 2 and out.endswith("nothing could be verified\n")
+
+
+def test_a_users_own_task_is_verified_with_its_card_and_data(stsbench, own, tmp_path):
+    mine = make_own(tmp_path / "mine")
+    stsbench.fine("run", *HASHED, "--tasks", "both", *mine.options(), "--no-store")
+    assert "2 verified; the data of 2 were at hand" in stsbench.fine("verify", *mine.options())
+    assert "2 verified; the data of 0 were at hand" in stsbench.fine("verify", "--cards", mine.cards)
+    code, out, _ = stsbench("verify")
+    assert code == 2 and "the card of its task is not here; give --cards: hashed 2" in out
+    (mine.data / "mine" / "gs.txt").write_text("5\n5\n2\n0.5\n")
+    code, out, _ = stsbench("verify", *mine.options())
+    assert code == 0 and "its data cannot be read: " in out and "1 verified" in out
+
+
+def test_verify_refuses_in_one_line(stsbench):
+    assert stsbench.refused("verify", "gone").startswith("results folder 'gone' does not exist")
+    assert stsbench.refused("verify", "--data", "gone") == "data folder 'gone' does not exist"
+
+
+def test_the_committed_results_are_verified(stsbench):
+    found = stsbench.json("verify", ROOT / "results")
+    rows = found["results"]
+    assert found["exit"] == 0 and not [row for row in rows if row["problems"]]
+    items = {str(path).replace(".items.parquet", ".json") for path in (ROOT / "results").rglob("*.items.parquet")}
+    assert {row["path"] for row in rows if row["verdict"] == "verified"} == items != set()
+    reasons = {tuple(row["not_verified"]) for row in rows if row["verdict"] == "not verified"}
+    assert reasons == {("its per-item columns are not here",)}
+
+
+@pytest.mark.data
+def test_the_committed_results_are_of_the_data_at_hand(stsbench):
+    rows = stsbench.json("verify", ROOT / "results")["results"]
+    assert {row["data_at_hand"] for row in rows} == {True} and not [row for row in rows if row["problems"]]
+
+
+def test_no_torch_is_needed(tmp_path):
+    script = "import sys; from stsbench.cli import main; code = main(sys.argv[1:]); sys.exit(code or 9 * ('torch' in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script, "verify", str(ROOT / "results")], cwd=ROOT, check=False)
+    assert done.returncode == 0
