@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.errors import cut
 from stsbench.evaluators.retrieval.ranks import Ranks, mean_scores, recall_of_images
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, FloatArray, split_parts, subset_indices
-from stsbench.results.checks import ROUNDING, cut
+from stsbench.results.checks import ROUNDING
 from stsbench.results.record import Result
 
 Columns = Mapping[str, npt.NDArray[Any]]

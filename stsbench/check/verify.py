@@ -17,10 +17,9 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
 from stsbench.check.intervals import Job, interval_problems, is_known
 from stsbench.check.remade import remade_problems
-from stsbench.errors import DataError, StsbenchError, one_line
+from stsbench.errors import DataError, StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS
 from stsbench.registry import fit
-from stsbench.results.checks import cut
 from stsbench.results.folder import lost, read_folder, read_items
 from stsbench.results.record import Result, columns_digest, items_path
 
