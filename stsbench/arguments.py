@@ -44,30 +44,28 @@ def _are_parameters(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
-KINDS: Mapping[str, Kind] = {
-    "name": Kind(lambda value: isinstance(value, str), "a name"),
-    "names": Kind(_are_names, "a name or a list of names"),
-    "place": Kind(_is_place, "a path"),
-    "store": Kind(lambda value: value is None or _is_place(value), "a path, 'default' or None"),
-    "places": Kind(_are_places, "a path or a list of paths"),
-    "name or place": Kind(_is_place, "a name or a path"),
-    "seed": Kind(_is_seed, f"a whole number from 0 to {SEEDS - 1}"),
-    "switch": Kind(lambda value: isinstance(value, bool), "True or False"),
-    "parameters": Kind(_are_parameters, "a dict of values by name"),
-    "function": Kind(callable, "a function"),
-}
+NAME = Kind(lambda value: isinstance(value, str), "a name")
+NAMES = Kind(_are_names, "a name or a list of names")
+PLACE = Kind(_is_place, "a path")
+PLACES = Kind(_are_places, "a path or a list of paths")
+NAME_OR_PLACE = Kind(_is_place, "a name or a path")
+STORE = Kind(lambda value: value is None or _is_place(value), "a path, 'default' or None")
+SEED = Kind(_is_seed, f"a whole number from 0 to {SEEDS - 1}")
+SWITCH = Kind(lambda value: isinstance(value, bool), "True or False")
+PARAMETERS = Kind(_are_parameters, "a dict of values by name")
+FUNCTION = Kind(callable, "a function")
 
 
-def checked(**kinds: str | type) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
+def checked(**kinds: Kind | type) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
     """Check arguments of a function at each call; None is let through where it is the default.
 
     Args:
-        kinds: by argument, a name in ``KINDS`` or the class that it must be of.
+        kinds: by argument, what it may be, or the class that it must be of.
 
     Returns:
         A decorator: what it makes raises StsbenchError, naming function and argument, and what was given.
     """
-    wanted = {name: KINDS[kind] if isinstance(kind, str) else _of_class(kind) for name, kind in kinds.items()}
+    wanted = {name: kind if isinstance(kind, Kind) else _of_class(kind) for name, kind in kinds.items()}
 
     def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
         signature = inspect.signature(function)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.arguments import KINDS, checked
+from stsbench import arguments
+from stsbench.arguments import NAMES, PLACE, SEED, Kind, checked
 from stsbench.errors import StsbenchError
 
 
-@checked(tasks="names", seed="seed", out="place")
+@checked(tasks=NAMES, seed=SEED, out=PLACE)
 def work(tasks: str | Sequence[str], *, seed: int = 0, out: Path | None = None) -> tuple[object, ...]:
     """Do it."""
     return tasks, seed, out
@@ -27,27 +28,29 @@ call: Any = work
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
-        ("name", ["", "a"], [3, None, b"a", Path("a"), ["a"]]),
-        ("names", ["a,b", ["a"], ("a", "b"), []], [3, None, {"a"}, [3], b"ab", iter("ab")]),
-        ("place", ["a", Path("a")], [3, None, b"a", ["a"]]),
-        ("places", ["a", Path("a"), [], ["a", Path("b")]], [3, None, [3], {"a"}]),
-        ("store", ["a", Path("a"), None], [3, True, ["a"]]),
-        ("name or place", ["a", Path("a")], [3, None]),
-        ("seed", [0, 3, np.int64(3), (1 << 32) - 1], [-1, 1 << 32, True, 1.0, "1", None]),
-        ("switch", [True, False], [1, 0, "yes", None]),
-        ("parameters", [{}, {"a": 1}], [[("a", 1)], "a=1", {1: 2}, None]),
-        ("function", [len, str, lambda: 3], ["len", 3, None]),
+        ("NAME", ["", "a"], [3, None, b"a", Path("a"), ["a"]]),
+        ("NAMES", ["a,b", ["a"], ("a", "b"), []], [3, None, {"a"}, [3], b"ab", iter("ab")]),
+        ("PLACE", ["a", Path("a")], [3, None, b"a", ["a"]]),
+        ("PLACES", ["a", Path("a"), [], ["a", Path("b")]], [3, None, [3], {"a"}]),
+        ("STORE", ["a", Path("a"), None], [3, True, ["a"]]),
+        ("NAME_OR_PLACE", ["a", Path("a")], [3, None]),
+        ("SEED", [0, 3, np.int64(3), (1 << 32) - 1], [-1, 1 << 32, True, 1.0, "1", None]),
+        ("SWITCH", [True, False], [1, 0, "yes", None]),
+        ("PARAMETERS", [{}, {"a": 1}], [[("a", 1)], "a=1", {1: 2}, None]),
+        ("FUNCTION", [len, str, lambda: 3], ["len", 3, None]),
     ],
 )
 def test_each_kind_takes_its_own_and_nothing_else(kind, good, bad):
-    accepts = KINDS[kind].accepts
+    accepts = getattr(arguments, kind).accepts
     assert [one for one in good if not accepts(one)] == []
     assert [one for one in bad if accepts(one)] == []
 
 
 def test_every_kind_is_tried():
     (mark,) = test_each_kind_takes_its_own_and_nothing_else.pytestmark
-    assert {row[0] for row in mark.args[1]} == set(KINDS)
+    assert {row[0] for row in mark.args[1]} == {
+        name for name, kind in vars(arguments).items() if isinstance(kind, Kind)
+    }
 
 
 def test_what_is_right_goes_through_as_it_is():

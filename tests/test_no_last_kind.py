@@ -101,6 +101,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda _: list(stsbench.evaluate("minilm", "quickstart-en", on_error="skipp")),  # type: ignore[arg-type]
         "skipp|skip",
     ),
+    "results.folder:on_error": (
+        lambda _: stsbench.read_results("results", on_error="skipp"),  # type: ignore[arg-type]
+        "skipp|skip",
+    ),
     "bench.tasks:protocol": (lambda _: unused("simcce"), "simcce|simcse"),
     "check.tolerance:tolerance class": (lambda _: parse_tolerances(["hlf=1"]), "hlf|half"),
     "data.corpora.load:corpus": (lambda _: load_corpus("wiki1", catalogue=CARDS), "wiki1|wiki1m"),

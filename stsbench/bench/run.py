@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from stsbench import settings as places
-from stsbench.arguments import checked
+from stsbench.arguments import NAME, NAMES, PLACE, SEED, STORE, checked
 from stsbench.bench.cells import Cell, RunSettings, plan_cells
 from stsbench.bench.embedder import Embedder, Store, data_folder, make_embedder
 from stsbench.bench.executor import Executor, local
@@ -26,7 +26,7 @@ from stsbench.results.record import Result
 
 
 @checked(
-    tasks="names", protocol="names", data="place", seed="seed", split="name", store="store", name="name", on_error="name",
+    tasks=NAMES, protocol=NAMES, data=PLACE, seed=SEED, split=NAME, store=STORE, name=NAME, on_error=NAME,
     catalogue=Catalogue, listener=Listener,
 )  # fmt: skip
 def evaluate(

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stsbench.arguments import checked
+from stsbench.arguments import PLACES, checked
 from stsbench.cards.digests import encoder_digest, of_card, recipe_digest
 from stsbench.cards.facts import CorpusCard, EncoderCard, Suite, TaskCard
 from stsbench.cards.recipe import RecipeCard
@@ -37,7 +37,7 @@ class Catalogue:
     one of them at least. An id taken twice is an error.
     """
 
-    @checked(folders="places")
+    @checked(folders=PLACES)
     def __init__(self, folders: str | Path | Sequence[str | Path] = ()) -> None:
         """Note the user's folders, or only one; cards are looked for once, and read when asked for."""
         self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))

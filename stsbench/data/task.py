@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stsbench import settings
-from stsbench.arguments import checked
+from stsbench.arguments import NAME, NAMES, PLACE, checked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
 from stsbench.cards.facts import Suite, TaskCard
@@ -33,7 +33,7 @@ class Task:
             self._loaded[split] = load_split(self.name, self.card, split, data=self.data)
         return self._loaded[split]
 
-    @checked(split="name")
+    @checked(split=NAME)
     def load(self, split: str = "test") -> Split:
         """One split, checked against the card.
 
@@ -59,7 +59,7 @@ class Task:
             )
         return loaded.split.ungraded
 
-    @checked(splits="names")
+    @checked(splits=NAMES)
     def texts(
         self, splits: str | Sequence[str] | None = None, *, with_ungraded: bool = False, repeated: bool = False
     ) -> list[str]:
@@ -84,7 +84,7 @@ class Task:
         return texts if repeated else list(dict.fromkeys(texts))
 
 
-@checked(name="name", data="place", catalogue=Catalogue)
+@checked(name=NAME, data=PLACE, catalogue=Catalogue)
 def load_task(name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None) -> Task:
     """Return the task of this id; its data are read when first asked for.
 

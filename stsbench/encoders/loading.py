@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.arguments import checked
+from stsbench.arguments import NAME_OR_PLACE, PARAMETERS, checked
 from stsbench.cards.catalogue import Catalogue, read_card
 from stsbench.cards.facts import EncoderCard
 from stsbench.cards.names import variants
@@ -26,7 +26,7 @@ from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.identity import remember_maker
 
 
-@checked(name="name or place", params="parameters", catalogue=Catalogue)
+@checked(name=NAME_OR_PLACE, params=PARAMETERS, catalogue=Catalogue)
 def load_encoder(
     name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> Encoder:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stsbench import provenance, settings
-from stsbench.arguments import checked
+from stsbench.arguments import FUNCTION, NAME, NAME_OR_PLACE, PARAMETERS, PLACE, SEED, SWITCH, checked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.recipe import DECIDING, RecipeCard
 from stsbench.encoders.loading import load_run
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 @checked(
-    recipe="name or place", seed="seed", params="parameters", base="name or place", corpus="name or place",
-    data="place", out="place", device="name", fresh="switch", on_step="function", catalogue=Catalogue,
+    recipe=NAME_OR_PLACE, seed=SEED, params=PARAMETERS, base=NAME_OR_PLACE, corpus=NAME_OR_PLACE,
+    data=PLACE, out=PLACE, device=NAME, fresh=SWITCH, on_step=FUNCTION, catalogue=Catalogue,
 )  # fmt: skip
 def train(
     recipe: str | Path,

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy.typing as npt
 
-from stsbench.arguments import checked
+from stsbench.arguments import NAME, PLACE, checked
 from stsbench.errors import DataError, OutputError, choose, one_line
 from stsbench.files import read_bounded, write_whole
 from stsbench.results.checks import doubled_key, result_problem
@@ -169,7 +169,7 @@ def columns_of(result: Result) -> Mapping[str, npt.NDArray[Any]]:
     return as_arrays(result.per_item)
 
 
-@checked(folder="place", on_error="name")
+@checked(folder=PLACE, on_error=NAME)
 def read_results(folder: str | Path = "results", *, on_error: Literal["raise", "skip"] = "raise") -> list[Result]:
     """Read all Results of a results folder, or of the folder of one encoder in it.
 

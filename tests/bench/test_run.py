@@ -157,7 +157,7 @@ def test_without_a_store_nothing_is_written(place):
 
 
 @pytest.mark.parametrize(
-    "fingerprints", [("my-encoder-" * 5 + "1", "my-encoder-" * 5 + "2"), ("a/../b", "b"), ("", ".")]
+    "fingerprints", [("my-encoder-" * 5 + "1", "my-encoder-" * 5 + "2"), ("a/../b", "b"), (" ", ".")]
 )
 def test_any_text_may_be_a_fingerprint(place, fingerprints):
     for fingerprint in fingerprints:
