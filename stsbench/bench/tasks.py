@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -148,6 +149,19 @@ class ProtocolChoice:
         for name in self.asked:
             if name not in self.used:
                 raise UnknownName("protocol", name, self.seen, hint=f"these tasks have {', '.join(self.seen)}")
+
+
+def protocol_as_asked(task: str, protocol: Mapping[str, Any], catalogue: Catalogue) -> str:
+    """A result's protocol as ``--protocol`` names it: with the fields that differ from those of its name.
+
+    Of a task that no card describes any more it is the name alone.
+    """
+    if task not in catalogue.paths("tasks"):
+        return str(protocol["name"])
+    usual = ProtocolChoice(str(protocol["name"])).scored(load_task(task, catalogue=catalogue), None).protocol
+    told = {key: json.dumps(value) for key, value in protocol.items() if key in usual}
+    other = [f"{key}={value}" for key, value in told.items() if value != json.dumps(usual[key])]
+    return f"{protocol['name']}({', '.join(other)})" if other else str(protocol["name"])
 
 
 def _parse(text: str) -> tuple[str, dict[str, Any]]:

@@ -54,6 +54,13 @@ def variants(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield name[:cut], {key: _value(text) for key, _, text in changes}
 
 
+def printed(value: object) -> str:
+    """A value as names print it: text bare where it can be read back so, else with quotes."""
+    if isinstance(value, str) and (_value(value) != value or (split_names(value) or [""]) != [value]):
+        return repr(value)
+    return str(value)
+
+
 def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
     """A value as names print it: Python's own way, or bare text."""
     try:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from stsbench.bench.tasks import protocol_as_asked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.printing import console, say, table
 from stsbench.data.task import suites_within
@@ -57,7 +58,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     A task whose test sentences the encoder was trained on carries the mark that tables of results have.
     """
     cells = _gather(results, catalogue)
-    lines = [line for cell in cells for line in (_line(cell), *(_details(cell) if verbose else ()))]
+    lines = [line for cell in cells for line in (_line(cell, catalogue), *(_details(cell) if verbose else ()))]
     encoders = list(dict.fromkeys(cell.encoder for cell in cells))
     for encoder in encoders:
         lines += _means(encoder, [cell for cell in cells if cell.encoder == encoder], catalogue)
@@ -85,7 +86,7 @@ def _gather(results: Sequence[Result], catalogue: Catalogue) -> list[Scored]:
     return [Scored(encoder, task, mine) for (encoder, task, _), mine in found.items()]
 
 
-def _line(cell: Scored) -> Line:
+def _line(cell: Scored, catalogue: Catalogue) -> Line:
     first, *others = cell.results
     return Line(
         encoder=cell.encoder,
@@ -94,7 +95,7 @@ def _line(cell: Scored) -> Line:
         majority=_points(cell.majority),
         interval="" if others else _interval(first),
         n=str(first.n),
-        protocol=first.protocol["name"],
+        protocol=protocol_as_asked(cell.task, first.protocol, catalogue),
     )
 
 

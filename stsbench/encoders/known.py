@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
+from stsbench.cards.names import printed
 from stsbench.encoders.facts import facts_of
 from stsbench.encoders.kinds import FITTED
 from stsbench.encoders.seams import Encoder
@@ -87,7 +88,7 @@ def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] =
     Where it runs is no part of it, nor what else is named in ``places``, nor in which folder of this machine a file lies.
     """
     told = sorted((key, value) for key, value in extra.items() if key not in (*PLACES, *places))
-    return "+".join([name, *(f"{key}={without_folders(value)}" for key, value in told)])
+    return "+".join([name, *(f"{key}={printed(without_folders(value))}" for key, value in told)])
 
 
 def keep_known(known: KnownEncoder) -> Encoder:

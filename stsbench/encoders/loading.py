@@ -198,6 +198,9 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     places = places_of(kind)
     called = variant_name(name, told, places=places)
     params = {**card.params, **extra}
+    if card.kind in ENCODERS.table:
+        # A card's own revision is that of the checkpoint which a user has put a folder for.
+        _check_revision(extra if "model" in extra else params, params)
     encoder = make_encoder(kind, called, params, where, catalogue)
     remember_maker(encoder, kind, params, called=card.kind)
     if facts_of(encoder).train_seed is not None:
@@ -244,6 +247,10 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
 
     if unfinished := UnfinishedRun.read(Path(spec)) if _is_folder(spec) else None:
         raise EncoderError(str(unfinished))
+    for key in ("model", "package"):
+        if key in extra:
+            raise CardError(f"'{key}' would be another encoder than '{spec}'; give it as the encoder itself")
+    _check_revision(extra, {"model": spec})
     where = {key: str(extra[key]) for key in ("revision", "subfolder") if key in extra}
     folder = locate_checkpoint(spec, **where).folder
     names = [variant_name(name, extra) for name in (place_names(Path(spec), catalogue) if _is_folder(spec) else [spec])]
@@ -260,6 +267,14 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     encoder = make_encoder(kind, names[0], {"model": spec, **usual, **(plain or {}), **extra}, spec)
     assumed = assumptions(family, has_modules=has_modules, given=extra)
     return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=assumed, asked=_asked(extra))
+
+
+def _check_revision(given: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Refuse a revision that nothing would read: what lies on this machine has none."""
+    place = params.get("package") or params.get("model")
+    local = "package" in params or _is_folder(str(place))
+    if local and given.get("revision", "unpinned") != "unpinned":
+        raise CardError(f"'revision' names a commit on the Hub, and '{place}' is on this machine; leave 'revision' out")
 
 
 def _asked(params: Mapping[str, Any]) -> str:

@@ -136,7 +136,8 @@ def check_delimiter(path: Path, delimiter: str, *, quoting: bool) -> None:
 def parse_number(text: str, *, path: Path, line: int, what: str) -> float:
     """Parse a finite number; raises DataError naming the line."""
     try:
-        value = float(text)
+        # Python would pass over underscores between digits.
+        value = float(text) if "_" not in text else float("nan")
     except ValueError:
         value = float("nan")
     if not -1e300 < value < 1e300:

