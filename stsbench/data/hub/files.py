@@ -190,7 +190,11 @@ def _download(address: Address, commit: str, *, anew: bool) -> Path:
     heed_offline()
     url = hf_hub_url(repo, address.path, repo_type=kind, revision=commit)
     # The library asks a Hub that hangs for over six minutes before it gives up; we ask first, once.
-    facts = persistently(lambda: get_hf_file_metadata(url, timeout=timeout()))
+    try:
+        facts = persistently(lambda: get_hf_file_metadata(url, timeout=timeout()))
+    except KeyError as error:
+        # So some versions of the library end where an answer lacks a header.
+        raise OddAnswer(f"it has no {error}") from error
     # Both become parts of paths in the library's cache.
     if facts.commit_hash != commit or not _BLOB.fullmatch(facts.etag or ""):
         raise OddAnswer("another commit, or a hash that is none")

@@ -45,7 +45,9 @@ def quiet_datasets() -> Iterator[None]:
     if hide:
         datasets.disable_progress_bars()
     try:
-        with quiet_hub():
+        with quiet_hub(), warnings.catch_warnings():
+            # Some versions leave it to Python to close a file of CSV whose reading ends early.
+            warnings.simplefilter("ignore", ResourceWarning)
             yield
     finally:
         logging.set_verbosity(level)

@@ -54,7 +54,9 @@ class Engine:
         if not self._encoded:
             return 0
         wanted = np.unique(text_keys(sentences)["hi"])
-        return int(np.isin(wanted, np.concatenate([keys["hi"] for keys in self._encoded])).sum())
+        found = np.concatenate([keys["hi"] for keys in self._encoded])
+        # Left to choose, numpy 2.0 takes a way that cannot hold these numbers.
+        return int(np.isin(wanted, found, kind="sort").sum())
 
     def missing(self, sentences: Sequence[str]) -> int:
         """How many distinct ones of these sentences the shelf does not hold."""

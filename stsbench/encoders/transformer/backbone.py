@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,7 +191,10 @@ def _quiet() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            # Between transformers and tokenizers, whose versions are a user's to choose.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
     finally:
         logging.set_verbosity(level)
         if bars:

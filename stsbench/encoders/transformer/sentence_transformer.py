@@ -100,17 +100,21 @@ class SentenceTransformerEncoder:
 
     def _libraries(self) -> list[str]:
         """The packages under the library, by the folder of its transformer."""
-        transformers = [self.folder / module.path for module in self.modules if module.kind.endswith("Transformer")]
-        found = [Checkpoint(folder=folder, revision=None, weights=()).libraries() for folder in transformers]
+        found = [checkpoint.libraries() for checkpoint in self._transformers()]
         # Of the library's tokenizers of words one parts text by NLTK.
         return sorted(set(chain.from_iterable(found))) or ["nltk"]
+
+    def _transformers(self) -> list[Checkpoint]:
+        folders = [self.folder / module.path for module in self.modules if module.kind.endswith("Transformer")]
+        return [Checkpoint(folder=folder, revision=None, weights=()) for folder in folders]
 
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
         """The loaded model."""
         network = _load(self.folder, dtype=self.dtype, device=pick_device(self.device))
         if self.max_length is not None:
-            _cut_at(network, self.max_length, self.folder)
+            positions = [limit for checkpoint in self._transformers() if (limit := checkpoint.positions())]
+            _cut_at(network, self.max_length, positions, self.folder)
         while self.normalise is False and type(network[-1]).__name__ == "Normalize":
             network.pop(-1)
         return network
@@ -164,10 +168,9 @@ def _load(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - se
     return network.to(getattr(torch, dtype)).eval()
 
 
-def _cut_at(network: Any, max_length: int, folder: Path) -> None:  # noqa: ANN401 - see network
-    positions = getattr(network.config, "max_position_embeddings", None) or 0
-    if 0 < positions < max_length:
-        raise CardError(f"max_length {max_length}: {folder} has {positions} positions")
+def _cut_at(network: Any, max_length: int, positions: Sequence[int], folder: Path) -> None:  # noqa: ANN401 - see network
+    if min(positions, default=max_length) < max_length:
+        raise CardError(f"max_length {max_length}: {folder} has {min(positions)} positions")
     try:
         network.max_seq_length = max_length
     except AttributeError as error:

@@ -139,12 +139,12 @@ def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
     if len(lines) > 1 and any(blank in joined for blank in _ODD_BLANKS):
         return None
     with warnings.catch_warnings():
-        # Today numpy warns of what is no number and stops there, one day it will raise.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        # An older numpy warns of what is no number, and leaves it out with all that follows.
+        warnings.simplefilter("error", DeprecationWarning)
         try:
             # As float64 first, as Python's float() and both papers' code read them.
             values = np.fromstring(joined, sep=" ")
-        except ValueError:
+        except (ValueError, DeprecationWarning):
             return None
     if values.size != len(lines) * width:
         return None
