@@ -54,8 +54,7 @@ def plan_cells(settings: RunSettings) -> list[Cell]:
     )
     return [
         Cell(encoder=encoder, task=task.name, protocol=task.asked, seed=seed)
-        for spec in settings.encoders
-        for encoder in _encoders(spec, settings.catalogue)
+        for encoder in dict.fromkeys(one for spec in settings.encoders for one in _encoders(spec, settings.catalogue))
         for task in tasks
         for seed in dict.fromkeys(settings.seeds)
     ]

@@ -78,13 +78,20 @@ class Work:
     listener: Listener
 
     def encoders(self) -> Iterator[tuple[KnownEncoder, list[Cell]]]:
-        """Yield each encoder with its cells; one that cannot be made is told and left out."""
+        """Yield each encoder with its cells, once under however many names; one that cannot be made is told and left out."""
+        known: set[tuple[str, str, int | None]] = set()
         for spec, cells in groupby(self.cells, key=lambda cell: cell.encoder):
-            mine, found = list(cells), None
+            mine, found, state = list(cells), None, ""
             with isolated(spec, self.settings, self.listener, expected=(StsbenchError,)):
                 found = find_encoder(spec, params=self.settings.params, catalogue=self.settings.catalogue)
-            if found is not None:
-                yield _named_apart(self.settings, spec, found, self.listener), mine
+                state = found.fingerprint or spec
+            if found is None or not state:
+                continue
+            named = _named_apart(self.settings, spec, found, self.listener)
+            key = (named.name, state, named.train_seed)
+            if key not in known:
+                known.add(key)
+                yield named, mine
 
     @cached_property
     def tasks(self) -> dict[tuple[str, str], ScoredTask]:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.names import printed, split_names, variants
 from stsbench.encoders.loading import find_encoder
 from stsbench.errors import CardError
-from stsbench.results.folder import read_results
+from stsbench.results.folder import read_folder
 from tests.cli.commands import GOLD, PAIRS, SEMEVAL, make_own, sha256, write
 from tests.hub_files import tiny_bert
 
@@ -59,7 +60,9 @@ def test_a_parameter_of_another_type_or_of_no_use_is_one_line(stsbench, given, s
 
 def test_a_parameter_given_twice_is_one_line(stsbench):
     twice = ("--set", "pooling=max", "--set", "pooling=cls")
-    assert "--set names 'pooling' twice" in stsbench.refused("run", *SMALL, "--encoder", "minilm", *twice)
+    assert "--set 'pooling=cls': pooling is given twice" in stsbench.refused(
+        "run", *SMALL, "--encoder", "minilm", *twice
+    )
 
 
 @pytest.mark.parametrize("kind", ["words", "infersent", "fastsent", "skip_thoughts", "use"])
@@ -102,7 +105,7 @@ def test_a_text_in_a_name_is_read_back_as_it_was(text):
 def test_prompts_that_differ_in_a_blank_are_two_encoders_that_can_be_named(stsbench, tmp_path):
     for prompt in ("query:", "query: "):
         stsbench.fine("run", *SMALL, "--encoder", "minilm", "--set", f"prompt={prompt}")
-    assert {one.encoder for one in read_results(tmp_path / "results").results} == {
+    assert {one.encoder for one in read_folder(tmp_path / "results").results} == {
         "minilm+prompt=query:",
         "minilm+prompt='query: '",
     }
@@ -141,6 +144,10 @@ def test_a_run_tells_a_protocols_fields_that_are_not_its_names(stsbench):
 
 
 def test_what_is_listed_twice_is_scored_once(stsbench, tmp_path):
+    card = Catalogue().encoder_path("minilm")
+    named = f"minilm,minilm,{card},{checkpoint(tmp_path / 'own')},{tmp_path}/own/,minilm"
+    found = stsbench.json("run", *SMALL, "--encoder", named)["results"]
+    assert [one["encoder"] for one in found] == ["minilm", "own"]
     run = ("--encoder", "minilm,minilm", "--tasks", "quickstart-probe,quickstart,quickstart-probe", "--seeds", "0,0")
     found = stsbench.json("run", *run)["results"]
     assert sorted(one["task"] for one in found) == ["quickstart-en", "quickstart-es-en", "quickstart-probe"]
@@ -186,7 +193,7 @@ def test_whole_numbers_ties_and_a_subset_of_one_pair(stsbench, tmp_path):
     (own.cards / "tasks" / "semeval.toml").write_text(f"{head}{table}test = [{', '.join(files)}]\n")
     run = ("run", "--encoder", "own_encoders:Hashed", "--tasks", "semeval", *own.options())
     (result,) = stsbench.json(*run)["results"]
-    (read,) = read_results(tmp_path / "results").results
+    (read,) = read_folder(tmp_path / "results").results
     import pyarrow.parquet as pq
 
     items = pq.read_table(next((tmp_path / "results").rglob("*.items.parquet"))).to_pydict()
