@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 HOME = Path(tempfile.mkdtemp(prefix="stsbench-tests-"))
 os.environ["HF_HOME"] = str(HOME / "huggingface")
 # So is this one by torch: models of a few numbers train many times slower on two threads, which wait for each other.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 
 USER_FOLDERS = ("STSBENCH_DATA", "STSBENCH_CORPORA", "STSBENCH_VECTORS")
 LOOPBACK = ("127.", "::1", "localhost")
@@ -53,6 +53,42 @@ def fresh_folders(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     if not request.node.get_closest_marker("data"):
         for name in USER_FOLDERS:
             monkeypatch.delenv(name, raising=False)
+
+
+# Small models with random weights, made once.
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plain BERT with 2 layers of 16 and 64 positions."""
+    from tests.encoders.made_checkpoints import save_bert
+
+    return save_bert(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="session")
+def saved(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """A checkpoint of sentence-transformers of each make, by what is special in it."""
+    from tests.encoders.made_checkpoints import save_all
+
+    return save_all(tmp_path_factory.mktemp("saved"), bert)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """A transformer of each architecture with a tokenizer of its own."""
+    from tests.encoders.tiny import MAKES
+
+    root = tmp_path_factory.mktemp("tiny")
+    return {name: make(root / name) for name, make in MAKES.items()}
+
+
+@pytest.fixture(scope="session")
+def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A masked language model to train."""
+    from tests.training.students import save_masked_lm
+
+    return save_masked_lm(tmp_path_factory.mktemp("masked-lm"))
 
 
 @pytest.fixture(autouse=True, scope="session")

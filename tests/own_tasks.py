@@ -27,17 +27,21 @@ license = "none"
 [splits.test]
 n = {n}
 
-[splits.validation]
-n = 4
-
 [local]
 reader = "pair_table"
 params = {{sentence1 = 0, sentence2 = 1, gold = 2}}
 
 [local.files]
 test = [{{path = "{task}.tsv"}}]
-validation = [{{path = "{task}-validation.tsv"}}]
 """
+VALIDATED = (
+    CARD
+    + """validation = [{{path = "{task}-validation.tsv"}}]
+
+[splits.validation]
+n = 4
+"""
+)
 TASKS = {"pets": 30, "plants": 20, "stones": 12}
 ENCODER: Encoder = Plain()
 """What ``tests.own_tasks:ENCODER`` is; a test puts its own here."""
@@ -59,7 +63,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cards" / "tasks").mkdir(parents=True)
     (tmp_path / "data").mkdir()
     for task, n in TASKS.items():
-        (tmp_path / "cards" / "tasks" / f"{task}.toml").write_text(CARD.format(task=task, n=n))
+        (tmp_path / "cards" / "tasks" / f"{task}.toml").write_text(VALIDATED.format(task=task, n=n))
         write_data(tmp_path / "data", task, n)
         write_data(tmp_path / "data", f"{task}-validation", 4)
     (tmp_path / "cards" / "tasks" / "suites.toml").write_text('[mine]\nname = "Mine"\ntasks = ["plants", "pets"]\n')

@@ -4,6 +4,7 @@ import socket
 import threading
 
 import pytest
+import torch
 
 from stsbench import settings
 from tests.conftest import HOME
@@ -13,6 +14,10 @@ def test_caches_are_fresh_and_the_users_folders_are_hidden():
     assert HOME in settings.cache_folder().parents
     assert not settings.cache_folder().exists()
     assert (settings.data_folder(), settings.corpora_folder(), settings.vectors_folder()) == (None, None, None)
+
+
+def test_small_models_run_on_one_thread():
+    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "example.org"])

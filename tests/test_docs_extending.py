@@ -11,9 +11,8 @@ import pytest
 
 import stsbench
 from tests.cli.commands import Outcome, python
-from tests.training.students import masked_lm, one_thread, sentences
+from tests.training.students import sentences
 
-__all__ = ["masked_lm", "one_thread"]
 PACKAGE = Path(stsbench.__file__).parent
 ROOT = PACKAGE.parent
 TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")

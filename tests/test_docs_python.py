@@ -12,10 +12,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 import stsbench
 from tests.cli.commands import Command
 from tests.cli.little_recipe import cards
-from tests.encoders.made_checkpoints import bert, save
-from tests.training.students import masked_lm, one_thread
+from tests.encoders.made_checkpoints import save
 
-__all__ = ["bert", "cards", "masked_lm", "one_thread"]
+__all__ = ["cards"]
 TEXT = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", TEXT, re.S | re.M)
 

@@ -30,9 +30,7 @@ from stsbench.identity import (
 from stsbench.results.folder import scan_results
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Plain
-from tests.encoders.made_checkpoints import bert, change
-
-__all__ = ["bert"]
+from tests.encoders.made_checkpoints import change
 
 CONSTANT = '''
 import numpy as np

@@ -59,9 +59,7 @@ from stsbench.training.spans import sample_spans
 from stsbench.training.words.skip_thoughts import SkipThoughts
 from tests.cli.commands import Command, write
 from tests.registries import refusals
-from tests.training.students import masked_lm, student
-
-__all__ = ["masked_lm"]
+from tests.training.students import student
 
 ONES: Any = torch.ones(2, 3)
 SPLIT = PairSplit(sentences1=["a"], sentences2=["b"], gold=np.ones(1), subset=[""])

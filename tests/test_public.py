@@ -17,9 +17,8 @@ from stsbench.results.folder import write_result
 from stsbench.results.record import items_path
 from tests.cli.little_recipe import cards
 from tests.encoders.fakes import Neighbourly, Plain
-from tests.training.students import masked_lm, one_thread
 
-__all__ = ["cards", "masked_lm", "one_thread"]
+__all__ = ["cards"]
 
 ROOT = Path(stsbench.__file__).parent.parent
 HEAVY = ["torch", "transformers", "sentence_transformers", "datasets", "numpy", "scipy", "sklearn", "pandas",

@@ -34,9 +34,8 @@ from stsbench.training.spans import sample_spans
 from tests import made_up
 from tests.cli.commands import Command, write
 from tests.registries import tables
-from tests.training.students import masked_lm, one_thread, sentences, student
+from tests.training.students import sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 CARDS = {
     "tasks/mine.toml": """
         name = "Mine"

@@ -12,9 +12,7 @@ from stsbench.training.loop.optimisers import make_optimiser, make_schedule
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
-from tests.training.students import masked_lm, one_thread
 
-__all__ = ["masked_lm", "one_thread"]
 CATALOGUE = Catalogue()
 RECIPES = list(CATALOGUE.paths("trainers"))
 OF_STUDENTS = [name for name in RECIPES if CATALOGUE.recipe(name).method in METHODS_BY_TRAINER["loop"]]

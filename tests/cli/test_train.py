@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.little_recipe import cards
-from tests.training.students import masked_lm, one_thread, sentences
+from tests.training.students import sentences
 
-__all__ = ["cards", "masked_lm", "one_thread"]
+__all__ = ["cards"]
 
 
 def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, masked_lm):

@@ -20,9 +20,9 @@ import pytest
 import stsbench as stsbench_module
 from stsbench.encoders.trained import trained_runs
 from tests.cli.little_recipe import cards
-from tests.training.students import masked_lm, one_thread, sentences
+from tests.training.students import sentences
 
-__all__ = ["cards", "masked_lm", "one_thread"]
+__all__ = ["cards"]
 
 
 def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(stsbench, cards, masked_lm):

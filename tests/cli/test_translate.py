@@ -6,13 +6,10 @@ import json
 
 import pytest
 
-from tests.encoders import tiny
 from tests.training.augmentation.marian import LINES, make_marian
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece (extra translate)")
 pytest.importorskip("sacremoses", reason="needs sacremoses (extra translate)")
-
-one_thread = tiny.one_thread
 
 
 def test_back_translate(stsbench, tmp_path):

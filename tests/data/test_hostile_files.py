@@ -85,13 +85,13 @@ def test_labels_that_no_class_has(tmp_path: Path, label: str) -> None:
 
 
 def test_a_header_of_very_many_columns_is_not_printed_whole(tmp_path: Path) -> None:
-    names = [f"column{i}" for i in range(100_000)]
+    names = [f"column{i}" for i in range(20_000)]
     with pytest.raises(DataError) as error:
         read_pair_table(
-            [put(tmp_path, "t.tsv", "\t".join(names) + "\n" + "\t" * 99_999)], **{**COLUMNS, "gold": "x"}, header=True
+            [put(tmp_path, "t.tsv", "\t".join(names) + "\n" + "\t" * 19_999)], **{**COLUMNS, "gold": "x"}, header=True
         )
     assert "no column 'x' (has column0, column1, " in said(error)
-    path = put(tmp_path, "t.csv", ",".join(names) + "\n" + "," * 99_999).path
+    path = put(tmp_path, "t.csv", ",".join(names) + "\n" + "," * 19_999).path
     with pytest.raises(DataError) as error:
         load_corpus(path)
     assert "its columns (column0, column1, " in said(error)

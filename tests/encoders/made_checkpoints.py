@@ -1,13 +1,11 @@
 """Small checkpoints with random weights, saved by sentence-transformers itself."""
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 SENTENCES = [
@@ -24,34 +22,31 @@ WORDS = ["a", "the", "dog", "cat", "runs", "ran", "sat", "on", "mat", "and", "ti
 MAKES = {"dense": 4, "two poolings": 32, "words": 4, "lstm": 12, "cnn": 18, "prompted": 16}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Models this small are fastest so, and beside other work by far."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def save_bert(
+    folder: Path,
+    kind: str = "BertModel",
+    words: Sequence[str] = WORDS,
+    *,
+    positions: int = 64,
+    layers: int = 2,
+    initializer_range: float = 0.5,
+) -> Path:
+    """Save a BERT with layers of 16, random weights and a vocabulary of its own."""
+    import transformers
 
-
-@pytest.fixture(scope="session")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plain BERT with 2 layers of 16, random weights and 64 positions."""
-    from transformers import BertConfig, BertModel, BertTokenizer
-
-    folder = tmp_path_factory.mktemp("bert")
-    vocab = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
-    BertTokenizer(vocab=vocab, model_max_length=64).save_pretrained(folder)
+    vocab = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
+    transformers.BertTokenizer(vocab=vocab, model_max_length=positions).save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=len(vocab),
         hidden_size=16,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=32,
-        max_position_embeddings=64,
-        initializer_range=0.5,
+        max_position_embeddings=positions,
+        initializer_range=initializer_range,
     )
-    BertModel(config).save_pretrained(folder)
+    getattr(transformers, kind)(config).save_pretrained(folder)
     return folder
 
 
@@ -75,12 +70,10 @@ def word_embeddings() -> Any:
     return WordEmbeddings(tokenizer, weights)
 
 
-@pytest.fixture(scope="session")
-def saved(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """One saved checkpoint of each make, by what is special in it."""
+def save_all(root: Path, bert: Path) -> Mapping[str, Path]:
+    """Save one checkpoint of each make, by what is special in it."""
     from sentence_transformers.sentence_transformer import modules as m
 
-    root = tmp_path_factory.mktemp("saved")
     torch.manual_seed(0)
     prompts = {"query": "q : ", "plain": "the "}
     return {
@@ -97,12 +90,6 @@ def saved(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, 
             default_prompt_name="query",
         ),
     }
-
-
-@pytest.fixture
-def dense(saved: Mapping[str, Path], tmp_path: Path) -> Path:
-    """A copy of the checkpoint with a dense layer, to be damaged."""
-    return Path(shutil.copytree(saved["dense"], tmp_path / "dense"))
 
 
 def change(path: Path, **values: Any) -> None:

@@ -20,9 +20,7 @@ from stsbench.encoders.given import Function, LibraryModel, as_encoder, find_giv
 from stsbench.encoders.known import KnownEncoder
 from stsbench.errors import EncoderError
 from tests.encoders.fakes import Plain
-from tests.encoders.made_checkpoints import bert, one_thread
 
-__all__ = ["bert", "one_thread"]
 CATALOGUE = Catalogue()
 
 

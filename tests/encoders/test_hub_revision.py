@@ -84,18 +84,7 @@ def test_a_part_of_a_checkpoint_in_the_cache_gives_no_score(
     assert not list((tmp_path / "out").rglob("*.json"))
 
 
-FITTED = """
-name = "Whitened"
-kind = "whitening"
-method = "whitening"
-backbone = "BERT"
-supervision = "none"
-overlap = "none"
-paper = "none"
-license = "mine"
-[params]
-base = "BASE"
-"""
+FITTED = CARD.replace("transformer", "whitening").replace('model = "owner/tiny"', 'base = "BASE"')
 
 
 @pytest.mark.parametrize("base", ["tiny", "owner/tiny", "tiny+pooling=mean"])

@@ -5,9 +5,6 @@ import pytest
 from stsbench.data.verify import file_digest
 from stsbench.encoders.loading import find_encoder
 from stsbench.errors import EncoderError, SourceError
-from tests.encoders.tiny import tiny
-
-__all__ = ["tiny"]
 
 
 def test_a_card_without_a_checkpoint_says_where_to_get_one():

@@ -16,11 +16,10 @@ from stsbench.encoders.kinds import ENCODERS
 from stsbench.errors import CardError, EncoderError
 from stsbench.results.folder import scan_results
 from tests.cli.commands import Command
-from tests.encoders.made_checkpoints import bert, one_thread
-from tests.encoders.test_contract import MADE, load
+from tests.encoders.test_contract import MADE, kind, load, params
 from tests.encoders.words.word_files import cache
 
-__all__ = ["bert", "cache", "one_thread"]
+__all__ = ["cache", "kind", "params"]
 pytestmark = pytest.mark.usefixtures("cache")
 
 PLACES: Mapping[str, Any] = {"name": "another", "device": "auto", "catalogue": None}
@@ -74,31 +73,14 @@ KEEPS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(MADE))
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    if MADE[name].needs and importlib.util.find_spec(MADE[name].needs) is None:
-        pytest.skip(f"{MADE[name].needs} is not installed")
-    return name
-
-
-@pytest.fixture(scope="module")
-def params(kind: str, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    params = MADE[kind].write(tmp_path_factory.mktemp(kind), bert)
-    if kind == "sentence_transformer":
-        path = Path(params["model"]) / "config_sentence_transformers.json"
-        path.write_text('{"prompts": {"plain": "the "}}')
-    return params
-
-
 def test_every_parameter_of_every_kind_is_listed():
     assert set(CHANGES) == set(ENCODERS.table)
-    for kind, changes in CHANGES.items():
-        if MADE[kind].needs and importlib.util.find_spec(MADE[kind].needs) is None:
+    for name, changes in CHANGES.items():
+        if MADE[name].needs and importlib.util.find_spec(MADE[name].needs) is None:
             takes = {"batch"}
         else:
-            takes = set(inspect.signature(ENCODERS.load(kind)).parameters)
-        assert takes - LOCATES - set(PLACES) == set(changes) | set(KEEPS.get(kind, {})), kind
+            takes = set(inspect.signature(ENCODERS.load(name)).parameters)
+        assert takes - LOCATES - set(PLACES) == set(changes) | set(KEEPS.get(name, {})), name
 
 
 def test_a_parameter_changes_the_fingerprint_if_and_only_if_it_can_change_an_embedding(kind, params):

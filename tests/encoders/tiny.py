@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 SIZES: dict[str, Any] = {
@@ -32,22 +30,6 @@ SENTENCES = [
     *(f"sentence {'number ' * (i % 7)}{i}" for i in range(20)),
 ]
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,:\"'"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Models this small are fastest so."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """A checkpoint folder of each make."""
-    root = tmp_path_factory.mktemp("tiny")
-    return {name: make(root / name) for name, make in MAKES.items()}
 
 
 def make_bert(folder: Path) -> Path:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,14 +28,6 @@ from tests.evaluators.probe.helpers import Embedder, sentences
 FloatArray = npt.NDArray[np.float64]
 # A higher learning rate: on data this small, checks then fail before the epochs are over.
 SMALL = replace(PROTOCOLS["senteval"], learning_rate=0.03, epoch_size=5, max_epochs=100, batch_size=16)
-
-
-@pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_task(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,14 +23,6 @@ FloatArray = npt.NDArray[np.float32]
 unit = partial(torch.nn.functional.normalize, dim=-1)
 SIZES: dict[str, Any] = {"projection": 12, "batch_size": 16, "contrasts": 4, "folds": 2, "fold_images": 15}
 SMALL = replace(PROTOCOLS["senteval"], **SIZES, max_epochs=5, learning_rate=0.01)
-
-
-@pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_task() -> tuple[dict[str, CaptionSplit], Embedder]:

@@ -11,24 +11,13 @@ from stsbench.errors import CardError, ProtocolError, UnknownName
 from stsbench.leaderboard.published.rows import published_row
 from stsbench.leaderboard.tables.build import build_table
 from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Number
+from tests.cards.test_catalogue import ENCODER
 from tests.leaderboard.shown import UNROUNDED, row, sts
-
-ENCODER = """
-name = "Mine"
-kind = "words"
-method = "Mean"
-backbone = "GloVe"
-supervision = "none"
-overlap = "none"
-paper = "none"
-license = "mine"
-published = ["{}"]
-"""
 
 
 def own_card(tmp_path: Path, key: str) -> Catalogue:
     (tmp_path / "baselines").mkdir()
-    (tmp_path / "baselines" / "my-simcse.toml").write_text(ENCODER.format(key), encoding="utf-8")
+    (tmp_path / "baselines" / "my-simcse.toml").write_text(ENCODER + f'published = ["{key}"]\n', encoding="utf-8")
     return Catalogue([tmp_path])
 
 

@@ -16,9 +16,7 @@ from stsbench.errors import CardError
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import load_text, validator
 from stsbench.recipes.trainer import load_trainer
-from tests.training.students import masked_lm, one_thread, sentences
-
-__all__ = ["masked_lm", "one_thread"]
+from tests.training.students import sentences
 
 
 def plan(

@@ -17,9 +17,8 @@ from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.encoders.trained import RUN_FILE
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.seen import find_overlaps
-from tests.training.students import masked_lm, one_thread, sentences
+from tests.training.students import sentences
 
-__all__ = ["masked_lm", "one_thread"]
 CARD = """
 name = "Known"
 kind = "transformer"

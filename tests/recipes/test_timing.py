@@ -15,9 +15,8 @@ from stsbench.data.task import load_task
 from stsbench.encoders.seams import FloatArray
 from stsbench.recipes.timing import TimingPlan, measure
 from tests.cli.little_recipe import RECIPE
-from tests.training.students import masked_lm, one_thread, sentences
+from tests.training.students import sentences
 
-__all__ = ["masked_lm", "one_thread"]
 WHITENED = """
 name = "Counted, whitened"
 kind = "whitening"

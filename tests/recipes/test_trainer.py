@@ -21,9 +21,8 @@ from stsbench.training.loop.place import Place
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.words.fastsent import FastSentTraining
-from tests.training.students import masked_lm, one_thread, sentences
+from tests.training.students import sentences
 
-__all__ = ["masked_lm", "one_thread"]
 HERE = "tests.recipes.test_trainer"
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from stsbench.cards.recipe import SelectionFacts, TrainingFacts
@@ -16,6 +14,7 @@ from stsbench.training.loop.loop import Run
 from stsbench.training.loop.place import Place
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
+from tests.encoders.made_checkpoints import save_bert
 
 WORDS = (
     "a the dog cat bird fish man woman child runs sleeps eats sings swims jumps in on under near park house river "
@@ -23,35 +22,9 @@ WORDS = (
 ).split()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Models this small are fastest so."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="session")
-def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of three layers of 16 with its head as a masked language model and no pooler; random weights."""
-    from transformers import BertConfig, BertForMaskedLM, BertTokenizer
-
-    folder = tmp_path_factory.mktemp("masked-lm")
-    vocab = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
-    BertTokenizer(vocab=vocab, model_max_length=40).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocab),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=40,
-        initializer_range=0.2,
-    )
-    BertForMaskedLM(config).save_pretrained(folder)
-    return folder
+def save_masked_lm(folder: Path) -> Path:
+    """Save a BERT of three layers of 16 with its head as a masked language model and no pooler; random weights."""
+    return save_bert(folder, "BertForMaskedLM", WORDS, positions=40, layers=3, initializer_range=0.2)
 
 
 def sentences(count: int, *, seed: int = 0, longest: int = 9) -> list[str]:

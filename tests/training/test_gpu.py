@@ -13,9 +13,8 @@ from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, spread
+from tests.training.students import run_facts, sentences, spread
 
-__all__ = ["masked_lm", "one_thread"]
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 TEXTS = sentences(200)
 METHODS = {"simcse": SimCSE, "consert": ConSERT, "self_guided": SelfGuided}

@@ -12,10 +12,8 @@ from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.errors import CardError, EncoderError
 from stsbench.training.loop import parts as module
 from stsbench.training.loop.saving import save_student
-from tests.encoders.tiny import tiny
-from tests.training.students import masked_lm, one_thread, sentences, student
+from tests.training.students import sentences, student
 
-__all__ = ["masked_lm", "one_thread", "tiny"]
 TEXTS = [*sentences(30, longest=14), "a"]
 
 

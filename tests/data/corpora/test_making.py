@@ -23,9 +23,7 @@ from tests import hub_server
 from tests.hub_files import parquet as parquet_bytes
 from tests.hub_files import tiny_bert
 from tests.hub_server import Hub
-from tests.training.students import masked_lm
 
-__all__ = ["masked_lm"]
 hub = hub_server.hub
 
 LINES = ["A dog.", "un café\u2028still", "", "the end"]

@@ -13,29 +13,16 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.overlap import find_overlap, text_key
 from stsbench.data.task import load_task
+from tests.own_tasks import CARD
 
 TEST = "A cat, asleep!\tThe dog's here\t3\nUn café.\t-- . --\t1\nA cat, asleep!\tAnother one\t2\n"
-CARD = """
-name = "{task}"
-evaluator = "sts"
-languages = ["en"]
-paper = "none"
-license = "none"
-[splits.test]
-n = 3
-[local]
-reader = "pair_table"
-params = {{sentence1 = 0, sentence2 = 1, gold = 2}}
-[local.files]
-test = [{{path = "{task}.tsv"}}]
-"""
 
 
 @pytest.fixture
 def tasks(tmp_path):
     (tmp_path / "cards" / "tasks").mkdir(parents=True)
     for task, text in {"pets": TEST, "others": "a\tb\t1\nc\td\t2\nThe dog s here\tf\t3\n"}.items():
-        (tmp_path / "cards" / "tasks" / f"{task}.toml").write_text(CARD.format(task=task))
+        (tmp_path / "cards" / "tasks" / f"{task}.toml").write_text(CARD.format(task=task, n=3))
         (tmp_path / f"{task}.tsv").write_text(text)
     return [load_task(t, data=tmp_path, catalogue=Catalogue([tmp_path / "cards"])) for t in ("pets", "others")]
 

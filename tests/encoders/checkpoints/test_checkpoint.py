@@ -13,9 +13,7 @@ import torch
 from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.errors import EncoderError, SourceError
-from tests.encoders.tiny import LONGEST, SENTENCES, one_thread, tiny
-
-__all__ = ["one_thread", "tiny"]
+from tests.encoders.tiny import LONGEST, SENTENCES
 
 
 @pytest.fixture

@@ -18,9 +18,7 @@ from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.encoders.checkpoints.converted import as_safetensors
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.errors import EncoderError, StsbenchError
-from tests.encoders.made_checkpoints import bert, change, one_thread
-
-__all__ = ["bert", "one_thread"]
+from tests.encoders.made_checkpoints import change
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from stsbench.encoders.transformer.dropout import embed_with_dropout
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.errors import CardError, EncoderError
 from tests.encoders.fakes import Plain
-from tests.encoders.tiny import SENTENCES, one_thread, tiny
+from tests.encoders.tiny import SENTENCES
 
-__all__ = ["one_thread", "tiny"]
 TEXTS = [f"text {i}" for i in range(80)]
 
 

@@ -13,9 +13,8 @@ import torch
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.fitted.token_removal import TokenRemovalEncoder, frequent_tokens
 from stsbench.errors import CardError, EncoderError
-from tests.encoders.tiny import SENTENCES, one_thread, tiny
+from tests.encoders.tiny import SENTENCES
 
-__all__ = ["one_thread", "tiny"]
 TEXTS = [text for text in SENTENCES if not text.startswith("word ")]
 
 

@@ -14,10 +14,9 @@ from stsbench.encoders.seams import TokenEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.kernels import OneDnnLinear
 from stsbench.errors import CardError, EncoderError
-from tests.encoders.tiny import LONGEST, SENTENCES, one_thread, tiny
+from tests.encoders.tiny import LONGEST, SENTENCES
 from tests.encoders.transformer.test_pooling import NAMES, literal_pool
 
-__all__ = ["one_thread", "tiny"]
 Array = np.ndarray[Any, np.dtype[np.floating]]
 KINDS: dict[str, dict[str, Any]] = {
     "bert": {"pooling": "mean"},

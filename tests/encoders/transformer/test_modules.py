@@ -11,9 +11,8 @@ from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.modules import plain_transformer_params
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import EncoderError
-from tests.encoders.made_checkpoints import SENTENCES, bert, change, dense, one_thread, save, saved
+from tests.encoders.made_checkpoints import SENTENCES, change, save
 
-__all__ = ["bert", "dense", "one_thread", "saved"]
 MEAN = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
 
 

@@ -16,11 +16,11 @@ from stsbench.encoders.transformer.modules import digests, plain_transformer_par
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.identity import without_versions
-from tests.encoders.made_checkpoints import MAKES, SENTENCES, bert, change, dense, one_thread, saved
+from tests.encoders.made_checkpoints import MAKES, SENTENCES, change
 from tests.hub_server import hub
 from tests.pickles import Call, written
 
-__all__ = ["bert", "dense", "hub", "one_thread", "saved"]
+__all__ = ["hub"]
 
 
 @pytest.mark.parametrize("make", MAKES)

@@ -12,9 +12,7 @@ from stsbench.errors import EncoderError
 from stsbench.training.augmentation.fill import MaskedFill, whole_words
 from stsbench.training.augmentation.texts import replace_masked
 from tests.encoders.tiny import make_bert, make_roberta
-from tests.training.students import WORDS, masked_lm, one_thread
-
-__all__ = ["masked_lm", "one_thread"]
+from tests.training.students import WORDS
 
 
 def test_the_likeliest_other_word(masked_lm: Path) -> None:

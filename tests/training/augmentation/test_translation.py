@@ -19,7 +19,6 @@ from stsbench.training.augmentation import translation
 from stsbench.training.augmentation.back_translation import write_back_translations
 from stsbench.training.augmentation.translation import Decoding, Translation, Translator
 from tests import hub_server
-from tests.encoders import tiny
 from tests.training.augmentation.marian import LINES, make_marian
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece (extra translate)")
@@ -28,7 +27,6 @@ pytest.importorskip("sacremoses", reason="needs sacremoses (extra translate)")
 SHORT = Decoding(max_tokens=21)
 DRAWN = Decoding(mode="sampling", max_tokens=21, seed=5)
 hub = hub_server.hub
-one_thread = tiny.one_thread
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,7 @@ from stsbench.errors import Stopped
 from stsbench.training.loop import loop
 from stsbench.training.loop.interrupt import Interrupt
 from stsbench.training.methods.simcse import SimCSE
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
-
-__all__ = ["masked_lm", "one_thread"]
+from tests.training.students import run_facts, sentences, student, weights
 
 
 def learner(folder: Any) -> SimCSE:

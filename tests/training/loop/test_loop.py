@@ -19,9 +19,8 @@ from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
+from tests.training.students import run_facts, sentences, student, weights
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = sentences(50)
 
 

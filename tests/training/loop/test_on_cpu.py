@@ -7,9 +7,8 @@ import torch
 
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.methods.simcse import SimCSE
-from tests.training.students import masked_lm, one_thread, sentences, student
+from tests.training.students import sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = sentences(40, longest=15)
 
 

@@ -11,9 +11,8 @@ from stsbench.training.augmentation.masking import IGNORED
 from stsbench.training.loop import loop
 from stsbench.training.methods.clear import CLEAR
 from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
-from tests.training.students import WORDS, masked_lm, one_thread, run_facts, sentences, student
+from tests.training.students import WORDS, run_facts, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = [
     " ".join(f"{text} {other}".split()[:12]) for text, other in zip(sentences(24), sentences(24, seed=3), strict=True)
 ]

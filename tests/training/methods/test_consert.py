@@ -17,9 +17,8 @@ from tests.training.methods.runs import (
     values,
     whole_and_resumed,
 )
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+from tests.training.students import run_facts, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = sentences(40)
 PAIRS = {
     "first": TEXTS,

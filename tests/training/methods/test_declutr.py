@@ -12,9 +12,8 @@ from stsbench.training.loop import loop
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.spans import sample_spans
 from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
-from tests.training.students import WORDS, masked_lm, one_thread, run_facts, student
+from tests.training.students import WORDS, run_facts, student
 
-__all__ = ["masked_lm", "one_thread"]
 DOCUMENTS = [" ".join(np.random.default_rng(i).choice(WORDS, 60 + i)) for i in range(24)]
 SPANS = {"min_span": 3, "max_span": 12}
 

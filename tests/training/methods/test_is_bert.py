@@ -15,9 +15,8 @@ from stsbench.errors import CardError
 from stsbench.training.loop import loop
 from stsbench.training.methods.is_bert import ISBERT
 from tests.training.methods.runs import first_batch, values, whole_and_resumed
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student, weights
+from tests.training.students import run_facts, sentences, student, weights
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = [*sentences(23, seed=1, longest=12), "dog"]
 
 

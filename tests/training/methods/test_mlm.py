@@ -12,9 +12,8 @@ from stsbench.training.loop import loop
 from stsbench.training.methods.mlm import MaskedLanguageModel
 from stsbench.training.student import Student
 from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+from tests.training.students import run_facts, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = sentences(40)
 
 

@@ -14,9 +14,8 @@ from stsbench.training.loop.saving import save_student
 from stsbench.training.methods.sbert import SBERT
 from stsbench.training.methods.sbert_regression import SBERTRegression
 from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+from tests.training.students import run_facts, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 FIRST, SECOND = sentences(24, seed=1), sentences(24, seed=2)
 NAMES = ["contradiction", "entailment", "neutral"]
 LABELS = [NAMES[i] for i in np.random.default_rng(0).integers(3, size=24)]

@@ -13,9 +13,8 @@ from stsbench.training.loop.saving import save_student
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
-from tests.training.students import masked_lm, one_thread, sentences, student
+from tests.training.students import sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 TRIPLETS = {name: sentences(24, seed=seed) for seed, name in enumerate(("anchor", "positive", "negative"), 1)}
 REPEATED = {
     "anchor": [f"dog {'big ' * (i // 3)}" for i in range(60)],

@@ -11,9 +11,8 @@ from stsbench.training.loop import loop
 from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.seams import Batch
 from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+from tests.training.students import run_facts, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = sentences(40)
 GUIDED = ["base", "opt1", "opt2", "opt3", "opt2-released"]
 

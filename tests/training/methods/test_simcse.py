@@ -12,9 +12,8 @@ from stsbench.errors import CardError, DataError
 from stsbench.training.augmentation.masking import IGNORED
 from stsbench.training.loop import loop
 from stsbench.training.methods.simcse import SimCSE
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+from tests.training.students import run_facts, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 ANCHORS, POSITIVES, NEGATIVES = (sentences(20, seed=seed) for seed in (1, 2, 3))
 TRIPLETS = {"anchor": ANCHORS, "positive": POSITIVES, "negative": NEGATIVES}
 RNG = np.random.default_rng

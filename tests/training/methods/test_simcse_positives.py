@@ -10,9 +10,8 @@ from stsbench.errors import CardError
 from stsbench.training.loop import loop
 from stsbench.training.methods.simcse_positives import SimCSEPositives
 from tests.training.methods.runs import embedded
-from tests.training.students import masked_lm, one_thread, run_facts, sentences, student
+from tests.training.students import run_facts, sentences, student
 
-__all__ = ["masked_lm", "one_thread"]
 TEXTS = sentences(24, longest=14)
 DOCUMENTS = np.repeat(np.arange(6), 4)
 TABLE = "dog\thound\tpuppy\ncat\tkitten\n"

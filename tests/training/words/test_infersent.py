@@ -88,7 +88,7 @@ def pairs(n: int = 60) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_it_learns_a_small_set(tmp_path, vectors, version):
-    training = make(vectors, version=version, hidden=16, head_size=16, epochs=60, learning_rate=0.5, shrink=1.0)
+    training = make(vectors, version=version, hidden=16, head_size=16, epochs=45, learning_rate=0.5, shrink=1.0)
     rounds = training.fit(pairs(30), folder=tmp_path / "run", seed=1)
     assert rounds[-1].loss < 0.1 < rounds[0].loss
     assert max(r.facts["accuracy"] for r in rounds) == 1
