@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
@@ -204,110 +200,6 @@ def test_shuffled_data_are_not_comparable(stsbench):
     assert code == 2 and "hashed on table: not comparable: data hash differs: " in out
     message = stsbench.refused("compare", "one/results/hashed", "two/results/hashed")
     assert message.startswith("table: 'one/results/hashed' and 'two/results/hashed' cannot be compared: data hash diff")
-
-
-# The action: its shell steps, as they are.
-
-
-class Step(NamedTuple):
-    """One step of the action after it has run."""
-
-    code: int
-    out: str
-
-
-class Action:
-    """Runs the steps of ``action.yml`` as GitHub does: bash, strict, inputs through the environment."""
-
-    def __init__(self, folder: Path, own: Path) -> None:
-        import yaml  # type: ignore[import-untyped]
-
-        self.folder = folder
-        self.card: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
-        paths = os.pathsep.join([str(own), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": paths,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
-            "GITHUB_OUTPUT": str(folder / "output.txt"),
-        }
-
-    def __call__(self, name: str, **given: str) -> Step:
-        inputs = {key: str(given.get(key, facts.get("default"))) for key, facts in self.card["inputs"].items()}
-        assert set(given) <= set(inputs)
-        (step,) = [step for step in self.card["runs"]["steps"] if step["name"] == name]
-        assert step["shell"] == "bash" and "${{" not in step["run"]
-        script = write(self.folder / "step.sh", step["run"])
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
-            cwd=self.folder,
-            env={**self.environment, **filled(step["env"], inputs)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return Step(done.returncode, done.stdout + done.stderr)
-
-
-def filled(environment: Mapping[str, str], inputs: Mapping[str, str]) -> dict[str, str]:
-    """A step's variables with ``${{ inputs.name }}`` put in."""
-    found = {}
-    for key, text in environment.items():
-        name = text.removeprefix("${{ inputs.").removesuffix(" }}")
-        found[key] = inputs[name]
-    return found
-
-
-def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_path: Path):
-    action = Action(tmp_path, own)
-    assert [step["name"] for step in action.card["runs"]["steps"]] == ["Install", "Score", "Check"]
-    quick = {"encoder": "own_encoders:Hashed", "tasks": "quickstart-en", "results": "scored here"}
-    assert action("Score", **quick).code == 0
-    stsbench.fine("lock", tmp_path / "scored here", "--out", tmp_path / "a lock.json")
-    checked = {"results": "scored here", "against": "a lock.json", "tolerance": "same=0.01 half=0.2"}
-    fine = action("Check", **checked)
-    assert fine.code == 0 and "1 cell: 1 fine" in fine.out
-    lock = (tmp_path / "a lock.json").read_text()
-    score = json.loads(lock)["cells"][0]["score"]
-    write(tmp_path / "a lock.json", lock.replace(f'"score": {score}', f'"score": {score + 0.1}'))
-    fallen = action("Check", **checked, junit="out/report.xml")
-    assert fallen.code == 1 and "::error title=hashed%3A quickstart-en (simcse)::regression" in fallen.out
-    write(tmp_path / "a lock.json", re.sub(r'"data": "[0-9a-f]+', f'"data": "{"f" * 64}', lock))
-    assert action("Check", **checked).code == 2
-    verdicts = (tmp_path / "output.txt").read_text().split()
-    assert verdicts == ["verdict=fine", "verdict=regression", "verdict=not-comparable"]
-    assert (tmp_path / "summary.md").read_text().count("### stsbench check: ") == 3
-    assert (tmp_path / "out" / "report.xml").is_file() and (tmp_path / "stsbench-junit.xml").is_file()
-    assert action("Check", **{**checked, "against": "gone"}).code == 2
-
-
-@pytest.mark.slow
-def test_the_projects_own_workflow_finds_its_results_fine(own: Path, tmp_path: Path):
-    """Every use of the action in the workflow, with the inputs it gives, in a copy of what the checkout holds."""
-    import yaml
-
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "scores.yml").read_text())
-    # YAML 1.1 reads the key 'on' as true.
-    assert "pull_request" in workflow[True]
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    assert all("run" not in step for step in steps)
-    uses = [step["with"] for step in steps if step.get("uses") == "./"]
-    assert len(uses) == 3
-    for name in ("results", ".github"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    action = Action(tmp_path, own)
-    required = {key for key, facts in action.card["inputs"].items() if facts.get("required")}
-    for given in uses:
-        assert required <= set(given)
-        if given.get("encoder"):
-            assert action("Score", **given).code == 0
-        checked = action("Check", **given)
-        assert checked.code == 0, checked.out
-        assert (tmp_path / given["junit"]).is_file()
-    verdicts = (tmp_path / "output.txt").read_text().split()
-    assert verdicts == ["verdict=fine"] * 3
 
 
 def test_a_committed_result_that_was_changed_is_caught(stsbench: Command, tmp_path: Path):
