@@ -20,7 +20,7 @@ from stsbench.encoders.facts import check_encoder, notes_of
 from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of, texts_digest
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
-from stsbench.errors import StsbenchError
+from stsbench.errors import EncoderError, StsbenchError, shown
 from stsbench.files import without_folders
 from stsbench.identity import fitted_on, identity, inherit_maker
 
@@ -190,7 +190,9 @@ def _texts_of_tasks(
     return found
 
 
-def _fitted(encoder: TextFitted, texts: _Texts) -> Encoder:
+def _fitted(encoder: object, texts: _Texts) -> Encoder:
+    if not isinstance(encoder, TextFitted):
+        raise EncoderError(f"what a post-processor's over(base) returned has no fit_texts; it is {shown(encoder)}")
     return check_encoder(encoder.fit_texts(texts.sentences), f"what fit_texts of {type(encoder).__name__} returned")
 
 

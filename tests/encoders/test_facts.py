@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +13,17 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.facts import base_of, check_encoder, facts_of, notes_of, places_of, without_known_words
+import stsbench
+from stsbench.encoders.facts import (
+    METHODS,
+    NEEDED,
+    base_of,
+    check_encoder,
+    facts_of,
+    notes_of,
+    places_of,
+    without_known_words,
+)
 from stsbench.encoders.seams import Facts, WordEncoder
 from stsbench.errors import EncoderError
 from tests.encoders.fakes import Neighbourly, Plain
@@ -138,6 +151,23 @@ def test_what_is_no_encoder_is_refused(thing, message):
     with pytest.raises(EncoderError) as caught:
         check_encoder(thing, "here")
     assert str(caught.value).startswith(message)
+
+
+def asked_by_name(code: str) -> set[str]:
+    """What code asks objects for by names in quotes."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and len(node.args) > 1]
+    named = [(ast.unparse(node.func), node.args[1]) for node in calls]
+    return {
+        str(name.value) for asked, name in named if asked in ("getattr", "hasattr") and isinstance(name, ast.Constant)
+    }
+
+
+def test_no_other_module_asks_an_encoder_by_name():
+    assert asked_by_name("getattr(encoder, 'notes', []) or hasattr(encoder.base, 'dtype')") == {"notes", "dtype"}
+    told = {field.name for field in fields(Facts)} | {name for names in METHODS.values() for name in names}
+    package = Path(stsbench.__file__).parent
+    asked = {path.name: asked_by_name(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")}
+    assert {name: found for name, found in asked.items() if found & {*told, *NEEDED, "notes", "base", "PLACES"}} == {}
 
 
 class Delegating:

@@ -123,6 +123,7 @@ def test_a_library_model_is_scored_as_it_embeds(model):
     assert isinstance(encoder, LibraryModel)
     assert encoder.fingerprint is None
     np.testing.assert_array_equal(encoder.encode(("the cat", "a mat")), model.encode(["the cat", "a mat"]))
+    assert encoder.encode(["half an emoji: \ud83d", ""]).shape == (2, 16)
     (result,) = stsbench.evaluate(model, "quickstart-en", name="my-model")
     (same,) = stsbench.evaluate(lambda sentences: model.encode(sentences), "quickstart-en")
     assert (result.encoder, result.fingerprint, result.overlap) == ("my-model", None, "unknown")

@@ -131,6 +131,10 @@ class Batches(Usual):
         from stsbench.encoders.engine.tokens import TokenIds
         return TokenIds.from_lists([[1] for _ in sentences])
     def embed_tokens(self, tokens, rows): return None
+class Over(Usual):
+    base = Usual()
+    def over(self, base): return None
+    def fit_texts(self, sentences): return self
 class Unfitted(Usual):
     def fit_texts(self, sentences): return None
 class Fitted(Usual):
@@ -162,6 +166,7 @@ REFUSED = {
     "Tokens": "encoder 'usual': tokenize returned a list; beside embed_tokens it must return the TokenIds",
     "Batches": "encoder 'usual' returned a NoneType that is no array (n, d) of numbers",
     "Unfitted": "what fit_texts of Unfitted returned: NoneType has no 'name'",
+    "Over": "what a post-processor's over(base) returned has no fit_texts; it is None",
     "nothing": "encoder 'odd_encoders:nothing': NoneType has no 'name'",
     "embed": "encoder 'odd_encoders:embed': missing a required key: 'sentences'",
 }
@@ -216,3 +221,43 @@ def test_given_parameters_tell_embeddings_apart():
 
     three, five = (stsbench.load_encoder("odd_encoders:Any", params={"size": size}) for size in (3, 5))
     assert None is not identity(three) != identity(five)
+
+
+CARD = """name = "Odd"
+method = "odd"
+backbone = "none"
+paper = "none"
+license = "none"
+supervision = "none"
+overlap = "none"
+kind = "odd_encoders:{}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("Needy", "", "[params]: encode of Needy must take the sentences alone: missing a required argument: 'size'"),
+        ("Abstract", "", "[params]: Abstract is an abstract class"),
+        ("Slots", "[params]\nsize = 5", "Slots takes no attributes (__slots__?), so its parameters cannot be kept"),
+        ("Data", "[params]\nsise = 5", "[params]: unknown key 'sise'; did you mean 'size'?"),
+        ("Data", '[params]\nsize = "5"', "[params]: key 'size': expected `int`, not '5'"),
+        ("nothing", "", "[params]: NoneType has no 'name'"),
+    ],
+)
+def test_a_card_that_makes_it_is_refused_in_one_line(name, params, message, tmp_path):
+    card = tmp_path / "odd.toml"
+    card.write_text(CARD.format(name) + params)
+    with pytest.raises(StsbenchError) as caught:
+        stsbench.load_encoder(card)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Property", "Frozen", "Module", "kept"])
+def test_a_card_that_makes_it_is_scored_under_the_cards_name(name, tmp_path):
+    card = tmp_path / "odd.toml"
+    card.write_text(CARD.format(name))
+    (of_card,) = stsbench.evaluate(card, "quickstart-en", store=None)
+    (usual,) = stsbench.evaluate("odd_encoders:Usual", "quickstart-en", store=None)
+    assert (of_card.encoder, of_card.overlap, of_card.score) == ("odd", "none", usual.score)
