@@ -9,29 +9,23 @@ import pyarrow as pa
 import pytest
 from scipy.stats import spearmanr
 
-from stsbench.cards.recipe import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, TrainingFacts
+from stsbench.cards.recipe import CorpusFacts, SelectionFacts
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.errors import CardError
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import load_text, validator
 from stsbench.recipes.trainer import load_trainer
+from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
 
 def plan(
     folder: Path, base: Path, *, rows: int | None = None, whole: bool = False, max_words: int | None = None
 ) -> TrainPlan:
-    card = RecipeCard(
-        name="IS-BERT, little",
-        method="is_bert",
-        paper="https://aclanthology.org/2020.emnlp-main.124",
-        preset="our own",
-        supervision="none",
-        backbone="tiny",
-        base=BaseFacts(),
+    card = little_recipe(
+        "is_bert",
         data=CorpusFacts(corpus=str(folder / "pairs.csv"), sentences=not whole, rows=rows, max_words=max_words),
-        training=TrainingFacts(batch_size=4, learning_rate=1e-3, steps=2),
         selection=SelectionFacts(task="quickstart-en", split="test"),
     )
     return TrainPlan(name="little", card=card, seed=0, out=folder, base=str(base), device="cpu")

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import BaseFacts, CorpusFacts, RecipeCard, TrainingFacts
+from stsbench.cards.recipe import BaseFacts, CorpusFacts
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.task import load_task
 from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.encoders.trained import RUN_FILE
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.seen import find_overlaps
+from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
 CARD = """
@@ -34,17 +35,7 @@ license = "none"
 
 
 def plan(folder: Path, *, base: str = "", model: str = "") -> TrainPlan:
-    card = RecipeCard(
-        name="Little",
-        method="simcse",
-        paper="none",
-        preset="our own",
-        supervision="none",
-        backbone="tiny",
-        base=BaseFacts(model=model),
-        data=CorpusFacts(corpus="text.txt"),
-        training=TrainingFacts(batch_size=4, learning_rate=1e-3, steps=2),
-    )
+    card = little_recipe("simcse", base=BaseFacts(model=model), data=CorpusFacts(corpus="text.txt"))
     (folder / "baselines").mkdir(exist_ok=True)
     return TrainPlan(name="little", card=card, seed=0, out=folder, base=base, catalogue=Catalogue([folder]))
 

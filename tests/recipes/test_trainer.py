@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from stsbench.cards.recipe import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, TrainingFacts
+from stsbench.cards.recipe import CorpusFacts, SelectionFacts, TrainingFacts
 from stsbench.errors import CardError, StsbenchError
 from stsbench.recipes.loop_trainer import LoopTrainer
 from stsbench.recipes.plan import TrainPlan
@@ -21,6 +21,7 @@ from stsbench.training.loop.place import Place
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.words.fastsent import FastSentTraining
+from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
 HERE = "tests.recipes.test_trainer"
@@ -52,14 +53,8 @@ def plan(folder: Path, method: str, *, base: Path | None = None, **selection: An
     """A plan of ten steps on 50 sentences."""
     (folder / "text.txt").write_text("\n".join(sentences(50)) + "\n")
     own = method in ("fastsent", f"{HERE}:MyRounds")
-    card = RecipeCard(
-        name="Little",
-        method=method,
-        paper="ours",
-        preset="our own",
-        supervision="none",
-        backbone="tiny",
-        base=BaseFacts(),
+    card = little_recipe(
+        method,
         data=CorpusFacts(corpus=str(folder / "text.txt")),
         params={"size": 4, "min_count": 1} if own else {},
         training=TrainingFacts(batch_size=8, learning_rate=1e-3, epochs=2.0),

@@ -1,0 +1,21 @@
+"""A recipe of a few steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stsbench.cards.recipe import BaseFacts, RecipeCard, TrainingFacts
+
+
+def little_recipe(method: str, **given: Any) -> RecipeCard:
+    """A recipe of two steps of four rows, none of whose facts is a paper's; any fact can be given."""
+    facts: dict[str, Any] = {
+        "name": "Little",
+        "paper": "none",
+        "preset": "our own",
+        "supervision": "none",
+        "backbone": "tiny",
+        "base": BaseFacts(),
+        "training": TrainingFacts(batch_size=4, learning_rate=1e-3, steps=2),
+    }
+    return RecipeCard(method=method, **{**facts, **given})
