@@ -11,6 +11,7 @@ from typing import Any, TypeGuard, cast
 
 from stsbench.encoders.seams import Encoder, Facts, PostProcessor, TextFitted, TokenEncoder, WordEncoder
 from stsbench.errors import EncoderError, one_line, shown, visible
+from stsbench.identity import is_ours
 
 NEEDED = ("name", "fingerprint", "encode")
 METHODS = {
@@ -84,7 +85,7 @@ def check_encoder(made: object, where: str) -> Encoder:
     """Return what a user's code made, where it is an encoder and tells of itself what can be.
 
     Args:
-        made: what may be an encoder; what was fitted is not asked for its notes.
+        made: what may be an encoder.
         where: what the message begins with.
 
     Raises:
@@ -106,8 +107,15 @@ def check_encoder(made: object, where: str) -> Encoder:
     check_call(encoder.encode, f"{where}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor) and base_of(encoder) is None:
         raise _wrong(encoder, "base", encoder.base, "the encoder whose embeddings it changes", where)
-    facts_of(encoder)
+    _check_facts(encoder)
     return encoder
+
+
+def _check_facts(encoder: Encoder) -> None:
+    facts_of(encoder)
+    if not is_ours(type(encoder)):
+        # One of ours may have to fit before it can say.
+        notes_of(encoder)
 
 
 def _check_there(made: object, needed: str, where: str) -> None:

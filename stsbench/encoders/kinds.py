@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.facts import can_encode, check_encoder, notes_of
+from stsbench.encoders.facts import can_encode, check_encoder
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError
 from stsbench.registry import Registry, call_with_params
@@ -65,7 +65,7 @@ def make_encoder(
     if not isinstance(factory, type) and not inspect.isroutine(factory) and is_maker(factory):
         if params:
             raise CardError(f"{where} is made already; it takes no parameters ({', '.join(params)})")
-        return _checked(factory, where)
+        return check_encoder(factory, where)
     if inspect.isabstract(factory):
         raise CardError(f"{where}: {factory.__name__} is an abstract class; give one that has all its methods")
     takes = inspect.signature(factory).parameters
@@ -74,10 +74,4 @@ def make_encoder(
     for key in ("name", "catalogue"):
         if name and key in params:
             raise CardError(f"{where}: '{key}' is no parameter to give: it is told by stsbench")
-    return _checked(call_with_params(factory, {**told, **params}, where=where), where)
-
-
-def _checked(made: object, where: str) -> Encoder:
-    encoder = check_encoder(made, where)
-    notes_of(encoder)
-    return encoder
+    return check_encoder(call_with_params(factory, {**told, **params}, where=where), where)

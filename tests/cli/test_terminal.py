@@ -137,7 +137,7 @@ def test_json_holds_the_name_itself_and_prints_none_of_its_signs(capsys: pytest.
 
 def test_errors_cannot_steer_the_terminal(stsbench: Command, endings: Path, tmp_path: Path):
     assert SHOWN in stsbench.refused("run", "--encoder", EVIL, *QUICK)
-    assert SHOWN in stsbench.refused("run", "--encoder", "endings:Evil", *QUICK)
+    assert repr(EVIL) in stsbench.refused("run", "--encoder", "endings:Evil", *QUICK)
     refused = stsbench.refused("rnu" + EVIL)
     assert visible(refused) == refused
     raised = stsbench("run", "--encoder", "endings:Raises", *QUICK)

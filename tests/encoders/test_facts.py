@@ -122,6 +122,8 @@ NO_TEXT = "must be text; it is"
         ({"train_seed": True}, "it is True"),
         ({"train_seed": 1.0}, "it is 1.0"),
         ({"train_seed": 1 << 63}, "it is 9223372036854775808"),
+        ({"notes": 3}, "'notes' of Odd must be a list of texts; it is 3"),
+        ({"notes": "text"}, "'notes' of Odd must be a list of texts; it is 'text'"),
         ({"dtype": "x" * 99 + "\ud800"}, f"'dtype' of Odd {NO_TEXT} '{'x' * 79}…"),
     ],
 )  # fmt: skip
