@@ -94,6 +94,7 @@ COVERED = {
         "evaluators.retrieval.ranks",
         "evaluators.retrieval.rows",
     ],
+    "leaderboard/exports/test_model_index.py": ["leaderboard.exports.measured"],
     "leaderboard/exports/test_mteb.py": ["leaderboard.exports.tasks"],
     "leaderboard/published/test_rows.py": ["leaderboard.published.metrics", "leaderboard.published.specs"],
     "leaderboard/tables/test_suite.py": ["leaderboard.tables.averages", "leaderboard.tables.runs"],

@@ -126,6 +126,11 @@ class _TaskScorer:
             per_item=dict(scores.per_item),
         )
 
+    def _dimensions(self) -> int | None:
+        """The size of an embedding: that of a text which has been embedded."""
+        texts = self.task.texts()[:1]
+        return self.engine(texts).shape[1] if self.engine is not None and texts else None
+
     def _run_facts(self, encoder: KnownEncoder, seconds: float) -> dict[str, Any]:
         task, aside = self.task, _set_aside(self.task, self.embedder)
         commit, dirty = provenance.commit()
@@ -136,6 +141,7 @@ class _TaskScorer:
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(seconds, 3),
+            "dimensions": self._dimensions(),
             "encoded": encoded,
             "from_store": len(set(task.texts())) - encoded,
             "source": source.source,

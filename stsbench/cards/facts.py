@@ -123,6 +123,11 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     note: str = ""
     reproducible: Reproducible = "weights"
     """How the encoder of the published rows can be had, see ``REPRODUCIBLE``."""
+    hub: str = ""
+    """Its id on the Hub, where it is not loaded from there."""
+    parameters: Count | None = None
+    dimensions: Count | None = None
+    """The size of an embedding."""
     params: dict[str, Any] = {}
     published: list[str] = []
     """Keys of the published rows that measured it, ``paper/table/row``; the most fitting first."""

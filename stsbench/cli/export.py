@@ -10,10 +10,13 @@ from stsbench.cli.options.scores import ExportOptions
 from stsbench.cli.printing import complain_of_all, print_json, say
 from stsbench.data.task import expand_names
 from stsbench.errors import DataError, StsbenchError, choose
+from stsbench.files import write_whole
+from stsbench.leaderboard.exports.eval_results import eval_results
+from stsbench.leaderboard.exports.every_eval_ever import every_eval_ever
 from stsbench.leaderboard.exports.model_index import model_index, to_yaml, write_card
 from stsbench.leaderboard.exports.mteb import export_mteb
 from stsbench.results.folder import Problem, scan_results, verified
-from stsbench.results.groups import gather_runs
+from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result
 
 SHOWN = 5
@@ -62,13 +65,8 @@ def _mteb(results: Sequence[Result], options: ExportOptions, catalogue: Catalogu
 
 
 def _model_index(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
-    runs = gather_runs(results, catalogue)
-    if len(runs) > 1:
-        names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
-        raise StsbenchError(
-            f"a model card is of one encoder, these results are of {len(runs)} ({names}); give --encoder"
-        )
-    index = model_index(runs[0].encoder, runs[0].results, catalogue)
+    one = _of_one(results, catalogue, "a model card")
+    index = model_index(one.encoder, one.results, catalogue)
     if options.out is not None:
         write_card(options.out, index)
     if options.as_json:
@@ -77,4 +75,37 @@ def _model_index(results: Sequence[Result], options: ExportOptions, catalogue: C
         say(f"wrote {options.out}" if options.out is not None else to_yaml(index).rstrip("\n"))
 
 
-FORMATS = {"mteb": _mteb, "model-index": _model_index}
+def _eval_results(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
+    made = eval_results(_of_one(results, catalogue, "a file of the Hub's").results, catalogue)
+    complain_of_all("left out", made.left_out)
+    _one_file(made.text, options)
+
+
+def _every_eval_ever(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
+    _one_file(every_eval_ever(_of_one(results, catalogue, "a record").results, catalogue), options)
+
+
+def _one_file(text: str, options: ExportOptions) -> None:
+    if options.out is not None:
+        write_whole(options.out, text.encode())
+    if options.as_json:
+        print_json({"out": str(options.out) if options.out is not None else None, "text": text})
+    else:
+        say(f"wrote {options.out}" if options.out is not None else text.rstrip("\n"))
+
+
+def _of_one(results: Sequence[Result], catalogue: Catalogue, what: str) -> Runs:
+    """The results, seen to be of one encoder."""
+    runs = gather_runs(results, catalogue)
+    if len(runs) > 1:
+        names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
+        raise StsbenchError(f"{what} is of one encoder, these results are of {len(runs)} ({names}); give --encoder")
+    return runs[0]
+
+
+FORMATS = {
+    "mteb": _mteb,
+    "model-index": _model_index,
+    "eval-results": _eval_results,
+    "every-eval-ever": _every_eval_ever,
+}

@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 
 import pytest
-from huggingface_hub import ModelCard
+import yaml  # type: ignore[import-untyped]
+from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from stsbench.results.record import items_path
 from tests.cli.commands import one_line, write
@@ -67,6 +68,23 @@ def test_a_model_card_is_printed_or_filled(stsbench):
     assert stsbench.fine("export", "--format", "model-index", "-e", "a", "--out", "README.md") == "wrote README.md\n"
     text = Path("README.md").read_text()
     assert text.startswith("---\nlicense: mit\nmodel-index:\n") and text.endswith("---\n# a\n")
+
+
+def test_the_hubs_results_and_every_eval_evers_are_printed_or_written(stsbench):
+    write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
+    code, out, err = stsbench("export", "--format", "eval-results", "-e", "a")
+    assert code == 0 and err.count("stsbench: left out: a on ") == 2
+    assert len(parse_eval_result_entries(yaml.safe_load(out))) == 5
+    where = Path(".eval_results/stsbench.yaml")
+    assert stsbench("export", "--format", "eval-results", "-e", "a", "--out", where).out == f"wrote {where}\n"
+    assert where.read_text() == out
+    printed = stsbench.fine("export", "--format", "every-eval-ever", "-e", "a")
+    assert len(json.loads(printed)["evaluation_results"]) == 7
+    found = stsbench.json("export", "--format", "every-eval-ever", "-e", "a", "--out", "record.json")
+    assert found == {"out": "record.json", "text": Path("record.json").read_text()} and found["text"] == printed
+    for fmt, what in (("eval-results", "a file of the Hub's"), ("every-eval-ever", "a record")):
+        message = stsbench.refused("export", "--format", fmt, "--tasks", "sts12")
+        assert message == f"{what} is of one encoder, these results are of 2 ('a', 'b'); give --encoder"
 
 
 @pytest.mark.parametrize(

@@ -64,15 +64,16 @@ class LeaderboardOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExportOptions(WithJson):
-    """Write results as MTEB's result files, or as the scores of a Hugging Face model card."""
+    """Write results in a format of other tools: MTEB's, the Hub's, Every Eval Ever's."""
 
-    fmt: Annotated[str, Option("--format", help="mteb (its result files) or model-index (for a model card)")]
+    fmt: Annotated[str, Option("--format", help="mteb, model-index, eval-results or every-eval-ever")]
     results: Results = Path("results")
     encoder: OnlyEncoders = field(default_factory=list)
     tasks: OnlyTasks = None
     protocol: OnlyProtocol = None
     out: Annotated[
-        Path | None, Option("--out", help="mteb: the folder to fill; model-index: a model card to write or fill.")
+        Path | None,
+        Option("--out", help="mteb: the folder to fill; model-index: a model card to write or fill; else a file."),
     ] = None
 
 

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import OutputError, one_line
 from stsbench.files import write_whole
-from stsbench.numbers.spread import spread
-from stsbench.numbers.statistics import CORRELATIONS
-from stsbench.results.comparable import protocol_key
+from stsbench.leaderboard.exports.measured import SOURCE, Measured, measured
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
-
-SOURCE = "https://github.com/stsbench/stsbench"
-
-
-class Kind(NamedTuple):
-    """What an evaluator scores: the Hub's word for the task, the words people read, a protocol's metric if it names none."""
-
-    task: str
-    name: str
-    metric: str = "score"
-
-
-KINDS = {
-    "sts": Kind("semantic-similarity", "Semantic Similarity"),
-    "relatedness": Kind("semantic-similarity", "Semantic Similarity, trained regressor"),
-    "probe": Kind("text-classification", "Text Classification", "accuracy"),
-    "retrieval": Kind("image-text-retrieval", "Image-Text Retrieval"),
-}
-OTHER = Kind("other", "Other")
-
-
-class Metric(NamedTuple):
-    """What a score measures, in the words of model cards."""
-
-    type: str
-    name: str
 
 
 def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> list[dict[str, Any]]:
@@ -57,7 +29,7 @@ def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> l
     """
     from huggingface_hub.repocard_data import ModelCardData
 
-    card = ModelCardData(model_name=name, eval_results=list(_eval_results(results, catalogue)))
+    card = ModelCardData(model_name=name, eval_results=list(map(_eval_result, measured(results, catalogue))))
     index: list[dict[str, Any]] = card.to_dict()["model-index"]  # type: ignore[no-untyped-call]
     return index
 
@@ -91,48 +63,25 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
     write_whole(path, str(card).encode())
 
 
-def _eval_results(results: Sequence[Result], catalogue: Catalogue) -> Iterator[EvalResult]:
-    groups: dict[tuple[str, str, str], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
-    for same in groups.values():
-        yield _eval_result(same, catalogue)
-
-
-def _eval_result(seeds: Sequence[Result], catalogue: Catalogue) -> EvalResult:
+def _eval_result(one: Measured) -> EvalResult:
     from huggingface_hub import EvalResult
 
-    result, scores = seeds[0], [one.score for one in seeds]
-    card = catalogue.task(result.task) if result.task in catalogue.paths("tasks") else None
-    hub = card.hub if card else None
-    kind = KINDS.get(card.evaluator, OTHER) if card else OTHER
-    metric = _metric(result, kind)
-    arguments, (mean, deviation) = dict(result.protocol), spread(scores)
-    if deviation is not None:
-        arguments |= {"seeds": len(scores), "deviation": deviation}
+    dataset, metric, arguments = one.dataset, one.metric, dict(one.first.protocol)
+    if one.score.deviation is not None:
+        arguments |= {"seeds": len(one.results), "deviation": one.score.deviation}
     return EvalResult(
-        task_type=kind.task,
-        task_name=kind.name,
-        dataset_type=hub.repo if hub else result.task,
-        dataset_name=card.name if card else result.task,
-        # An archive holds many datasets; those of one config would be taken for one.
-        dataset_config=(hub.config or (result.task if hub.archive else "") if hub else "") or None,
-        dataset_split=hub.splits.get(result.split, result.split) if hub else result.split,
-        dataset_revision=hub.revision if hub else None,
-        dataset_args={"task": result.task},
+        task_type=one.kind.task,
+        task_name=one.kind.name,
+        dataset_type=dataset.repo if dataset else one.first.task,
+        dataset_name=one.name,
+        dataset_config=dataset.config if dataset else None,
+        dataset_split=dataset.split if dataset else one.first.split,
+        dataset_revision=dataset.revision if dataset else None,
+        dataset_args={"task": one.first.task},
         metric_type=metric.type,
         metric_name=metric.name,
-        metric_value=mean,
+        metric_value=one.score.mean,
         metric_args=arguments,
         source_name="stsbench",
         source_url=SOURCE,
     )
-
-
-def _metric(result: Result, kind: Kind) -> Metric:
-    """STS metrics have the names that sentence-transformers gives them."""
-    metric, similarity = str(result.protocol.get("metric", kind.metric)), result.protocol.get("similarity")
-    words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
-    if similarity is None:
-        return Metric(metric, words)
-    return Metric(f"{metric}_{similarity}", f"{words} of {similarity} ({result.protocol.get('aggregation')})")

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import DataError
 from stsbench.files import file_part, write_whole
+from stsbench.leaderboard.exports.model import Model, model_of
 from stsbench.leaderboard.exports.tasks import MtebTask, mteb_task
 from stsbench.results.record import Result
 
 DIGITS = 6
 UNKNOWN = (
-    *("loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license"),
+    *("loader", "release_date", "languages", "memory_usage_mb", "max_tokens", "license"),
     *("open_weights", "public_training_code", "public_training_data", "use_instructions", "training_datasets"),
 )
 """What MTEB's description of a model must say, and results do not tell."""
@@ -30,6 +31,8 @@ class Exported(NamedTuple):
 
 def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> Exported:
     """Write ``out/results/<model>/<revision>/<task>.json`` for every cell whose data are MTEB's.
+
+    A model has its id on the Hub where that is known, see :func:`model_of`. A task of several subsets is written where all are there.
 
     The main score is the Spearman correlation of cosines over all pairs of a task or language, whatever
     aggregation the result was scored by: a result holds that one too. Manhattan and Euclidean distances
@@ -54,14 +57,15 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
         if task is None:
             left_out[f"{result.encoder} on {result.task}: {why}"] = None
             continue
-        cells = files.setdefault(_folder(out, result) / f"{task.name}.json", [])
+        cells = files.setdefault(_folder(out, model_of(result, catalogue)) / f"{task.name}.json", [])
         if all((task, result.split) != (other, one.split) for other, one in cells):
             cells.append((task, result))
+    files = {path: whole for path, cells in files.items() if (whole := list(_whole(cells, left_out)))}
     if not files:
         raise DataError(f"nothing to export: {next(iter(left_out), 'there are no results')}")
     paths = [write_whole(path, _json(_task_result(cells))) for path, cells in files.items()]
     for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
-        write_whole(folder / "model_meta.json", _json(_model_meta(result)))
+        write_whole(folder / "model_meta.json", _json(_model_meta(model_of(result, catalogue))))
     return Exported(paths, list(left_out))
 
 
@@ -77,19 +81,20 @@ def _fitting(result: Result, catalogue: Catalogue) -> tuple[MtebTask | None, str
     return task, ""
 
 
-def model_name(encoder: str) -> str:
-    """An encoder's name as MTEB wants it, with an organisation before it."""
-    return encoder if "/" in encoder else f"stsbench/{encoder}"
+def _whole(cells: Sequence[tuple[MtebTask, Result]], left_out: dict[str, None]) -> Iterator[tuple[MtebTask, Result]]:
+    """The cells of splits of which all subsets are there: MTEB averages over a part as if it were the whole."""
+    for task, result in cells:
+        found = sum(other.split == result.split for _, other in cells)
+        if found == task.subsets:
+            yield task, result
+        else:
+            why = f"MTEB's {task.name} is of {task.subsets} subsets, the results hold {found} of split '{result.split}'"
+            left_out[f"{result.encoder} on {result.task}: {why}"] = None
 
 
-def revision(result: Result) -> str:
-    """What tells states of a model apart: the Hub commit, else the beginning of the fingerprint."""
-    return result.revision or (result.fingerprint or "no_revision_available")[:40]
-
-
-def _folder(out: Path, result: Result) -> Path:
-    name = model_name(result.encoder).replace("/", "__").replace(" ", "_")
-    return out / "results" / file_part(name, 255) / file_part(revision(result), 255)
+def _folder(out: Path, model: Model) -> Path:
+    name = model.name.replace("/", "__").replace(" ", "_")
+    return out / "results" / file_part(name, 255) / file_part(model.revision, 255)
 
 
 def _task_result(cells: Sequence[tuple[MtebTask, Result]]) -> dict[str, Any]:
@@ -118,9 +123,10 @@ def _scores(task: MtebTask, result: Result) -> Iterator[tuple[str, Any]]:
     yield "languages", task.languages
 
 
-def _model_meta(result: Result) -> dict[str, Any]:
-    known = {"name": model_name(result.encoder), "revision": revision(result)}
-    return {**known, **dict.fromkeys(UNKNOWN), "framework": [], "similarity_fn_name": "cosine"}
+def _model_meta(model: Model) -> dict[str, Any]:
+    known = {"name": model.name, "revision": model.revision}
+    size = {"n_parameters": model.parameters, "embed_dim": model.dimensions}
+    return {**known, **dict.fromkeys(UNKNOWN), **size, "framework": [], "similarity_fn_name": "cosine"}
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -15,6 +15,8 @@ class MtebFacts(Record, frozen=True, kw_only=True):
 
     name: str
     languages: list[str]
+    subsets: int = 1
+    """How many subsets MTEB's task has."""
     repo: str = ""
     """MTEB's own dataset, where the card's ``[hub]`` is another source of the same data."""
     revision: str = ""
@@ -30,6 +32,7 @@ class MtebTask(NamedTuple):
     languages: list[str]
     splits: dict[str, str]
     repo: str
+    subsets: int
 
 
 @cache
@@ -47,6 +50,7 @@ def mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
         return None
     if facts.repo:
         own = {card.score_split: card.score_split}
-        return MtebTask(task, facts.name, facts.revision, "default", facts.languages, own, facts.repo)
+        return MtebTask(task, facts.name, facts.revision, "default", facts.languages, own, facts.repo, facts.subsets)
     hub = card.hub
-    return MtebTask(task, facts.name, hub.revision, hub.config or "default", facts.languages, hub.splits, hub.repo)
+    subset = hub.config or "default"
+    return MtebTask(task, facts.name, hub.revision, subset, facts.languages, hub.splits, hub.repo, facts.subsets)

@@ -58,17 +58,24 @@ def test_a_file_holds_what_mteb_writes(tmp_path):
     }
 
 
-def test_languages_of_one_task_are_subsets_of_one_file(tmp_path):
-    export(tmp_path, made("a", "sts17-en-en", 0.8), made("a", "sts17-tr-en", 0.1), made("a", "stsb-de", 0.5))
+def test_languages_of_one_task_are_subsets_of_one_file_and_whole(tmp_path):
+    languages = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
+    made_of = [made("a", f"stsb-{code}", at / 20) for at, code in enumerate(languages)]
+    export(tmp_path, *made_of)
     subsets = {
-        one["hf_subset"]: (one["main_score"], one["languages"]) for one in read(tmp_path, "STS17")["scores"]["test"]
+        one["hf_subset"]: (one["main_score"], one["languages"])
+        for one in read(tmp_path, "STSBenchmarkMultilingualSTS")["scores"]["test"]
     }
-    assert subsets == {"en-en": (0.8, ["eng-Latn"]), "en-tr": (0.1, ["eng-Latn", "tur-Latn"])}
-    (german,) = read(tmp_path, "STSBenchmarkMultilingualSTS")["scores"]["test"]
-    assert german["hf_subset"] == "de"
-    dev = made("a", "stsb-de", 0.6, split="validation")
-    export(tmp_path, dev)
-    assert list(read(tmp_path, "STSBenchmarkMultilingualSTS")["scores"]) == ["dev"]
+    assert set(subsets) == set(languages) and subsets["zh"] == (0.45, ["cmn-Hans"])
+    # A mean over some of them would be taken for that over all.
+    dev = [made("a", f"stsb-{code}", 0.6, split="validation") for code in languages[1:]]
+    found = export(tmp_path / "test", *made_of, *dev)
+    assert list(read(tmp_path / "test", "STSBenchmarkMultilingualSTS")["scores"]) == ["test"]
+    assert found.left_out[0] == (
+        "a on stsb-en: MTEB's STSBenchmarkMultilingualSTS is of 10 subsets, the results hold 9 of split 'validation'"
+    )
+    with pytest.raises(DataError, match="nothing to export: a on sts17-en-en: MTEB's STS17 is of 11 subsets, the res"):
+        export(tmp_path / "none", made("a", "sts17-en-en", 0.8), made("a", "sts17-tr-en", 0.1))
 
 
 def test_the_score_is_of_all_pairs_whatever_the_aggregation(tmp_path):
@@ -92,7 +99,15 @@ def test_models_and_their_states_have_folders_of_their_own(tmp_path):
     assert read(tmp_path, "STS12", revision=PRINT[::-1][:40])["scores"]["test"][0]["main_score"] == 0.6
     assert read(tmp_path, "STS12")["scores"]["test"][0]["main_score"] == 0.7
     assert read(tmp_path, "STS12", "stsbench__b_c", "no_revision_available")
-    assert read(tmp_path, "model_meta", "org__name", commit)["name"] == "org/name"
+    meta = read(tmp_path, "model_meta", "org__name", commit)
+    assert (meta["name"], meta["n_parameters"], meta["embed_dim"]) == ("org/name", None, None)
+
+
+def test_a_model_of_a_card_has_the_hubs_id_its_size_and_its_dimensions(tmp_path):
+    export(tmp_path, made("minilm", "sts12", 0.5))
+    meta = read(tmp_path, "model_meta", "sentence-transformers__all-MiniLM-L6-v2")
+    assert meta["name"] == "sentence-transformers/all-MiniLM-L6-v2"
+    assert (meta["n_parameters"], meta["embed_dim"]) == (22_713_216, 384)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +143,7 @@ def test_every_task_named_is_ours_and_from_mteb():
 @pytest.mark.filterwarnings("ignore")
 def test_mteb_reads_the_files(tmp_path):
     mteb = pytest.importorskip("mteb", reason="mteb is not installed")
-    scores = {"sts12": 0.7, "sts13": 0.6, "stsb-raw": 0.5, "sickr-mteb": 0.4, "sts17-en-en": 0.8, "sts17-tr-en": 0.1}
+    scores = {"sts12": 0.7, "sts13": 0.6, "stsb-raw": 0.5, "sickr-mteb": 0.4}
     for encoder in ("a", "org/name"):
         export(tmp_path, *(made(encoder, task, score) for task, score in scores.items()))
     for path in tmp_path.rglob("*.json"):
@@ -141,7 +156,7 @@ def test_mteb_reads_the_files(tmp_path):
     for model in found.model_results:
         assert model.model_revision == PRINT[:40]
         main = {one.task_name: one.get_score() for one in model.task_results}
-        assert main == pytest.approx({"STS12": 0.7, "STS13": 0.6, "STSBenchmark": 0.5, "SICK-R": 0.4, "STS17": 0.45})
+        assert main == pytest.approx({"STS12": 0.7, "STS13": 0.6, "STSBenchmark": 0.5, "SICK-R": 0.4})
 
 
 @pytest.mark.filterwarnings("ignore")

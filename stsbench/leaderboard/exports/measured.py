@@ -1,0 +1,109 @@
+"""What an encoder has on one task, split and protocol, with what the task's card tells other tools of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.facts import TaskCard
+from stsbench.numbers.spread import Spread, spread
+from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.results.comparable import protocol_key
+from stsbench.results.record import Result
+
+SOURCE = "https://github.com/stsbench/stsbench"
+
+
+class Kind(NamedTuple):
+    """What an evaluator scores: the Hub's word for the task, the words people read, a protocol's metric if it names none."""
+
+    task: str
+    name: str
+    metric: str = "score"
+
+
+KINDS = {
+    "sts": Kind("semantic-similarity", "Semantic Similarity"),
+    "relatedness": Kind("semantic-similarity", "Semantic Similarity, trained regressor"),
+    "probe": Kind("text-classification", "Text Classification", "accuracy"),
+    "retrieval": Kind("image-text-retrieval", "Image-Text Retrieval"),
+}
+OTHER = Kind("other", "Other")
+
+
+class Metric(NamedTuple):
+    """What a score measures, in the words of model cards."""
+
+    type: str
+    name: str
+
+
+class Dataset(NamedTuple):
+    """A task's dataset on the Hub, as others load it."""
+
+    repo: str
+    config: str | None
+    split: str
+    revision: str
+
+
+class Measured(NamedTuple):
+    """One encoder's results on a task and split by one protocol, one a seed."""
+
+    results: Sequence[Result]
+    card: TaskCard | None
+
+    @property
+    def first(self) -> Result:
+        """What all of them share is told by any."""
+        return self.results[0]
+
+    @property
+    def score(self) -> Spread:
+        """The mean over seeds, and their deviation where there are several."""
+        return spread([one.score for one in self.results])
+
+    @property
+    def newest(self) -> str | None:
+        """When the last of them was made."""
+        return max((str(one.run["created"]) for one in self.results if one.run.get("created")), default=None)
+
+    @property
+    def name(self) -> str:
+        """What people call the task."""
+        return self.card.name if self.card else self.first.task
+
+    @property
+    def kind(self) -> Kind:
+        """What is scored."""
+        return KINDS.get(self.card.evaluator, OTHER) if self.card else OTHER
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """The dataset on the Hub; None where the task has none there."""
+        hub = self.card.hub if self.card else None
+        if hub is None:
+            return None
+        # An archive holds many datasets; those of one config would be taken for one.
+        config = hub.config or (self.first.task if hub.archive else "")
+        return Dataset(hub.repo, config or None, hub.splits.get(self.first.split, self.first.split), hub.revision)
+
+    @property
+    def metric(self) -> Metric:
+        """The score's metric; those of STS have the names that sentence-transformers gives them."""
+        protocol = self.first.protocol
+        metric, similarity = str(protocol.get("metric", self.kind.metric)), protocol.get("similarity")
+        words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
+        if similarity is None:
+            return Metric(metric, words)
+        return Metric(f"{metric}_{similarity}", f"{words} of {similarity} ({protocol.get('aggregation')})")
+
+
+def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[Measured]:
+    """One encoder's results, those of several seeds together."""
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
+    for (task, _, _), same in groups.items():
+        yield Measured(same, catalogue.task(task) if task in catalogue.paths("tasks") else None)
