@@ -55,7 +55,7 @@ def evaluate(
         tasks: names of tasks and suites, or a comma list of them.
         protocol: names of protocols; each task takes the one its evaluator knows.
         data: a local data folder; default ``STSBENCH_DATA``, else the Hub.
-        seed: of the evaluation (bootstrap, folds).
+        seed: of the evaluation (folds, classifiers).
         split: score this split of each task instead of its usual one.
         store: where embeddings are kept: a folder, None for nowhere, or the user's cache folder.
         on_error: ``skip`` goes on past a task that fails, telling the listener.

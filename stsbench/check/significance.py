@@ -11,7 +11,7 @@ from stsbench.check.judged import Match
 from stsbench.check.lock import Entry, LockedCell
 from stsbench.check.packed import unpack
 from stsbench.compare.align import Column
-from stsbench.compare.comparison import Draws, Effort, compare_column, mean_difference
+from stsbench.compare.comparison import Effort, Measured, compare_column, mean_difference
 from stsbench.errors import DataError
 from stsbench.results.checks import ROUNDING
 from stsbench.results.folder import columns_of
@@ -38,7 +38,7 @@ def match_p(match: Match, effort: Effort) -> Tested:
 
 
 def mean_p(matches: Sequence[Match], effort: Effort) -> Tested:
-    """Test the mean of several cells' differences; the items of different tasks are drawn independently."""
+    """Test the mean of several cells' differences, of which some may share sentences."""
     try:
         draws = [_draws(match, effort) for match in matches]
     except DataError as error:
@@ -71,13 +71,13 @@ def _of_intervals(matches: Sequence[Match]) -> Tested:
     return Tested(p, f"from the intervals; {why}")
 
 
-def _draws(match: Match, effort: Effort) -> Draws | None:
+def _draws(match: Match, effort: Effort) -> Measured | None:
     new, old = _both(match)
     ours, theirs = _result(new, old), _result(old, new)
     if ours is None or theirs is None:
         return None
     column = Column(ours.task, ours.split, ours.protocol, [[theirs], [ours]])
-    ((_, draws),) = compare_column(column, ["old", "new"], effort)
+    (draws,) = compare_column(column, ["old", "new"], effort)
     return draws
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
-from stsbench.check.intervals import Job, interval_problems, is_known
+from stsbench.check.intervals import Job, interval_problem, is_known
 from stsbench.check.remade import remade_problems
 from stsbench.errors import DataError, StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS
@@ -104,7 +104,8 @@ def verify(folder: Path, catalogue: Catalogue, data: DataAtHand) -> Verification
             _make_again(one, result, columns)
             of_items.append((one, Job(result, columns)))
     _compare_gold(of_items)
-    for (one, _), problem in zip(of_items, interval_problems([job for _, job in of_items]), strict=True):
+    for one, job in of_items:
+        problem = interval_problem(job)
         one.problems += [problem] if problem is not None else []
     return Verification(files=sorted(files, key=lambda one: one.path))
 

@@ -72,5 +72,5 @@ def _print(comparison: Comparison) -> None:
         say(f"\n{sentence}\n")
     for note in comparison.notes:
         say(note)
-    say("scores are times 100; 95% interval: paired bootstrap over items; p: paired permutation test;")
-    say("Williams: his test of two correlations; Holm: p corrected for all comparisons above")
+    say("scores are times 100; items that share a sentence are taken to err together; p: paired permutation test,")
+    say("of means and of several seeds Student's t; Holm: p corrected for all comparisons above (docs/statistics.md)")

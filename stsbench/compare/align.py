@@ -64,22 +64,12 @@ def _columns(task: str, names: Sequence[str], ways: Sequence[Ways]) -> Iterator[
             if why:
                 raise ProtocolError(f"{task}: '{name}' and '{other_name}' cannot be compared: {why}")
         result = found[0][0]
-        yield Column(task, result.split, result.protocol, _seeds(task, names, found))
+        yield Column(task, result.split, result.protocol, [_seeds(group) for group in found])
 
 
-def _seeds(task: str, names: Sequence[str], found: Sequence[Sequence[Result]]) -> list[list[Result]]:
-    """Each encoder's results in the order of the seeds that all share; a single result stands beside any seeds."""
-    # Where the seed draws nothing but the bootstrap, all seeds hold the same items.
-    lists = [list({one.items: one for one in reversed(group)}.values()) for group in found]
-    shared = set.intersection(*({one.seeds for one in group} for group in found))
-    if all(len(group) == 1 for group in lists):
-        return lists
-    if shared:
-        return [sorted((o for o in group if o.seeds in shared), key=_seed_order) for group in found]
-    longest = max(lists, key=len)
-    if any(len(group) > 1 and {o.seeds for o in group} != {o.seeds for o in longest} for group in lists):
-        raise ProtocolError(f"{task}: {' and '.join(map(repr, names))} cannot be compared: no seed is in all of them")
-    return [sorted(group, key=_seed_order) if len(group) > 1 else group * len(longest) for group in lists]
+def _seeds(group: Sequence[Result]) -> list[Result]:
+    """An encoder's results, one a seed; where the seed draws nothing, all seeds hold the same items and one stands."""
+    return sorted({one.items: one for one in reversed(group)}.values(), key=_seed_order)
 
 
 def _seed_order(one: Result) -> tuple[int, int]:

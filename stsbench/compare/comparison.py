@@ -11,22 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.compare.align import Column, align
-from stsbench.compare.items import paired
-from stsbench.compare.paired import Averaged, Correlated, Williams, combine, holm, interval, permutation_p
+from stsbench.compare.items import Dependence, Items, joint_clusters, read_items
+from stsbench.compare.paired import Averaged, Correlated, Williams, combine, holm, permutation_p
+from stsbench.compare.variance import Contrast, difference_of, mean_sample
 from stsbench.numbers.spread import spread
-from stsbench.numbers.statistics import FloatArray
 from stsbench.results.comparable import protocol_key
 from stsbench.results.record import Result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is drawn, from which seed, and at which level a difference counts as real."""
+    """How much is drawn, from which seed, at which level a difference counts as real, and which items err together."""
 
-    resamples: int = 2000
+    draws: int = 2000
     permutations: int = 9999
     seed: int = 0
     level: float = 0.05
+    dependence: Dependence = "sentences"
 
     def rng(self, task: str) -> np.random.Generator:
         """The draws of one task, whatever other tasks there are."""
@@ -37,10 +38,12 @@ class Effort:
 class Difference:
     """Two encoders on one task, or on the mean of several: second minus first, never times 100.
 
-    ``interval`` holds 95% of the paired bootstrap's differences, ``p`` is of the paired permutation
-    test (of McNemar's exact one for items right or wrong), ``p_williams`` of Williams' test,
-    ``p_corrected`` is ``p`` after Holm's correction. They are None where the results' per-item
-    columns allow no paired test.
+    ``interval`` is the 95% interval over other items and seeds. ``p`` is of the paired permutation test
+    (of McNemar's exact one for independent items right or wrong); of means and of several seeds it is
+    Student's t. ``p_williams`` is of Williams' test of independent items, ``p_corrected`` is ``p`` after
+    Holm's correction over ``family`` tests. They are None where the results' per-item columns allow no paired test. ``seeds``
+    are the first's and the second's; ``one_run`` names those of the two that were trained once alone, whose
+    difference says nothing of their recipe.
     """
 
     first: str
@@ -50,15 +53,17 @@ class Difference:
     split: str
     protocol: Mapping[str, Any]
     n: int
-    seeds: int
+    seeds: tuple[int, int]
     scores: tuple[float, float]
     deviations: tuple[float, float] | None
     difference: float
     interval: tuple[float, float] | None
     p: float | None
     p_williams: float | None
+    one_run: Sequence[str] = ()
     p_corrected: float | None = None
     real: bool = False
+    family: int = 0
 
     @property
     def is_average(self) -> bool:
@@ -81,12 +86,12 @@ class Comparison:
             yield first, second, [d for d in self.differences if (d.first, d.second) == (first, second)]
 
 
-class Draws(NamedTuple):
-    """What a pair's difference on one task was drawn from, kept for the mean over tasks."""
+class Measured(NamedTuple):
+    """A pair's difference on one task, and the items that it was measured on, kept for the mean over tasks."""
 
     difference: Difference
-    bootstrapped: FloatArray | None
-    permuted: FloatArray | None
+    items: Items | None
+    pair: tuple[int, int]
     williams: Williams | None
 
 
@@ -105,7 +110,7 @@ def compare(
         encoders: the results of at least two, by what they are called.
         tasks: only these.
         protocol: only results of the protocol of this name.
-        effort: resamples, permutations, seed and level.
+        effort: permutations, seed, level, and which items err together.
 
     Raises:
         ProtocolError: a task was scored in different ways, or on different data; names the field.
@@ -114,44 +119,64 @@ def compare(
     effort = effort or Effort()
     columns, notes = align(encoders, tasks=tasks, protocol=protocol)
     names = list(encoders)
-    drawn: dict[tuple[int, int], list[Draws]] = {pair: [] for pair in itertools.combinations(range(len(names)), 2)}
+    found: dict[tuple[int, int], list[Measured]] = {pair: [] for pair in itertools.combinations(range(len(names)), 2)}
     for column in columns:
-        for pair, draws in compare_column(column, names, effort):
-            drawn[pair].append(draws)
-    by_task = _corrected([d.difference for group in drawn.values() for d in group], effort.level)
-    means = _corrected([mean for group in drawn.values() for mean in _means(group)], effort.level)
+        for measured in compare_column(column, names, effort):
+            found[measured.pair].append(measured)
+    by_task = _corrected([one.difference for group in found.values() for one in group], effort.level)
+    means = _corrected([mean for group in found.values() for mean in _means(group)], effort.level)
+    notes += _unknown([one for group in found.values() for one in group], effort)
     return Comparison(encoders=names, differences=[*by_task, *means], level=effort.level, notes=notes)
 
 
-def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iterator[tuple[tuple[int, int], Draws]]:
+def _unknown(measured: Sequence[Measured], effort: Effort) -> list[str]:
+    """A note on tasks whose results do not tell which items share a sentence."""
+    tasks = dict.fromkeys(one.difference.task for one in measured if one.items and one.items.sentences is None)
+    if not tasks or effort.dependence == "none":
+        return []
+    return [f"{', '.join(tasks)}: items taken as independent; score again to record which share a sentence"]
+
+
+def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iterator[Measured]:
     """Every pair's difference on one task, before any correction.
 
     Raises:
         DataError: per-item columns are missing, broken, or of other items.
     """
-    data = paired(column.results)
-    scores = data.scores() if data else None
-    bootstrapped = data.bootstrap(resamples=effort.resamples, rng=effort.rng(column.task)) if data else None
-    for first, second in itertools.combinations(range(len(names)), 2):
-        bare = _untested(column, names, first, second)
-        if data is None or scores is None or bootstrapped is None:
-            yield (first, second), Draws(bare, None, None, None)
+    items = read_items(column.results, effort.dependence)
+    for pair in itertools.combinations(range(len(names)), 2):
+        bare = _untested(column, names, *pair)
+        if items is None:
+            yield Measured(bare, None, pair, None)
             continue
-        observed = float(scores[second] - scores[first])
-        # A probe's score is a mean of rounded folds, a hair off its items' mean: the draws are moved by that hair.
-        moved = bootstrapped[second] - bootstrapped[first] + (bare.difference - observed)
-        # Every pair has the same draws, so that a third encoder changes nothing between two.
-        rng = effort.rng(f"{column.task} swaps")
-        permuted = data.permuted(first, second, permutations=effort.permutations, rng=rng)
-        exact = data.mcnemar(first, second) if isinstance(data, Averaged) else None
-        test = data.williams(first, second) if isinstance(data, Correlated) else None
-        tested = replace(
+        first, second = (items.samples[at] for at in pair)
+        found = difference_of(first, second, items.cluster, items.paired.weights)
+        # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
+        tested = found._replace(difference=bare.difference)
+        exact = _exact_p(items, pair, effort, column.task)
+        test = items.paired.williams(*pair) if items.independent and isinstance(items.paired, Correlated) else None
+        tested_difference = replace(
             bare,
-            interval=interval(moved),
-            p=exact if exact is not None else permutation_p(observed, permuted),
+            interval=tested.interval(),
+            p=found.p if exact is None else exact,
             p_williams=test.p if test else None,
         )
-        yield (first, second), Draws(tested, moved, permuted, test)
+        yield Measured(tested_difference, items, pair, test)
+
+
+def _exact_p(items: Items, pair: tuple[int, int], effort: Effort, task: str) -> float | None:
+    """The p-value that takes no law for granted, of one seed a side; None of several."""
+    if any(len(items.samples[at].scores) > 1 for at in pair):
+        return None
+    if items.independent and isinstance(items.paired, Averaged):
+        mcnemar = items.paired.mcnemar(*pair)
+        if mcnemar is not None:
+            return mcnemar
+    # Every pair has the same draws, so that a third encoder changes nothing between two.
+    rng = effort.rng(f"{task} swaps")
+    permuted = items.paired.permuted(*pair, items.cluster, permutations=effort.permutations, rng=rng)
+    observed = items.samples[pair[1]].score - items.samples[pair[0]].score
+    return None if permuted is None else permutation_p(observed, permuted)
 
 
 def _untested(column: Column, names: Sequence[str], first: int, second: int) -> Difference:
@@ -164,52 +189,68 @@ def _untested(column: Column, names: Sequence[str], first: int, second: int) -> 
         split=column.split,
         protocol=column.protocol,
         n=column.results[first][0].n,
-        seeds=len(column.results[first]),
+        seeds=(len(column.results[first]), len(column.results[second])),
         scores=(a.mean, b.mean),
         deviations=None if a.deviation is None or b.deviation is None else (a.deviation, b.deviation),
         difference=b.mean - a.mean,
         interval=None,
         p=None,
         p_williams=None,
+        one_run=tuple(names[at] for at in (first, second) if _trained_once(column.results[at])),
     )
 
 
-def _means(group: Sequence[Draws]) -> Iterator[Difference]:
-    """The mean over all tasks of one protocol; the draws of different tasks are independent."""
-    ways: dict[tuple[str, str], list[Draws]] = {}
+def _trained_once(results: Sequence[Result]) -> bool:
+    seeds = {one.train_seed for one in results}
+    return len(seeds) == 1 and None not in seeds
+
+
+def _means(group: Sequence[Measured]) -> Iterator[Difference]:
+    """The mean over all tasks of one protocol."""
+    ways: dict[tuple[str, str], list[Measured]] = {}
     splits: dict[str, set[str]] = {}
-    for draws in group:
-        splits.setdefault(draws.difference.task, set()).add(draws.difference.split)
-    for draws in group:
-        one = draws.difference
+    for one in group:
+        splits.setdefault(one.difference.task, set()).add(one.difference.split)
+    for one in group:
         # A task scored on two splits has two means, one a split.
-        split = one.split if len(splits[one.task]) > 1 else ""
-        ways.setdefault((protocol_key(one.protocol), split), []).append(draws)
+        split = one.difference.split if len(splits[one.difference.task]) > 1 else ""
+        ways.setdefault((protocol_key(one.difference.protocol), split), []).append(one)
     for same in ways.values():
         if len(same) > 1:
             yield mean_difference(same)
 
 
-def mean_difference(group: Sequence[Draws]) -> Difference:
-    """The difference of two encoders' means over several tasks."""
-    parts, k = [draws.difference for draws in group], len(group)
-    bootstrapped = [d.bootstrapped for d in group if d.bootstrapped is not None]
-    permuted = [d.permuted for d in group if d.permuted is not None]
-    tests = [d.williams for d in group if d.williams is not None]
+def mean_difference(group: Sequence[Measured]) -> Difference:
+    """The difference of two encoders' means over several tasks, which may share sentences."""
+    parts, k = [one.difference for one in group], len(group)
+    known = [one.items for one in group if one.items is not None]
+    williams = [one.williams for one in group if one.williams is not None]
+    scores = float(np.mean([p.scores[0] for p in parts])), float(np.mean([p.scores[1] for p in parts]))
+    tested = _tested_mean(known, [one.pair for one in group]) if len(known) == k else None
     difference = float(np.mean([part.difference for part in parts]))
-    tested = len(bootstrapped) == k
     return replace(
         parts[0],
         task=f"mean of {k}",
         tasks=tuple(part.task for part in parts),
         n=sum(part.n for part in parts),
-        scores=(float(np.mean([p.scores[0] for p in parts])), float(np.mean([p.scores[1] for p in parts]))),
+        seeds=(min(part.seeds[0] for part in parts), min(part.seeds[1] for part in parts)),
+        scores=scores,
         deviations=None,
         difference=difference,
-        interval=interval(np.mean(bootstrapped, axis=0)) if tested else None,
-        p=permutation_p(difference, np.mean(permuted, axis=0)) if tested else None,
-        p_williams=combine(tests, np.full(k, 1 / k)).p if len(tests) == k else None,
+        interval=tested._replace(difference=difference).interval() if tested else None,
+        p=tested.p if tested else None,
+        p_williams=combine(williams, np.full(k, 1 / k)).p if len(williams) == k else None,
     )
+
+
+def _tested_mean(tasks: Sequence[Items], pairs: Sequence[tuple[int, int]]) -> Contrast:
+    clusters = [items.cluster for items in tasks]
+    first, second = (
+        mean_sample([items.samples[pair[side]] for items, pair in zip(tasks, pairs, strict=True)], clusters)
+        for side in (0, 1)
+    )
+    weights = np.concatenate([items.paired.weights for items in tasks]) / len(tasks)
+    return difference_of(first, second, joint_clusters(tasks), weights)
 
 
 def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:
@@ -219,5 +260,5 @@ def _corrected(differences: Sequence[Difference], level: float) -> list[Differen
     found = []
     for one in differences:
         p = corrected.get(id(one))
-        found.append(replace(one, p_corrected=p, real=p is not None and p < level))
+        found.append(replace(one, p_corrected=p, real=p is not None and p < level, family=len(tested)))
     return found

@@ -3,37 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from stsbench.compare.paired import Averaged, Correlated, Paired
+from stsbench.compare.variance import Sample
 from stsbench.errors import DataError
-from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Correlation, Parts, split_parts
+from stsbench.numbers.clusters import IntArray, find_clusters, sentences_of
+from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Correlation, FloatArray, Parts, split_parts
 from stsbench.results.folder import columns_of
 from stsbench.results.record import Result
 
+Dependence = Literal["sentences", "none"]
+"""Whether items that share a sentence are taken to err together, or every item by itself."""
 
-def paired(encoders: Sequence[Sequence[Result]]) -> Paired | None:
-    """The per-item columns of k encoders on one task, s seeds each; None where no paired test is known.
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Items:
+    """The items of one task, what they say of k encoders, and which sentences they hold, (n, m), where it is known."""
+
+    paired: Paired
+    samples: Sequence[Sample]
+    sentences: IntArray | None
+    cluster: IntArray
+
+    @property
+    def independent(self) -> bool:
+        """Whether no two items hang together."""
+        return int(self.cluster.max()) + 1 == len(self.cluster)
+
+
+def read_items(encoders: Sequence[Sequence[Result]], dependence: Dependence = "sentences") -> Items | None:
+    """The per-item columns of k encoders on one task, each with its seeds; None where no paired test is known.
 
     Raises:
         DataError: columns are missing or broken, or their items are not the same.
     """
     columns = [[columns_of(one) for one in seeds] for seeds in encoders]
-    first, protocol = columns[0][0], encoders[0][0].protocol
-    tested = tested_column(first, protocol)
-    if tested is None:
+    found = _paired(encoders[0][0], columns)
+    if found is None:
         return None
-    value, metric = tested
-    if metric is None or metric.scale is None:
-        return Averaged(values=_stack(columns, value))
-    gold = _stack(columns, "gold")
-    if not (gold == gold[0, 0]).all():
-        raise DataError(f"{encoders[0][0].task}: the results' gold scores are not the same")
-    parts, shares = _parts(first, protocol)
-    return Correlated(values=_stack(columns, value), gold=gold[0, 0], parts=parts, weights=shares, scale=metric.scale)
+    sentences = _sentences(columns) if dependence == "sentences" else None
+    n = len(found.weights)
+    return Items(
+        paired=found,
+        samples=[_sample(found, at, seeds) for at, seeds in enumerate(encoders)],
+        sentences=sentences,
+        cluster=np.arange(n) if sentences is None else find_clusters(sentences),
+    )
+
+
+def joint_clusters(tasks: Sequence[Items]) -> IntArray:
+    """The clusters of several tasks' items, one task after another: those of different tasks may share a sentence."""
+    width = max((one.sentences.shape[1] for one in tasks if one.sentences is not None), default=1)
+    rows, alone = [], -1
+    for one in tasks:
+        n = len(one.cluster)
+        if one.sentences is None:
+            # Negative numbers are no sentence's: every such item is by itself.
+            rows.append(np.repeat(np.arange(alone, alone - n, -1)[:, None], width, axis=1))
+            alone -= n
+        else:
+            rows.append(np.concatenate([one.sentences, one.sentences[:, -1:]], axis=1)[:, :width])
+    return find_clusters(np.concatenate(rows))
 
 
 class TestedColumn(NamedTuple):
@@ -56,18 +91,52 @@ def tested_column(columns: Collection[str], protocol: Mapping[str, Any]) -> Test
             return TestedColumn(name, None)
     metric = CORRELATIONS.get(str(protocol.get("metric")))
     value = next((name for name in ("similarity", "prediction") if name in columns), None)
-    if "gold" not in columns or value is None or metric is None or metric.scale is None:
+    if "gold" not in columns or value is None or metric is None:
         return None
     return TestedColumn(value, metric)
 
 
-def _stack(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], name: str) -> npt.NDArray[np.float64]:
-    """One column of all encoders and seeds, (k, s, n)."""
+def _paired(result: Result, columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]) -> Paired | None:
+    first = columns[0][0]
+    tested = tested_column(first, result.protocol)
+    if tested is None:
+        return None
+    values = _stack(columns, tested.name)
+    if tested.metric is None:
+        return Averaged(values=values)
+    gold = _stack(columns, "gold")
+    if not all((rows == gold[0][0]).all() for rows in gold):
+        raise DataError(f"{result.task}: the results' gold scores are not the same")
+    return Correlated(values=values, gold=gold[0][0], parts=_parts(first, result.protocol), metric=tested.metric.name)
+
+
+def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> Sample:
+    """An encoder's scores by seed: by training seed where there are several, averaged over evaluation seeds."""
+    trained = len({one.train_seed for one in results}) > 1
+    keys = [one.train_seed if trained else one.eval_seed for one in results]
+    seeds = tuple(dict.fromkeys(keys))
+    scores, shares = found.scores(encoder), found.shares(encoder)
+    members = [[at for at, key in enumerate(keys) if key == seed] for seed in seeds]
+    return Sample(
+        np.array([scores[at].mean() for at in members]),
+        np.array([shares[at].mean(axis=0) for at in members]),
+        tuple(("training" if trained else "evaluation", seed) for seed in seeds) if len(seeds) > 1 else (),
+    )
+
+
+def _sentences(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]) -> IntArray | None:
+    """The items' sentences as any of the results tells them."""
+    known = (sentences_of(one) for seeds in columns for one in seeds)
+    return next((one for one in known if one is not None), None)
+
+
+def _stack(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], name: str) -> list[FloatArray]:
+    """One column of each encoder, (s, n)."""
     rows = [[np.asarray(one[name], dtype=np.float64) for one in seeds if name in one] for seeds in columns]
     shapes = {row.shape for seeds in rows for row in seeds}
-    if len(shapes) != 1 or {len(seeds) for seeds in rows} != {len(columns[0])}:
+    if len(shapes) != 1 or [len(seeds) for seeds in rows] != [len(seeds) for seeds in columns]:
         raise DataError(f"the results' per-item columns '{name}' are not of the same items")
-    return np.array(rows)
+    return [np.array(seeds) for seeds in rows]
 
 
 def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> Parts:

@@ -1,17 +1,20 @@
-"""Paired statistics: encoders compared over the same items, by bootstrap, permutation and Williams' test.
+"""Paired statistics: encoders compared over the same items, in which sentences recur.
 
-Three answers to two questions. How large is the difference? The paired bootstrap (Efron and Tibshirani
-1993, chapter 13) scores all encoders on the same drawn items. Is it chance? The paired permutation test
-swaps the two encoders' values of single items; for correlations there is Williams' test beside it
-(Steiger 1980, Psychological Bulletin 87, equation 7), for shares of right items the exact one of McNemar
-(1947), which is the permutation test without its draws.
+How much each item moves each encoder's score (its share, :mod:`stsbench.numbers.influence`) tells how scores,
+their differences and their means vary together: shares are added up within clusters of items that share sentences,
+and clusters are independent (:mod:`stsbench.numbers.clusters`). That gives intervals and ranks, and
+:mod:`stsbench.compare.variance` the tests of means and of several seeds. Of one task and one seed a side the p-value
+is of the permutation test, which swaps the two encoders' values of whole clusters; for shares of right items that
+are independent it is the exact one of McNemar (1947), which is the permutation test without its draws. For
+correlations of independent items there is Williams' test beside it (Steiger 1980, Psychological Bulletin 87,
+equation 7).
 
-What may be swapped. A swap is fair where, under the null hypothesis, an item's two values could as well
+What may be swapped. A swap is fair where, under the null hypothesis, a cluster's two sets of values could as well
 have come the other way round. Raw cosines could not: one encoder's lie around 0.3, another's around 0.8,
 and a mixture of the two correlates with nothing. So each encoder's values are first put on one scale,
 ranks for Spearman, values for Pearson, both then with mean 0 and variance 1 within each part that has a
 correlation of its own; these are swapped, and the correlation of the mixtures is taken. To first order
-in 1/n the difference of two equal correlations then only changes its sign with each item's share in it:
+in 1/n the difference of two equal correlations then only changes its sign with each cluster's share in it:
 the test holds its level for encoders of unlike shape too, not only for exchangeable ones.
 """
 
@@ -24,7 +27,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.statistics import FloatArray, Scale, resample, weighted_pearson
+from stsbench.numbers.clusters import IntArray
+from stsbench.numbers.intervals import correlation_shares, item_weights
+from stsbench.numbers.statistics import CORRELATIONS, FloatArray, Parts
 
 BLOCK = 256
 ROUNDING = 1e-12
@@ -40,18 +45,25 @@ class Williams(NamedTuple):
 
 
 class Paired(Protocol):
-    """The per-item values of k encoders on one task, over the same items and seeds."""
+    """The per-item values of k encoders on one task, over the same n items; seeds may be several an encoder."""
 
-    def scores(self) -> FloatArray:
-        """Each encoder's score, (k,), the mean over seeds."""
+    @property
+    def weights(self) -> FloatArray:
+        """What share of the score each item is, (n,)."""
         ...
 
-    def bootstrap(self, *, resamples: int, rng: np.random.Generator) -> FloatArray:
-        """The scores within bootstrap samples, (k, resamples): the same items for every encoder and seed."""
+    def scores(self, encoder: int) -> FloatArray:
+        """An encoder's score by each seed, (s,)."""
         ...
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray:
-        """The difference, second minus first, (permutations,), after random swaps between the two."""
+    def shares(self, encoder: int) -> FloatArray:
+        """How much each item moves an encoder's score, by each seed, (s, n)."""
+        ...
+
+    def permuted(
+        self, first: int, second: int, cluster: IntArray, *, permutations: int, rng: np.random.Generator
+    ) -> FloatArray | None:
+        """The difference of the first seeds, second minus first, (permutations,), after random swaps of clusters."""
         ...
 
 
@@ -59,139 +71,149 @@ class Paired(Protocol):
 class Correlated:
     """Values whose correlation with gold scores is the score.
 
-    ``values`` is (k, s, n) for s seeds, ``gold`` (n,). ``parts`` are the indices of items that are
-    correlated together and ``weights`` their shares of the score: one part for the aggregation
-    ``all``, one a subset for ``mean`` and ``wmean``. ``scale`` is the correlation's.
+    ``values`` holds for each encoder (s, n) for s seeds; ``gold`` is (n,). ``parts`` are the items that are
+    correlated together, and their shares of the score: one part for the aggregation ``all``, one a subset for
+    ``mean`` and ``wmean``. ``metric`` is a name of ``CORRELATIONS``.
     """
 
-    values: FloatArray
+    values: Sequence[FloatArray]
     gold: FloatArray
-    parts: Sequence[npt.NDArray[np.int64]]
-    weights: FloatArray
-    scale: Scale
+    parts: Parts
+    metric: str
 
-    def scores(self) -> FloatArray:
-        """Each encoder's correlation, (k,), the mean over seeds."""
-        return sum(
-            (w * (self._scaled(x) @ self._scaled(g)).mean(axis=1) / len(g) for x, g, w in self._cut()),
-            start=np.zeros(len(self.values)),
-        )
+    @property
+    def weights(self) -> FloatArray:
+        """What share of the score each item is, (n,)."""
+        return item_weights(self.parts, len(self.gold))
 
-    def bootstrap(self, *, resamples: int, rng: np.random.Generator) -> FloatArray:
-        """Correlations within bootstrap samples, (k, resamples); each part is drawn from on its own."""
-        encoders, seeds, _ = self.values.shape
-        found = np.zeros((encoders, resamples))
-        for x, g, weight in self._cut():
-            rows = [x[e, s] for e in range(encoders) for s in range(seeds)]
-            scaled = [self.scale.drawn(row) for row in (*rows, g)]
-            start = 0
-            for counts in resample(len(g), resamples=resamples, rng=rng):
-                *drawn, gold = [scale(counts) for scale in scaled]
-                block = [weighted_pearson(row, gold, counts) for row in drawn]
-                stop = start + len(counts)
-                found[:, start:stop] += weight * np.reshape(block, (encoders, seeds, -1)).mean(axis=1)
-                start = stop
-        constant = np.ptp(self.values, axis=2).max(axis=1) == 0
-        found[constant] = 0.0
-        return found
+    def scores(self, encoder: int) -> FloatArray:
+        """An encoder's correlation by each seed, (s,); 0 where all its values are one."""
+        return np.array([self._score(row) for row in self.values[encoder]])
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray:
-        """The difference after random swaps, (permutations,); an item is swapped in all seeds at once."""
+    def _score(self, values: FloatArray) -> float:
+        metric, parts = CORRELATIONS[self.metric], zip(*self.parts, strict=True)
+        known = [w * metric(values[at], self.gold[at]) for at, w in parts if np.ptp(values[at]) > 0]
+        return float(sum(known))
+
+    def shares(self, encoder: int) -> FloatArray:
+        """How much each item moves an encoder's correlation, by each seed, (s, n)."""
+        rows = [correlation_shares(self.metric, row, self.gold, self.parts) for row in self.values[encoder]]
+        return np.array(rows)
+
+    def permuted(
+        self, first: int, second: int, cluster: IntArray, *, permutations: int, rng: np.random.Generator
+    ) -> FloatArray | None:
+        """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
+        if CORRELATIONS[self.metric].scale is None:
+            return None
+        clusters = int(cluster.max()) + 1
+        swaps = Swaps(clusters, permutations, rng)
         found = np.zeros(permutations)
-        for x, g, weight in self._cut():
-            found += weight * _swapped(
-                self._scaled(x[first]), self._scaled(x[second]), self._scaled(g), permutations, rng
-            )
+        for at, share in zip(*self.parts, strict=True):
+            a, b, gold = (self._scaled(row[at]) for row in (self.values[first][0], self.values[second][0], self.gold))
+            found += share * _swapped(a, b, gold, cluster[at], swaps)
         return found
 
     def williams(self, first: int, second: int) -> Williams | None:
-        """Williams' test of second minus first; None for several seeds, or fewer than four items a part.
+        """Williams' test of second minus first, items independent; None for several seeds, or fewer than four a part.
 
         Of several parts the differences are added up by weight, and their variances by squared weight.
         """
-        if self.values.shape[1] > 1 or min(map(len, self.parts)) < 4:
+        seeds = max(len(self.values[first]), len(self.values[second]))
+        if seeds > 1 or CORRELATIONS[self.metric].scale is None or min(map(len, self.parts.indices)) < 4:
             return None
         tests = []
-        for x, g, _ in self._cut():
-            a, b, gold = self._scaled(x[first, 0]), self._scaled(x[second, 0]), self._scaled(g)
-            tests.append(williams(*(float(u @ v) / len(g) for u, v in ((a, gold), (b, gold), (a, b))), n=len(g)))
-        return tests[0] if len(tests) == 1 else combine(tests, self.weights)
-
-    def _cut(self) -> Iterator[tuple[FloatArray, FloatArray, float]]:
-        """Each part's values (k, s, m), gold scores (m,) and weight."""
-        for at, weight in zip(self.parts, self.weights, strict=True):
-            yield self.values[..., at], self.gold[at], float(weight)
+        for at in self.parts.indices:
+            a, b, gold = (self._scaled(row[at]) for row in (self.values[first][0], self.values[second][0], self.gold))
+            tests.append(williams(*(float(u @ v) / len(at) for u, v in ((a, gold), (b, gold), (a, b))), n=len(at)))
+        return tests[0] if len(tests) == 1 else combine(tests, self.parts.shares)
 
     def _scaled(self, x: FloatArray) -> FloatArray:
-        """Ranks or values with mean 0 and variance 1 along the last axis; zeros where all are the same."""
-        x = self.scale.whole(x)
-        centred = x - x.mean(axis=-1, keepdims=True)
-        spread = np.sqrt(np.mean(centred**2, axis=-1, keepdims=True))
-        scaled: FloatArray = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
-        return scaled
+        """Ranks or values with mean 0 and variance 1, (n,); zeros where all are the same."""
+        scale = CORRELATIONS[self.metric].scale
+        assert scale is not None, f"{self.metric} has no scale"
+        x = scale(x)
+        centred = x - x.mean()
+        spread = np.sqrt(np.mean(centred**2))
+        return centred / spread if spread > 0 else np.zeros_like(centred)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Averaged:
-    """Values whose mean is the score: whether an item is right, or its recall; ``values`` is (k, s, n)."""
+    """Values whose mean is the score: whether an item is right, or its recall; for each encoder (s, n)."""
 
-    values: FloatArray
+    values: Sequence[FloatArray]
 
-    def scores(self) -> FloatArray:
-        """Each encoder's mean, (k,)."""
-        found: FloatArray = self.values.mean(axis=(1, 2))
+    @property
+    def weights(self) -> FloatArray:
+        """What share of the score each item is, (n,)."""
+        n = self.values[0].shape[1]
+        return np.full(n, 1 / n)
+
+    def scores(self, encoder: int) -> FloatArray:
+        """An encoder's mean by each seed, (s,)."""
+        found: FloatArray = self.values[encoder].mean(axis=1)
         return found
 
-    def bootstrap(self, *, resamples: int, rng: np.random.Generator) -> FloatArray:
-        """Means within bootstrap samples, (k, resamples)."""
-        items = self.values.mean(axis=1)
-        drawn = resample(items.shape[1], resamples=resamples, rng=rng)
-        found: FloatArray = np.concatenate([items @ counts.T for counts in drawn], axis=1) / items.shape[1]
+    def shares(self, encoder: int) -> FloatArray:
+        """How much each item moves an encoder's mean, by each seed, (s, n)."""
+        values = self.values[encoder]
+        found: FloatArray = (values - values.mean(axis=1, keepdims=True)) / values.shape[1]
         return found
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray:
+    def permuted(
+        self, first: int, second: int, cluster: IntArray, *, permutations: int, rng: np.random.Generator
+    ) -> FloatArray | None:
         """The difference after random swaps, (permutations,)."""
-        items = (self.values[second] - self.values[first]).mean(axis=0)
-        swapped = [swaps @ items for swaps in _swaps(len(items), permutations, rng)]
-        found: FloatArray = (items.sum() - 2 * np.concatenate(swapped)) / len(items)
+        sums = np.bincount(cluster, weights=self.values[second][0] - self.values[first][0])
+        swapped = [swaps @ sums for swaps in Swaps(len(sums), permutations, rng)]
+        found: FloatArray = (sums.sum() - 2 * np.concatenate(swapped)) / len(cluster)
         return found
 
     def mcnemar(self, first: int, second: int) -> float | None:
-        """McNemar's exact p-value; None where items are not simply right or wrong."""
-        a, b = self.values[first].mean(axis=0), self.values[second].mean(axis=0)
+        """McNemar's exact p-value of independent items; None where items are not simply right or wrong."""
+        a, b = self.values[first][0], self.values[second][0]
         if not np.isin([a, b], (0.0, 1.0)).all():
             return None
         return mcnemar(a > b, b > a)
 
 
-def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Iterator[FloatArray]:
-    """Which items are swapped: blocks (<= BLOCK, n) of zeros and ones, each as likely."""
-    for start in range(0, permutations, BLOCK):
-        rows = min(BLOCK, permutations - start)
-        eights = rng.integers(0, 256, size=(rows, -(-n // 8)), dtype=np.uint8)
-        yield np.unpackbits(eights, axis=1, count=n).astype(np.float64)
+class Swaps:
+    """Which clusters are swapped: blocks (<= BLOCK, clusters) of zeros and ones, each as likely, the same each time."""
+
+    def __init__(self, clusters: int, permutations: int, rng: np.random.Generator) -> None:
+        """Draw the seed of all blocks."""
+        self._clusters, self._permutations, self._seed = clusters, permutations, int(rng.integers(2**63))
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        """Draw the blocks one after another."""
+        rng = np.random.default_rng(self._seed)
+        for start in range(0, self._permutations, BLOCK):
+            rows = min(BLOCK, self._permutations - start)
+            eights = rng.integers(0, 256, size=(rows, -(-self._clusters // 8)), dtype=np.uint8)
+            yield np.unpackbits(eights, axis=1, count=self._clusters).astype(np.float64)
 
 
-def _swapped(a: FloatArray, b: FloatArray, gold: FloatArray, permutations: int, rng: np.random.Generator) -> FloatArray:
-    """Mean over seeds of r(b', gold) - r(a', gold) for swapped a', b'; all scaled; a, b are (s, n), gold (n,).
+def _swapped(a: FloatArray, b: FloatArray, gold: FloatArray, cluster: IntArray, swaps: Swaps) -> FloatArray:
+    """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (n,), as is the items' cluster.
 
     With m and h half the sum and half the difference, a' = m - e h and b' = m + e h for signs e: all that
-    the two correlations need of a swap is three sums, of e h gold, e h and e m h.
+    the two correlations need of a swap is three sums over clusters, of e h gold, e h and e m h.
     """
-    seeds, n = a.shape
     m, h = (a + b) / 2, (b - a) / 2
-    columns = np.concatenate([h * gold, h, m * h]).T  # (n, 3s)
-    swapped = np.concatenate([swaps @ columns for swaps in _swaps(n, permutations, rng)])
-    with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).reshape(permutations, 3, seeds).transpose(1, 0, 2)
+    inside, local = np.unique(cluster, return_inverse=True)
+    columns = np.stack([np.bincount(local, weights=w) for w in (h * gold, h, m * h)], axis=1)
+    swapped = np.concatenate([block[:, inside] @ columns for block in swaps])
+    with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).T
 
     def correlation(sign: int) -> FloatArray:
-        variance = np.sum(m * m + h * h, axis=1) + 2 * sign * squares - (m.sum(axis=1) + sign * sums) ** 2 / n
+        variance = np.sum(m * m + h * h) + 2 * sign * squares - (m.sum() + sign * sums) ** 2 / len(m)
         covariance = m @ gold + sign * with_gold
-        flat = variance <= n * ROUNDING
-        return np.where(flat, 0.0, covariance / np.sqrt(n * np.where(flat, 1.0, variance)))
+        flat = variance <= len(m) * ROUNDING
+        found: FloatArray = np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
+        return found
 
-    found: FloatArray = (correlation(1) - correlation(-1)).mean(axis=1)
-    return found
+    return correlation(1) - correlation(-1)
 
 
 def permutation_p(observed: float, permuted: FloatArray) -> float:
@@ -247,27 +269,14 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def interval(values: FloatArray, *, level: float = 0.95) -> tuple[float, float]:
-    """The percentile interval of bootstrapped differences; samples without a correlation are left out."""
-    tail = (1 - level) / 2
-    known = values[~np.isnan(values)]
-    low, high = np.quantile(known, [tail, 1 - tail]) if len(known) else (-2.0, 2.0)
-    return float(low), float(high)
+def rank_intervals(drawn: FloatArray, *, level: float = 0.95) -> list[tuple[int, int]]:
+    """Each encoder's interval of ranks, 1 the best, from its score in each draw, (k, draws).
 
-
-def rank_intervals(bootstrapped: FloatArray, *, level: float = 0.95) -> list[tuple[int, int]]:
-    """Each encoder's interval of ranks, 1 the best, from scores in the same samples, (k, resamples).
-
-    In a sample an encoder's rank is one more than the number of those above it (Goldstein and
-    Spiegelhalter 1996); samples in which an encoder has no score are left out.
+    In a draw an encoder's rank is one more than the number of those above it (Goldstein and Spiegelhalter 1996).
     """
     from scipy import stats
 
-    known = bootstrapped[:, ~np.isnan(bootstrapped).any(axis=0)]
-    count = len(known)
-    if not known.shape[1]:
-        return [(1, count)] * count
-    ranks = stats.rankdata(-known, method="min", axis=0)
+    ranks = stats.rankdata(-drawn, method="min", axis=0)
     tail = (1 - level) / 2
     low = np.quantile(ranks, tail, axis=1, method="inverted_cdf")
     high = np.quantile(ranks, 1 - tail, axis=1, method="inverted_cdf")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from stsbench.compare.comparison import Effort
-from stsbench.compare.items import paired
-from stsbench.compare.paired import rank_intervals as bootstrap_ranks
+from stsbench.compare.items import joint_clusters, read_items
+from stsbench.compare.paired import rank_intervals as ranks_of_draws
+from stsbench.compare.variance import joint_draws, mean_sample
 from stsbench.errors import ProtocolError
-from stsbench.numbers.statistics import FloatArray
 from stsbench.results.comparable import why_not_comparable
 from stsbench.results.record import Result
 
@@ -23,14 +21,14 @@ def rank_intervals(
 ) -> dict[Key, tuple[int, int]]:
     """The 95% interval of each row's rank by its mean over tasks, 1 the best.
 
-    All rows are scored on the same resampled items of each task; several results of a row on a task are
-    its seeds. A row that lacks a task, or whose score has no per-item statistic, has no interval, and
+    All rows move together over other items, and each by itself over other seeds; several results of a row on a
+    task are its seeds. A row that lacks a task, or whose score has no per-item statistic, has no interval, and
     the others are ranked without it.
 
     Args:
         rows: each row's results, at least one a task; results of other tasks are ignored.
         tasks: the columns that the mean is over.
-        effort: resamples and seed.
+        effort: draws, seed, and which items err together.
 
     Raises:
         ProtocolError: rows were scored in different ways or on different data; names the field.
@@ -40,11 +38,22 @@ def rank_intervals(
     whole = {key: [[m for m in row if m.task == task] for task in tasks] for key, row in rows.items()}
     whole = {key: cells for key, cells in whole.items() if cells and all(cells)}
     _check_alike(list(whole.values()), tasks)
-    drawn = {key: _bootstrapped(cells, effort) for key, cells in whole.items()}
-    known = {key: values for key, values in drawn.items() if values is not None}
-    if not known:
+    columns = (
+        [read_items([_one_a_seed(row[at]) for row in whole.values()], effort.dependence) for at in range(len(tasks))]
+        if whole
+        else []
+    )
+    tested = [items for items in columns if items is not None]
+    if not tested or len(tested) < len(columns):
         return {}
-    return dict(zip(known, bootstrap_ranks(np.array(list(known.values()))), strict=True))
+    clusters = [items.cluster for items in tested]
+    samples = [mean_sample([items.samples[at] for items in tested], clusters) for at in range(len(whole))]
+    drawn = joint_draws(samples, joint_clusters(tested), draws=effort.draws, rng=effort.rng(" ".join(tasks)))
+    return dict(zip(whole, ranks_of_draws(drawn), strict=True))
+
+
+def _one_a_seed(results: Sequence[Result]) -> list[Result]:
+    return list({one.items: one for one in results}.values())
 
 
 def _check_alike(rows: Sequence[Sequence[Sequence[Result]]], tasks: Sequence[str]) -> None:
@@ -55,16 +64,3 @@ def _check_alike(rows: Sequence[Sequence[Sequence[Result]]], tasks: Sequence[str
             if why:
                 names = f"'{results[0].encoder}' and '{result.encoder}'"
                 raise ProtocolError(f"{task}: {names} cannot be ranked together: {why}")
-
-
-def _bootstrapped(cells: Sequence[Sequence[Result]], effort: Effort) -> FloatArray | None:
-    """A row's mean over tasks within each bootstrap sample, (resamples,); None where a task has no statistic."""
-    means = []
-    for seeds in cells:
-        data = paired([list({one.items: one for one in seeds}.values())])
-        if data is None:
-            return None
-        # The draws depend on the task alone: every row is scored on the same items.
-        means.append(data.bootstrap(resamples=effort.resamples, rng=effort.rng(seeds[0].task))[0])
-    mean: FloatArray = np.mean(means, axis=0)
-    return mean

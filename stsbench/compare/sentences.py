@@ -33,7 +33,22 @@ def _sentence(first: str, second: str, differences: Sequence[Difference], level:
     if untested:
         parts.append(f"no paired test is known for {', '.join(untested)}")
     parts += [_mean(d) for d in differences if d.is_average and d.p is not None]
-    return f"{'; '.join(parts)} (level {level:g}, corrected after Holm)."
+    return f"{'; '.join(parts)} ({_level(differences, level)}).{_one_run(differences)}"
+
+
+def _level(differences: Sequence[Difference], level: float) -> str:
+    """The level, and over how many tests Holm's correction was taken."""
+    means = [d.family for d in differences if d.is_average and d.family]
+    tasks = [d.family for d in differences if not d.is_average and d.family]
+    over = [f"{counts[0]} {what}" for counts, what in ((tasks, "tests of tasks"), (means, "of means")) if counts]
+    return f"level {level:g}, corrected after Holm over {' and '.join(over)}" if over else f"level {level:g}"
+
+
+def _one_run(differences: Sequence[Difference]) -> str:
+    once = list(dict.fromkeys(name for d in differences for name in d.one_run))
+    if not once:
+        return ""
+    return f" {' and '.join(once)}: one training seed, so this says nothing of the recipe."
 
 
 def _chance(first: str, second: str, chance: Sequence[Difference], real: int) -> str:

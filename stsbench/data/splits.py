@@ -36,6 +36,11 @@ class PairSplit:
         """Number of pairs."""
         return len(self.sentences1)
 
+    @property
+    def sides(self) -> tuple[Sequence[str], ...]:
+        """The sentences of each item, side by side."""
+        return self.sentences1, self.sentences2
+
     def texts(self) -> list[str]:
         """All sentences, first sentences before second ones."""
         return [*self.sentences1, *self.sentences2]
@@ -59,6 +64,11 @@ class LabelledSplit:
     def n(self) -> int:
         """Number of sentences."""
         return len(self.sentences)
+
+    @property
+    def sides(self) -> tuple[Sequence[str], ...]:
+        """The sentences of each item, side by side."""
+        return (self.sentences,)
 
     def texts(self) -> list[str]:
         """All sentences."""
@@ -84,6 +94,11 @@ class LabelledPairSplit:
         """Number of pairs."""
         return len(self.sentences1)
 
+    @property
+    def sides(self) -> tuple[Sequence[str], ...]:
+        """The sentences of each item, side by side."""
+        return self.sentences1, self.sentences2
+
     def texts(self) -> list[str]:
         """All sentences, first sentences before second ones."""
         return [*self.sentences1, *self.sentences2]
@@ -107,6 +122,11 @@ class CaptionSplit:
     def n(self) -> int:
         """Number of captions."""
         return len(self.captions)
+
+    @property
+    def sides(self) -> tuple[Sequence[str], ...]:
+        """The sentences of each item, side by side."""
+        return (self.captions,)
 
     def texts(self) -> list[str]:
         """All captions."""

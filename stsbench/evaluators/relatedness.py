@@ -22,11 +22,12 @@ from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.order import token_counts
 from stsbench.evaluators.probe.pool import make_pool
 from stsbench.evaluators.seams import Scores, by_name
-from stsbench.numbers.statistics import CORRELATIONS, FloatArray, percentile_interval, resample
+from stsbench.numbers.clusters import sentence_columns
+from stsbench.numbers.intervals import CORRELATION_METHOD, clusters_from, correlation_interval
+from stsbench.numbers.statistics import CORRELATIONS, FloatArray, split_parts
 
 Metric = Literal["pearson", "spearman"]
 CLASSES = 5
-RESAMPLES = 1000
 MEMORY = 4 << 30
 
 
@@ -127,7 +128,7 @@ class RelatednessEvaluator:
         Args:
             splits: three PairSplits of these names, gold scores from 0 to 5.
             embed: sentences to embeddings.
-            seed: 0 is the published run; also the bootstrap's.
+            seed: 0 is the published run.
 
         Raises:
             DataError: other splits, gold scores outside 0 to 5, or all the same.
@@ -144,25 +145,24 @@ class RelatednessEvaluator:
         scores = {metric: correlate(predictions, gold, metric) for metric in get_args(Metric)}
         scores |= {"mse": float(np.mean((predictions - gold) ** 2)), f"dev_{self.protocol.selection}": regressor.dev}
         zeros = train.zeros + validation.zeros + test.zeros
+        score, sentences = scores[self.protocol.metric], sentence_columns(*splits["test"].sides)
         return Scores(
-            score=scores[self.protocol.metric],
+            score=score,
             scores=scores,
-            interval=self._interval(predictions, gold, seed),
-            interval_method=f"percentile bootstrap over test pairs, {RESAMPLES} resamples",
-            per_item={"gold": gold, "prediction": predictions},
+            interval=correlation_interval(
+                score,
+                self.protocol.metric,
+                predictions,
+                gold,
+                parts=split_parts([""] * len(gold), "all"),
+                cluster=clusters_from(sentences, len(gold)),
+            ),
+            interval_method=CORRELATION_METHOD,
+            per_item={"gold": gold, "prediction": predictions, **sentences},
             n=len(gold),
             zero_vectors=zeros,
             notes=_notes(zeros, predictions),
         )
-
-    def _interval(self, predictions: FloatArray, gold: FloatArray, seed: int) -> tuple[float, float]:
-        """The 95% interval of the score over test pairs, the regressor being given."""
-        if np.ptp(predictions) == 0:
-            return 0.0, 0.0
-        rng, metric = np.random.default_rng(seed), CORRELATIONS[self.protocol.metric]
-        drawn = resample(len(gold), resamples=RESAMPLES, rng=rng)
-        values = [metric.resampled(predictions, gold, counts) for counts in drawn]
-        return percentile_interval(np.concatenate(values))
 
 
 def make_pairs(split: Split, embed: Embed, name: str) -> Pairs:

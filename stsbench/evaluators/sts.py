@@ -17,13 +17,13 @@ from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.evaluators.seams import Scores, by_name
+from stsbench.numbers.clusters import sentence_columns
+from stsbench.numbers.intervals import CORRELATION_METHOD, clusters_from, correlation_interval
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
     FloatArray,
-    percentile_interval,
-    resample,
     split_parts,
     subset_indices,
 )
@@ -62,7 +62,6 @@ PROTOCOLS: dict[str, StsProtocol] = by_name(
     # The official rankings of SemEval 2013 to 2016.
     StsProtocol(name="semeval", metric="pearson", aggregation="wmean"),
 )
-RESAMPLES = 1000
 SAME = 1e-12
 """Similarities this close are one: embeddings that differ in length alone differ in cosine by rounding."""
 
@@ -82,7 +81,7 @@ class StsEvaluator:
         Args:
             splits: one PairSplit under any name.
             embed: sentences to embeddings.
-            seed: of the bootstrap.
+            seed: changes nothing here.
 
         Raises:
             DataError: every gold score is the same: of all pairs, or of a subset where the protocol averages over them.
@@ -101,13 +100,22 @@ class StsEvaluator:
         subsets = subset_indices(split.subset)
         per_subset, odd = self._each_subset(similarity, split.gold, subsets)
         scores = _aggregate(similarity, split, subsets, per_subset)
+        score = scores[f"{self.protocol.metric}.{self.protocol.aggregation}"]
+        sentences = sentence_columns(*split.sides)
         return Scores(
-            score=scores[f"{self.protocol.metric}.{self.protocol.aggregation}"],
+            score=score,
             scores=scores,
             per_subset={n: {**c, "n": len(subsets[n])} for n, c in per_subset.items()} if len(subsets) > 1 else {},
-            interval=self._interval(similarity, split, seed),
-            interval_method=f"percentile bootstrap over pairs, {RESAMPLES} resamples",
-            per_item={"subset": list(split.subset), "gold": split.gold, "similarity": similarity},
+            interval=correlation_interval(
+                score,
+                self.protocol.metric,
+                similarity,
+                split.gold,
+                parts=split_parts(split.subset, self.protocol.aggregation),
+                cluster=clusters_from(sentences, split.n),
+            ),
+            interval_method=CORRELATION_METHOD,
+            per_item={"subset": list(split.subset), "gold": split.gold, "similarity": similarity, **sentences},
             n=split.n,
             zero_vectors=zero_vectors,
             notes=(*_notes(split, zero_vectors), *odd),
@@ -131,18 +139,6 @@ class StsEvaluator:
                 found[name] = {}
                 notes.append(f"{error}, and no mean over subsets")
         return found, notes
-
-    def _interval(self, similarity: FloatArray, split: PairSplit, seed: int) -> tuple[float, float]:
-        """The 95% interval of the score; averages over subsets are resampled within each subset."""
-        rng, metric = np.random.default_rng(seed), CORRELATIONS[self.protocol.metric]
-        values = np.zeros(RESAMPLES)
-        for at, share in zip(*split_parts(split.subset, self.protocol.aggregation), strict=True):
-            drawn = [
-                metric.resampled(similarity[at], split.gold[at], counts)
-                for counts in resample(len(at), resamples=RESAMPLES, rng=rng)
-            ]
-            values += share * np.concatenate(drawn)
-        return percentile_interval(values)
 
 
 def _similarities(split: PairSplit, embed: Embed) -> tuple[FloatArray, int]:

@@ -1,17 +1,16 @@
-"""Correlations and their aggregation over subsets, one row each, and bootstrap intervals, many resamples at once."""
+"""Correlations and their aggregation over subsets, one row each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-"""How often each of n items was drawn in each of b bootstrap samples, (b, n)."""
+from stsbench.numbers.influence import FloatArray as FloatArray
+from stsbench.numbers.influence import kendall_influence, pearson_influence, spearman_influence
 
 
 def spearman(x: FloatArray, y: FloatArray) -> float:
@@ -35,63 +34,6 @@ def kendall(x: FloatArray, y: FloatArray) -> float:
     return float(stats.kendalltau(x, y).statistic)
 
 
-ROUNDING = 1e-13
-"""A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
-
-
-def resample(n: int, *, resamples: int, rng: np.random.Generator, block: int = 64) -> Iterator[Counts]:
-    """Draw bootstrap samples of n items: blocks of how often each item was drawn, (<= block, n)."""
-    for start in range(0, resamples, block):
-        rows = min(block, resamples - start)
-        drawn = rng.integers(0, n, size=(rows, n))
-        offset = np.arange(rows)[:, None] * n
-        yield np.bincount((drawn + offset).ravel(), minlength=rows * n).reshape(rows, n)
-
-
-class ResampledRanks:
-    """Average ranks of one variable within bootstrap samples given as counts.
-
-    Sorting happens once: within a sample, the average rank of a tie group is the number of
-    items drawn from smaller groups, plus half of those drawn from its own.
-    """
-
-    def __init__(self, x: FloatArray) -> None:
-        """Find the tie groups of x, shape (n,)."""
-        _, self._group = np.unique(x, return_inverse=True)
-        self._order = np.argsort(self._group, kind="stable")
-        self._starts = np.flatnonzero(np.diff(self._group[self._order], prepend=-1))
-
-    def __call__(self, counts: Counts) -> FloatArray:
-        """Return mid-ranks, (b, n), for counts (b, n); rows of items not drawn are meaningless."""
-        per_group = np.add.reduceat(counts[:, self._order], self._starts, axis=1)
-        below = np.cumsum(per_group, axis=1) - per_group
-        middle: FloatArray = (below + 0.5 * per_group)[:, self._group]
-        return middle
-
-
-def weighted_pearson(x: FloatArray, y: FloatArray, weights: Counts) -> FloatArray:
-    """Pearson's correlation with item weights: x, y (n,) or (b, n); weights (b, n); returns (b,), NaN without variance."""
-    total = weights.sum(axis=1)
-    mean_x = np.einsum("bn,bn->b", weights, np.broadcast_to(x, weights.shape)) / total
-    mean_y = np.einsum("bn,bn->b", weights, np.broadcast_to(y, weights.shape)) / total
-    dx, dy = x - mean_x[:, None], y - mean_y[:, None]
-    weighted = weights * dx
-    spread_x, spread_y = np.einsum("bn,bn->b", weighted, dx), np.einsum("bn,bn,bn->b", weights, dy, dy)
-    # A sample that drew one value has no correlation; the rounding of its mean would make one up.
-    flat = (spread_x <= total * (ROUNDING * mean_x) ** 2) | (spread_y <= total * (ROUNDING * mean_y) ** 2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(flat, np.nan, np.einsum("bn,bn->b", weighted, dy) / np.sqrt(spread_x * spread_y))
-
-
-class Scale(NamedTuple):
-    """What is done to values before Pearson's formula makes the correlation of them."""
-
-    whole: Callable[[FloatArray], FloatArray]
-    """Of all items, along the last axis."""
-    drawn: Callable[[FloatArray], Callable[[Counts], FloatArray]]
-    """Of one variable, (n,), within bootstrap samples: (b, n), or (n,) where samples change nothing."""
-
-
 def _ranks(x: FloatArray) -> FloatArray:
     from scipy import stats
 
@@ -101,16 +43,18 @@ def _ranks(x: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Correlation:
-    """One metric of pairs with gold scores; whatever computes, resamples, compares or prints it reads this row.
+    """One metric of pairs with gold scores; whatever computes, compares or prints it reads this row.
 
-    ``scale`` is None where the correlation is not Pearson's of scaled values: bootstrap samples are then scored
-    one by one, and there is no paired test.
+    ``scale`` is what is done to values, along the last axis, before Pearson's formula makes the correlation of
+    them; None where it does not: values are then never swapped between two encoders. ``influence_function`` gives
+    how much each item moves the correlation; None: each item is left out once.
     """
 
     name: str
     label: str
     function: Callable[[FloatArray, FloatArray], float]
-    scale: Scale | None
+    scale: Callable[[FloatArray], FloatArray] | None = None
+    influence_function: Callable[[FloatArray, FloatArray], FloatArray] | None = None
     by_rank: bool = False
     """Whether it depends on the order of the values alone."""
     better: Literal["high", "low"] = "high"
@@ -119,22 +63,30 @@ class Correlation:
         """The correlation of x and y, both (n,)."""
         return self.function(x, y)
 
-    def resampled(self, x: FloatArray, y: FloatArray, counts: Counts) -> FloatArray:
-        """The correlation within each bootstrap sample, (b,), NaN where a sample has none; x, y are (n,)."""
-        if self.scale is None:
-            drawn = (np.repeat(np.arange(len(x)), row) for row in counts)
-            return np.array([self.function(x[at], y[at]) if len(at) > 1 else np.nan for at in drawn])
-        return weighted_pearson(self.scale.drawn(x)(counts), self.scale.drawn(y)(counts), counts)
+    def influence(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """How much each item moves the correlation, (n,), whence intervals and tests; NaN where there is none."""
+        if self.influence_function is not None:
+            return self.influence_function(x, y)
+        if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+            return np.full(len(x), np.nan)
+        without = np.array([self.function(np.delete(x, k), np.delete(y, k)) for k in range(len(x))])
+        found: FloatArray = (len(x) - 1) * (without.mean() - without)
+        return found
 
 
 _CORRELATIONS = (
     Correlation(
-        name="spearman", label="Spearman", function=spearman, scale=Scale(_ranks, ResampledRanks), by_rank=True
+        name="spearman",
+        label="Spearman",
+        function=spearman,
+        scale=_ranks,
+        influence_function=spearman_influence,
+        by_rank=True,
     ),
     Correlation(
-        name="pearson", label="Pearson", function=pearson, scale=Scale(lambda x: x, lambda x: lambda counts: x)
+        name="pearson", label="Pearson", function=pearson, scale=lambda x: x, influence_function=pearson_influence
     ),
-    Correlation(name="kendall", label="Kendall", function=kendall, scale=None, by_rank=True),
+    Correlation(name="kendall", label="Kendall", function=kendall, influence_function=kendall_influence, by_rank=True),
 )
 CORRELATIONS: Mapping[str, Correlation] = {row.name: row for row in _CORRELATIONS}
 
@@ -167,13 +119,3 @@ def subset_indices(subset: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
     """The indices of each subset's items, subsets in the order met."""
     names = np.asarray(subset, dtype=object)
     return {name: np.flatnonzero(names == name) for name in dict.fromkeys(subset)}
-
-
-def percentile_interval(values: FloatArray, *, level: float = 0.95) -> tuple[float, float]:
-    """The percentile bootstrap interval of a correlation; resamples without a value (no variance) are left out."""
-    if np.isnan(values).all():
-        # So few items that nothing is known.
-        return -1.0, 1.0
-    tail = (1 - level) / 2
-    low, high = np.nanquantile(values, [tail, 1 - tail])
-    return float(low), float(high)

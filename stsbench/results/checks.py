@@ -31,7 +31,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 """Between which values numbers lie; those of other names may be any."""
 NEAR = 0.01
-"""A score may lie so far outside a narrow interval: folds are rounded, a bootstrap leans to one side."""
+"""A score may lie so far outside a narrow interval: folds are rounded."""
 ANY = (-sys.float_info.max, sys.float_info.max)
 SCALARS = frozenset({type(None), bool, int, float, str})
 TYPES: dict[str, Collection[type]] = {

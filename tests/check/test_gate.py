@@ -20,7 +20,7 @@ from stsbench.results.record import Result
 from tests.leaderboard.scored import RUN, SENTEVAL, drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 
-FEW = Effort(resamples=9, permutations=199)
+FEW = Effort(permutations=199)
 BF16 = {**RUN, "dtype": "bfloat16"}
 CUDA = {**RUN, "device": "cuda"}
 WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.check.intervals import Job, interval_problems, is_known
+from stsbench.check.intervals import Job, interval_problem, is_known
 from stsbench.check.remade import remade_problems
 from stsbench.check.verify import Known, Verification, verify
 from stsbench.errors import DataError, OutputError
@@ -25,6 +25,7 @@ from stsbench.evaluators.retrieval.protocols import PROTOCOLS as RETRIEVALS
 from stsbench.evaluators.retrieval.ranks import Ranks
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
+from stsbench.numbers.intervals import CORRELATION_METHOD
 from stsbench.results.items import as_arrays
 from stsbench.results.record import Result, columns_digest, items_path
 from tests.evaluators import test_relatedness, test_sts
@@ -64,7 +65,7 @@ def of_retrieval() -> Result:
     protocol = dataclasses.replace(RETRIEVALS["senteval"], folds=2, fold_images=20)
     rng = np.random.default_rng(1)
     folds = [Ranks(rng.integers(0, 30, 20), rng.integers(0, 15, (20, 5))) for _ in range(2)]
-    return result_of(make_scores(folds, dev_recall=0.2, looks=[], seed=3), protocol, seed=3)
+    return result_of(make_scores(folds, dev_recall=0.2, looks=[]), protocol, seed=3)
 
 
 @cache
@@ -92,12 +93,7 @@ def job(result: Result) -> Job:
 def test_what_an_evaluator_measures_is_made_again(name):
     result = results()[name]
     assert remade_problems(*job(result)) == []
-    assert is_known(result) and interval_problems([job(result)]) == [None]
-
-
-def test_intervals_of_many_are_those_of_each():
-    jobs = [job(result) for result in results().values()]
-    assert interval_problems([*jobs, *jobs[::-1]]) == [None] * 2 * len(jobs)
+    assert is_known(result) and interval_problem(job(result)) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -115,7 +111,7 @@ def test_every_number_is_looked_at(name):
             assert remade_problems(*job(moved)), (subset, key)
     low, high = result.interval
     for interval in ((low - 1e-3, high), (low, high + 1e-3), (low, low)):
-        (problem,) = interval_problems([job(msgspec.structs.replace(result, interval=interval))])
+        problem = interval_problem(job(msgspec.structs.replace(result, interval=interval)))
         assert str(problem).startswith("field 'interval': ")
 
 
@@ -147,7 +143,7 @@ def test_ranks_of_retrieval_are_needed_and_make_the_recalls():
 
 def test_of_a_protocol_of_ones_own_nobody_knows():
     own = make_result("a", "own-task", 0.5, protocol={"name": "own"}, scores={"accuracy": 0.5}, interval_method="own")
-    assert remade_problems(own, {}) is None and not is_known(own) and interval_problems([Job(own, {})]) == [None]
+    assert remade_problems(own, {}) is None and not is_known(own) and interval_problem(Job(own, {})) is None
 
 
 # Folders.
@@ -168,16 +164,13 @@ def of(known: Known) -> Callable[[Result], Known | None]:
 def whole(encoder: str = "a", task: str = "own-task", noise: float = 0.0) -> Result:
     """A Result of 60 pairs whose every number is that of its items."""
     gold, similarity = drawn(1)
-    bare = sts(encoder, task, gold, similarity + noise * drawn(2)[1], interval_method=METHOD)
+    bare = sts(encoder, task, gold, similarity + noise * drawn(2)[1], interval_method=CORRELATION_METHOD)
     scores = {"spearman.all": bare.score}
     return msgspec.structs.replace(bare, interval=made_interval(bare), scores=scores)
 
 
-METHOD = "percentile bootstrap over pairs, 1000 resamples"
-
-
 def made_interval(result: Result) -> tuple[float, float]:
-    (problem,) = interval_problems([job(msgspec.structs.replace(result, interval=(-1.0, -1.0)))])
+    problem = interval_problem(job(msgspec.structs.replace(result, interval=(-1.0, -1.0))))
     low, high = str(problem).rpartition(" make ")[2].split(" to ")
     return float(low), float(high)
 

@@ -130,7 +130,7 @@ def test_ranks_are_a_column_in_every_format(stsbench):
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert lines["encoder"][-2:] == ["Avg.", "Rank"]
     assert [lines[name][-1] for name in ("good", "also-good", "bad", "hole")] == ["1–2", "1–2", "3", "–"]
-    assert "Rank: by the mean; the 95% interval over bootstrap samples" in out
+    assert "Rank: by the mean; the 95% interval over other items" in out
     assert max(map(len, out.splitlines())) <= 80
     for fmt, cell in (("markdown", " 1–2 |"), ("latex", " 1--2 "), ("html", "1–2")):
         assert cell in stsbench.fine("leaderboard", "--ranks", "--format", fmt)

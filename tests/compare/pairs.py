@@ -10,7 +10,7 @@ from stsbench.compare.comparison import Effort
 from stsbench.results.record import Result
 from tests.leaderboard.scored import drawn, sts
 
-FEW = Effort(resamples=50, permutations=99)
+FEW = Effort(draws=50, permutations=99)
 SUBSETS = ["news"] * 20 + ["forum"] * 40
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.compare.paired import Averaged, Correlated, holm, interval, permutation_p
-from stsbench.numbers.statistics import FloatArray
-from tests.leaderboard.scored import scale_of
+from stsbench.compare.paired import Averaged, Correlated, holm, permutation_p
+from stsbench.compare.variance import Contrast, Sample, difference_of, mean_sample
+from stsbench.numbers.clusters import IntArray
+from stsbench.numbers.statistics import FloatArray, Parts
 
 PAIRS, PERMUTATIONS = 1500, 299
 
@@ -36,21 +37,33 @@ def unlike(rng: np.random.Generator, n: int) -> tuple[FloatArray, FloatArray, Fl
     return np.clip(np.round(2 * meaning + 1), 0, 5), a, 1.2 * meaning + 0.4 * shared + wild * rng.normal(size=n)
 
 
+def correlated(rows: list[FloatArray], gold: FloatArray, metric: str) -> Correlated:
+    parts = Parts([np.arange(len(gold))], np.ones(1))
+    return Correlated(values=[row[None] for row in rows], gold=gold, parts=parts, metric=metric)
+
+
+def observed(data: Correlated | Averaged) -> float:
+    return float(data.scores(1)[0] - data.scores(0)[0])
+
+
+def swapped(data: Correlated | Averaged, permutations: int, rng: np.random.Generator) -> FloatArray:
+    found = data.permuted(0, 1, np.arange(len(data.weights)), permutations=permutations, rng=rng)
+    assert found is not None
+    return found
+
+
+def difference(data: Correlated, cluster: IntArray | None = None) -> Contrast:
+    first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
+    return difference_of(first, second, np.arange(len(data.gold)) if cluster is None else cluster, data.weights)
+
+
 def rejected(make, n: int, metric: Literal["spearman", "pearson"]) -> tuple[float, float]:
     """The shares of pairs that the permutation test and Williams' test call different at 5%."""
     rng, swaps, by_williams = np.random.default_rng(11), 0, 0
     for _ in range(PAIRS):
         gold, a, b = make(rng, n)
-        data = Correlated(
-            values=np.stack([a, b])[:, None],
-            gold=gold,
-            parts=[np.arange(n)],
-            weights=np.ones(1),
-            scale=scale_of(metric),
-        )
-        first, second = data.scores()
-        permuted = data.permuted(0, 1, permutations=PERMUTATIONS, rng=rng)
-        swaps += permutation_p(second - first, permuted) <= 0.05
+        data = correlated([a, b], gold, metric)
+        swaps += permutation_p(observed(data), swapped(data, PERMUTATIONS, rng)) <= 0.05
         test = data.williams(0, 1)
         assert test is not None
         by_williams += test.p <= 0.05
@@ -73,18 +86,11 @@ def test_it_does_so_for_encoders_of_unlike_shape_where_williams_does_not():
 
 def test_an_encoder_against_itself_is_no_difference():
     gold, a, _ = exchangeable(np.random.default_rng(0), 50)
-    data = Correlated(
-        values=np.stack([a, np.exp(a)])[:, None],
-        gold=gold,
-        parts=[np.arange(50)],
-        weights=np.ones(1),
-        scale=scale_of("spearman"),
-    )
-    permuted = data.permuted(0, 1, permutations=99, rng=np.random.default_rng(0))
-    assert permutation_p(0.0, permuted) == 1.0
+    data = correlated([a, np.exp(a)], gold, "spearman")
+    assert permutation_p(0.0, swapped(data, 99, np.random.default_rng(0))) == 1.0
     assert data.williams(0, 1) == pytest.approx((0.0, 0.0, 1.0), abs=1e-6)
-    first, second = data.bootstrap(resamples=50, rng=np.random.default_rng(0))
-    assert interval(second - first) == (0.0, 0.0)
+    tested = difference(data)
+    assert (tested.p, tested.interval()) == (1.0, (0.0, 0.0))
 
 
 def test_tests_of_items_right_or_wrong_never_exceed_their_level():
@@ -92,14 +98,11 @@ def test_tests_of_items_right_or_wrong_never_exceed_their_level():
     rng, exact, swaps = np.random.default_rng(12), 0, 0
     for _ in range(PAIRS):
         hard = rng.random(200)
-        values = (rng.random((2, 200)) < hard).astype(float)[:, None]
-        data = Averaged(values=values)
+        data = Averaged(values=list((rng.random((2, 200)) < hard).astype(float)[:, None]))
         p = data.mcnemar(0, 1)
         assert p is not None
         exact += p <= 0.05
-        first, second = data.scores()
-        permuted = data.permuted(0, 1, permutations=PERMUTATIONS, rng=rng)
-        swaps += permutation_p(second - first, permuted) <= 0.05
+        swaps += permutation_p(observed(data), swapped(data, PERMUTATIONS, rng)) <= 0.05
     assert 0.01 < exact / PAIRS <= chance(PAIRS)[1]
     assert 0.01 < swaps / PAIRS <= chance(PAIRS)[1]
 
@@ -108,22 +111,80 @@ def test_the_interval_of_the_difference_holds_zero_nineteen_times_in_twenty():
     rng, trials, held = np.random.default_rng(13), 400, 0
     for _ in range(trials):
         gold, a, b = exchangeable(rng, 150)
-        data = Correlated(
-            values=np.stack([a, b])[:, None],
-            gold=gold,
-            parts=[np.arange(150)],
-            weights=np.ones(1),
-            scale=scale_of("spearman"),
-        )
-        first, second = data.bootstrap(resamples=199, rng=rng)
-        low, high = interval(second - first)
+        data = correlated([a, b], gold, "spearman")
+        low, high = difference(data).interval()
         held += low <= 0 <= high
-    # The ends of 199 resamples are themselves drawn: two points are left to them.
     low, high = chance(trials, 0.95)
-    assert low - 0.02 <= held / trials <= high
+    assert low <= held / trials <= high
 
 
 def test_holm_calls_any_of_seven_null_tasks_different_once_in_twenty():
     rng, trials = np.random.default_rng(14), 2000
     families = np.array([min(holm(row.tolist())) <= 0.05 for row in rng.random((trials, 7))])
     assert chance(trials)[0] - 0.003 <= families.mean() <= chance(trials)[1]
+
+
+# Items that share sentences, and seeds.
+
+
+def test_clusters_keep_the_level_where_pairs_recur_and_single_items_do_not():
+    rng, cluster = np.random.default_rng(15), np.arange(180) // 3
+    calls = np.zeros(4)
+    for _ in range(600):
+        gold, a, b = (np.repeat(row, 3) for row in exchangeable(rng, 60))
+        data = correlated([a, b], gold, "spearman")
+        for way, groups in enumerate((cluster, np.arange(180))):
+            permuted = data.permuted(0, 1, groups, permutations=199, rng=rng)
+            assert permuted is not None
+            calls[way] += permutation_p(observed(data), permuted) <= 0.05
+            calls[2 + way] += difference(data, groups).p <= 0.05
+    low, high = chance(600)
+    assert low <= calls[0] / 600 <= high and calls[2] / 600 <= high
+    assert min(calls[1], calls[3]) / 600 > 2 * high
+
+
+def trained(rng: np.random.Generator, gold: FloatArray, shared: FloatArray, seeds: int, spread: float) -> Sample:
+    """Encoders of one recipe: a quality that changes from seed to seed, and errors of their own."""
+    quality, own = 1 + spread * rng.normal(size=(seeds, 1)), rng.normal(size=(seeds, len(gold)))
+    values = [quality * gold + 0.8 * shared + 0.4 * own]
+    data = Correlated(values=values, gold=gold, parts=Parts([np.arange(len(gold))], np.ones(1)), metric="pearson")
+    return Sample(data.scores(0), data.shares(0), tuple(range(seeds)))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.15])
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_recipes_that_differ_by_their_seeds_alone_are_seldom_called_different(seeds, spread):
+    rng, trials, both, items = np.random.default_rng(16), 500, 0, 0
+    cluster, weights = np.arange(300), np.full(300, 1 / 300)
+    for _ in range(trials):
+        gold, shared = rng.normal(size=(2, 300))
+        a, b = (trained(rng, gold, shared, seeds, spread) for _ in range(2))
+        both += difference_of(a, b, cluster, weights).p <= 0.05
+        alone = [Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b)]
+        items += difference_of(alone[0], alone[1], cluster, weights).p <= 0.05
+    assert both / trials <= chance(trials)[1]
+    assert items / trials > (0.2 if spread else 0.01)
+
+
+def test_the_mean_of_tasks_moves_with_its_seeds():
+    # A seed that is good is so on both tasks: taken task by task, half of that would be missed.
+    rng, trials, by_seed, apart = np.random.default_rng(17), 400, 0, 0
+    clusters, weights = [np.arange(200)] * 2, np.full(400, 1 / 400)
+    for _ in range(trials):
+        sides = []
+        for _ in range(2):
+            quality = 1 + 0.2 * rng.normal(size=(4, 1))
+            sides.append([task_sample(rng, quality) for _ in range(2)])
+        joint = [mean_sample(side, clusters) for side in sides]
+        other = [mean_sample([side[0], side[1]._replace(seeds=(9,))], clusters) for side in sides]
+        by_seed += difference_of(joint[0], joint[1], np.arange(400), weights).p <= 0.05
+        apart += difference_of(other[0], other[1], np.arange(400), weights).p <= 0.05
+    assert by_seed / trials <= chance(trials)[1]
+    assert apart > 1.5 * by_seed
+
+
+def task_sample(rng: np.random.Generator, quality: FloatArray) -> Sample:
+    gold = rng.normal(size=200)
+    values = [quality * gold + 0.8 * rng.normal(size=(4, 200))]
+    data = Correlated(values=values, gold=gold, parts=Parts([np.arange(200)], np.ones(1)), metric="pearson")
+    return Sample(data.scores(0), data.shares(0), tuple(range(4)))

@@ -13,6 +13,7 @@ from scipy import stats
 from stsbench.compare.comparison import Comparison, Difference, Effort, compare
 from stsbench.compare.sentences import columns, sentences
 from stsbench.errors import DataError, ProtocolError, UnknownName
+from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_folder
 from stsbench.results.groups import of_one_encoder, results_of
 from stsbench.results.record import Result, items_path
@@ -33,29 +34,76 @@ def test_the_difference_is_second_minus_first_and_turns_round():
     assert there.interval is not None and back.interval is not None
     assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
     assert (there.p, there.p_williams) == pytest.approx((back.p, back.p_williams))
-    assert there.scores == (a.score, b.score) and there.n == 60 and there.seeds == 1
+    assert there.scores == (a.score, b.score) and there.n == 60 and there.seeds == (1, 1)
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
-@pytest.mark.parametrize("metric", ["spearman", "pearson"])
-def test_the_interval_is_the_bootstrap_of_the_protocols_own_score(metric, aggregation):
+@pytest.mark.parametrize("metric", ["spearman", "pearson", "kendall"])
+def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric, aggregation):
     protocol = {"name": "mine", "metric": metric, "aggregation": aggregation, "similarity": "cosine"}
     a, b = pair(subset=SUBSETS, protocol=protocol)
-    (found,) = compare({"a": [a], "b": [b]}, effort=Effort(resamples=40, permutations=9)).differences
+    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
     parts = {"all": [range(60)]}.get(aggregation, [range(20), range(20, 60)])
     weights = {"all": [1.0], "mean": [0.5, 0.5], "wmean": [1 / 3, 2 / 3]}[aggregation]
-    rng, samples = Effort().rng("sts12"), np.zeros(40)
-    for part, weight in zip(parts, weights, strict=True):
-        for at, row in enumerate(rng.integers(0, len(part), size=(40, len(part)))):
-            chosen = np.array(part)[row]
-            first, second = (_correlation(r, chosen, metric) for r in (a, b))
-            samples[at] += weight * (second - first)
-    assert found.interval == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=1e-9)
+    shares, even = np.zeros(60), np.zeros(60)
+    for part, weight in zip(map(list, parts), weights, strict=True):
+        first, second = (_influence(one, part, metric) for one in (a, b))
+        shares[part], even[part] = weight * (second - first) / len(part), weight / len(part)
+    error, df = np.sqrt(shares @ shares * 60 / 59), 1 / (even @ even) - 1
+    reach = stats.t.ppf(0.975, df) * error
+    assert found.interval == pytest.approx((found.difference - reach, found.difference + reach), abs=1e-9)
+    if metric == "kendall":
+        # Values that have no common scale are not swapped.
+        assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / error, df))
 
 
-def _correlation(result: Result, chosen: np.ndarray, metric: str) -> float:
-    x, y = result.per_item["similarity"][chosen], result.per_item["gold"][chosen]
-    return float(stats.spearmanr(x, y).statistic if metric == "spearman" else stats.pearsonr(x, y).statistic)
+def _influence(result: Result, part: list[int], metric: str) -> np.ndarray:
+    return CORRELATIONS[metric].influence(result.per_item["similarity"][part], result.per_item["gold"][part])
+
+
+def shared(result: Result, sentences: np.ndarray) -> Result:
+    """The result with a record of which sentences each pair holds."""
+    columns = {f"sentence{side + 1}": sentences[:, side].astype(np.uint32) for side in (0, 1)}
+    return msgspec.structs.replace(result, per_item={**result.per_item, **columns})
+
+
+TIED = np.stack([np.arange(60) // 4, 100 + np.arange(60)], axis=1)
+
+
+def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
+    a, b = (shared(one, TIED) for one in pair())
+    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    shares = _influence(b, list(range(60)), "spearman") - _influence(a, list(range(60)), "spearman")
+    sums = shares.reshape(15, 4).sum(axis=1) / 60
+    reach = stats.t.ppf(0.975, 14) * np.sqrt(sums @ sums * 15 / 14)
+    assert found.interval == pytest.approx((found.difference - reach, found.difference + reach))
+    assert found.p_williams is None
+    # One side tells the sentences: the items are the same.
+    assert compare({"a": [a], "b": [pair()[1]]}, effort=FEW).differences[0].interval == found.interval
+    alone = compare({"a": [a], "b": [b]}, effort=dataclasses.replace(FEW, dependence="none"))
+    untold = compare(dict(zip("ab", ([one] for one in pair()), strict=True)), effort=FEW)
+    assert alone.differences == untold.differences and alone.notes == []
+    assert untold.notes == ["sts12: items taken as independent; score again to record which share a sentence"]
+    assert alone.differences[0].interval != found.interval
+
+
+def test_tasks_that_share_all_pairs_tell_no_more_than_one():
+    a, b = (shared(one, TIED) for one in pair())
+    other = [msgspec.structs.replace(one, task="stsb") for one in (a, b)]
+    one, again, mean = compare({"a": [a, other[0]], "b": [b, other[1]]}, effort=FEW).differences
+    assert mean.interval == pytest.approx(one.interval) and mean.difference == pytest.approx(one.difference)
+    # As independent tasks they would seem to tell twice as much.
+    apart = compare({"a": [a, other[0]], "b": [b, other[1]]}, effort=dataclasses.replace(FEW, dependence="none"))
+    assert np.ptp(apart.differences[2].interval or (0, 0)) < 0.8 * np.ptp(mean.interval or (0, 0))
+    assert again.difference == one.difference
+
+
+def test_a_task_that_tells_its_sentences_stands_beside_one_that_does_not():
+    a, b = (shared(one, TIED) for one in pair())
+    more = pair("sts13", shift=0.9)
+    found = compare({"a": [a, more[0]], "b": [b, more[1]]}, effort=FEW)
+    assert found.differences[-1].p is not None
+    assert found.notes == ["sts13: items taken as independent; score again to record which share a sentence"]
 
 
 def test_accuracies_are_tested_by_mcnemar():
@@ -131,7 +179,7 @@ def test_what_only_one_has_is_left_out_and_said():
     more = probe("a", "mr", [True, False])
     found = compare({"a": [a, more], "b": [b]}, effort=FEW)
     assert [d.task for d in found.differences] == ["sts12"]
-    assert found.notes == ["left out, for not all have them: mr"]
+    assert found.notes[0] == "left out, for not all have them: mr"
     with pytest.raises(DataError, match="'a' and 'b' have no task in common"):
         compare({"a": [more], "b": [b]}, effort=FEW)
     with pytest.raises(DataError, match="no task in common by protocol 'wmean'"):
@@ -174,7 +222,8 @@ def test_a_third_encoder_changes_only_the_correction():
     two = compare({"a": [a], "b": [b]}, effort=FEW).differences[0]
     three = compare({"a": [a], "b": [b], "c": [c]}, effort=FEW).differences
     assert [(d.first, d.second) for d in three] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert dataclasses.replace(three[0], p_corrected=two.p_corrected, real=two.real) == two
+    assert dataclasses.replace(three[0], p_corrected=two.p_corrected, real=two.real, family=1) == two
+    assert (two.family, three[0].family) == (1, 3)
     assert three[0].p_corrected is not None and two.p_corrected is not None
     assert three[0].p_corrected >= two.p_corrected
 
@@ -192,33 +241,44 @@ def seeded(encoder: str, task: str, seeds: list[int], **changes: Any) -> list[Re
     ]  # fmt: skip
 
 
-def test_seeds_that_both_have_are_averaged():
-    a, b = seeded("a", "sts12", [0, 1, 2]), seeded("b", "sts12", [2, 1])
+def test_seeds_of_each_side_are_averaged_whichever_they_are():
+    a, b = seeded("a", "sts12", [0, 1, 2]), seeded("b", "sts12", [7, 1])
     (found,) = compare({"a": a, "b": b}, effort=FEW).differences
-    assert found.seeds == 2 and found.p_williams is None
-    assert found.difference == pytest.approx(np.mean([r.score for r in b]) - np.mean([r.score for r in a[1:]]))
-    assert found.deviations == pytest.approx([np.std([r.score for r in x], ddof=1) for x in (a[1:], b)])
+    assert found.seeds == (3, 2) and found.p_williams is None and found.one_run == ()
+    assert found.difference == pytest.approx(np.mean([r.score for r in b]) - np.mean([r.score for r in a]))
+    assert found.deviations == pytest.approx([np.std([r.score for r in x], ddof=1) for x in (a, b)])
     assert "±" in columns([found])[1][0][1]
 
 
 def test_one_result_stands_beside_several_seeds():
     a, single = seeded("a", "sts12", [0, 1, 2]), pair()[1]
     (found,) = compare({"a": a, "b": [single]}, effort=FEW).differences
-    assert found.seeds == 3 and found.scores[1] == single.score
-    assert found.deviations is not None and found.deviations[1] == 0
+    assert found.seeds == (3, 1) and found.scores[1] == single.score
+    assert found.deviations is None and found.interval is not None
 
 
-def test_seeds_that_share_none_are_refused():
-    a, b = seeded("a", "sts12", [0, 1]), seeded("b", "sts12", [2, 3])
-    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' cannot be compared: no seed is in all of them"):
-        compare({"a": a, "b": b}, effort=FEW)
+def test_one_training_run_says_nothing_of_the_recipe():
+    a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0, 1])
+    found = compare({"a": a, "b": b}, effort=FEW)
+    assert found.differences[0].one_run == ("a",)
+    assert sentences(found)[0].endswith("a: one training seed, so this says nothing of the recipe.")
+    both = sentences(compare({"a": a, "b": b[:1]}, effort=FEW))[0]
+    assert both.endswith("a and b: one training seed, so this says nothing of the recipe.")
+
+
+def test_seeds_of_training_and_evaluation_are_seeds_of_training():
+    a = [msgspec.structs.replace(one, eval_seed=seed, items=f"{one.train_seed}{seed}")
+         for one in seeded("a", "sts12", [0, 1]) for seed in (0, 1)]  # fmt: skip
+    (found,) = compare({"a": a, "b": [pair()[1]]}, effort=FEW).differences
+    (plain,) = compare({"a": a[::2], "b": [pair()[1]]}, effort=FEW).differences
+    assert found.seeds == (4, 1) and found.interval == pytest.approx(plain.interval)
 
 
 def test_seeds_of_the_bootstrap_alone_are_one_measurement():
     a, b = pair()
     again = [msgspec.structs.replace(r, eval_seed=seed) for r in (a, b) for seed in (0, 1)]
     (found,) = compare({"a": again[:2], "b": again[2:]}, effort=FEW).differences
-    assert found.seeds == 1 and found.p_williams is not None
+    assert found.seeds == (1, 1) and found.p_williams is not None
 
 
 # Results and their files.
@@ -272,7 +332,7 @@ def test_items_of_other_pairs_are_refused():
 
 def test_of_encoders_without_a_difference_one_in_twenty_seems_to_have_one():
     trials, any_task, mean = 300, 0, 0
-    effort = Effort(resamples=1, permutations=199)
+    effort = Effort(permutations=199)
     for trial in range(trials):
         rng = np.random.default_rng([trial, 4])
         first, second = [], []

@@ -12,17 +12,16 @@ from scipy import stats
 from stsbench.compare.paired import (
     Averaged,
     Correlated,
+    Swaps,
     Williams,
     combine,
     holm,
-    interval,
     mcnemar,
     permutation_p,
     rank_intervals,
     williams,
 )
-from stsbench.numbers.statistics import FloatArray
-from tests.leaderboard.scored import scale_of
+from stsbench.numbers.statistics import CORRELATIONS, FloatArray, Parts
 
 METRICS: list[Literal["spearman", "pearson"]] = ["spearman", "pearson"]
 
@@ -40,48 +39,28 @@ def correlated(metric: Literal["spearman", "pearson"], *, seeds: int = 1, parts:
     edges = [0, *np.cumsum([n // (parts + 1)] * (parts - 1)).tolist(), n]
     indices = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
     weights = np.array([len(at) for at in indices]) / n
-    return Correlated(values=values, gold=gold, parts=indices, weights=weights, scale=scale_of(metric))
-
-
-class Drawn:
-    """A generator whose draws are known beforehand."""
-
-    def __init__(self, draws: list[np.ndarray]) -> None:
-        self.draws = draws
-
-    def integers(self, *arguments: object, **options: object) -> np.ndarray:
-        return self.draws.pop(0)
-
-
-def known(*draws: np.ndarray) -> np.random.Generator:
-    return Drawn(list(draws))  # type: ignore[return-value]
+    return Correlated(values=list(values), gold=gold, parts=Parts(indices, weights), metric=metric)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize(("seeds", "parts"), [(1, 1), (3, 1), (1, 3), (2, 2)])
-def test_scores_are_weighted_means_of_parts_and_seeds(metric, seeds, parts):
+def test_scores_of_each_seed_are_weighted_means_of_parts(metric, seeds, parts):
     data = correlated(metric, seeds=seeds, parts=parts)
-    for encoder, score in enumerate(data.scores()):
+    for encoder, seed in np.ndindex(2, seeds):
         expected = sum(
-            weight * np.mean([correlate(data.values[encoder, s, at], data.gold[at], metric) for s in range(seeds)])
-            for at, weight in zip(data.parts, data.weights, strict=True)
+            weight * correlate(data.values[encoder][seed, at], data.gold[at], metric)
+            for at, weight in zip(*data.parts, strict=True)
         )
-        assert score == pytest.approx(expected, abs=1e-12)
+        assert data.scores(encoder)[seed] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(("seeds", "parts"), [(1, 1), (2, 3)])
-def test_the_bootstrap_scores_all_encoders_on_the_same_drawn_items(metric, seeds, parts):
-    data, rng = correlated(metric, seeds=seeds, parts=parts), np.random.default_rng(1)
-    draws = [rng.integers(0, len(at), size=(5, len(at))) for at in data.parts]
-    found = data.bootstrap(resamples=5, rng=known(*draws))
-    for encoder, sample in np.ndindex(2, 5):
-        expected = 0.0
-        for at, weight, drawn in zip(data.parts, data.weights, draws, strict=True):
-            chosen = at[drawn[sample]]
-            values = [correlate(data.values[encoder, s, chosen], data.gold[chosen], metric) for s in range(seeds)]
-            expected += weight * np.mean(values)
-        assert found[encoder, sample] == pytest.approx(expected, abs=1e-12)
+def test_shares_are_the_influences_of_each_seed(metric):
+    data = correlated(metric, seeds=2)
+    for encoder, seed in np.ndindex(2, 2):
+        expected = CORRELATIONS[metric].influence(data.values[encoder][seed], data.gold) / 40
+        np.testing.assert_allclose(data.shares(encoder)[seed], expected, rtol=0, atol=1e-15)
+    assert data.weights == pytest.approx(np.full(40, 1 / 40))
 
 
 def scaled(x: FloatArray, metric: str) -> FloatArray:
@@ -90,63 +69,66 @@ def scaled(x: FloatArray, metric: str) -> FloatArray:
     return result
 
 
+CLUSTERS = {"alone": np.arange(40), "tied": np.arange(40) * 7 % 13}
+
+
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(("seeds", "parts"), [(1, 1), (2, 3)])
-def test_a_permutation_swaps_the_scaled_values_of_single_items(metric, seeds, parts):
-    data, rng = correlated(metric, seeds=seeds, parts=parts), np.random.default_rng(2)
-    draws = [rng.integers(0, 256, size=(6, -(-len(at) // 8)), dtype=np.uint8) for at in data.parts]
-    found = data.permuted(0, 1, permutations=6, rng=known(*draws))
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
+def test_a_permutation_swaps_the_scaled_values_of_whole_clusters(metric, parts, cluster):
+    data = correlated(metric, parts=parts)
+    found = data.permuted(0, 1, cluster, permutations=6, rng=np.random.default_rng(2))
+    (drawn,) = Swaps(int(cluster.max()) + 1, 6, np.random.default_rng(2))
+    assert found is not None
     for sample in range(6):
         expected = 0.0
-        for at, weight, drawn in zip(data.parts, data.weights, draws, strict=True):
-            swaps = [bool(drawn[sample][item // 8] >> (7 - item % 8) & 1) for item in range(len(at))]
-            for seed in range(seeds):
-                a, b = (scaled(data.values[encoder, seed, at], metric) for encoder in (0, 1))
-                for item, swap in enumerate(swaps):
-                    if swap:
-                        a[item], b[item] = b[item], a[item]
-                gold = scaled(data.gold[at], metric)
-                expected += weight / seeds * (np.corrcoef(b, gold)[0, 1] - np.corrcoef(a, gold)[0, 1])
+        for at, weight in zip(*data.parts, strict=True):
+            a, b = (scaled(data.values[encoder][0, at], metric) for encoder in (0, 1))
+            for place, item in enumerate(at):
+                if drawn[sample, cluster[item]]:
+                    a[place], b[place] = b[place], a[place]
+            gold = scaled(data.gold[at], metric)
+            expected += weight * (np.corrcoef(b, gold)[0, 1] - np.corrcoef(a, gold)[0, 1])
         assert found[sample] == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_no_swap_leaves_the_difference_and_all_swaps_turn_it_round(metric):
-    data = correlated(metric, parts=2)
-    width = [-(-len(at) // 8) for at in data.parts]
-    draws = [np.array([[0] * w, [255] * w], dtype=np.uint8) for w in width]
-    first, second = data.scores()
-    found = data.permuted(0, 1, permutations=2, rng=known(*draws))
-    assert found == pytest.approx([second - first, first - second], abs=1e-12)
+def test_swaps_are_fair_and_the_same_each_time():
+    swaps = Swaps(50, 600, np.random.default_rng(0))
+    first, again = np.concatenate(list(swaps)), np.concatenate(list(swaps))
+    assert first.shape == (600, 50) and np.array_equal(first, again)
+    assert set(np.unique(first)) == {0.0, 1.0}
+    low, high = stats.binom.interval(0.9999, 30000, 0.5)
+    assert low <= first.sum() <= high
 
 
-def test_means_are_bootstrapped_and_permuted_item_by_item():
-    rng = np.random.default_rng(3)
-    data = Averaged(values=(rng.random((2, 3, 11)) < 0.6).astype(float))
-    assert data.scores() == pytest.approx([data.values[0].mean(), data.values[1].mean()])
-    drawn = rng.integers(0, 11, size=(4, 11))
-    found = data.bootstrap(resamples=4, rng=known(drawn))
-    for encoder, sample in np.ndindex(2, 4):
-        assert found[encoder, sample] == pytest.approx(np.mean(data.values[encoder][:, drawn[sample]]))
-    bits = np.array([[0, 0], [255, 255], [0b10100000, 0]], dtype=np.uint8)
-    plain, turned, two = data.permuted(0, 1, permutations=3, rng=known(bits))
-    items = (data.values[1] - data.values[0]).mean(axis=0)
-    assert plain == pytest.approx(items.mean()) and turned == pytest.approx(-items.mean())
-    assert two == pytest.approx((items.sum() - 2 * items[0] - 2 * items[2]) / 11)
+def test_a_correlation_without_a_scale_is_not_permuted():
+    data = Correlated(values=correlated("spearman").values, gold=np.arange(40.0),
+                      parts=Parts([np.arange(40)], np.ones(1)), metric="kendall")  # fmt: skip
+    assert data.permuted(0, 1, np.arange(40), permutations=9, rng=np.random.default_rng(0)) is None
+    assert data.williams(0, 1) is None
+    assert data.scores(0)[0] == pytest.approx(stats.kendalltau(data.values[0][0], data.gold).statistic)
+
+
+def test_means_are_permuted_cluster_by_cluster():
+    rng, cluster = np.random.default_rng(3), np.array([0, 0, 1, 2, 2, 2, 3, 4, 4, 5, 5])
+    data = Averaged(values=list((rng.random((2, 1, 11)) < 0.6).astype(float)))
+    assert [data.scores(at)[0] for at in (0, 1)] == pytest.approx([data.values[0].mean(), data.values[1].mean()])
+    assert data.shares(0)[0] == pytest.approx((data.values[0][0] - data.values[0].mean()) / 11)
+    found = data.permuted(0, 1, cluster, permutations=5, rng=np.random.default_rng(1))
+    (drawn,) = Swaps(6, 5, np.random.default_rng(1))
+    assert found is not None
+    for sample in range(5):
+        signs = np.where(drawn[sample, cluster] == 1, -1, 1)
+        assert found[sample] == pytest.approx(np.mean(signs * (data.values[1][0] - data.values[0][0])))
 
 
 def test_an_encoder_that_gives_every_pair_one_value_has_correlation_0():
     data = correlated("spearman")
-    flat = Correlated(
-        values=np.stack([data.values[0], np.ones((1, 40))]),
-        gold=data.gold,
-        parts=data.parts,
-        weights=data.weights,
-        scale=scale_of("spearman"),
-    )
-    assert flat.scores()[1] == 0.0
-    assert np.all(flat.bootstrap(resamples=10, rng=np.random.default_rng(0))[1] == 0)
-    assert np.isfinite(flat.permuted(0, 1, permutations=10, rng=np.random.default_rng(0))).all()
+    flat = Correlated(values=[data.values[0], np.ones((1, 40))], gold=data.gold, parts=data.parts, metric="spearman")
+    assert flat.scores(1)[0] == 0.0
+    assert np.all(flat.shares(1) == 0)
+    permuted = flat.permuted(0, 1, np.arange(40), permutations=10, rng=np.random.default_rng(0))
+    assert permuted is not None and np.isfinite(permuted).all()
 
 
 # Tests of hypotheses.
@@ -175,7 +157,7 @@ def test_williams_of_parts_adds_differences_and_variances_by_weight():
 
 
 def williams_by_hand(data: Correlated, at: np.ndarray, metric: str) -> Williams:
-    a, b, gold = data.values[0, 0, at], data.values[1, 0, at], data.gold[at]
+    a, b, gold = data.values[0][0, at], data.values[1][0, at], data.gold[at]
     with_gold = correlate(a, gold, metric), correlate(b, gold, metric)
     return williams(*with_gold, correlate(a, b, metric), n=len(at))
 
@@ -185,8 +167,8 @@ def test_williams_of_data_takes_its_correlations(metric):
     data = correlated(metric)
     assert data.williams(0, 1) == pytest.approx(williams_by_hand(data, np.arange(40), metric), abs=1e-12)
     parts = correlated(metric, parts=2)
-    each = [williams_by_hand(parts, at, metric) for at in parts.parts]
-    assert parts.williams(0, 1) == pytest.approx(combine(each, parts.weights), abs=1e-12)
+    each = [williams_by_hand(parts, at, metric) for at in parts.parts.indices]
+    assert parts.williams(0, 1) == pytest.approx(combine(each, parts.parts.shares), abs=1e-12)
     assert correlated(metric, seeds=2).williams(0, 1) is None
 
 
@@ -197,9 +179,9 @@ def test_mcnemar_is_the_sum_over_all_swaps_of_the_items_that_differ():
     signs = list(itertools.product([-1, 1], repeat=4))
     extreme = sum(abs(sum(row)) >= 3 - 1 for row in signs)
     assert mcnemar(a & ~b, b & ~a) == pytest.approx(extreme / len(signs))
-    assert Averaged(values=np.stack([a, b])[:, None].astype(float)).mcnemar(0, 1) == pytest.approx(extreme / 16)
+    assert Averaged(values=[a[None].astype(float), b[None].astype(float)]).mcnemar(0, 1) == pytest.approx(extreme / 16)
     assert mcnemar(a & False, a & False) == 1.0
-    halves = np.array([[[1.0, 0.0]], [[0.5, 0.0]]])
+    halves = [np.array([[1.0, 0.0]]), np.array([[0.5, 0.0]])]
     assert Averaged(values=halves).mcnemar(0, 1) is None
 
 
@@ -216,20 +198,13 @@ def test_holm_steps_down():
     assert holm([0.02]) == [0.02] and holm([]) == []
 
 
-def test_intervals_leave_out_what_has_no_correlation():
-    values = np.append(np.arange(101) / 100, np.nan)
-    assert interval(values) == pytest.approx((0.025, 0.975))
-    assert interval(np.array([np.nan])) == (-2.0, 2.0)
-
-
 def test_rank_intervals_count_who_is_above_in_each_sample():
-    scores = np.array([[0.9, 0.9, 0.9, 0.2], [0.5, 0.5, 0.5, 0.5], [0.1, 0.5, 0.6, 0.1], [0.0, 0.0, np.nan, 0.0]])
+    scores = np.array([[0.9, 0.9, 0.9, 0.2], [0.5, 0.5, 0.5, 0.5], [0.1, 0.5, 0.6, 0.1], [0.0, 0.0, 0.0, 0.0]])
     by_hand = []
     for encoder in range(4):
-        ranks = sorted(1 + sum(scores[:, s] > scores[encoder, s]) for s in (0, 1, 3))
+        ranks = sorted(1 + sum(scores[:, s] > scores[encoder, s]) for s in range(4))
         by_hand.append((ranks[0], ranks[-1]))
-    assert rank_intervals(scores, level=0.9) == by_hand == [(1, 2), (1, 2), (2, 3), (4, 4)]
-    assert rank_intervals(np.full((2, 3), np.nan)) == [(1, 2), (1, 2)]
+    assert rank_intervals(scores, level=0.9) == by_hand == [(1, 2), (1, 3), (2, 3), (4, 4)]
 
 
 # Calibration: no pair below has a difference, so that one in twenty may seem to.

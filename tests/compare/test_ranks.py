@@ -30,7 +30,7 @@ def test_rank_intervals_rank_all_rows_on_the_same_items():
             close = similarity + (0.0, 0.05, 0.06, 2.0)[at] * noise
             rows.setdefault(name, []).append(sts(name, task, gold, close))
     rows["hole"] = [rows["a"][0]]
-    found = rank_intervals(rows, ["sts12", "sts13"], effort=Effort(resamples=200))
+    found = rank_intervals(rows, ["sts12", "sts13"], effort=Effort(draws=200))
     assert set(found) == set("abcd") and found["d"] == (4, 4)
     assert found["a"][0] == 1 and found["b"][0] < found["b"][1] <= 3
     assert rank_intervals({}, ["sts12"]) == {}

@@ -12,9 +12,9 @@ from tests.made import SIMCSE
 
 def difference(task: str, size: float, p: float | None, real: bool = False, tasks: int = 1) -> Difference:
     return Difference(
-        first="A1", second="B2", task=task, tasks=["t"] * tasks, split="test", protocol=SIMCSE, n=9, seeds=1,
+        first="A1", second="B2", task=task, tasks=["t"] * tasks, split="test", protocol=SIMCSE, n=9, seeds=(1, 1),
         scores=(0.5, 0.5 + size), deviations=None, difference=size, interval=(size - 0.01, size + 0.01),
-        p=p, p_williams=None, p_corrected=p, real=real,
+        p=p, p_williams=None, p_corrected=p, real=real, family=tasks + 2 if p is not None else 0,
     )  # fmt: skip
 
 
@@ -43,11 +43,13 @@ def difference(task: str, size: float, p: float | None, real: bool = False, task
 )
 def test_a_sentence_says_which_differences_are_real(differences, sentence):
     found = Comparison(encoders=["A1", "B2"], differences=differences, level=0.05)
-    assert sentences(found) == [f"{sentence} (level 0.05, corrected after Holm)."]
+    family = "3 tests of tasks and 4 of means" if len(differences) == 3 else "3 tests of tasks"
+    family = "3 tests of tasks and 6 of means" if len(differences) == 5 else family
+    assert sentences(found) == [f"{sentence} (level 0.05, corrected after Holm over {family})."]
 
 
 def test_a_planted_difference_is_found_and_a_null_one_is_not():
-    effort = Effort(resamples=200, permutations=999)
+    effort = Effort(permutations=999)
     same = [pair(shift=0.0), pair("sts13", shift=0.02, n=300), pair("sts14", shift=1.0, n=300)]
     found = compare({"a": [x for x, _ in same], "b": [y for _, y in same]}, effort=effort)
     assert [d.real for d in found.differences] == [False, False, True, True]

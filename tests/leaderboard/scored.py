@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.numbers.statistics import CORRELATIONS, FloatArray, Scale
+from stsbench.numbers.statistics import CORRELATIONS, FloatArray
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result, columns_digest
 from tests.made import SIMCSE, make_result
@@ -63,9 +63,3 @@ def write(folder: Path, *results: Result) -> Path:
     for result in results:
         write_result(result, folder)
     return folder
-
-
-def scale_of(metric: str) -> Scale:
-    found = CORRELATIONS[metric].scale
-    assert found is not None
-    return found

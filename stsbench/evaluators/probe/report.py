@@ -12,6 +12,8 @@ from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.evaluators.probe.pool import Pool
 from stsbench.evaluators.probe.schemes import Outcome
 from stsbench.evaluators.seams import Scores
+from stsbench.numbers.clusters import sentence_columns
+from stsbench.numbers.intervals import SHARE_METHOD, clusters_from, share_interval
 
 
 class Labelled(NamedTuple):
@@ -42,13 +44,11 @@ def make_scores(task: Labelled, outcome: Outcome, *, f1: bool, rounding: int | N
     ``majority`` is the accuracy of always answering the training items' most frequent class. F1 is
     that of class 1, rounded in points as the protocol rounds accuracy.
     """
-    from scipy.stats import binomtest
-
     truth = task.tested.labels
     correct = outcome.predictions == truth
     per_class = [_class_scores(outcome.predictions == c, truth == c) for c in range(task.classes)]
     most_frequent = int(np.bincount(task.trained.labels).argmax())
-    interval = binomtest(int(correct.sum()), len(truth)).proportion_ci(method="wilson")
+    sentences = sentence_columns(*task.tested.sides)
     scores = {
         "accuracy": outcome.accuracy,
         "dev_accuracy": outcome.dev_accuracy,
@@ -61,9 +61,9 @@ def make_scores(task: Labelled, outcome: Outcome, *, f1: bool, rounding: int | N
         score=outcome.accuracy,
         scores=scores,
         per_subset={task.name(c): per_class[c] for c in range(task.classes)},
-        interval=(interval.low, interval.high),
-        interval_method="Wilson score interval of the items right",
-        per_item={"prediction": outcome.predictions, "correct": correct},
+        interval=share_interval(correct.astype(np.float64), clusters_from(sentences, len(truth))),
+        interval_method=SHARE_METHOD,
+        per_item={"prediction": outcome.predictions, "correct": correct, **sentences},
         n=len(truth),
     )
 

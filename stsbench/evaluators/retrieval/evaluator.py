@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.data.splits import CaptionSplit, Split
 from stsbench.encoders.seams import Embed
@@ -15,12 +14,10 @@ from stsbench.evaluators.retrieval.protocols import PROTOCOLS, RetrievalProtocol
 from stsbench.evaluators.retrieval.ranks import Ranks, join, mean_scores, recall_of_images
 from stsbench.evaluators.retrieval.rows import Inspected, inspect, place
 from stsbench.evaluators.seams import Scores
-from stsbench.numbers.statistics import percentile_interval, resample
+from stsbench.numbers.intervals import IMAGE_METHOD, share_interval
 
 if TYPE_CHECKING:
     from stsbench.evaluators.retrieval.maps import Side
-
-RESAMPLES = 1000
 
 
 class RetrievalEvaluator:
@@ -48,7 +45,7 @@ class RetrievalEvaluator:
         Args:
             splits: three CaptionSplits of these names.
             embed: sentences to embeddings.
-            seed: 0 is the published run; also the bootstrap's.
+            seed: 0 is the published run.
 
         Raises:
             DataError: other splits, too few images or captions, or not in their images' order.
@@ -61,7 +58,7 @@ class RetrievalEvaluator:
         (train, *rest), looks = self._sides(captions, embed, device)
         trained = train_maps(train, rest[0], self.protocol, seed=self.protocol.base_seed + seed, device=device)
         folds = rank_folds(trained.maps, rest[1], self.protocol)
-        return make_scores(folds, dev_recall=trained.recall / 600, looks=looks, seed=seed)
+        return make_scores(folds, dev_recall=trained.recall / 600, looks=looks)
 
     def _sides(
         self, splits: Mapping[str, CaptionSplit], embed: Embed, device: str
@@ -115,14 +112,13 @@ def check_splits(splits: Mapping[str, Split], protocol: RetrievalProtocol) -> di
     return checked
 
 
-def make_scores(folds: list[Ranks], *, dev_recall: float, looks: list[Inspected], seed: int) -> Scores:
+def make_scores(folds: list[Ranks], *, dev_recall: float, looks: list[Inspected]) -> Scores:
     """Put ranks into numbers; the items are the test images, each with its captions.
 
     Args:
         folds: ranks of the test folds.
         dev_recall: mean of the six recalls on the validation split, in [0, 1].
         looks: what was seen of each split's embeddings.
-        seed: of the bootstrap.
     """
     scores = mean_scores(folds)
     recalls = [value for name, value in scores.items() if ".recall@" in name]
@@ -132,8 +128,8 @@ def make_scores(folds: list[Ranks], *, dev_recall: float, looks: list[Inspected]
     return Scores(
         score=score,
         scores={"mean_recall": score, **scores, "dev_mean_recall": dev_recall},
-        interval=_interval(per_image, seed),
-        interval_method=f"percentile bootstrap over test images with their captions, {RESAMPLES} resamples",
+        interval=share_interval(per_image, np.arange(len(per_image))),
+        interval_method=IMAGE_METHOD,
         per_item={
             "recall": per_image,
             "i2t_rank": ranks.i2t,
@@ -143,12 +139,6 @@ def make_scores(folds: list[Ranks], *, dev_recall: float, looks: list[Inspected]
         zero_vectors=sum(look.zeros for look in looks),
         notes=_notes(looks),
     )
-
-
-def _interval(per_image: npt.NDArray[np.float64], seed: int) -> tuple[float, float]:
-    """The 95% interval of the mean recall over test images, the maps and each image's rivals being given."""
-    drawn = resample(len(per_image), resamples=RESAMPLES, rng=np.random.default_rng(seed))
-    return percentile_interval(np.concatenate([counts @ per_image for counts in drawn]) / len(per_image))
 
 
 def _notes(looks: list[Inspected]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from stsbench.errors import ProtocolError
 from stsbench.leaderboard.tables.runs import Wanted, shows_its_score
 from stsbench.leaderboard.tables.table import RANKS, Cell, Column, Number, Row, Table
 
-NOTE = "Rank: by the mean; the 95% interval over bootstrap samples of the items, of the rows that have one"
+NOTE = "Rank: by the mean; the 95% interval over other items and seeds, of the rows that have one"
 Ranks = Mapping[int, tuple[int, int]]
 """The interval of a row's rank, by the row's place in the table."""
 

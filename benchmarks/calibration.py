@@ -1,0 +1,262 @@
+"""How often intervals and tests are wrong: on the real tasks' own shared sentences, with dependence of known size.
+
+    python benchmarks/calibration.py items --data DIR      # coverage and false positives a task and for the mean
+    python benchmarks/calibration.py found --data DIR      # how often a difference of one point is found
+    python benchmarks/calibration.py seeds --data DIR      # recipes compared by several training seeds
+    python benchmarks/calibration.py power --data DIR      # how many seeds a difference needs
+
+Gold scores and two encoders of equal quality are drawn anew in each trial; only which pair holds which sentence is real.
+Every value is the sum of what its two sentences add and of what the pair adds: ``effect`` is the correlation of
+two pairs that share one sentence, in the gold scores and in each encoder's errors; a doubled pair has one similarity.
+A test is right where it calls 5% of the trials different, an interval where it holds the true correlation in 95%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.cards.catalogue import Catalogue
+from stsbench.compare.items import Items, joint_clusters
+from stsbench.compare.paired import Correlated, permutation_p
+from stsbench.compare.variance import Sample, difference_of, mean_sample
+from stsbench.data.task import load_task
+from stsbench.numbers.clusters import IntArray, find_clusters, sentence_columns, sentences_of
+from stsbench.numbers.intervals import correlation_interval
+from stsbench.numbers.statistics import FloatArray, Parts, spearman
+
+TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+EFFECTS = (0.0, 0.2, 0.45)
+QUALITY = 0.8
+COMMON = 0.5
+"""Correlation of an encoder with gold scores, before these are rounded; and the part of errors that encoders share."""
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Which sentences the n pairs of a task hold: numbers from 0 on, (n, 2), the pair's own number, and clusters."""
+
+    task: str
+    sentences: IntArray
+    pair: IntArray
+    cluster: IntArray
+
+    @property
+    def parts(self) -> Parts:
+        """One correlation over all pairs."""
+        return Parts([np.arange(len(self.pair))], np.ones(1))
+
+
+class Field:
+    """Values of pairs of all tasks at once: a sentence adds the same wherever it stands."""
+
+    def __init__(self, structures: Sequence[Structure], effect: float, rng: Rng) -> None:
+        """Draw what each sentence adds, and each pair."""
+        self._effect = effect
+        self._sentence = rng.normal(size=1 + max(int(one.sentences.max()) for one in structures))
+        self._pair = rng.normal(size=1 + max(int(one.pair.max()) for one in structures))
+
+    def __call__(self, one: Structure) -> FloatArray:
+        """A task's values, (n,), of mean 0 and variance 1."""
+        own = np.sqrt(1 - 2 * self._effect) * self._pair[one.pair]
+        found: FloatArray = own + np.sqrt(self._effect) * self._sentence[one.sentences].sum(axis=1)
+        return found
+
+
+def structures(tasks: Sequence[str], data: Path | None) -> list[Structure]:
+    """The tasks' sentences, numbered over all of them."""
+    catalogue, keys = Catalogue(), []
+    for name in tasks:
+        split = load_task(name, data=data, catalogue=catalogue).load("test")
+        columns = sentences_of(sentence_columns(*split.sides))
+        assert columns is not None, f"{name} holds no sentences"
+        keys.append(columns)
+    _, flat = np.unique(np.concatenate(keys).ravel(), return_inverse=True)
+    numbered = np.split(flat.reshape(-1, 2), np.cumsum([len(one) for one in keys])[:-1])
+    sides = np.sort(flat.reshape(-1, 2), axis=1)
+    _, pairs = np.unique(sides[:, 0] * (1 + sides.max()) + sides[:, 1], return_inverse=True)
+    own = np.split(pairs, np.cumsum([len(one) for one in keys])[:-1])
+    rows = zip(tasks, numbered, own, strict=True)
+    return [Structure(task, sentences, pair, find_clusters(sentences)) for task, sentences, pair in rows]
+
+
+def gold_of(meaning: FloatArray) -> FloatArray:
+    """Gold scores from 0 to 5, many the same."""
+    rounded: FloatArray = np.clip(np.round(2 * (meaning + 1.25)), 0, 5)
+    return rounded
+
+
+@functools.cache
+def truth(quality: float) -> float:
+    """Spearman's correlation of an encoder of this quality with rounded gold scores, over very many pairs."""
+    rng = np.random.default_rng(1)
+    meaning, error = rng.normal(size=(2, 4_000_000))
+    return spearman(gold_of(meaning), quality * meaning + np.sqrt(1 - quality**2) * error)
+
+
+def encode(meaning: FloatArray, shared: FloatArray, own: FloatArray, quality: float = QUALITY) -> FloatArray:
+    """An encoder's similarities, (n,), of which part of the errors is shared by all encoders."""
+    error: FloatArray = np.sqrt(COMMON) * shared + np.sqrt(1 - COMMON) * own
+    found: FloatArray = quality * meaning + np.sqrt(1 - quality**2) * error
+    return found
+
+
+def two_encoders(tasks: Sequence[Structure], effect: float, rng: Rng) -> Iterator[tuple[Structure, Correlated]]:
+    """Each task with gold scores and two encoders of one quality."""
+    fields = [Field(tasks, effect, rng) for _ in range(4)]
+    for one in tasks:
+        meaning, shared, *own = (field(one) for field in fields)
+        values = [encode(meaning, shared, error)[None] for error in own]
+        yield one, Correlated(values=values, gold=gold_of(meaning), parts=one.parts, metric="spearman")
+
+
+def items_of(one: Structure, data: Correlated, cluster: IntArray, sentences: IntArray | None) -> Items:
+    """What the comparison of two encoders reads from per-item columns."""
+    samples = [Sample(data.scores(at), data.shares(at), ()) for at in (0, 1)]
+    return Items(paired=data, samples=samples, sentences=sentences, cluster=cluster)
+
+
+def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, FloatArray]:
+    """By task and for the mean: false positives with clusters and without, coverage likewise, as shares."""
+    rng, true = np.random.default_rng([int(100 * effect), trials]), truth(QUALITY)
+    found = {name: np.zeros(4) for name in (*(one.task for one in tasks), "mean")}
+    joint = joint_clusters([items_of(o, d, o.cluster, o.sentences) for o, d in two_encoders(tasks, effect, rng)])
+    for _ in range(trials):
+        drawn = list(two_encoders(tasks, effect, rng))
+        kept: tuple[list[Items], list[Items]] = [], []
+        for one, data in drawn:
+            for way, cluster in enumerate((one.cluster, np.arange(len(one.pair)))):
+                items = items_of(one, data, cluster, one.sentences)
+                kept[way].append(items)
+                permuted = data.permuted(0, 1, cluster, permutations=199, rng=rng)
+                assert permuted is not None, "Spearman's correlation has a scale"
+                observed = items.samples[1].score - items.samples[0].score
+                score = items.samples[0].score
+                low, high = correlation_interval(
+                    score, "spearman", data.values[0][0], data.gold, parts=one.parts, cluster=cluster
+                )
+                found[one.task][way] += permutation_p(observed, permuted) <= 0.05
+                found[one.task][2 + way] += low <= true <= high
+        for way, cluster in enumerate((joint, np.arange(len(joint)))):
+            found["mean"][[way, 2 + way]] += mean_rates(kept[way], cluster, true)
+    return {name: counts / trials for name, counts in found.items()}
+
+
+def mean_rates(tasks: Sequence[Items], cluster: IntArray, true: float) -> tuple[bool, bool]:
+    """Whether the mean over tasks is called different, and whether one encoder's interval holds the truth."""
+    clusters = [items.cluster for items in tasks]
+    first, second = (mean_sample([items.samples[at] for items in tasks], clusters) for at in (0, 1))
+    weights = np.concatenate([items.paired.weights for items in tasks]) / len(tasks)
+    nothing = replace_scores(first, true)
+    low, high = difference_of(nothing, first, cluster, weights).interval()
+    return difference_of(first, second, cluster, weights).p <= 0.05, low <= 0 <= high
+
+
+def replace_scores(sample: Sample, score: float) -> Sample:
+    """A sample that is always the same score, to hold another against."""
+    return Sample(np.array([score]), np.zeros_like(sample.shares), ())
+
+
+def print_items(tasks: Sequence[Structure], trials: int) -> None:
+    """A table in markdown: one row a task, for each effect false positives and coverage, beside the independent way."""
+    head = " | ".join(f"effect {effect}: FP | (independent) | coverage | (independent)" for effect in EFFECTS)
+    print(f"| task | {head} |\n|{' --- |' * (1 + 4 * len(EFFECTS))}")
+    table = [rates(tasks, effect, trials) for effect in EFFECTS]
+    for name in (*(one.task for one in tasks), "mean"):
+        cells = [f"{100 * v:.1f}" for column in table for v in column[name][[0, 1, 2, 3]]]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def print_found(tasks: Sequence[Structure], trials: int) -> None:
+    """Power without any effect of sentences: by clusters, and by the test that takes all pairs for independent."""
+    rng = np.random.default_rng(trials)
+    found = {one.task: np.zeros(2) for one in tasks}
+    for _ in range(trials):
+        meaning, shared, *own = (Field(tasks, 0.0, rng) for _ in range(4))
+        for one in tasks:
+            quality = (QUALITY, QUALITY + points(1.0))
+            values = [encode(meaning(one), shared(one), f(one), q)[None] for f, q in zip(own, quality, strict=True)]
+            data = Correlated(values=values, gold=gold_of(meaning(one)), parts=one.parts, metric="spearman")
+            first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
+            for way, cluster in enumerate((one.cluster, np.arange(len(one.pair)))):
+                found[one.task][way] += difference_of(first, second, cluster, data.weights).p <= 0.05
+    print("| task | clusters | independent |\n| --- | --- | --- |")
+    for name, counts in found.items():
+        print(f"| {name} | {' | '.join(f'{100 * count / trials:.0f}%' for count in counts)} |")
+
+
+def trained(one: Structure, count: int, spread: float, better: float, fields: Sequence[FloatArray], rng: Rng) -> Sample:
+    """One recipe's encoders by seed: errors of their own, and a quality that differs from seed to seed."""
+    meaning, shared, recipe = fields
+    gold, rows = gold_of(meaning), []
+    for _ in range(count):
+        own = np.sqrt(0.5) * recipe + np.sqrt(0.5) * Field([one], 0.2, rng)(one)
+        rows.append(encode(meaning, shared, own, QUALITY + better + spread * rng.normal()))
+    data = Correlated(values=[np.array(rows)], gold=gold, parts=one.parts, metric="spearman")
+    return Sample(data.scores(0), data.shares(0), tuple(range(count)))
+
+
+def seed_rates(one: Structure, count: int, spread: float, better: float, trials: int) -> tuple[float, float]:
+    """How often recipes with this true difference are called different, by seeds and items, and by items alone."""
+    rng = np.random.default_rng([count, int(1e5 * spread), int(1e5 * better), trials])
+    weights, called = np.full(len(one.pair), 1 / len(one.pair)), np.zeros(2)
+    for _ in range(trials):
+        meaning, shared, first, second = (Field([one], 0.2, rng)(one) for _ in range(4))
+        a = trained(one, count, spread, 0.0, (meaning, shared, first), rng)
+        b = trained(one, count, spread, better, (meaning, shared, second), rng)
+        c, d = (Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b))
+        called += [difference_of(x, y, one.cluster, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
+    by_both, by_items = called / trials
+    return float(by_both), float(by_items)
+
+
+def points(value: float) -> float:
+    """The change of quality that moves the score by so many points."""
+    return value / 100 * (2 * 0.01) / (truth(QUALITY + 0.01) - truth(QUALITY - 0.01))
+
+
+def print_seeds(one: Structure, trials: int) -> None:
+    """False positives of recipes without a difference."""
+    print("| deviation over seeds | seeds | seeds and items | items alone |\n| --- | --- | --- | --- |")
+    for deviation in (0.3, 1.0, 1.5):
+        for count in (3, 5):
+            both, items = seed_rates(one, count, points(deviation), 0.0, trials)
+            print(f"| {deviation} | {count} | {100 * both:.1f} | {100 * items:.1f} |", flush=True)
+
+
+def print_power(one: Structure, trials: int) -> None:
+    """How often a true difference is found."""
+    print("| difference | deviation over seeds | seeds | found |\n| --- | --- | --- | --- |")
+    for better in (0.5, 1.0):
+        for deviation in (0.3, 1.0):
+            for count in (3, 5, 10, 20):
+                both, _ = seed_rates(one, count, points(deviation), points(better), trials)
+                print(f"| {better} | {deviation} | {count} | {100 * both:.0f}% |", flush=True)
+
+
+def main() -> None:
+    """Print the chosen table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("items", "found", "seeds", "power"))
+    parser.add_argument("--data", type=Path, default=os.environ.get("STSBENCH_DATA"))
+    parser.add_argument("--trials", type=int, default=600)
+    parser.add_argument("--tasks", default=",".join(TASKS))
+    given = parser.parse_args()
+    tasks = structures(given.tasks.split(","), Path(given.data) if given.data else None)
+    if given.what in ("items", "found"):
+        {"items": print_items, "found": print_found}[given.what](tasks, given.trials)
+    else:
+        stsb = next(one for one in tasks if one.task == "stsb")
+        single = replace(stsb, sentences=np.unique(stsb.sentences.ravel(), return_inverse=True)[1].reshape(-1, 2))
+        {"seeds": print_seeds, "power": print_power}[given.what](single, given.trials)
+
+
+if __name__ == "__main__":
+    main()

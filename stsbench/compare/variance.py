@@ -1,0 +1,133 @@
+"""How far a score, or the difference of two, would move over other items and other seeds.
+
+Items and seeds are crossed: every seed's encoder is scored on the same items. The variance of a mean over seeds is
+that over items of the averaged encoder, and that over seeds beyond what items explain (the two-way layout of random
+effects; Searle, Casella and McCulloch 1992, chapter 4). Degrees of freedom are Satterthwaite's (1946).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stsbench.numbers.clusters import IntArray
+from stsbench.numbers.intervals import Spread, standard_error
+from stsbench.numbers.statistics import FloatArray
+
+ROUNDING = 1e-12
+BLOCK = 256
+FARTHEST = 2.0
+"""Two correlations are never farther apart."""
+
+
+class Sample(NamedTuple):
+    """One encoder's score by each of s seeds, (s,), and how much each item moves it, (s, n).
+
+    ``drift`` holds the errors of means over seeds that are averaged already.
+    """
+
+    scores: FloatArray
+    shares: FloatArray
+    seeds: tuple[Hashable, ...]
+    drift: tuple[Spread, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The mean over seeds."""
+        return float(self.scores.mean())
+
+
+class Contrast(NamedTuple):
+    """A difference, its standard error, and the degrees of freedom of that."""
+
+    difference: float
+    error: float
+    df: float
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value by Student's t."""
+        from scipy import stats
+
+        if abs(self.difference) <= ROUNDING:
+            return 1.0
+        return float(2 * stats.t.sf(abs(self.difference) / self.error, self.df)) if self.error else 0.0
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """The interval of the difference by Student's t."""
+        from scipy import stats
+
+        reach = float(stats.t.ppf((1 + level) / 2, self.df)) * self.error
+        return max(self.difference - reach, -FARTHEST), min(self.difference + reach, FARTHEST)
+
+
+def over_seeds(sample: Sample, cluster: IntArray) -> Spread | None:
+    """The error of a mean over seeds that items do not explain; None of a single seed."""
+    count = len(sample.scores)
+    if count < 2:
+        return None
+    apart = sample.shares - sample.shares.mean(axis=0)
+    sums = np.array([np.bincount(cluster, weights=row) for row in apart])
+    explained = float(np.sum(sums**2)) / (count - 1)
+    variance = (float(np.var(sample.scores, ddof=1)) - explained) / count
+    return Spread(max(variance, 0.0) ** 0.5, count - 1)
+
+
+def difference_of(first: Sample, second: Sample, cluster: IntArray, weights: FloatArray) -> Contrast:
+    """The difference of two encoders on the same items: second minus first.
+
+    Args:
+        first: one encoder's.
+        second: the other's.
+        cluster: of each item, (n,).
+        weights: the items' shares of the score, (n,).
+    """
+    items = standard_error(second.shares.mean(axis=0) - first.shares.mean(axis=0), cluster, weights)
+    found = [over_seeds(first, cluster), over_seeds(second, cluster), *first.drift, *second.drift]
+    return _total(second.score - first.score, [items, *(one for one in found if one is not None)])
+
+
+def _total(difference: float, parts: Sequence[Spread]) -> Contrast:
+    variances = np.array([part.error**2 for part in parts])
+    doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
+    total = float(variances.sum())
+    if np.isnan(total):
+        # One cluster tells nothing of how a score varies.
+        return Contrast(difference, float("inf"), 1.0)
+    return Contrast(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
+
+
+def mean_sample(samples: Sequence[Sample], clusters: Sequence[IntArray]) -> Sample:
+    """One encoder's mean over several tasks, whose items follow each other.
+
+    Where every task has the same seeds, the mean is taken seed by seed, for a seed may be good or bad on all tasks;
+    else each task's seeds are averaged first.
+    """
+    k = len(samples)
+    if len({sample.seeds for sample in samples}) == 1:
+        scores: FloatArray = np.mean([sample.scores for sample in samples], axis=0)
+        return Sample(scores, np.concatenate([s.shares for s in samples], axis=1) / k, samples[0].seeds)
+    spreads = [over_seeds(sample, cluster) for sample, cluster in zip(samples, clusters, strict=True)]
+    return Sample(
+        np.array([np.mean([sample.score for sample in samples])]),
+        np.concatenate([sample.shares.mean(axis=0) for sample in samples])[None] / k,
+        (),
+        tuple(Spread(one.error / k, one.df) for one in spreads if one is not None),
+    )
+
+
+def joint_draws(samples: Sequence[Sample], cluster: IntArray, *, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law."""
+    sums = np.array([np.bincount(cluster, weights=sample.shares.mean(axis=0)) for sample in samples])
+    sums *= np.sqrt(sums.shape[1] / max(sums.shape[1] - 1, 1))
+    found = np.array([[sample.score] * draws for sample in samples])
+    for start in range(0, draws, BLOCK):
+        block = found[:, start : start + BLOCK]
+        block += sums @ rng.standard_normal((sums.shape[1], block.shape[1]))
+    for at, sample in enumerate(samples):
+        apart = [one for one in (over_seeds(sample, cluster), *sample.drift) if one is not None]
+        found[at] += np.sqrt(sum(one.error**2 for one in apart)) * rng.standard_normal(draws)
+    # Rounded, so that encoders whose items are the same have the same score in every draw.
+    return np.round(found, 9)
