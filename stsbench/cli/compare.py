@@ -20,7 +20,8 @@ from stsbench.results.record import Result
 
 def compare_command(options: CompareOptions) -> None:
     """Compare encoders and print, for each pair, a table and a sentence."""
-    specs, effort = options.encoders, Effort(seed=options.seed)
+    specs = options.encoders
+    effort = Effort(seed=options.seed, dependence="none" if options.independent else "sentences")
     if len(specs) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")
     if len(set(specs)) < len(specs):
@@ -32,7 +33,7 @@ def compare_command(options: CompareOptions) -> None:
     if options.as_json:
         print_json({**dataclasses.asdict(found), "sentences": sentences(found)})
     else:
-        _print(found)
+        _print(found, effort)
 
 
 def _results(specs: Sequence[str], folder: Path, catalogue: Catalogue) -> dict[str, Sequence[Result]]:
@@ -64,7 +65,7 @@ def _tell(problems: Sequence[Problem]) -> None:
     complain_of_all("left out", (problem.line for problem in problems))
 
 
-def _print(comparison: Comparison) -> None:
+def _print(comparison: Comparison, effort: Effort) -> None:
     for (first, second, differences), sentence in zip(comparison.pairs(), sentences(comparison), strict=True):
         say(f"A = {first}\nB = {second}\n")
         head, rows = columns(differences)
@@ -72,5 +73,7 @@ def _print(comparison: Comparison) -> None:
         say(f"\n{sentence}\n")
     for note in comparison.notes:
         say(note)
-    say("scores are times 100; items that share a sentence are taken to err together; p: paired permutation test,")
-    say("of means and of several seeds Student's t; Holm: p corrected for all comparisons above (docs/statistics.md)")
+    items = "taken as independent" if effort.dependence == "none" else "that share a sentence count as one cluster"
+    say(f"scores are times 100; items {items}")
+    say("p: paired permutation test; of means and of several seeds, Student's t")
+    say("Holm: p corrected for all comparisons above; docs/statistics.md says more")

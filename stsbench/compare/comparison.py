@@ -134,7 +134,7 @@ def _unknown(measured: Sequence[Measured], effort: Effort) -> list[str]:
     tasks = dict.fromkeys(one.difference.task for one in measured if one.items and one.items.sentences is None)
     if not tasks or effort.dependence == "none":
         return []
-    return [f"{', '.join(tasks)}: items taken as independent; score again to record which share a sentence"]
+    return [f"{', '.join(tasks)}: taken as independent; score again to record which items share a sentence"]
 
 
 def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iterator[Measured]:

@@ -87,8 +87,8 @@ def test_the_seven_sts_tasks_take_less_than_60_kb_an_encoder():
 
 
 def test_what_no_paired_test_is_known_of_is_not_packed():
-    kendall = {**SIMCSE, "metric": "kendall"}
-    assert pack(columns([0.1, 0.2]), kendall) is None
+    unknown = {**SIMCSE, "metric": "mine"}
+    assert pack(columns([0.1, 0.2]), unknown) is None
     assert pack({"own": np.arange(3)}, {"name": "own"}) is None
 
 

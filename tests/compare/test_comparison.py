@@ -83,7 +83,7 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     alone = compare({"a": [a], "b": [b]}, effort=dataclasses.replace(FEW, dependence="none"))
     untold = compare(dict(zip("ab", ([one] for one in pair()), strict=True)), effort=FEW)
     assert alone.differences == untold.differences and alone.notes == []
-    assert untold.notes == ["sts12: items taken as independent; score again to record which share a sentence"]
+    assert untold.notes == ["sts12: taken as independent; score again to record which items share a sentence"]
     assert alone.differences[0].interval != found.interval
 
 
@@ -103,7 +103,7 @@ def test_a_task_that_tells_its_sentences_stands_beside_one_that_does_not():
     more = pair("sts13", shift=0.9)
     found = compare({"a": [a, more[0]], "b": [b, more[1]]}, effort=FEW)
     assert found.differences[-1].p is not None
-    assert found.notes == ["sts13: items taken as independent; score again to record which share a sentence"]
+    assert found.notes == ["sts13: taken as independent; score again to record which items share a sentence"]
 
 
 def test_accuracies_are_tested_by_mcnemar():

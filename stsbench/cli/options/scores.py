@@ -86,6 +86,9 @@ class CompareOptions(WithJson):
     tasks: OnlyTasks = None
     protocol: OnlyProtocol = None
     seed: Annotated[int, Option("--seed", min=0, max=LAST_SEED, help="Seed of the draws.")] = 0
+    independent: Annotated[bool, Option("--independent", help="Treat items that share a sentence as independent.")] = (
+        False
+    )
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
