@@ -2,7 +2,7 @@
 
     python benchmarks/calibration.py items --data DIR      # coverage and false positives a task and for the mean
     python benchmarks/calibration.py found --data DIR      # how often a difference of one point is found
-    python benchmarks/calibration.py seeds --data DIR      # recipes compared by several training seeds
+    python benchmarks/calibration.py seeds --data DIR --tasks stsb      # recipes compared by several training seeds
     python benchmarks/calibration.py power --data DIR      # how many seeds a difference needs
 
 Gold scores and two encoders of equal quality are drawn anew in each trial; only which pair holds which sentence is real.
@@ -17,13 +17,13 @@ import argparse
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.compare.items import Items, joint_clusters
+from stsbench.compare.items import Items
 from stsbench.compare.paired import Correlated, permutation_p
 from stsbench.compare.variance import Sample, difference_of, mean_sample
 from stsbench.data.task import load_task
@@ -127,7 +127,7 @@ def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, F
     """By task and for the mean: false positives with clusters and without, coverage likewise, as shares."""
     rng, true = np.random.default_rng([int(100 * effect), trials]), truth(QUALITY)
     found = {name: np.zeros(4) for name in (*(one.task for one in tasks), "mean")}
-    joint = joint_clusters([items_of(o, d, o.cluster, o.sentences) for o, d in two_encoders(tasks, effect, rng)])
+    joint = joint_clusters_of(tasks)
     for _ in range(trials):
         drawn = list(two_encoders(tasks, effect, rng))
         kept: tuple[list[Items], list[Items]] = [], []
@@ -192,29 +192,53 @@ def print_found(tasks: Sequence[Structure], trials: int) -> None:
         print(f"| {name} | {' | '.join(f'{100 * count / trials:.0f}%' for count in counts)} |")
 
 
-def trained(one: Structure, count: int, spread: float, better: float, fields: Sequence[FloatArray], rng: Rng) -> Sample:
-    """One recipe's encoders by seed: errors of their own, and a quality that differs from seed to seed."""
+def trained(
+    tasks: Sequence[Structure], quality: FloatArray, fields: tuple[Field, Field, Field], rng: Rng
+) -> list[Sample]:
+    """One recipe's encoders on each task, one a quality: errors of the recipe, and of each seed's own."""
     meaning, shared, recipe = fields
-    gold, rows = gold_of(meaning), []
-    for _ in range(count):
-        own = np.sqrt(0.5) * recipe + np.sqrt(0.5) * Field([one], 0.2, rng)(one)
-        rows.append(encode(meaning, shared, own, QUALITY + better + spread * rng.normal()))
-    data = Correlated(values=[np.array(rows)], gold=gold, parts=one.parts, metric="spearman")
-    return Sample(data.scores(0), data.shares(0), tuple(range(count)))
+    rows: list[list[FloatArray]] = [[] for _ in tasks]
+    for value in quality:
+        seed = Field(tasks, 0.2, rng)
+        for at, one in enumerate(tasks):
+            own = np.sqrt(0.5) * recipe(one) + np.sqrt(0.5) * seed(one)
+            rows[at].append(encode(meaning(one), shared(one), own, float(value)))
+    seeds = tuple(range(len(quality)))
+    found = []
+    for one, values in zip(tasks, rows, strict=True):
+        data = Correlated(values=[np.array(values)], gold=gold_of(meaning(one)), parts=one.parts, metric="spearman")
+        found.append(Sample(data.scores(0), data.shares(0), seeds))
+    return found
 
 
-def seed_rates(one: Structure, count: int, spread: float, better: float, trials: int) -> tuple[float, float]:
-    """How often recipes with this true difference are called different, by seeds and items, and by items alone."""
-    rng = np.random.default_rng([count, int(1e5 * spread), int(1e5 * better), trials])
-    weights, called = np.full(len(one.pair), 1 / len(one.pair)), np.zeros(2)
+def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int) -> FloatArray:
+    """How often recipes with this true difference are called different, by seeds and items, and by items alone, (2,)."""
+    rng = np.random.default_rng([len(tasks), count, int(1e5 * spread), int(1e5 * better), trials])
+    clusters = [one.cluster for one in tasks]
+    joint = joint_clusters_of(tasks)
+    weights = np.concatenate([np.full(len(one.pair), 1 / len(one.pair) / len(tasks)) for one in tasks])
+    called = np.zeros(2)
     for _ in range(trials):
-        meaning, shared, first, second = (Field([one], 0.2, rng)(one) for _ in range(4))
-        a = trained(one, count, spread, 0.0, (meaning, shared, first), rng)
-        b = trained(one, count, spread, better, (meaning, shared, second), rng)
+        meaning, shared, *own = (Field(tasks, 0.2, rng) for _ in range(4))
+        sides = [
+            trained(tasks, qualities(count, spread, gain, rng), (meaning, shared, recipe), rng)
+            for gain, recipe in zip((0.0, better), own, strict=True)
+        ]
+        a, b = (mean_sample(side, clusters) for side in sides)
         c, d = (Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b))
-        called += [difference_of(x, y, one.cluster, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
-    by_both, by_items = called / trials
-    return float(by_both), float(by_items)
+        called += [difference_of(x, y, joint, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
+    return called / trials
+
+
+def qualities(count: int, spread: float, better: float, rng: Rng) -> FloatArray:
+    """The quality of each seed's encoder, (count,), the same on all tasks."""
+    found: FloatArray = QUALITY + better + spread * rng.normal(size=count)
+    return found
+
+
+def joint_clusters_of(tasks: Sequence[Structure]) -> IntArray:
+    """The clusters of all tasks' items."""
+    return find_clusters(np.concatenate([one.sentences for one in tasks]))
 
 
 def points(value: float) -> float:
@@ -222,22 +246,22 @@ def points(value: float) -> float:
     return value / 100 * (2 * 0.01) / (truth(QUALITY + 0.01) - truth(QUALITY - 0.01))
 
 
-def print_seeds(one: Structure, trials: int) -> None:
+def print_seeds(tasks: Sequence[Structure], trials: int) -> None:
     """False positives of recipes without a difference."""
     print("| deviation over seeds | seeds | seeds and items | items alone |\n| --- | --- | --- | --- |")
     for deviation in (0.3, 1.0, 1.5):
         for count in (3, 5):
-            both, items = seed_rates(one, count, points(deviation), 0.0, trials)
+            both, items = seed_rates(tasks, count, points(deviation), 0.0, trials)
             print(f"| {deviation} | {count} | {100 * both:.1f} | {100 * items:.1f} |", flush=True)
 
 
-def print_power(one: Structure, trials: int) -> None:
+def print_power(tasks: Sequence[Structure], trials: int) -> None:
     """How often a true difference is found."""
     print("| difference | deviation over seeds | seeds | found |\n| --- | --- | --- | --- |")
     for better in (0.5, 1.0):
         for deviation in (0.3, 1.0):
-            for count in (3, 5, 10, 20):
-                both, _ = seed_rates(one, count, points(deviation), points(better), trials)
+            for count in (3, 5, 10):
+                both, _ = seed_rates(tasks, count, points(deviation), points(better), trials)
                 print(f"| {better} | {deviation} | {count} | {100 * both:.0f}% |", flush=True)
 
 
@@ -250,12 +274,8 @@ def main() -> None:
     parser.add_argument("--tasks", default=",".join(TASKS))
     given = parser.parse_args()
     tasks = structures(given.tasks.split(","), Path(given.data) if given.data else None)
-    if given.what in ("items", "found"):
-        {"items": print_items, "found": print_found}[given.what](tasks, given.trials)
-    else:
-        stsb = next(one for one in tasks if one.task == "stsb")
-        single = replace(stsb, sentences=np.unique(stsb.sentences.ravel(), return_inverse=True)[1].reshape(-1, 2))
-        {"seeds": print_seeds, "power": print_power}[given.what](single, given.trials)
+    printers = {"items": print_items, "found": print_found, "seeds": print_seeds, "power": print_power}
+    printers[given.what](tasks, given.trials)
 
 
 if __name__ == "__main__":
