@@ -23,12 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.compare.items import Items
-from stsbench.compare.paired import Correlated, permutation_p
+from stsbench.compare.paired import Correlated
 from stsbench.compare.variance import Sample, difference_of, mean_sample
 from stsbench.data.task import load_task
-from stsbench.numbers.clusters import IntArray, find_clusters, sentence_columns, sentences_of
 from stsbench.numbers.intervals import correlation_interval
+from stsbench.numbers.sharing import IntArray, Sharing, sentence_columns, sentences_of
 from stsbench.numbers.statistics import FloatArray, Parts, spearman
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -41,12 +40,12 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Structure:
-    """Which sentences the n pairs of a task hold: numbers from 0 on, (n, 2), the pair's own number, and clusters."""
+    """Which sentences the n pairs of a task hold: numbers from 0 on, (n, 2), the pair's own number, and who shares."""
 
     task: str
     sentences: IntArray
     pair: IntArray
-    cluster: IntArray
+    sharing: Sharing
 
     @property
     def parts(self) -> Parts:
@@ -84,7 +83,7 @@ def structures(tasks: Sequence[str], data: Path | None) -> list[Structure]:
     _, pairs = np.unique(sides[:, 0] * (1 + sides.max()) + sides[:, 1], return_inverse=True)
     own = np.split(pairs, np.cumsum([len(one) for one in keys])[:-1])
     rows = zip(tasks, numbered, own, strict=True)
-    return [Structure(task, sentences, pair, find_clusters(sentences)) for task, sentences, pair in rows]
+    return [Structure(task, sentences, pair, Sharing(sentences)) for task, sentences, pair in rows]
 
 
 def gold_of(meaning: FloatArray) -> FloatArray:
@@ -117,51 +116,45 @@ def two_encoders(tasks: Sequence[Structure], effect: float, rng: Rng) -> Iterato
         yield one, Correlated(values=values, gold=gold_of(meaning), parts=one.parts, metric="spearman")
 
 
-def items_of(one: Structure, data: Correlated, cluster: IntArray, sentences: IntArray | None) -> Items:
-    """What the comparison of two encoders reads from per-item columns."""
-    samples = [Sample(data.scores(at), data.shares(at), ()) for at in (0, 1)]
-    return Items(paired=data, samples=samples, sentences=sentences, cluster=cluster)
-
-
 def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, FloatArray]:
-    """By task and for the mean: false positives with clusters and without, coverage likewise, as shares."""
+    """By task and for the mean: false positives with what is shared and without, coverage likewise, as shares."""
     rng, true = np.random.default_rng([int(100 * effect), trials]), truth(QUALITY)
     found = {name: np.zeros(4) for name in (*(one.task for one in tasks), "mean")}
-    joint = joint_clusters_of(tasks)
+    joint = joint_sharing_of(tasks)
     for _ in range(trials):
-        drawn = list(two_encoders(tasks, effect, rng))
-        kept: tuple[list[Items], list[Items]] = [], []
-        for one, data in drawn:
-            for way, cluster in enumerate((one.cluster, np.arange(len(one.pair)))):
-                items = items_of(one, data, cluster, one.sentences)
-                kept[way].append(items)
-                permuted = data.permuted(0, 1, cluster, permutations=199, rng=rng)
-                assert permuted is not None, "Spearman's correlation has a scale"
-                observed = items.samples[1].score - items.samples[0].score
-                score = items.samples[0].score
+        kept: list[tuple[Sample, Sample]] = []
+        for one, data in two_encoders(tasks, effect, rng):
+            first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
+            kept.append((first, second))
+            for way, sharing in enumerate((one.sharing, Sharing.none(len(one.pair)))):
                 low, high = correlation_interval(
-                    score, "spearman", data.values[0][0], data.gold, parts=one.parts, cluster=cluster
+                    first.score, "spearman", data.values[0][0], data.gold, parts=one.parts, sharing=sharing
                 )
-                found[one.task][way] += permutation_p(observed, permuted) <= 0.05
+                found[one.task][way] += difference_of(first, second, sharing, data.weights).p <= 0.05
                 found[one.task][2 + way] += low <= true <= high
-        for way, cluster in enumerate((joint, np.arange(len(joint)))):
-            found["mean"][[way, 2 + way]] += mean_rates(kept[way], cluster, true)
+        for way, sharing in enumerate((joint, Sharing.none(len(joint)))):
+            found["mean"][[way, 2 + way]] += mean_rates(tasks, kept, sharing, true)
     return {name: counts / trials for name, counts in found.items()}
 
 
-def mean_rates(tasks: Sequence[Items], cluster: IntArray, true: float) -> tuple[bool, bool]:
+def mean_rates(
+    tasks: Sequence[Structure], pairs: Sequence[tuple[Sample, Sample]], sharing: Sharing, true: float
+) -> tuple[bool, bool]:
     """Whether the mean over tasks is called different, and whether one encoder's interval holds the truth."""
-    clusters = [items.cluster for items in tasks]
-    first, second = (mean_sample([items.samples[at] for items in tasks], clusters) for at in (0, 1))
-    weights = np.concatenate([items.paired.weights for items in tasks]) / len(tasks)
-    nothing = replace_scores(first, true)
-    low, high = difference_of(nothing, first, cluster, weights).interval()
-    return difference_of(first, second, cluster, weights).p <= 0.05, low <= 0 <= high
+    sharings = [one.sharing for one in tasks]
+    first, second = (mean_sample([pair[at] for pair in pairs], sharings) for at in (0, 1))
+    low, high = difference_of(always(first, true), first, sharing, weights_of(tasks)).interval()
+    return difference_of(first, second, sharing, weights_of(tasks)).p <= 0.05, low <= 0 <= high
 
 
-def replace_scores(sample: Sample, score: float) -> Sample:
+def always(sample: Sample, score: float) -> Sample:
     """A sample that is always the same score, to hold another against."""
     return Sample(np.array([score]), np.zeros_like(sample.shares), ())
+
+
+def weights_of(tasks: Sequence[Structure]) -> FloatArray:
+    """What share of the mean over tasks each pair is."""
+    return np.concatenate([np.full(len(one.pair), 1 / len(one.pair) / len(tasks)) for one in tasks])
 
 
 def print_items(tasks: Sequence[Structure], trials: int) -> None:
@@ -175,7 +168,7 @@ def print_items(tasks: Sequence[Structure], trials: int) -> None:
 
 
 def print_found(tasks: Sequence[Structure], trials: int) -> None:
-    """Power without any effect of sentences: by clusters, and by the test that takes all pairs for independent."""
+    """Power without any effect of sentences, and that of the test that takes all pairs for independent."""
     rng = np.random.default_rng(trials)
     found = {one.task: np.zeros(2) for one in tasks}
     for _ in range(trials):
@@ -185,9 +178,9 @@ def print_found(tasks: Sequence[Structure], trials: int) -> None:
             values = [encode(meaning(one), shared(one), f(one), q)[None] for f, q in zip(own, quality, strict=True)]
             data = Correlated(values=values, gold=gold_of(meaning(one)), parts=one.parts, metric="spearman")
             first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
-            for way, cluster in enumerate((one.cluster, np.arange(len(one.pair)))):
-                found[one.task][way] += difference_of(first, second, cluster, data.weights).p <= 0.05
-    print("| task | clusters | independent |\n| --- | --- | --- |")
+            for way, sharing in enumerate((one.sharing, Sharing.none(len(one.pair)))):
+                found[one.task][way] += difference_of(first, second, sharing, data.weights).p <= 0.05
+    print("| task | found | by the independent test |\n| --- | --- | --- |")
     for name, counts in found.items():
         print(f"| {name} | {' | '.join(f'{100 * count / trials:.0f}%' for count in counts)} |")
 
@@ -214,9 +207,7 @@ def trained(
 def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int) -> FloatArray:
     """How often recipes with this true difference are called different, by seeds and items, and by items alone, (2,)."""
     rng = np.random.default_rng([len(tasks), count, int(1e5 * spread), int(1e5 * better), trials])
-    clusters = [one.cluster for one in tasks]
-    joint = joint_clusters_of(tasks)
-    weights = np.concatenate([np.full(len(one.pair), 1 / len(one.pair) / len(tasks)) for one in tasks])
+    sharings, joint, weights = [one.sharing for one in tasks], joint_sharing_of(tasks), weights_of(tasks)
     called = np.zeros(2)
     for _ in range(trials):
         meaning, shared, *own = (Field(tasks, 0.2, rng) for _ in range(4))
@@ -224,7 +215,7 @@ def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: fl
             trained(tasks, qualities(count, spread, gain, rng), (meaning, shared, recipe), rng)
             for gain, recipe in zip((0.0, better), own, strict=True)
         ]
-        a, b = (mean_sample(side, clusters) for side in sides)
+        a, b = (mean_sample(side, sharings) for side in sides)
         c, d = (Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b))
         called += [difference_of(x, y, joint, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
     return called / trials
@@ -236,9 +227,9 @@ def qualities(count: int, spread: float, better: float, rng: Rng) -> FloatArray:
     return found
 
 
-def joint_clusters_of(tasks: Sequence[Structure]) -> IntArray:
-    """The clusters of all tasks' items."""
-    return find_clusters(np.concatenate([one.sentences for one in tasks]))
+def joint_sharing_of(tasks: Sequence[Structure]) -> Sharing:
+    """Who shares among all tasks' items."""
+    return Sharing(np.concatenate([one.sentences for one in tasks]))
 
 
 def points(value: float) -> float:

@@ -12,10 +12,11 @@ from stsbench.numbers.intervals import (
     CORRELATION_METHOD,
     IMAGE_METHOD,
     SHARE_METHOD,
-    clusters_from,
     correlation_interval,
     share_interval,
+    sharing_from,
 )
+from stsbench.numbers.sharing import Sharing
 from stsbench.numbers.statistics import split_parts
 from stsbench.results.record import Result
 
@@ -56,15 +57,15 @@ def _of_correlation(job: Job) -> tuple[float, float]:
         columns[name].astype(np.float64),
         columns["gold"].astype(np.float64),
         parts=split_parts(subset, protocol.get("aggregation", "all")),
-        cluster=clusters_from(columns, n),
+        sharing=sharing_from(columns, n),
     )
 
 
 METHODS: Mapping[str, Callable[[Job], tuple[float, float]]] = {
     CORRELATION_METHOD: _of_correlation,
     SHARE_METHOD: lambda job: share_interval(
-        job.columns["correct"].astype(np.float64), clusters_from(job.columns, job.result.n)
+        job.columns["correct"].astype(np.float64), sharing_from(job.columns, job.result.n)
     ),
-    IMAGE_METHOD: lambda job: share_interval(job.columns["recall"].astype(np.float64), np.arange(job.result.n)),
+    IMAGE_METHOD: lambda job: share_interval(job.columns["recall"].astype(np.float64), Sharing.none(job.result.n)),
 }
 """By what results call them."""

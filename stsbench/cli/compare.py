@@ -73,7 +73,7 @@ def _print(comparison: Comparison, effort: Effort) -> None:
         say(f"\n{sentence}\n")
     for note in comparison.notes:
         say(note)
-    items = "taken as independent" if effort.dependence == "none" else "that share a sentence count as one cluster"
+    items = "taken as independent" if effort.dependence == "none" else "that share a sentence are not independent"
     say(f"scores are times 100; items {items}")
-    say("p: paired permutation test; of means and of several seeds, Student's t")
+    say("p: Student's t; of items that share no sentence, a paired permutation test")
     say("Holm: p corrected for all comparisons above; docs/statistics.md says more")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.compare.align import Column, align
-from stsbench.compare.items import Dependence, Items, joint_clusters, read_items
+from stsbench.compare.items import Dependence, Items, joint_sharing, read_items
 from stsbench.compare.paired import Averaged, Correlated, Williams, combine, holm, permutation_p
 from stsbench.compare.variance import Contrast, difference_of, mean_sample
 from stsbench.numbers.spread import spread
@@ -38,9 +38,9 @@ class Effort:
 class Difference:
     """Two encoders on one task, or on the mean of several: second minus first, never times 100.
 
-    ``interval`` is the 95% interval over other items and seeds. ``p`` is of the paired permutation test
-    (of McNemar's exact one for independent items right or wrong); of means and of several seeds it is
-    Student's t. ``p_williams`` is of Williams' test of independent items, ``p_corrected`` is ``p`` after
+    ``interval`` is the 95% interval over other items and seeds. ``p`` is Student's; of one task, one seed a
+    side and items that share no sentence it is of the paired permutation test (of McNemar's exact one for items
+    right or wrong). ``p_williams`` is of Williams' test of independent items, ``p_corrected`` is ``p`` after
     Holm's correction over ``family`` tests. They are None where the results' per-item columns allow no paired test. ``seeds``
     are the first's and the second's; ``one_run`` names those of the two that were trained once alone, whose
     difference says nothing of their recipe.
@@ -150,11 +150,13 @@ def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iter
             yield Measured(bare, None, pair, None)
             continue
         first, second = (items.samples[at] for at in pair)
-        found = difference_of(first, second, items.cluster, items.paired.weights)
+        found = difference_of(first, second, items.sharing, items.paired.weights)
         # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
         tested = found._replace(difference=bare.difference)
         exact = _exact_p(items, pair, effort, column.task)
-        test = items.paired.williams(*pair) if items.independent and isinstance(items.paired, Correlated) else None
+        test = (
+            items.paired.williams(*pair) if items.sharing.independent and isinstance(items.paired, Correlated) else None
+        )
         tested_difference = replace(
             bare,
             interval=tested.interval(),
@@ -165,16 +167,16 @@ def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iter
 
 
 def _exact_p(items: Items, pair: tuple[int, int], effort: Effort, task: str) -> float | None:
-    """The p-value that takes no law for granted, of one seed a side; None of several."""
-    if any(len(items.samples[at].scores) > 1 for at in pair):
+    """The p-value that takes no law for granted, of independent items and one seed a side; None of others."""
+    if not items.sharing.independent or any(len(items.samples[at].scores) > 1 for at in pair):
         return None
-    if items.independent and isinstance(items.paired, Averaged):
+    if isinstance(items.paired, Averaged):
         mcnemar = items.paired.mcnemar(*pair)
         if mcnemar is not None:
             return mcnemar
     # Every pair has the same draws, so that a third encoder changes nothing between two.
     rng = effort.rng(f"{task} swaps")
-    permuted = items.paired.permuted(*pair, items.cluster, permutations=effort.permutations, rng=rng)
+    permuted = items.paired.permuted(*pair, permutations=effort.permutations, rng=rng)
     observed = items.samples[pair[1]].score - items.samples[pair[0]].score
     return None if permuted is None else permutation_p(observed, permuted)
 
@@ -244,13 +246,13 @@ def mean_difference(group: Sequence[Measured]) -> Difference:
 
 
 def _tested_mean(tasks: Sequence[Items], pairs: Sequence[tuple[int, int]]) -> Contrast:
-    clusters = [items.cluster for items in tasks]
+    sharings = [items.sharing for items in tasks]
     first, second = (
-        mean_sample([items.samples[pair[side]] for items, pair in zip(tasks, pairs, strict=True)], clusters)
+        mean_sample([items.samples[pair[side]] for items, pair in zip(tasks, pairs, strict=True)], sharings)
         for side in (0, 1)
     )
     weights = np.concatenate([items.paired.weights for items in tasks]) / len(tasks)
-    return difference_of(first, second, joint_clusters(tasks), weights)
+    return difference_of(first, second, joint_sharing(tasks), weights)
 
 
 def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:

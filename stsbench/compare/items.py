@@ -12,7 +12,7 @@ import numpy.typing as npt
 from stsbench.compare.paired import Averaged, Correlated, Paired
 from stsbench.compare.variance import Sample
 from stsbench.errors import DataError
-from stsbench.numbers.clusters import IntArray, find_clusters, sentences_of
+from stsbench.numbers.sharing import IntArray, Sharing, sentences_of
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Correlation, FloatArray, Parts, split_parts
 from stsbench.results.folder import columns_of
 from stsbench.results.record import Result
@@ -28,12 +28,7 @@ class Items:
     paired: Paired
     samples: Sequence[Sample]
     sentences: IntArray | None
-    cluster: IntArray
-
-    @property
-    def independent(self) -> bool:
-        """Whether no two items hang together."""
-        return int(self.cluster.max()) + 1 == len(self.cluster)
+    sharing: Sharing
 
 
 def read_items(encoders: Sequence[Sequence[Result]], dependence: Dependence = "sentences") -> Items | None:
@@ -52,23 +47,22 @@ def read_items(encoders: Sequence[Sequence[Result]], dependence: Dependence = "s
         paired=found,
         samples=[_sample(found, at, seeds) for at, seeds in enumerate(encoders)],
         sentences=sentences,
-        cluster=np.arange(n) if sentences is None else find_clusters(sentences),
+        sharing=Sharing.none(n) if sentences is None else Sharing(sentences),
     )
 
 
-def joint_clusters(tasks: Sequence[Items]) -> IntArray:
-    """The clusters of several tasks' items, one task after another: those of different tasks may share a sentence."""
-    width = max((one.sentences.shape[1] for one in tasks if one.sentences is not None), default=1)
+def joint_sharing(tasks: Sequence[Items]) -> Sharing:
+    """The sentences of several tasks' items, one task after another: items of different tasks may share one."""
     rows, alone = [], -1
     for one in tasks:
-        n = len(one.cluster)
+        n = len(one.sharing)
         if one.sentences is None:
             # Negative numbers are no sentence's: every such item is by itself.
-            rows.append(np.repeat(np.arange(alone, alone - n, -1)[:, None], width, axis=1))
+            rows.append(np.repeat(np.arange(alone, alone - n, -1)[:, None], 2, axis=1))
             alone -= n
         else:
-            rows.append(np.concatenate([one.sentences, one.sentences[:, -1:]], axis=1)[:, :width])
-    return find_clusters(np.concatenate(rows))
+            rows.append(np.stack([one.sentences[:, 0], one.sentences[:, -1]], axis=1))
+    return Sharing(np.concatenate(rows))
 
 
 class TestedColumn(NamedTuple):

@@ -1,20 +1,19 @@
 """Paired statistics: encoders compared over the same items, in which sentences recur.
 
 How much each item moves each encoder's score (its share, :mod:`stsbench.numbers.influence`) tells how scores,
-their differences and their means vary together: shares are added up within clusters of items that share sentences,
-and clusters are independent (:mod:`stsbench.numbers.clusters`). That gives intervals and ranks, and
-:mod:`stsbench.compare.variance` the tests of means and of several seeds. Of one task and one seed a side the p-value
-is of the permutation test, which swaps the two encoders' values of whole clusters; for shares of right items that
-are independent it is the exact one of McNemar (1947), which is the permutation test without its draws. For
-correlations of independent items there is Williams' test beside it (Steiger 1980, Psychological Bulletin 87,
-equation 7).
+their differences and their means vary together: by sums of products over items that share a sentence
+(:mod:`stsbench.numbers.sharing`). That gives intervals, ranks and, by Student's t, tests (:mod:`stsbench.compare.variance`).
+Of items that share none the p-value of one task, one seed a side, is of the permutation test, which swaps the two
+encoders' values of single items; for items right or wrong it is the exact one of McNemar (1947), which is the
+permutation test without its draws, and for correlations there is Williams' test beside it (Steiger 1980,
+Psychological Bulletin 87, equation 7).
 
-What may be swapped. A swap is fair where, under the null hypothesis, a cluster's two sets of values could as well
+What may be swapped. A swap is fair where, under the null hypothesis, an item's two values could as well
 have come the other way round. Raw cosines could not: one encoder's lie around 0.3, another's around 0.8,
 and a mixture of the two correlates with nothing. So each encoder's values are first put on one scale,
 ranks for Spearman, values for Pearson, both then with mean 0 and variance 1 within each part that has a
 correlation of its own; these are swapped, and the correlation of the mixtures is taken. To first order
-in 1/n the difference of two equal correlations then only changes its sign with each cluster's share in it:
+in 1/n the difference of two equal correlations then only changes its sign with each item's share in it:
 the test holds its level for encoders of unlike shape too, not only for exchangeable ones.
 """
 
@@ -27,7 +26,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.clusters import IntArray
 from stsbench.numbers.intervals import correlation_shares, item_weights
 from stsbench.numbers.statistics import CORRELATIONS, FloatArray, Parts
 
@@ -60,10 +58,8 @@ class Paired(Protocol):
         """How much each item moves an encoder's score, by each seed, (s, n)."""
         ...
 
-    def permuted(
-        self, first: int, second: int, cluster: IntArray, *, permutations: int, rng: np.random.Generator
-    ) -> FloatArray | None:
-        """The difference of the first seeds, second minus first, (permutations,), after random swaps of clusters."""
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray | None:
+        """The difference of the first seeds, second minus first, (permutations,), after random swaps of items."""
         ...
 
 
@@ -100,18 +96,15 @@ class Correlated:
         rows = [correlation_shares(self.metric, row, self.gold, self.parts) for row in self.values[encoder]]
         return np.array(rows)
 
-    def permuted(
-        self, first: int, second: int, cluster: IntArray, *, permutations: int, rng: np.random.Generator
-    ) -> FloatArray | None:
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray | None:
         """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
         if CORRELATIONS[self.metric].scale is None:
             return None
-        clusters = int(cluster.max()) + 1
-        swaps = Swaps(clusters, permutations, rng)
+        swaps = Swaps(len(self.gold), permutations, rng)
         found = np.zeros(permutations)
         for at, share in zip(*self.parts, strict=True):
             a, b, gold = (self._scaled(row[at]) for row in (self.values[first][0], self.values[second][0], self.gold))
-            found += share * _swapped(a, b, gold, cluster[at], swaps)
+            found += share * _swapped(a, b, gold, at, swaps)
         return found
 
     def williams(self, first: int, second: int) -> Williams | None:
@@ -161,13 +154,11 @@ class Averaged:
         found: FloatArray = (values - values.mean(axis=1, keepdims=True)) / values.shape[1]
         return found
 
-    def permuted(
-        self, first: int, second: int, cluster: IntArray, *, permutations: int, rng: np.random.Generator
-    ) -> FloatArray | None:
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray | None:
         """The difference after random swaps, (permutations,)."""
-        sums = np.bincount(cluster, weights=self.values[second][0] - self.values[first][0])
-        swapped = [swaps @ sums for swaps in Swaps(len(sums), permutations, rng)]
-        found: FloatArray = (sums.sum() - 2 * np.concatenate(swapped)) / len(cluster)
+        items = self.values[second][0] - self.values[first][0]
+        swapped = [swaps @ items for swaps in Swaps(len(items), permutations, rng)]
+        found: FloatArray = (items.sum() - 2 * np.concatenate(swapped)) / len(items)
         return found
 
     def mcnemar(self, first: int, second: int) -> float | None:
@@ -179,31 +170,30 @@ class Averaged:
 
 
 class Swaps:
-    """Which clusters are swapped: blocks (<= BLOCK, clusters) of zeros and ones, each as likely, the same each time."""
+    """Which items are swapped: blocks (<= BLOCK, n) of zeros and ones, each as likely, the same each time."""
 
-    def __init__(self, clusters: int, permutations: int, rng: np.random.Generator) -> None:
+    def __init__(self, n: int, permutations: int, rng: np.random.Generator) -> None:
         """Draw the seed of all blocks."""
-        self._clusters, self._permutations, self._seed = clusters, permutations, int(rng.integers(2**63))
+        self._n, self._permutations, self._seed = n, permutations, int(rng.integers(2**63))
 
     def __iter__(self) -> Iterator[FloatArray]:
         """Draw the blocks one after another."""
         rng = np.random.default_rng(self._seed)
         for start in range(0, self._permutations, BLOCK):
             rows = min(BLOCK, self._permutations - start)
-            eights = rng.integers(0, 256, size=(rows, -(-self._clusters // 8)), dtype=np.uint8)
-            yield np.unpackbits(eights, axis=1, count=self._clusters).astype(np.float64)
+            eights = rng.integers(0, 256, size=(rows, -(-self._n // 8)), dtype=np.uint8)
+            yield np.unpackbits(eights, axis=1, count=self._n).astype(np.float64)
 
 
-def _swapped(a: FloatArray, b: FloatArray, gold: FloatArray, cluster: IntArray, swaps: Swaps) -> FloatArray:
-    """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (n,), as is the items' cluster.
+def _swapped(a: FloatArray, b: FloatArray, gold: FloatArray, at: npt.NDArray[np.int64], swaps: Swaps) -> FloatArray:
+    """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (m,), those of the items ``at``.
 
     With m and h half the sum and half the difference, a' = m - e h and b' = m + e h for signs e: all that
-    the two correlations need of a swap is three sums over clusters, of e h gold, e h and e m h.
+    the two correlations need of a swap is three sums, of e h gold, e h and e m h.
     """
     m, h = (a + b) / 2, (b - a) / 2
-    inside, local = np.unique(cluster, return_inverse=True)
-    columns = np.stack([np.bincount(local, weights=w) for w in (h * gold, h, m * h)], axis=1)
-    swapped = np.concatenate([block[:, inside] @ columns for block in swaps])
+    columns = np.stack([h * gold, h, m * h], axis=1)
+    swapped = np.concatenate([block[:, at] @ columns for block in swaps])
     with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).T
 
     def correlation(sign: int) -> FloatArray:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from stsbench.compare.comparison import Effort
-from stsbench.compare.items import joint_clusters, read_items
+from stsbench.compare.items import joint_sharing, read_items
 from stsbench.compare.paired import rank_intervals as ranks_of_draws
 from stsbench.compare.variance import joint_draws, mean_sample
 from stsbench.errors import ProtocolError
@@ -46,9 +46,9 @@ def rank_intervals(
     tested = [items for items in columns if items is not None]
     if not tested or len(tested) < len(columns):
         return {}
-    clusters = [items.cluster for items in tested]
-    samples = [mean_sample([items.samples[at] for items in tested], clusters) for at in range(len(whole))]
-    drawn = joint_draws(samples, joint_clusters(tested), draws=effort.draws, rng=effort.rng(" ".join(tasks)))
+    sharings = [items.sharing for items in tested]
+    samples = [mean_sample([items.samples[at] for items in tested], sharings) for at in range(len(whole))]
+    drawn = joint_draws(samples, joint_sharing(tested), draws=effort.draws, rng=effort.rng(" ".join(tasks)))
     return dict(zip(whole, ranks_of_draws(drawn), strict=True))
 
 

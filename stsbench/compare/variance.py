@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stsbench.numbers.clusters import IntArray
 from stsbench.numbers.intervals import Spread, standard_error
+from stsbench.numbers.sharing import Sharing
 from stsbench.numbers.statistics import FloatArray
 
 ROUNDING = 1e-12
-BLOCK = 256
 FARTHEST = 2.0
 """Two correlations are never farther apart."""
 
@@ -63,29 +62,28 @@ class Contrast(NamedTuple):
         return max(self.difference - reach, -FARTHEST), min(self.difference + reach, FARTHEST)
 
 
-def over_seeds(sample: Sample, cluster: IntArray) -> Spread | None:
+def over_seeds(sample: Sample, sharing: Sharing) -> Spread | None:
     """The error of a mean over seeds that items do not explain; None of a single seed."""
     count = len(sample.scores)
     if count < 2:
         return None
     apart = sample.shares - sample.shares.mean(axis=0)
-    sums = np.array([np.bincount(cluster, weights=row) for row in apart])
-    explained = float(np.sum(sums**2)) / (count - 1)
+    explained = sum(map(sharing.variance, apart)) / (count - 1)
     variance = (float(np.var(sample.scores, ddof=1)) - explained) / count
     return Spread(max(variance, 0.0) ** 0.5, count - 1)
 
 
-def difference_of(first: Sample, second: Sample, cluster: IntArray, weights: FloatArray) -> Contrast:
+def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: FloatArray) -> Contrast:
     """The difference of two encoders on the same items: second minus first.
 
     Args:
         first: one encoder's.
         second: the other's.
-        cluster: of each item, (n,).
+        sharing: which items share sentences.
         weights: the items' shares of the score, (n,).
     """
-    items = standard_error(second.shares.mean(axis=0) - first.shares.mean(axis=0), cluster, weights)
-    found = [over_seeds(first, cluster), over_seeds(second, cluster), *first.drift, *second.drift]
+    items = standard_error(second.shares.mean(axis=0) - first.shares.mean(axis=0), sharing, weights)
+    found = [over_seeds(first, sharing), over_seeds(second, sharing), *first.drift, *second.drift]
     return _total(second.score - first.score, [items, *(one for one in found if one is not None)])
 
 
@@ -94,12 +92,12 @@ def _total(difference: float, parts: Sequence[Spread]) -> Contrast:
     doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
     total = float(variances.sum())
     if np.isnan(total):
-        # One cluster tells nothing of how a score varies.
+        # Too few items tell nothing of how a score varies.
         return Contrast(difference, float("inf"), 1.0)
     return Contrast(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
 
 
-def mean_sample(samples: Sequence[Sample], clusters: Sequence[IntArray]) -> Sample:
+def mean_sample(samples: Sequence[Sample], sharings: Sequence[Sharing]) -> Sample:
     """One encoder's mean over several tasks, whose items follow each other.
 
     Where every task has the same seeds, the mean is taken seed by seed, for a seed may be good or bad on all tasks;
@@ -109,7 +107,7 @@ def mean_sample(samples: Sequence[Sample], clusters: Sequence[IntArray]) -> Samp
     if len({sample.seeds for sample in samples}) == 1:
         scores: FloatArray = np.mean([sample.scores for sample in samples], axis=0)
         return Sample(scores, np.concatenate([s.shares for s in samples], axis=1) / k, samples[0].seeds)
-    spreads = [over_seeds(sample, cluster) for sample, cluster in zip(samples, clusters, strict=True)]
+    spreads = [over_seeds(sample, sharing) for sample, sharing in zip(samples, sharings, strict=True)]
     return Sample(
         np.array([np.mean([sample.score for sample in samples])]),
         np.concatenate([sample.shares.mean(axis=0) for sample in samples])[None] / k,
@@ -118,16 +116,16 @@ def mean_sample(samples: Sequence[Sample], clusters: Sequence[IntArray]) -> Samp
     )
 
 
-def joint_draws(samples: Sequence[Sample], cluster: IntArray, *, draws: int, rng: np.random.Generator) -> FloatArray:
+def joint_draws(samples: Sequence[Sample], sharing: Sharing, *, draws: int, rng: np.random.Generator) -> FloatArray:
     """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law."""
-    sums = np.array([np.bincount(cluster, weights=sample.shares.mean(axis=0)) for sample in samples])
-    sums *= np.sqrt(sums.shape[1] / max(sums.shape[1] - 1, 1))
-    found = np.array([[sample.score] * draws for sample in samples])
-    for start in range(0, draws, BLOCK):
-        block = found[:, start : start + BLOCK]
-        block += sums @ rng.standard_normal((sums.shape[1], block.shape[1]))
+    covariance = sharing.covariance(np.array([sample.shares.mean(axis=0) for sample in samples]))
+    values, vectors = np.linalg.eigh(covariance)
+    known = values > ROUNDING * values[-1]
+    root = vectors[:, known] * np.sqrt(values[known])
+    found = root @ rng.standard_normal((root.shape[1], draws))
     for at, sample in enumerate(samples):
-        apart = [one for one in (over_seeds(sample, cluster), *sample.drift) if one is not None]
-        found[at] += np.sqrt(sum(one.error**2 for one in apart)) * rng.standard_normal(draws)
+        apart = [one for one in (over_seeds(sample, sharing), *sample.drift) if one is not None]
+        found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * rng.standard_normal(draws)
     # Rounded, so that encoders whose items are the same have the same score in every draw.
-    return np.round(found, 9)
+    rounded: FloatArray = np.round(found, 9)
+    return rounded

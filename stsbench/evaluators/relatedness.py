@@ -22,8 +22,8 @@ from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.order import token_counts
 from stsbench.evaluators.probe.pool import make_pool
 from stsbench.evaluators.seams import Scores, by_name
-from stsbench.numbers.clusters import sentence_columns
-from stsbench.numbers.intervals import CORRELATION_METHOD, clusters_from, correlation_interval
+from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sharing_from
+from stsbench.numbers.sharing import sentence_columns
 from stsbench.numbers.statistics import CORRELATIONS, FloatArray, split_parts
 
 Metric = Literal["pearson", "spearman"]
@@ -155,7 +155,7 @@ class RelatednessEvaluator:
                 predictions,
                 gold,
                 parts=split_parts([""] * len(gold), "all"),
-                cluster=clusters_from(sentences, len(gold)),
+                sharing=sharing_from(sentences, len(gold)),
             ),
             interval_method=CORRELATION_METHOD,
             per_item={"gold": gold, "prediction": predictions, **sentences},

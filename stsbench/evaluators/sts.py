@@ -17,8 +17,8 @@ from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.evaluators.seams import Scores, by_name
-from stsbench.numbers.clusters import sentence_columns
-from stsbench.numbers.intervals import CORRELATION_METHOD, clusters_from, correlation_interval
+from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sharing_from
+from stsbench.numbers.sharing import sentence_columns
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
@@ -112,7 +112,7 @@ class StsEvaluator:
                 similarity,
                 split.gold,
                 parts=split_parts(split.subset, self.protocol.aggregation),
-                cluster=clusters_from(sentences, split.n),
+                sharing=sharing_from(sentences, split.n),
             ),
             interval_method=CORRELATION_METHOD,
             per_item={"subset": list(split.subset), "gold": split.gold, "similarity": similarity, **sentences},

@@ -21,7 +21,7 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[0] == "hashed"
     assert lines[2].split() == ["task", "score", "95%", "interval", "n", "protocol"]
     assert lines[4].split()[0::3] == ["quickstart-en", "300"]
-    method = "Fisher's z, pairs that share a sentence as one cluster"
+    method = "Fisher's z, with the covariance of pairs that share a sentence"
     assert " ".join(lines[-3:-1]) == f"scores are times 100; 95% interval: {method}"
     assert lines[-1] == "results are in results"
     results = scan_results(tmp_path / "results").results

@@ -22,10 +22,7 @@ def test_classification_shows_the_majority_baseline(stsbench):
     assert probe[2] == "25.00" and len(probe) == 6
     assert len(pairs) == 5
     assert "majority: the accuracy of always answering the most frequent class" in lines
-    assert (
-        "95% interval: Wilson score interval, items that share a sentence as one cluster; Fisher's z, pairs that share"
-        in " ".join(lines)
-    )
+    assert "95% interval: Wilson score interval, with the covariance of items that share" in " ".join(lines)
 
 
 def test_several_seeds_are_one_line_with_their_deviation(stsbench, tmp_path):

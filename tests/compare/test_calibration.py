@@ -10,7 +10,7 @@ from scipy import stats
 
 from stsbench.compare.paired import Averaged, Correlated, holm, permutation_p
 from stsbench.compare.variance import Contrast, Sample, difference_of, mean_sample
-from stsbench.numbers.clusters import IntArray
+from stsbench.numbers.sharing import Sharing
 from stsbench.numbers.statistics import FloatArray, Parts
 
 PAIRS, PERMUTATIONS = 1500, 299
@@ -47,14 +47,14 @@ def observed(data: Correlated | Averaged) -> float:
 
 
 def swapped(data: Correlated | Averaged, permutations: int, rng: np.random.Generator) -> FloatArray:
-    found = data.permuted(0, 1, np.arange(len(data.weights)), permutations=permutations, rng=rng)
+    found = data.permuted(0, 1, permutations=permutations, rng=rng)
     assert found is not None
     return found
 
 
-def difference(data: Correlated, cluster: IntArray | None = None) -> Contrast:
+def difference(data: Correlated, sharing: Sharing | None = None) -> Contrast:
     first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
-    return difference_of(first, second, np.arange(len(data.gold)) if cluster is None else cluster, data.weights)
+    return difference_of(first, second, sharing or Sharing.none(len(data.gold)), data.weights)
 
 
 def rejected(make, n: int, metric: Literal["spearman", "pearson"]) -> tuple[float, float]:
@@ -127,20 +127,26 @@ def test_holm_calls_any_of_seven_null_tasks_different_once_in_twenty():
 # Items that share sentences, and seeds.
 
 
-def test_clusters_keep_the_level_where_pairs_recur_and_single_items_do_not():
-    rng, cluster = np.random.default_rng(15), np.arange(180) // 3
-    calls = np.zeros(4)
+def test_the_level_is_kept_where_pairs_recur_which_independent_tests_do_not():
+    rng, sharing, calls = np.random.default_rng(15), Sharing(np.arange(180)[:, None] // 3), np.zeros(2)
     for _ in range(600):
         gold, a, b = (np.repeat(row, 3) for row in exchangeable(rng, 60))
         data = correlated([a, b], gold, "spearman")
-        for way, groups in enumerate((cluster, np.arange(180))):
-            permuted = data.permuted(0, 1, groups, permutations=199, rng=rng)
-            assert permuted is not None
-            calls[way] += permutation_p(observed(data), permuted) <= 0.05
-            calls[2 + way] += difference(data, groups).p <= 0.05
+        calls += [difference(data, one).p <= 0.05 for one in (sharing, Sharing.none(180))]
     low, high = chance(600)
-    assert low <= calls[0] / 600 <= high and calls[2] / 600 <= high
-    assert min(calls[1], calls[3]) / 600 > 2 * high
+    assert low <= calls[0] / 600 <= high
+    assert calls[1] / 600 > 2 * high
+
+
+def test_the_level_is_kept_where_pairs_share_one_sentence():
+    # Sixty sentences, each in six pairs: what a sentence adds to a pair's values is half of them.
+    rng, calls = np.random.default_rng(18), np.zeros(2)
+    for _ in range(500):
+        sentences = np.stack([rng.permutation(np.repeat(np.arange(60), 3)) for _ in range(2)], axis=1)
+        gold, shared, *own = (rng.normal(size=60)[sentences].sum(axis=1) + rng.normal(size=180) for _ in range(4))
+        data = correlated([gold + 0.5 * shared + 0.7 * one for one in own], gold, "pearson")
+        calls += [difference(data, one).p <= 0.05 for one in (Sharing(sentences), Sharing.none(180))]
+    assert calls[0] / 500 <= chance(500)[1] < calls[1] / 500
 
 
 def trained(rng: np.random.Generator, gold: FloatArray, shared: FloatArray, seeds: int, spread: float) -> Sample:
@@ -155,13 +161,13 @@ def trained(rng: np.random.Generator, gold: FloatArray, shared: FloatArray, seed
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_recipes_that_differ_by_their_seeds_alone_are_seldom_called_different(seeds, spread):
     rng, trials, both, items = np.random.default_rng(16), 500, 0, 0
-    cluster, weights = np.arange(300), np.full(300, 1 / 300)
+    sharing, weights = Sharing.none(300), np.full(300, 1 / 300)
     for _ in range(trials):
         gold, shared = rng.normal(size=(2, 300))
         a, b = (trained(rng, gold, shared, seeds, spread) for _ in range(2))
-        both += difference_of(a, b, cluster, weights).p <= 0.05
+        both += difference_of(a, b, sharing, weights).p <= 0.05
         alone = [Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b)]
-        items += difference_of(alone[0], alone[1], cluster, weights).p <= 0.05
+        items += difference_of(alone[0], alone[1], sharing, weights).p <= 0.05
     assert both / trials <= chance(trials)[1]
     assert items / trials > (0.2 if spread else 0.01)
 
@@ -169,16 +175,16 @@ def test_recipes_that_differ_by_their_seeds_alone_are_seldom_called_different(se
 def test_the_mean_of_tasks_moves_with_its_seeds():
     # A seed that is good is so on both tasks: taken task by task, half of that would be missed.
     rng, trials, by_seed, apart = np.random.default_rng(17), 400, 0, 0
-    clusters, weights = [np.arange(200)] * 2, np.full(400, 1 / 400)
+    sharings, weights = [Sharing.none(200)] * 2, np.full(400, 1 / 400)
     for _ in range(trials):
         sides = []
         for _ in range(2):
             quality = 1 + 0.2 * rng.normal(size=(4, 1))
             sides.append([task_sample(rng, quality) for _ in range(2)])
-        joint = [mean_sample(side, clusters) for side in sides]
-        other = [mean_sample([side[0], side[1]._replace(seeds=(9,))], clusters) for side in sides]
-        by_seed += difference_of(joint[0], joint[1], np.arange(400), weights).p <= 0.05
-        apart += difference_of(other[0], other[1], np.arange(400), weights).p <= 0.05
+        joint = [mean_sample(side, sharings) for side in sides]
+        other = [mean_sample([side[0], side[1]._replace(seeds=(9,))], sharings) for side in sides]
+        by_seed += difference_of(joint[0], joint[1], Sharing.none(400), weights).p <= 0.05
+        apart += difference_of(other[0], other[1], Sharing.none(400), weights).p <= 0.05
     assert by_seed / trials <= chance(trials)[1]
     assert apart > 1.5 * by_seed
 

@@ -49,7 +49,8 @@ def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric,
     for part, weight in zip(map(list, parts), weights, strict=True):
         first, second = (_influence(one, part, metric) for one in (a, b))
         shares[part], even[part] = weight * (second - first) / len(part), weight / len(part)
-    error, df = np.sqrt(shares @ shares * 60 / 59), 1 / (even @ even) - 1
+    df = 1 / (even @ even) - 1
+    error = np.sqrt(shares @ shares * (df + 1) / df)
     reach = stats.t.ppf(0.975, df) * error
     assert found.interval == pytest.approx((found.difference - reach, found.difference + reach), abs=1e-9)
     if metric == "kendall":
@@ -76,6 +77,7 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     shares = _influence(b, list(range(60)), "spearman") - _influence(a, list(range(60)), "spearman")
     sums = shares.reshape(15, 4).sum(axis=1) / 60
     reach = stats.t.ppf(0.975, 14) * np.sqrt(sums @ sums * 15 / 14)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / (reach / stats.t.ppf(0.975, 14)), 14))
     assert found.interval == pytest.approx((found.difference - reach, found.difference + reach))
     assert found.p_williams is None
     # One side tells the sentences: the items are the same.

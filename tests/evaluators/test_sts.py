@@ -18,6 +18,7 @@ from stsbench.encoders.seams import Embeddings
 from stsbench.errors import DataError, EncoderError, ProtocolError, StsbenchError
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
+from stsbench.numbers.intervals import CORRELATION_METHOD
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
 
 SUBSETS = {"news": 30, "forum": 12, "headlines": 7}
@@ -150,7 +151,7 @@ def test_one_subset_has_no_table_of_subsets():
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_interval_is_fishers_over_sums_of_influences_by_cluster(protocol):
+def test_the_interval_is_fishers_over_influences_of_pairs_that_share(protocol):
     split = make_split({"a": 40, "b": 25})
     tied = replace(split, sentences1=[split.sentences1[at - at % 2] for at in range(65)])
     found = score(tied, protocol)
@@ -162,11 +163,12 @@ def test_the_interval_is_fishers_over_sums_of_influences_by_cluster(protocol):
         shares[at] = share * CORRELATIONS[chosen.metric].influence(x[at], split.gold[at]) / len(at)
         even[at] = share / len(at)
     sums, weights = (np.array([v[2 * k : 2 * k + 2].sum() for k in range(33)]) for v in (shares, even))
-    error, df = np.sqrt(sums @ sums * 33 / 32), 1 / (weights @ weights) - 1
+    df = 1 / (weights @ weights) - 1
+    error = np.sqrt(sums @ sums * (df + 1) / df)
     reach = stats.t.ppf(0.975, df) * error / (1 - found.score**2)
     expected = np.tanh(np.arctanh(found.score) + np.array([-reach, reach]))
     np.testing.assert_allclose(found.interval, expected, rtol=0, atol=1e-12)
-    assert found.interval_method == "Fisher's z, pairs that share a sentence as one cluster"
+    assert found.interval_method == CORRELATION_METHOD
     assert np.asarray(found.per_item["sentence1"])[0] == np.asarray(found.per_item["sentence1"])[1]
 
 

@@ -12,8 +12,8 @@ from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.evaluators.probe.pool import Pool
 from stsbench.evaluators.probe.schemes import Outcome
 from stsbench.evaluators.seams import Scores
-from stsbench.numbers.clusters import sentence_columns
-from stsbench.numbers.intervals import SHARE_METHOD, clusters_from, share_interval
+from stsbench.numbers.intervals import SHARE_METHOD, share_interval, sharing_from
+from stsbench.numbers.sharing import sentence_columns
 
 
 class Labelled(NamedTuple):
@@ -61,7 +61,7 @@ def make_scores(task: Labelled, outcome: Outcome, *, f1: bool, rounding: int | N
         score=outcome.accuracy,
         scores=scores,
         per_subset={task.name(c): per_class[c] for c in range(task.classes)},
-        interval=share_interval(correct.astype(np.float64), clusters_from(sentences, len(truth))),
+        interval=share_interval(correct.astype(np.float64), sharing_from(sentences, len(truth))),
         interval_method=SHARE_METHOD,
         per_item={"prediction": outcome.predictions, "correct": correct, **sentences},
         n=len(truth),

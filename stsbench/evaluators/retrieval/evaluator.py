@@ -15,6 +15,7 @@ from stsbench.evaluators.retrieval.ranks import Ranks, join, mean_scores, recall
 from stsbench.evaluators.retrieval.rows import Inspected, inspect, place
 from stsbench.evaluators.seams import Scores
 from stsbench.numbers.intervals import IMAGE_METHOD, share_interval
+from stsbench.numbers.sharing import Sharing
 
 if TYPE_CHECKING:
     from stsbench.evaluators.retrieval.maps import Side
@@ -128,7 +129,7 @@ def make_scores(folds: list[Ranks], *, dev_recall: float, looks: list[Inspected]
     return Scores(
         score=score,
         scores={"mean_recall": score, **scores, "dev_mean_recall": dev_recall},
-        interval=share_interval(per_image, np.arange(len(per_image))),
+        interval=share_interval(per_image, Sharing.none(len(per_image))),
         interval_method=IMAGE_METHOD,
         per_item={
             "recall": per_image,
