@@ -19,6 +19,7 @@ from stsbench.check.intervals import Job, interval_problem, is_known
 from stsbench.check.remade import remade_problems
 from stsbench.errors import DataError, StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS
+from stsbench.numbers.sharing import COLUMNS
 from stsbench.registry import fit
 from stsbench.results.folder import lost, read_folder, read_items
 from stsbench.results.record import Result, columns_digest, items_path
@@ -184,8 +185,8 @@ def _look_at_data(
 def _unlike_data(
     columns: Mapping[str, npt.NDArray[Any]], data: Mapping[str, npt.NDArray[Any] | list[str]]
 ) -> Iterator[str]:
-    """Per-item columns that are not the data's: gold scores and subsets as they are, what is right by the labels."""
-    for name in ("gold", "subset"):
+    """Per-item columns that are not the data's: gold scores, subsets and sentences as they are, what is right by the labels."""
+    for name in ("gold", "subset", *COLUMNS):
         if name in columns and name in data and not np.array_equal(columns[name], np.asarray(data[name])):
             yield f"column '{name}' is not that of the data"
     if {"prediction", "correct"} <= set(columns) and "labels" in data:

@@ -16,6 +16,7 @@ from stsbench.cli.options.scores import VerifyOptions
 from stsbench.cli.printing import complain_of_all, print_json, say
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
 from stsbench.errors import SourceError
+from stsbench.numbers.sharing import sentence_columns
 from stsbench.results.record import Result
 
 
@@ -63,9 +64,10 @@ class _DataAtHand:
 
 def _columns(split: Split) -> dict[str, Any]:
     """What a split's own columns are called among per-item columns; labels are not among them."""
+    sentences = sentence_columns(*split.sides)
     if isinstance(split, PairSplit):
-        return {"gold": split.gold, **({"subset": list(split.subset)} if split.subsets_known else {})}
-    return {"labels": split.labels} if isinstance(split, LabelledSplit | LabelledPairSplit) else {}
+        return {"gold": split.gold, **({"subset": list(split.subset)} if split.subsets_known else {}), **sentences}
+    return {"labels": split.labels, **sentences} if isinstance(split, LabelledSplit | LabelledPairSplit) else {}
 
 
 def _as_json(found: Verification) -> dict[str, Any]:
