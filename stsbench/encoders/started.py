@@ -42,7 +42,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        # A DecodeError is a ValueError in some versions of msgspec alone.
+        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
             raise OutputError(f"{path}: is no record of a run's start: {one_line(error)}") from error
 
     def write(self, folder: Path) -> None:

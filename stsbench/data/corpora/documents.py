@@ -101,7 +101,7 @@ def _done(draft: Path, record: Path, key: str) -> _Done:
     try:
         done = msgspec.json.decode(record.read_bytes(), type=_Done)
         whole = done.key == key and draft.stat().st_size >= done.size
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         whole = False
     return done if whole else _Done(key=key)
 
