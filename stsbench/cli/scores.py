@@ -10,6 +10,7 @@ from typing import NamedTuple
 from stsbench.bench.tasks import protocol_as_asked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.printing import console, say, table
+from stsbench.compare.means import MEAN_METHOD, mean_interval
 from stsbench.data.task import suites_within
 from stsbench.leaderboard.tables.layout import OVERLAP_SAID, OVERLAPS
 from stsbench.numbers.spread import spread
@@ -73,7 +74,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     if verbose:
         for cell in cells:
             _print_classes(cell, named=len(encoders) > 1)
-    _print_notes(results)
+    _print_notes(results, any_mean=any(line.interval and (line.n == "" or "±" in line.score) for line in lines))
 
 
 def _gather(results: Sequence[Result], catalogue: Catalogue) -> list[Scored]:
@@ -93,7 +94,7 @@ def _line(cell: Scored, catalogue: Catalogue) -> Line:
         task=f"{cell.name} {_mark(cell)}".rstrip(),
         score=_spread([result.score for result in cell.results]),
         majority=_points(cell.majority),
-        interval="" if others else _interval(first),
+        interval=_mean_interval([cell]) if others else _interval(first),
         n=str(first.n),
         protocol=protocol_as_asked(cell.task, first.protocol, catalogue),
     )
@@ -122,7 +123,8 @@ def _means(encoder: str, cells: Sequence[Scored], catalogue: Catalogue) -> Itera
             levels = [cell.majority for cell in mine if cell.majority is not None]
             majority = statistics.fmean(levels) if len(levels) == len(mine) else None
             scores = [statistics.fmean(one) for one in rounds]
-            yield Line(encoder, f"mean of {suite.name}", _spread(scores), _points(majority))
+            interval = _mean_interval(mine)
+            yield Line(encoder, f"mean of {suite.name}", _spread(scores), _points(majority), interval=interval)
 
 
 def _print_classes(cell: Scored, *, named: bool) -> None:
@@ -143,13 +145,14 @@ def _print_classes(cell: Scored, *, named: bool) -> None:
     console().print(table(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4]))
 
 
-def _print_notes(results: Sequence[Result]) -> None:
+def _print_notes(results: Sequence[Result], *, any_mean: bool) -> None:
     tasks: dict[str, dict[str, None]] = {}
     for task, note in ((r.task, note) for r in results for note in r.notes):
         tasks.setdefault(note, {})[task] = None
     for note, named in tasks.items():
         say(f"{', '.join(named)}: {note}")
-    methods = "; ".join(dict.fromkeys(r.interval_method for r in results))
+    means = [f"of means, {MEAN_METHOD}"] if any_mean else []
+    methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *means]))
     say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))
     if any("majority" in r.scores for r in results):
         say("majority: the accuracy of always answering the most frequent class")
@@ -184,5 +187,14 @@ def _spread(scores: Sequence[float]) -> str:
 
 
 def _interval(result: Result) -> str:
-    low, high = result.interval
+    return _ends(result.interval)
+
+
+def _mean_interval(cells: Sequence[Scored]) -> str:
+    found = mean_interval([cell.results for cell in cells])
+    return _ends(found) if found else ""
+
+
+def _ends(interval: tuple[float, float]) -> str:
+    low, high = interval
     return f"{100 * low:.2f}–{100 * high:.2f}"

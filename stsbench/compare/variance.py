@@ -87,6 +87,13 @@ def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: Floa
     return _total(second.score - first.score, [items, *(one for one in found if one is not None)])
 
 
+def estimate(sample: Sample, sharing: Sharing, weights: FloatArray) -> Contrast:
+    """One encoder's score against 0; see :func:`difference_of`."""
+    items = standard_error(sample.shares.mean(axis=0), sharing, weights)
+    found = [over_seeds(sample, sharing), *sample.drift]
+    return _total(sample.score, [items, *(one for one in found if one is not None)])
+
+
 def _total(difference: float, parts: Sequence[Spread]) -> Contrast:
     variances = np.array([part.error**2 for part in parts])
     doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))

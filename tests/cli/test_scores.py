@@ -31,8 +31,10 @@ def test_several_seeds_are_one_line_with_their_deviation(stsbench, tmp_path):
     assert len(scores) == 3 and len(set(scores)) > 1
     shown = next(line.split() for line in lines if line.startswith("quickstart-probe"))
     assert shown[1] == f"{100 * statistics.fmean(scores):.2f}±{100 * statistics.stdev(scores):.2f}"
-    # An interval of one seed would not be that of the mean.
-    assert shown[2:] == ["25.00", "120", "senteval-fast"]
+    low, high = map(float, shown[3].split("–"))
+    assert [shown[2], *shown[4:]] == ["25.00", "120", "senteval-fast"]
+    assert low < 100 * statistics.fmean(scores) < high
+    assert "of means, Student's t over items and seeds" in " ".join(lines)
     assert "±: deviation over the seeds 0, 1, 2" in lines
 
 
