@@ -117,6 +117,11 @@ MODULES = [
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
 LOCK = json.loads((ROOT / ".github" / "results.lock.json").read_text())
+LOCKED = {
+    **LOCK,
+    "cells": [c for c in LOCK["cells"] if c["encoder"] == "minilm" and (c["paired"] or c["task"] == "sts12")],
+}
+"""The result that is here, and cells with what a paired test needs."""
 CARDS = ("--cards", "../in/cards")
 SMALL = ("run", "--tasks", "quickstart-es-en", "--no-store", "--fresh")
 RUN = (*SMALL, "--encoder", "../in/tiny")
@@ -147,7 +152,8 @@ CASES = [
     Case("tiny/tokenizer.json", tokenizer(), RUN),
     Case("tiny/run.json", RECORD, RUN),
     Case("results/minilm/" + RESULT.name, json.loads(RESULT.read_text()), ("leaderboard", "--results", "../in/results")),
-    Case("lock.json", {**LOCK, "cells": LOCK["cells"][:2]}, ("check", "../in/results", "--against", "../in/lock.json")),
+    Case("results/minilm/" + RESULT.name, json.loads(RESULT.read_text()), ("verify", "../in/results")),
+    Case("lock.json", LOCKED, ("check", "../in/results", "--against", "../in/lock.json", "--rule", "statistical")),
     Case(
         "cards/tasks/table.toml", tomllib.loads(PAIR_TABLE),
         (*SMALL[:1], "--tasks", "table", "--encoder", "own_encoders:Hashed", *CARDS, "--data", "../in/data"),
