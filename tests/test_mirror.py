@@ -36,7 +36,7 @@ COVERED = {
     "cli/test_run.py": ["cli.dry_run"],
     "cli/test_terminal.py": ["cli.printing", "cli.screen", "cli.streams"],
     "cli/test_train.py": ["recipes.forecast"],
-    "cli/test_who.py": ["cli.names", "encoders.checkpoints.families"],
+    "cli/test_who.py": ["encoders.checkpoints.families"],
     "compare/test_comparison.py": ["compare.align", "compare.items", "results.comparable"],
     "data/corpora/test_making.py": [
         "data.corpora.documents",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
+
+from stsbench.errors import CardError
 
 _CHANGE = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
 PAIRS = {")": "(", "]": "[", "}": "{"}
@@ -59,6 +61,13 @@ def printed(value: object) -> str:
     if isinstance(value, str) and (_value(value) != value or (split_names(value) or [""]) != [value]):
         return repr(value)
     return str(value)
+
+
+def replaced_once(name: str, changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that a name replaces and those that are given beside it; raises CardError for one that both are."""
+    if twice := changes.keys() & given.keys():
+        raise CardError(f"{name}: its name and --set both replace '{min(twice)}'; leave out one of them")
+    return {**changes, **given}
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - any parameter

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import CompareOptions
 from stsbench.cli.printing import complain_of_all, console, print_json, say, table
 from stsbench.compare.comparison import Comparison, Effort, compare
@@ -14,7 +15,7 @@ from stsbench.compare.sentences import columns, sentences
 from stsbench.data.task import expand_names
 from stsbench.errors import StsbenchError
 from stsbench.results.folder import Problem, ResultFolder, read_folder, verified
-from stsbench.results.groups import of_one_encoder, results_of
+from stsbench.results.groups import of_one_encoder
 from stsbench.results.record import Result
 
 
@@ -48,9 +49,10 @@ def _results(specs: Sequence[str], folder: Path, catalogue: Catalogue) -> dict[s
         if spec not in names and Path(spec).is_dir():
             there = read_folder(Path(spec))
             _tell(there.problems)
-            found[spec] = of_one_encoder(spec, there.results, catalogue)
+            mine = there.results
         else:
-            found[spec] = results_of(spec, known.results, catalogue)
+            mine = chosen_results([spec], known.results, catalogue, folder)
+        found[spec] = of_one_encoder(spec, mine, catalogue)
     return {spec: _verified(results) for spec, results in found.items()}
 
 

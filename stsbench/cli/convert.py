@@ -31,11 +31,13 @@ def _skip_thoughts(options: ConvertOptions) -> None:
 
 
 def _expand(options: ConvertOptions) -> None:
+    from stsbench.cards.catalogue import Catalogue
+    from stsbench.cli.names import Names
     from stsbench.encoders.loading import load_encoder
     from stsbench.encoders.words.expansion import expand_vocabulary
     from stsbench.encoders.words.gru_halves import GruHalvesEncoder
 
-    encoder = load_encoder(str(options.source))
+    encoder = load_encoder(Names(Catalogue()).one_to_load(str(options.source)))
     if not isinstance(encoder, GruHalvesEncoder):
         raise CardError(
             f"{options.source} is no Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies expand"

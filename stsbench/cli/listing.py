@@ -85,7 +85,15 @@ LISTS: dict[str, Callable[[Catalogue], tuple[list[str], Rows]]] = {
 def show_command(options: ShowOptions) -> None:
     """Print the facts of one task, suite, encoder, recipe or corpus; of an encoder also the recipe that trains it."""
     name, catalogue = options.name, Catalogue(options.cards)
-    kind, record = _find(name, catalogue)
+    try:
+        kind, record = _find(name, catalogue)
+    except UnknownName:
+        # All cards are read for their titles, which other names need not wait for.
+        from stsbench.cli.names import Names
+
+        if (meant := Names(catalogue).one_to_load(name)) == name:
+            raise
+        name, (kind, record) = meant, _find(meant, catalogue)
     facts = _facts(name, record)
     if isinstance(record, EncoderCard):
         facts |= {"to run it": to_run(record, catalogue), "how exact": how_exact(record)}

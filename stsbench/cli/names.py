@@ -1,16 +1,181 @@
-"""The encoders that a command is about: an option that may be repeated, each a comma list of names."""
+"""Encoders by any name that a command prints: a card's id or title, a row of a table, a name with changes or a mark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.names import split_names
+from stsbench.cards.names import variants
 from stsbench.check.lock import LockedCell, Side
-from stsbench.errors import UnknownName
-from stsbench.results.groups import NOT_THE_CARDS, called, gather_runs, is_called
-from stsbench.results.record import Result
+from stsbench.encoders.checkpoints.families import cards_of
+from stsbench.encoders.kinds import ENCODERS
+from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName
+from stsbench.files import file_part
+from stsbench.leaderboard.published.rows import published_rows, sources
+from stsbench.leaderboard.published.specs import read_table, row_facts, table_names
+from stsbench.leaderboard.tables.layout import MARKS
+from stsbench.results.folder import read_results
+from stsbench.results.groups import NOT_THE_CARDS, Runs, called, gather_runs, is_called
+from stsbench.results.record import ENCODER_LENGTH, Result
+
+STATE = re.compile(rf"(?P<plain>.*?)(?P<state>({re.escape(NOT_THE_CARDS)})?( \[[^\[\]]+\])?)")
+OF_SEED = re.compile(r"(?P<recipe>[^@+]+)@(?P<seed>\d{1,10})(?P<changes>(\+.*)?)")
+
+
+class Spelling(NamedTuple):
+    """A name as results may have it, and the training seed that is meant alone."""
+
+    name: str
+    seed: int | None = None
+
+
+class Names:
+    """What the cards and recipes of a catalogue are called beside their ids."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        """Note the catalogue; nothing is read before it is asked for."""
+        self.catalogue = catalogue
+
+    @cached_property
+    def ids(self) -> set[str]:
+        """What cards and recipes are called in the first place."""
+        return {*self.catalogue.paths("baselines"), *self.catalogue.paths("trainers")}
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The id of each title that one encoder has."""
+        cards = {name: self.catalogue.recipe(name).name for name in self.catalogue.paths("trainers")}
+        titles = [*cards.items(), *((n, self.catalogue.encoder(n).name) for n in self.catalogue.paths("baselines"))]
+        found: dict[str, set[str]] = {}
+        for name, title in titles:
+            found.setdefault(title, set()).add(name)
+        return {title: names.pop() for title, names in found.items() if len(names) == 1}
+
+    @cached_property
+    def rows(self) -> dict[str, set[str]]:
+        """The encoders of each row that tables of papers have, by what they call it; ``""`` is one that no card is of."""
+        found: dict[str, set[str]] = {}
+        title_of = {name: title for title, name in self.titles.items()}
+        rows = published_rows()
+        for row in rows.values():
+            for label in {row.row, title_of.get(row.encoder, row.row)}:
+                for text in (label, f"{label} ({sources().papers[row.paper].name})"):
+                    found.setdefault(text, set()).add(row.encoder)
+        for card in map(read_table, table_names()):
+            for facts in (facts for group in card.groups for facts in row_facts(group) if facts.label):
+                found.setdefault(facts.label, set()).add(rows[f"{card.paper}/{card.table}/{facts.row}"].encoder)
+        return found
+
+    def whole(self, parts: Sequence[str], known: Container[str] = ()) -> list[str]:
+        """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
+        names, at = [], 0
+        while at < len(parts):
+            ends = () if self._is_clear(parts[at]) else range(len(parts), at + 1, -1)
+            joined = ((end, comma.join(parts[at:end])) for end in ends for comma in (", ", ","))
+            is_name = ((end, text) for end, text in joined if text in known or self._is_title(text))
+            at, name = next(is_name, (at + 1, parts[at]))
+            names.append(name)
+        return names
+
+    def _is_title(self, text: str) -> bool:
+        stem = list(variants(_plain(text)))[-1][0]
+        return stem in self.titles or stem in self.rows
+
+    def id_of(self, name: str) -> str:
+        """The same name with an id in the place of a title or of a table's row.
+
+        Raises:
+            StsbenchError: a row of tables that is several encoders', or none's; says whose.
+        """
+        for stem, _ in variants(name):
+            if stem in self.ids:
+                return name
+            if stem in self.titles:
+                return self.titles[stem] + name.removeprefix(stem)
+            if stem in self.rows:
+                of = sorted(self.rows[stem] - {""})
+                if len(of) != 1:
+                    raise StsbenchError(_ambiguous(stem, of))
+                return of[0] + name.removeprefix(stem)
+        return name
+
+    def to_load(self, parts: Sequence[str], results: Path = Path("results")) -> list[str]:
+        """Names as an encoder or a recipe is loaded by them.
+
+        Raises:
+            StsbenchError: a name that tells one of several results; says what to give instead.
+        """
+        return list(dict.fromkeys(self._to_load(name, results) for name in self.whole(parts)))
+
+    def one_to_load(self, name: str) -> str:
+        """The same of one name, in which a comma is a sign like any other; nothing is nothing."""
+        return self.to_load([name])[0] if name else ""
+
+    def _is_clear(self, name: str) -> bool:
+        """Whether a name is a card's or recipe's, a path or code: no other meaning is looked for."""
+        return re.split("[@+]", name, maxsplit=1)[0] in self.ids or ":" in name or _is_path(name)
+
+    def _to_load(self, name: str, results: Path) -> str:
+        plain = _plain(name)
+        if (plain == name and self._is_clear(name)) or name in ENCODERS.names():
+            return name
+        # No title has a slash, and a Hub id has one.
+        meant = plain if "/" in plain else self.id_of(plain)
+        if plain != name.rstrip(MARKS):
+            raise StsbenchError(f"'{name}' names results, not what made them; give '{meant}'")
+        if meant == name and (of := _held_name(name, results)):
+            raise StsbenchError(of)
+        return meant
+
+    def spellings(self, name: str) -> Iterator[Spelling]:
+        """What results may call the encoder of a name, nearest first."""
+        yield Spelling(name)
+        plain = _plain(name)
+        meant = plain if "/" in plain else self.id_of(plain)
+        state = name.rstrip(MARKS).removeprefix(plain)
+        others = [f"{meant}{state}", name.replace("--", "/"), *(cards_of(name, self.catalogue) if "/" in name else ())]
+        yield from map(Spelling, others)
+        if found := OF_SEED.fullmatch(meant):
+            yield Spelling(found["recipe"] + found["changes"], int(found["seed"]))
+
+
+def _plain(name: str) -> str:
+    """A name without the marks of tables, and without what tells one state of an encoder from another."""
+    found = STATE.fullmatch(name.rstrip(MARKS))
+    return found["plain"] if found else name
+
+
+def _ambiguous(row: str, encoders: Sequence[str]) -> str:
+    if not encoders:
+        return (
+            f"'{row}' is a row of papers' tables that no card is of; 'stsbench list encoders' shows what can be named"
+        )
+    return f"'{row}' is a row of papers' tables of several encoders; give {' or '.join(map(repr, encoders))}"
+
+
+def _is_path(name: str) -> bool:
+    try:
+        return name.endswith(".toml") or Path(name).exists()
+    except OSError:
+        # Too long for a file's name.
+        return False
+
+
+def _held_name(name: str, results: Path) -> str:
+    """What to give in the place of a name that only results have: of a folder, a file or a class."""
+    try:
+        held = read_results(results, encoder=file_part(name, ENCODER_LENGTH)).results
+    except (OutputError, DataError):
+        return ""
+    if not held or any(one.revision for one in held):
+        return ""
+    if held[0].encoder != name:
+        return f"'{name}' is a folder of {results}; give '{held[0].encoder}'"
+    return f"'{name}' is what {results} calls an encoder that has no card; give its folder, file or class"
 
 
 def chosen_results(given: Sequence[str], results: Sequence[Result], catalogue: Catalogue, where: Path) -> list[Result]:
@@ -19,18 +184,14 @@ def chosen_results(given: Sequence[str], results: Sequence[Result], catalogue: C
     Raises:
         UnknownName: ``where`` has no results of one.
     """
-    names = [name for one in given for name in split_names(one)]
-    if not names:
-        return list(results)
     runs = gather_runs(results, catalogue)
     chosen: set[int] = set()
-    for name in names:
-        mine = called(name, runs)
-        if not mine:
-            known = [one.name for one in runs]
-            raise UnknownName("encoder", name, known, hint=f"{where} has no results of it")
-        chosen.update(id(result) for one in mine for result in one.results)
-    return [result for result in results if id(result) in chosen]
+    for name, spellings in _spelled(given, catalogue, [one.encoder for one in runs]):
+        mine = next(filter(None, (_of_runs(one, runs) for one in spellings)), None)
+        if mine is None:
+            raise UnknownName("encoder", name, [one.name for one in runs], hint=f"{where} has no results of it")
+        chosen |= mine
+    return [result for result in results if not given or id(result) in chosen]
 
 
 def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: Path) -> Side:
@@ -39,20 +200,39 @@ def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: P
     Raises:
         UnknownName: ``where`` has no cell of one, nor a file that cannot be read in a folder of this name.
     """
-    names = [name for one in given for name in split_names(one)]
-    if not names:
+    if not given:
         return side
-    runs = gather_runs([one for _, one in side.cells if one is not None], catalogue)
+    runs, known = gather_runs([one for _, one in side.cells if one is not None], catalogue), side.encoders()
     chosen: set[int] = set()
-    for name in names:
-        picked = {id(result) for one in called(name, runs) for result in one.results}
-        mine = {id(cell) for cell, one in side.cells if (id(one) in picked if one else _is_of(name, cell))}
-        if not mine and name not in side.encoders():
-            raise UnknownName("encoder", name, side.encoders(), hint=f"{where} has no results of it")
+    names: list[str] = []
+    for name, spellings in _spelled(given, catalogue, known):
+        for one in spellings:
+            picked = _of_runs(one, runs)
+            mine = {id(cell) for cell, result in side.cells if (id(result) in picked if result else _is_of(one, cell))}
+            if mine or one.name in known:
+                break
+        else:
+            raise UnknownName("encoder", name, known, hint=f"{where} has no results of it")
         chosen |= mine
+        names.append(one.name)
     cells = [entry for entry in side.cells if id(entry[0]) in chosen]
     return Side(cells, side.only([*names, *(cell.encoder for cell, _ in cells)]).problems)
 
 
-def _is_of(name: str, cell: LockedCell) -> bool:
-    return is_called(name, (cell.encoder, f"{cell.encoder}{NOT_THE_CARDS}"), cell.fingerprint)
+def _spelled(
+    given: Sequence[str], catalogue: Catalogue, known: Sequence[str]
+) -> Iterator[tuple[str, Iterator[Spelling]]]:
+    names = Names(catalogue)
+    for name in names.whole(given, known):
+        yield name, names.spellings(name)
+
+
+def _of_runs(one: Spelling, runs: Sequence[Runs]) -> set[int]:
+    """The results that a name means, by their identity in this process."""
+    found = (result for run in called(one.name, runs) for result in run.results)
+    return {id(result) for result in found if one.seed in (None, result.train_seed)}
+
+
+def _is_of(one: Spelling, cell: LockedCell) -> bool:
+    named = is_called(one.name, (cell.encoder, f"{cell.encoder}{NOT_THE_CARDS}"), cell.fingerprint)
+    return named and one.seed in (None, cell.train_seed)

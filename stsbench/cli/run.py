@@ -14,6 +14,7 @@ from stsbench.bench.run import run
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.dry_run import print_forecasts
 from stsbench.cli.exit_codes import BUG, MISTAKE
+from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import RunOptions
 from stsbench.cli.printing import complain, console, print_json, say
 from stsbench.cli.scores import print_scores
@@ -27,7 +28,8 @@ SHOWN_FAILURES = 3
 
 def run_command(options: RunOptions) -> int:
     """Carry out a run and print its table; returns 0, 2 where anything failed, 3 where that was a bug."""
-    names = options.encoder
+    catalogue = Catalogue(options.cards)
+    names = Names(catalogue).to_load(options.encoder, options.out)
     settings = RunSettings(
         encoders=names or ["minilm"],
         tasks=options.tasks or ("sts" if names else "quickstart"),
@@ -39,7 +41,7 @@ def run_command(options: RunOptions) -> int:
         seeds=parse_seeds(options.seeds),
         store=None if options.no_store else options.store or "default",
         fresh=options.fresh,
-        catalogue=Catalogue(options.cards),
+        catalogue=catalogue,
     )
     failed = Failures()
     if options.dry_run:

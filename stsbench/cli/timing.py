@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import msgspec
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TimingOptions
 from stsbench.cli.printing import console, say, table
 from stsbench.cli.run import parse_assignments
@@ -29,13 +30,14 @@ NONE = "–"
 def timing_command(options: TimingOptions) -> None:
     """Time encoders and recipes, and print or write the table."""
     write = choose("format", options.output, FORMATS)
-    given = bool(options.encoder or options.recipe)
+    given, catalogue = bool(options.encoder or options.recipe), Catalogue(options.cards)
+    names = Names(catalogue)
     with _told() as told:
         plan = TimingPlan(
-            encoders=options.encoder if given else ENCODERS,
-            recipes=options.recipe if given else RECIPES,
+            encoders=names.to_load(options.encoder) if given else ENCODERS,
+            recipes=names.to_load(options.recipe) if given else RECIPES,
             params=parse_assignments(options.assign),
-            base=options.base,
+            base=names.one_to_load(options.base),
             task=options.task,
             split=options.split,
             batch_size=options.batch_size,
@@ -43,7 +45,7 @@ def timing_command(options: TimingOptions) -> None:
             steps=options.steps,
             device=options.device,
             data=options.data,
-            catalogue=Catalogue(options.cards),
+            catalogue=catalogue,
             told=told,
         )
         timings = measure(plan)

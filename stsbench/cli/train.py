@@ -14,6 +14,7 @@ import typer
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.run import parse_assignments, parse_seeds
@@ -50,15 +51,17 @@ def _plans(options: TrainOptions) -> list[TrainPlan]:
     """A plan for each seed."""
     catalogue = Catalogue(options.cards)
     given = _replaced(options)
-    name, card = read_recipe(options.recipe, catalogue, assign=given)
-    command = ["stsbench", "train", options.recipe, *options.typed(*SAME)]
+    names = Names(catalogue)
+    recipe, base = names.one_to_load(options.recipe), names.one_to_load(options.base)
+    name, card = read_recipe(recipe, catalogue, assign=given)
+    command = ["stsbench", "train", recipe, *options.typed(*SAME)]
     return [
         TrainPlan(
             name=name,
             card=card,
             seed=seed,
             out=options.out or settings.runs_folder(),
-            base=options.base,
+            base=base,
             corpora=options.corpora,
             data=options.evaluation_data,
             device=options.device,

@@ -11,7 +11,7 @@ from typing import Any
 from stsbench.arguments import NAME_OR_PLACE, PARAMETERS, checked
 from stsbench.cards.catalogue import Catalogue, read_card
 from stsbench.cards.facts import EncoderCard
-from stsbench.cards.names import variants
+from stsbench.cards.names import replaced_once, variants
 from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint
 from stsbench.encoders.checkpoints.families import assumptions, cards_of, family_of, told_of_several
 from stsbench.encoders.checkpoints.saved import FILE, read_saved
@@ -145,7 +145,7 @@ def _find_untrained(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> K
         return _from_checkpoint(spec, extra, catalogue)
     for name, changes in variants(spec):
         if changes and (name in cards or name in own or "/" in name or ":" in name or _is_folder(name)):
-            return _find_untrained(name, {**changes, **extra}, catalogue)
+            return _find_untrained(name, replaced_once(spec, changes, extra), catalogue)
     if ":" in spec or spec in own:
         return _own(spec, extra, catalogue)
     if "/" in spec:

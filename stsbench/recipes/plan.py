@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stsbench.cards.catalogue import Catalogue, read_card
+from stsbench.cards.names import replaced_once, variants
 from stsbench.cards.recipe import RecipeCard, TrainingFacts
 from stsbench.cards.strict import convert
 from stsbench.encoders.trained import run_folder
@@ -58,7 +59,7 @@ def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | 
     """Return a recipe's name and its card, with values replaced.
 
     Args:
-        spec: a recipe's id, or the path of a card.
+        spec: a recipe's id, that with values replaced (``simcse-small+temperature=0.1``), or the path of a card.
         catalogue: where ids are looked up.
         assign: values by key: ``training.batch_size``, or ``batch_size`` where one table alone has it;
             what no table has is a parameter of the method.
@@ -66,15 +67,17 @@ def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | 
     Raises:
         UnknownName: no such recipe. CardError: a value that does not fit.
     """
+    stem, changes = next((one for one in variants(spec) if one[0] in catalogue.paths("trainers")), (spec, {}))
     path = Path(spec)
-    name, card = (path.stem, read_card(path, RecipeCard)) if spec.endswith(".toml") else (spec, catalogue.recipe(spec))
-    if not assign:
+    name, card = (path.stem, read_card(path, RecipeCard)) if spec.endswith(".toml") else (stem, catalogue.recipe(stem))
+    replaced = replaced_once(spec, changes, assign or {})
+    if not replaced:
         return name, card
     table = msgspec.to_builtins(card)
-    for key, value in assign.items():
+    for key, value in replaced.items():
         _assign(table, key, value)
     _replace_length(table["training"], card.training)
-    changed = "+".join([name, *(f"{key}={value}" for key, value in sorted(assign.items()))])
+    changed = "+".join([name, *(f"{key}={value}" for key, value in sorted(replaced.items()))])
     return changed, convert(table, RecipeCard, where=f"recipe {name}: --set")
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
-from stsbench.errors import DataError, UnknownName
+from stsbench.errors import DataError
 from stsbench.identity import versions_in, without_versions
 from stsbench.results.checks import OVERLAPS
 from stsbench.results.comparable import protocol_key
@@ -188,21 +188,6 @@ def called(spec: str, runs: Sequence[Runs]) -> list[Runs]:
         one for one in runs if any(is_called(spec, (one.encoder, one.label), result.state) for result in one.results)
     ]
     return exact or found
-
-
-def results_of(spec: str, results: Sequence[Result], catalogue: Catalogue | None = None) -> Sequence[Result]:
-    """The results of the encoder of this name, ``name [fingerprint]`` where a name has several.
-
-    Raises:
-        UnknownName: no result is of this encoder.
-        DataError: the name's results were made by several encoders.
-    """
-    runs = gather_runs(results, catalogue)
-    mine = called(spec, runs)
-    if not mine:
-        hint = "give a name of the results folder, or a folder of results"
-        raise UnknownName("encoder", spec, [one.name for one in runs], hint=hint)
-    return _only(spec, mine)
 
 
 def of_one_encoder(spec: str, results: Sequence[Result], catalogue: Catalogue | None = None) -> Sequence[Result]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,16 +12,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.names import chosen_results
 from stsbench.compare.comparison import Comparison, Difference, Effort, compare
 from stsbench.compare.sentences import columns, sentences
 from stsbench.errors import DataError, ProtocolError, UnknownName
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_folder
-from stsbench.results.groups import of_one_encoder, results_of
+from stsbench.results.groups import of_one_encoder
 from stsbench.results.record import Result, items_path
 from tests.compare.pairs import FEW, SUBSETS, pair
 from tests.leaderboard.scored import SENTEVAL, drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
+
+
+def results_of(spec: str, known: list[Result]) -> Sequence[Result]:
+    """The results of one encoder, as the command line finds them."""
+    return of_one_encoder(spec, chosen_results([spec], known, Catalogue(), Path("results")))
 
 
 def by_task(comparison: Comparison) -> dict[str, Difference]:

@@ -12,6 +12,8 @@ from stsbench.leaderboard.tables.table import Cell, Column, Number, Row, Table
 Show = Literal["published", "measured", "difference", "both", "merged"]
 Side = Literal["published", "measured", "difference"]
 QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED = "†", "‡", "§", "¶", "*", "°"
+MARKS = QUOTED + OTHERWISE + TEXT + GOLD + WRONG + IMPORTED
+"""What may stand behind a name in a table."""
 OVERLAPS = {"text": TEXT, "gold": GOLD}
 OVERLAP_SAID = {
     TEXT: f"{TEXT} trained or fitted on text that overlaps the test sentences",
