@@ -29,7 +29,7 @@ from stsbench.check.reports import (
 from stsbench.check.tolerance import parse_tolerances
 from stsbench.cli.names import chosen_side
 from stsbench.cli.options.scores import CheckOptions, LockOptions
-from stsbench.cli.printing import complain, console, print_json, say, table
+from stsbench.cli.printing import complain, console, print_json, say, say_words, table
 from stsbench.data.task import expand_names
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
 from stsbench.files import write_whole
@@ -191,5 +191,5 @@ def _print(found: Check) -> None:
         say("")
     for verdict in shown:
         if matters(verdict):
-            say(f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}")
+            say_words(f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}")
     say(f"{found.summary}; scores are times 100")

@@ -9,7 +9,7 @@ from pathlib import Path
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import CompareOptions
-from stsbench.cli.printing import complain_of_all, console, print_json, say, table
+from stsbench.cli.printing import complain_of_all, console, print_json, say, say_words, table
 from stsbench.compare.comparison import Comparison, Effort, compare
 from stsbench.compare.sentences import columns, sentences
 from stsbench.data.task import expand_names
@@ -72,9 +72,11 @@ def _print(comparison: Comparison, effort: Effort) -> None:
         say(f"A = {first}\nB = {second}\n")
         head, rows = columns(differences)
         console().print(table(head, rows, right=range(1, len(head))))
-        say(f"\n{sentence}\n")
+        say("")
+        say_words(sentence)
+        say("")
     for note in comparison.notes:
-        say(note)
+        say_words(note)
     items = "taken as independent" if effort.dependence == "none" else "that share a sentence are not independent"
     say(f"scores are times 100; items {items}")
     say("p: Student's t; of items that share no sentence, a paired permutation test")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,10 +70,22 @@ def say(text: str, *, end: str = "\n") -> None:
     sys.stdout.write(visible(text) + end)
 
 
+def say_words(text: str) -> None:
+    """Print sentences on stdout: on a terminal its lines end between words, elsewhere each text is one line."""
+    say(_wrapped(text) if sys.stdout.isatty() else text)
+
+
 def complain(what: object) -> None:
-    """Print one line on stderr: what is wrong, of which the end is cut where it goes on and on."""
+    """Print one line on stderr: what is wrong, of which the end is cut where it goes on and on; wrapped on a terminal."""
     line = visible(one_line(what))
-    sys.stderr.write(f"stsbench: {line if len(line) <= LONGEST else f'{line[: LONGEST - 1]}…'}\n")
+    line = f"stsbench: {line if len(line) <= LONGEST else f'{line[: LONGEST - 1]}…'}"
+    sys.stderr.write((_wrapped(line, stderr=True) if sys.stderr.isatty() else line) + "\n")
+
+
+def _wrapped(text: str, *, stderr: bool = False) -> str:
+    # Paths, names and options stay whole: they are to be copied.
+    width = console(stderr=stderr).width
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
 def complain_of_all(what: str, problems: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stsbench.bench.tasks import protocol_as_asked
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.printing import console, say, table
+from stsbench.cli.printing import console, say, say_words, table
 from stsbench.compare.means import MEAN_METHOD, mean_interval
 from stsbench.data.task import suites_within
 from stsbench.leaderboard.tables.layout import OVERLAP_SAID, OVERLAPS
@@ -150,7 +150,7 @@ def _print_notes(results: Sequence[Result], *, any_mean: bool) -> None:
     for task, note in ((r.task, note) for r in results for note in r.notes):
         tasks.setdefault(note, {})[task] = None
     for note, named in tasks.items():
-        say(f"{', '.join(named)}: {note}")
+        say_words(f"{', '.join(named)}: {note}")
     means = [f"of means, {MEAN_METHOD}"] if any_mean else []
     methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *means]))
     say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))

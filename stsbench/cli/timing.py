@@ -11,7 +11,7 @@ import msgspec
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TimingOptions
-from stsbench.cli.printing import console, say, table
+from stsbench.cli.printing import console, say, say_words, table
 from stsbench.cli.run import parse_assignments
 from stsbench.errors import choose
 from stsbench.files import write_whole
@@ -77,7 +77,8 @@ def _print(timings: Timings) -> None:
         say(f"\n{PUBLISHED}\n")
         console().print(table(HEADS, rows, right=RIGHT, whole=[0]))
     for line in notes(timings):
-        console().print(f"\n{line}")
+        say("")
+        say_words(line)
 
 
 def to_markdown(timings: Timings) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +24,7 @@ from stsbench.cli.tables import print_table
 from stsbench.errors import OutputError, StsbenchError, visible
 from stsbench.leaderboard.tables.layout import lay_out
 from stsbench.leaderboard.tables.table import Cell, Column, Group, Number, Row, Table
-from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, write
+from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, process, write
 
 CLI = Path(package.__file__).parent / "cli"
 EVIL = "e\x1b[31m\x1b]0;t\a\x9b2J\u202e\x7fl"
@@ -195,6 +199,52 @@ def test_a_table_fits_an_odd_terminal(stsbench: Command, own: Path, monkeypatch)
         monkeypatch.setenv("COLUMNS", columns)
         assert "hashed" in stsbench.fine("leaderboard", "--suite", "quickstart").replace("\n", "")
         assert stsbench.fine("--help").startswith("Usage: stsbench")
+
+
+def on_a_terminal(*arguments: str, cwd: Path, path: Path, columns: int) -> str:
+    """What a command prints on a terminal of this width."""
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    environment |= {"PYTHONPATH": f"{path}:{Path(package.__file__).parent.parent}", "TERM": "xterm"}
+    command = [sys.executable, "-m", "stsbench", *arguments]
+    started = subprocess.Popen(command, cwd=cwd, env=environment, stdin=its, stdout=its, stderr=subprocess.DEVNULL)
+    os.close(its)
+    printed = bytearray()
+    with suppress(OSError):  # which is the end of what a terminal prints
+        while part := os.read(ours, 65536):
+            printed += part
+    os.close(ours)
+    assert started.wait(60) == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.decode()).replace("\r", "")
+
+
+NOTE = "a note of many words that goes on for longer than a terminal is wide and holds --an-option=of/a/path/that/stays-whole"
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_notes_are_wrapped_at_words_on_a_terminal(stsbench: Command, own: Path, tmp_path: Path, columns):
+    run = ["run", "--encoder", "own_encoders:ready", *QUICK]
+    stsbench.fine(*run)
+    (path,) = (tmp_path / "results").glob("*/*.json")
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, "notes": [NOTE]}))
+    in_a_pipe = process(*run, cwd=tmp_path, path=own).out.splitlines()
+    assert f"quickstart-en: {NOTE}" in in_a_pipe
+    lines = on_a_terminal(*run, cwd=tmp_path, path=own, columns=columns).splitlines()
+    of_note = [line for line in lines if line and line in f"quickstart-en: {NOTE}"]
+    assert len(of_note) > 1 and max(map(len, of_note)) <= columns
+    assert " ".join(of_note) == f"quickstart-en: {NOTE}", "broken between words alone"
+
+
+def test_a_mistake_is_wrapped_on_a_terminal_and_one_line_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch):
+    printing.complain(NOTE)
+    assert capsys.readouterr().err == f"stsbench: {NOTE}\n"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    printing.complain(NOTE)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1 and max(map(len, lines)) <= 60 and " ".join(lines) == f"stsbench: {NOTE}"
 
 
 # How commands end.
