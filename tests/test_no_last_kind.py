@@ -42,7 +42,6 @@ from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.leaderboard.tables.layout import check_show
 from stsbench.recipes.prepare import validator
 from stsbench.recipes.trainer import TRAINERS
-from stsbench.results.groups import results_of
 from stsbench.training.augmentation.translation import Decoding
 from stsbench.training.loop.optimisers import check_names
 from stsbench.training.loop.selection import Selection
@@ -142,7 +141,6 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "leaderboard.tables.layout:choice of --show": (lambda _: check_show("mesured"), "mesured|measured"),
     "recipes.prepare:measure": (lambda _: validator(SPLIT, measure="cosin"), "cosin|cosine"),
     "recipes.trainer:trainer": (lambda _: TRAINERS.load_own("lop"), "lop|loop"),
-    "results.groups:encoder": (lambda _: results_of("minilm", []), "minilm|"),
     "training.augmentation.translation:decoding mode": (lambda _: Decoding(mode="gredy"), "gredy|greedy"),  # type: ignore[arg-type]
     "training.loop.optimisers:optimiser": (lambda _: check_names(training(optimiser="adamv")), "adamv|adamw"),
     "training.loop.optimisers:schedule": (lambda _: check_names(training(schedule="linearr")), "linearr|linear"),

@@ -18,7 +18,7 @@ from stsbench.files import file_part
 from stsbench.leaderboard.published.rows import published_rows, sources
 from stsbench.leaderboard.published.specs import read_table, row_facts, table_names
 from stsbench.leaderboard.tables.layout import MARKS
-from stsbench.results.folder import read_results
+from stsbench.results.folder import scan_results
 from stsbench.results.groups import NOT_THE_CARDS, Runs, called, gather_runs, is_called
 from stsbench.results.record import ENCODER_LENGTH, Result
 
@@ -74,9 +74,11 @@ class Names:
         """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
         names, at = [], 0
         while at < len(parts):
-            ends = () if self._is_clear(parts[at]) else range(len(parts), at + 1, -1)
+            # No title has a slash: a path or a Hub id is waited for by no reading of all cards.
+            clear = "/" in parts[at] or self._is_clear(parts[at])
+            ends = range(len(parts), at + 1, -1)
             joined = ((end, comma.join(parts[at:end])) for end in ends for comma in (", ", ","))
-            is_name = ((end, text) for end, text in joined if text in known or self._is_title(text))
+            is_name = ((end, text) for end, text in joined if text in known or (not clear and self._is_title(text)))
             at, name = next(is_name, (at + 1, parts[at]))
             names.append(name)
         return names
@@ -85,11 +87,15 @@ class Names:
         stem = list(variants(_plain(text)))[-1][0]
         return stem in self.titles or stem in self.rows
 
-    def id_of(self, name: str) -> str:
+    def id_of(self, name: str, *, measured: bool) -> str:
         """The same name with an id in the place of a title or of a table's row.
 
+        Args:
+            name: what a table calls an encoder.
+            measured: whether it is of a result: rows that no card is of have none.
+
         Raises:
-            StsbenchError: a row of tables that is several encoders', or none's; says whose.
+            StsbenchError: a row of tables of which it is not clear what encoder it is; says which it may be.
         """
         for stem, _ in variants(name):
             if stem in self.ids:
@@ -97,10 +103,10 @@ class Names:
             if stem in self.titles:
                 return self.titles[stem] + name.removeprefix(stem)
             if stem in self.rows:
-                of = sorted(self.rows[stem] - {""})
-                if len(of) != 1:
-                    raise StsbenchError(_ambiguous(stem, of))
-                return of[0] + name.removeprefix(stem)
+                known = sorted(self.rows[stem] - {""})
+                if len(known) != 1 or not (measured or self.rows[stem] == {*known}):
+                    raise StsbenchError(_ambiguous(stem, known))
+                return known[0] + name.removeprefix(stem)
         return name
 
     def to_load(self, parts: Sequence[str], results: Path = Path("results")) -> list[str]:
@@ -124,8 +130,9 @@ class Names:
         if (plain == name and self._is_clear(name)) or name in ENCODERS.names():
             return name
         # No title has a slash, and a Hub id has one.
-        meant = plain if "/" in plain else self.id_of(plain)
-        if plain != name.rstrip(MARKS):
+        of_results = plain != name.rstrip(MARKS)
+        meant = plain if "/" in plain else self.id_of(plain, measured=of_results)
+        if of_results:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{meant}'")
         if meant == name and (of := _held_name(name, results)):
             raise StsbenchError(of)
@@ -135,7 +142,7 @@ class Names:
         """What results may call the encoder of a name, nearest first."""
         yield Spelling(name)
         plain = _plain(name)
-        meant = plain if "/" in plain else self.id_of(plain)
+        meant = plain if "/" in plain else self.id_of(plain, measured=True)
         state = name.rstrip(MARKS).removeprefix(plain)
         others = [f"{meant}{state}", name.replace("--", "/"), *(cards_of(name, self.catalogue) if "/" in name else ())]
         yield from map(Spelling, others)
@@ -168,7 +175,7 @@ def _is_path(name: str) -> bool:
 def _held_name(name: str, results: Path) -> str:
     """What to give in the place of a name that only results have: of a folder, a file or a class."""
     try:
-        held = read_results(results, encoder=file_part(name, ENCODER_LENGTH)).results
+        held = scan_results(results, encoder=file_part(name, ENCODER_LENGTH)).results
     except (OutputError, DataError):
         return ""
     if not held or any(one.revision for one in held):

@@ -178,6 +178,11 @@ def load(stsbench: Any, command: str, name: str) -> str:
         ("No tuning, CLS", "is a row of papers' tables of several encoders; give 'bert-base-cls' or 'bert-large-cls'"),
         ("InferSent", "give 'infersent1' or 'infersent2'"),
         (
+            "SimCSE-BERT-base",
+            "'SimCSE-BERT-base' is a row of papers' tables of several encoders; give 'simcse-bert-base'",
+        ),
+        ("USE", "'USE' is a row of papers' tables of several encoders; give 'use-large'"),
+        (
             "runA/final",
             "'runA/final' is what results calls an encoder that has no card; give its folder, file or class",
         ),
@@ -212,7 +217,7 @@ def test_a_title_runs_and_its_results_carry_the_id(stsbench, tmp_path):
     assert "both replace 'size'" in stsbench.refused(
         "run", "-e", "mine+size=7", "--set", "size=8", *QUICK, "--cards", own.cards
     )
-    assert len(read_results(tmp_path / "results").results) == 3
+    assert len(read_results(tmp_path / "results")) == 3
 
 
 def test_a_recipes_name_with_its_changes_trains_them(stsbench, tmp_path):
