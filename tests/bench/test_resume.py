@@ -92,7 +92,7 @@ def test_two_seeds(place, monkeypatch):
     results = list(run(plan_of(place, encoder, monkeypatch, seeds=(0, 1), tasks="pets"), Listener()))
     assert [result.eval_seed for result in results] == [0, 1]
     assert results[0].score == results[1].score
-    assert results[0].interval != results[1].interval
+    assert results[0].interval == results[1].interval
     assert results[1].run["encoded"] == 0
     assert len(written(place / "results")) == 4
 

@@ -30,7 +30,7 @@ def test_results_come_in_the_order_of_the_tasks(place):
     assert (first.encoder, first.fingerprint, first.split) == ("plain", "plain-1 of tests.encoders.fakes:Plain", "test")
     assert first.encoder_card is None
     assert first.protocol["name"] == "simcse"
-    assert set(first.per_item) == {"subset", "gold", "similarity"}
+    assert set(first.per_item) == {"subset", "gold", "similarity", "sentence1", "sentence2"}
     assert first.score == first.scores["spearman.all"]
     assert first.run["encoded"] == 24
     assert results[2].run["source"] == "local"
