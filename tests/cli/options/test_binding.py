@@ -119,6 +119,7 @@ def test_options_are_typed_again_as_they_were():
         ("compare a b --results gone", "--results has no effect where all that is compared are folders"),
         ("check a --against published --rule statistical", "--rule has no effect with --against published"),
         ("check a --against published --against-encoder x", "--against-encoder has no effect with --against published"),
+        ("check a --against published --allow-missing", "--allow-missing has no effect with --against published"),
         ("timing -e minilm --steps 3", "--steps has no effect without --recipe"),
         ("timing -e minilm --base x", "--base has no effect without --recipe"),
         ("timing -e minilm --device cpu", "--device has no effect without --recipe"),
