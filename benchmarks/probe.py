@@ -65,7 +65,7 @@ from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.seams import Embed, FloatArray
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.classifier import Items
+from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.compiled import CompiledTrainer
 from stsbench.evaluators.probe.draws import Orders, stratified_folds
 from stsbench.evaluators.probe.order import toolkit_order
@@ -123,7 +123,7 @@ def evaluator(name: str, protocol: str, threads: int | None = None) -> ProbeEval
 def classifiers(split: LabelledSplit, embed: Embed) -> list[tuple[Fold, float]]:
     """The 410 of nested cross-validation: folds and weight decays; refits take the first decay."""
     order = toolkit_order(split)
-    rows = Items(make_pool(split, embed, "u", 1 << 30), order, split.labels[order])
+    rows = ProbeItems(make_pool(split, embed, "u", 1 << 30), order, split.labels[order])
     orders: dict[tuple[int, float], Orders] = {}
 
     def orders_of(n: int, holdout: float = 0.0) -> Orders:

@@ -22,7 +22,7 @@ import msgspec
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.leaderboard.render import TERMINAL, WRITERS
-from stsbench.results.folder import scan_results, to_json
+from stsbench.results.folder import result_to_json, scan_results
 from stsbench.results.record import Result
 
 Made = TypeVar("Made")
@@ -52,9 +52,9 @@ def fill(folder: Path, count: int) -> None:
         )  # fmt: skip
         path = one.path_in(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(one))
+        path.write_bytes(result_to_json(one))
         path.with_suffix(".items.parquet").write_bytes(b"")
-    whole = to_json(base)
+    whole = result_to_json(base)
     foreign = folder / "foreign"
     foreign.mkdir()
     for name, content in {

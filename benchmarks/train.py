@@ -31,7 +31,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
     """Our loop, ready to run, and its number of steps."""
     from stsbench.cards.recipe import SelectionFacts, TrainingFacts
     from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
-    from stsbench.training.loop.loop import Run, train
+    from stsbench.training.loop.loop import Run, train_learner
     from stsbench.training.loop.place import Place
     from stsbench.training.methods.simcse import SimCSE
     from stsbench.training.student import Student
@@ -55,7 +55,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
 
     def work() -> None:
         learner.prepare(columns)
-        train(learner, run)
+        train_learner(learner, run)
 
     return work, options.steps
 

@@ -35,7 +35,7 @@ def write_whole(path: Path, content: bytes | memoryview) -> Path:
             os.fsync(stream.fileno())
         scratch.replace(path)
     except ValueError as error:
-        raise OutputError(f"{path}: is no name of a file: {one_line(error)}") from error
+        raise OutputError(f"{path}: is not a file name: {one_line(error)}") from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         why = "the disk is full; free some space and run again" if full else f"cannot be written: {error.strerror}"
@@ -86,7 +86,7 @@ def read_bounded(path: Path, largest: int) -> bytes:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
-            what = f"has {found.st_size:,} bytes" if stat.S_ISREG(found.st_mode) else "is no file"
+            what = f"has {found.st_size:,} bytes" if stat.S_ISREG(found.st_mode) else "is not a file"
             raise DataError(f"{path}: {what}; nothing of more than {largest:,} bytes is read here")
         with path.open("rb", buffering=0) as stream:
             return stream.readall()

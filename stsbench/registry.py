@@ -115,7 +115,7 @@ def _current_folder() -> Iterator[None]:
 def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
     module, _, attribute = address.partition(":")
     if not all(part.isidentifier() for part in [*module.split("."), attribute]):
-        raise StsbenchError(f"{kind} '{address}' is no address of an object; give package.module:Name")
+        raise StsbenchError(f"{kind} '{address}' is not the address of an object; give package.module:Name")
     try:
         with staying(f"{kind} '{address}'"):
             return getattr(import_module(module), attribute)

@@ -69,7 +69,7 @@ def store_folder() -> Path:
     return cache_folder() / "store"
 
 
-def columns() -> int | None:
+def terminal_columns() -> int | None:
     """How many columns tables may have, where the user says a number that makes sense (``COLUMNS``)."""
     said = os.environ.get("COLUMNS", "")
     return int(said) if re.fullmatch("[0-9]{1,4}", said) and int(said) else None
@@ -100,7 +100,7 @@ def package_folder(package: str) -> Path | None:
         CardError: that is no name of a package; of one inside another, the other would be imported.
     """
     if not package.isidentifier() or package == "__main__" or len(package) > LONGEST_NAME:
-        raise CardError(f"package '{package[:40]}' is no name of an installed package; give one without dots")
+        raise CardError(f"package '{package[:40]}' is not the name of an installed package; give one without dots")
     spec = find_spec(package)
     places = list(spec.submodule_search_locations or []) if spec is not None else []
     return Path(places[0]) if places else None

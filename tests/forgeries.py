@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stsbench.results.folder import read_result, to_json
+from stsbench.results.folder import read_result, result_to_json
 from stsbench.results.record import items_path
 
 Forgery = Callable[[Path], None]
@@ -47,7 +47,7 @@ def consistent(path: Path) -> None:
 def moved(path: Path) -> None:
     """Another task's file, for this one's."""
     other = msgspec.structs.replace(read_result(path), task="sts16")
-    path.write_bytes(to_json(other))
+    path.write_bytes(result_to_json(other))
 
 
 def cut(path: Path) -> None:
@@ -84,9 +84,9 @@ FORGERIES: Mapping[str, tuple[Forgery, str]] = {
     "score of five": (edited(score=5.0), "field 'score'"),
     "score of scores too": (edited(score=5.0, scores={"spearman.all": 5.0}, interval=[4.9, 5.1]), "field 'score'"),
     "far from its interval": (edited(score=0.1, scores={"spearman.all": 0.1}), "field 'score'"),
-    "NaN": (replaced('"score": ', '"score": NaN, "x": '), "is no result file"),
+    "NaN": (replaced('"score": ', '"score": NaN, "x": '), "is not a result file"),
     "NaN as text": (edited(score="NaN"), "$.score"),
-    "too large for a float": (replaced('"score": ', '"score": 1e999'), "is no result file"),
+    "too large for a float": (replaced('"score": ', '"score": 1e999'), "is not a result file"),
     "empty protocol": (edited(protocol={}), "field 'protocol'"),
     "protocol without name": (replaced('"name"', '"nome"'), "field 'protocol'"),
     "protocol of lists": (edited(protocol={"metric": ["spearman"]}), "field 'protocol'"),
@@ -110,10 +110,13 @@ FORGERIES: Mapping[str, tuple[Forgery, str]] = {
     "nested run": (edited(run={"device": [[[1]]]}), "field 'run'"),
     "per_item in the file": (edited(per_item={"gold": [1.0]}), "field 'per_item'"),
     "a key twice": (replaced('"score": ', '"score": 0.5, "score": '), "field 'score': is there twice"),
-    "deep": (replaced('"run": {', '"run": {"deep": ' + "[" * 5000 + "]" * 5000 + ","), "is no result file|field 'run'"),
+    "deep": (
+        replaced('"run": {', '"run": {"deep": ' + "[" * 5000 + "]" * 5000 + ","),
+        "is not a result file|field 'run'",
+    ),
     "moved": (moved, "is not where it belongs|the card of sts16 says 1186"),
-    "cut": (cut, "is no result file"),
-    "empty": (empty, "is no result file"),
+    "cut": (cut, "is not a result file"),
+    "empty": (empty, "is not a result file"),
     "another schema": (edited(schema=2), "is a result of schema 2"),
 }
 BY_COLUMNS: Mapping[str, tuple[Forgery, str]] = {

@@ -16,7 +16,7 @@ from stsbench.encoders.transformer.pooling import Mean
 from stsbench.encoders.words.words import Recipe, whitespace_bags
 from stsbench.evaluators.probe import ConvergedProtocol
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
-from stsbench.leaderboard.exports.measured import Kind
+from stsbench.leaderboard.exports.measured import HubTask
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Correlation
 from stsbench.recipes.loop_trainer import LoopTrainer
@@ -140,7 +140,7 @@ ROWS: dict[str, Any] = {
         "leaderboard.render:WRITERS",
         lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
     ),
-    "leaderboard.exports.measured:KINDS": Kind("task-of-mine", "Mine"),
+    "leaderboard.exports.measured:KINDS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting("check.gate:RULES", lambda matches, cells, means, effort: list(cells)),
     "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, options, cards: None),
     "cli.timing:FORMATS": noting("cli.timing:FORMATS", lambda timings: "timed\n"),

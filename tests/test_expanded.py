@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from stsbench import expanded
-from stsbench.data.corpora.tables import read_table
-from stsbench.data.hub.unpacking import check_size
+from stsbench.data.corpora.tables import read_training_text
+from stsbench.data.hub.unpacking import check_unpacked_size
 from stsbench.errors import DataError, SourceError
 from stsbench.results.items import read_columns
 
@@ -46,7 +46,7 @@ def parquet(path: Path, columns: Mapping[str, pa.Array]) -> Path:
 )
 def test_parquet_of_equal_values_is_refused(tmp_path: Path, column: pa.Array):
     path = parquet(tmp_path / "bomb.parquet", {"text": column})
-    for read in (lambda: check_size(path, where="there"), lambda: read_table(path, header=True)):
+    for read in (lambda: check_unpacked_size(path, where="there"), lambda: read_training_text(path, header=True)):
         with pytest.raises(SourceError, match="refused to read: it unpacks to more than 4 MiB"):
             read()
 
@@ -59,8 +59,8 @@ def test_per_item_columns_of_a_result_too(tmp_path: Path):
 
 def test_parquet_within_bounds_is_read(tmp_path: Path):
     path = parquet(tmp_path / "fine.parquet", {"text": pa.array([TEXT, None, "a"]), "n": pa.array([[1], [], None])})
-    check_size(path, where="there")
-    assert read_table(path, header=True).num_rows == 3
+    check_unpacked_size(path, where="there")
+    assert read_training_text(path, header=True).num_rows == 3
 
 
 @pytest.mark.parametrize(("end", "packed"), [("gz", gzip.compress), ("xz", lzma.compress)])
@@ -71,8 +71,8 @@ def test_compressed_text_that_grows_is_refused(
     path = tmp_path / f"bomb.txt.{end}"
     path.write_bytes(packed(b"a" * (8 << 20)))
     with pytest.raises(SourceError, match="refused to read"):
-        read_table(path, header=False, limit=limit)
+        read_training_text(path, header=False, limit=limit)
     # Of a file with lines no more is read than is asked for.
     path.write_bytes(packed(b"a\n" * (4 << 20)))
     if limit is not None:
-        assert read_table(path, header=False, limit=limit)["text"].to_pylist() == ["a", "a"]
+        assert read_training_text(path, header=False, limit=limit)["text"].to_pylist() == ["a", "a"]

@@ -108,3 +108,12 @@ def test_no_circle_of_files():
 )
 def test_scoring_and_training_do_not_know_each_other(above, below):
     assert below not in arrows()[above]
+
+
+def test_no_class_is_called_as_another():
+    names: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                names.setdefault(node.name, []).append(module)
+    assert {name: places for name, places in names.items() if len(places) > 1} == {}

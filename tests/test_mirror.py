@@ -12,7 +12,7 @@ PACKAGE, TESTS = Path(stsbench.__file__).parent, Path(__file__).parent
 FACES = ("__init__", "__main__")
 COVERED = {
     "bench/test_embedder.py": ["bench.fit_texts"],
-    "bench/test_resume.py": ["bench.held"],
+    "bench/test_resume.py": ["bench.existing"],
     "bench/test_run.py": ["bench.listener", "bench.score"],
     "check/test_gate.py": [
         "check.judged",
@@ -46,7 +46,7 @@ COVERED = {
     "data/corpora/test_load.py": ["data.corpora.corpus", "data.corpora.files"],
     "data/corpora/test_overlap.py": ["data.corpora.sentences"],
     "data/test_coco.py": ["data.readers.captions"],
-    "data/test_form.py": ["data.verify"],
+    "data/test_split_checks.py": ["data.verify"],
     "data/test_hostile_files.py": ["data.json_lines"],
     "data/test_hub.py": ["data.hub.failures", "data.hub.files", "data.hub.names", "data.hub.quiet"],
     "data/test_hub_checkpoints.py": ["data.hub.listing"],
@@ -54,11 +54,11 @@ COVERED = {
     "data/test_hub_sources.py": ["data.sources", "data.task"],
     "data/test_readers.py": ["data.readers.pairs", "data.readers.text"],
     "cards/test_strict.py": ["cards.facts"],
-    "encoders/checkpoints/test_sealed.py": ["encoders.checkpoints.remembered"],
+    "encoders/checkpoints/test_sealed.py": ["encoders.checkpoints.digest_cache"],
     "cli/test_bad_checkpoints.py": ["encoders.checkpoints.sizes"],
     "encoders/test_facts.py": ["encoders.seams"],
     "encoders/test_parameters.py": ["encoders.devices"],
-    "encoders/engine/test_drift.py": ["encoders.places", "provenance"],
+    "encoders/engine/test_drift.py": ["encoders.path_names", "provenance"],
     "encoders/fitted/test_flow_encoder.py": [
         "encoders.fitted.fitted",
         "encoders.fitted.flow_recipe",
@@ -113,7 +113,7 @@ COVERED = {
         "leaderboard.render.markdown",
     ],
     "recipes/test_trainer.py": ["recipes.loop_trainer", "recipes.train"],
-    "recipes/test_rounds_trainer.py": ["encoders.started", "encoders.trained", "training.loop.selection"],
+    "recipes/test_rounds_trainer.py": ["encoders.unfinished", "encoders.trained", "training.loop.selection"],
     "results/test_record.py": ["results.folder", "results.items"],
     "cli/test_forgeries.py": ["results.checks"],
     "test_conftest.py": ["settings"],

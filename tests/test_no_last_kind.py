@@ -33,7 +33,7 @@ from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.encoders.words.words import WordsEncoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluators import EVALUATORS
-from stsbench.evaluators.probe.features import combine
+from stsbench.evaluators.probe.features import combine_sides
 from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
 from stsbench.leaderboard.published.rows import published_row
 from stsbench.leaderboard.published.specs import AverageFacts
@@ -122,7 +122,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "encoders.words.recurrent:padding": (lambda _: pool_max(ONES[None], "zeroes"), "zeroes|zeros"),  # type: ignore[arg-type]
     "encoders.words.tokenisers:tokens": (lambda _: tokeniser("mose"), "mose|moses"),
     "encoders.words.words:tokens": (lambda _: WordsEncoder("none", tokens="sbrt"), "sbrt|sbert"),
-    "evaluators.probe.features:features": (lambda _: combine(ONES, ONES, "abs_mull"), "abs_mull|abs_mul"),  # type: ignore[arg-type]
+    "evaluators.probe.features:features": (lambda _: combine_sides(ONES, ONES, "abs_mull"), "abs_mull|abs_mul"),  # type: ignore[arg-type]
     "evaluators.probe.minibatch_settings:optimiser": (lambda _: parse_optimiser("adma"), "adma|adam"),
     "evaluators.probe.minibatch_settings:setting of optimiser": (
         lambda _: parse_optimiser("sgd,momentun=0.9"),

@@ -147,7 +147,7 @@ def test_results_that_a_run_has_written_are_read_and_checked(tmp_path):
         DataError, match=r"plain/quickstart-en.* \(and 1 files more\); on_error='skip' leaves such files"
     ):
         stsbench.read_results(tmp_path)
-    with pytest.warns(UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*is no result file") as said:
+    with pytest.warns(UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*is not a result file") as said:
         assert stsbench.read_results(tmp_path, on_error="skip") == []
     assert len(said) == 2
 

@@ -141,7 +141,7 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     timed = command("timing", "-e", "kinded", "--task", "mine", "--data", "data", "--format", "mine", *cards)
     assert timed.out == "timed\n", timed.err
     assert "wrote" in command("convert", "mine", "a", "b").out
-    unseen = {"leaderboard.exports.model_index:KINDS"}
+    unseen = {"leaderboard.exports.measured:KINDS"}
     assert made_up.USED == set(made_up.ROWS) - unseen
 
 
@@ -246,6 +246,7 @@ def test_a_made_up_activation_is_trained_under_and_saved(monkeypatch, masked_lm,
 MAKING, CLEARS = "data.corpora.making:WAYS", "training.methods.clear:OPERATORS"
 CHANGES, ACTIVATIONS = "training.methods.simcse_positives:WORD_CHANGES", "training.methods.is_bert:ACTIVATIONS"
 NO_NAMES = {
+    "check.remade:MAKERS": "one function for each evaluator's numbers; a protocol of one's own is not verified",
     "check.significance:OFF": "how far the packed columns of a lock may lie from its scores",
     "encoders.fitted.token_removal:FACTS": "facts of a fingerprint",
     "encoders.transformer.modules:_POOLINGS": "made of POOLINGS",

@@ -56,10 +56,10 @@ def test_an_unknown_name_offers_the_nearest():
             "fractions:Fractoin",
             "animal 'fractions:Fractoin': module 'fractions' has no 'Fractoin'; did you mean 'Fraction'?",
         ),
-        ("pathlib:", "animal 'pathlib:' is no address of an object; give package.module:Name"),
-        (":Path", "animal ':Path' is no address of an object; give package.module:Name"),
-        ("..up:Path", "animal '..up:Path' is no address of an object; give package.module:Name"),
-        ("https://x.org/a", "animal 'https://x.org/a' is no address of an object; give package.module:Name"),
+        ("pathlib:", "animal 'pathlib:' is not the address of an object; give package.module:Name"),
+        (":Path", "animal ':Path' is not the address of an object; give package.module:Name"),
+        ("..up:Path", "animal '..up:Path' is not the address of an object; give package.module:Name"),
+        ("https://x.org/a", "animal 'https://x.org/a' is not the address of an object; give package.module:Name"),
     ],
 )
 def test_a_wrong_address_is_one_clear_line(address, message):

@@ -8,7 +8,7 @@ from statistics import median
 
 from stsbench.bench.cells import Cell, RunSettings
 from stsbench.bench.executor import Work, isolated
-from stsbench.bench.held import done_already
+from stsbench.bench.existing import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import cells_to_do
 from stsbench.bench.tasks import ScoredTask

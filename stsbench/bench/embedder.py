@@ -106,7 +106,7 @@ def open_shelf(store: Store, encoder: Encoder, texts: str = "", *, only_look: bo
     return Shelf(watch.folder, watch, only_look=only_look)
 
 
-def data_folder(given: Path | str | None) -> Path | None:
+def chosen_data_folder(given: Path | str | None) -> Path | None:
     """The local data folder: the one given, else the user's usual one."""
     return Path(given) if given is not None else settings.data_folder()
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Protocol
 
 from stsbench.bench.cells import Cell, RunSettings, task_of
-from stsbench.bench.embedder import Embedder, data_folder, make_embedder
-from stsbench.bench.held import holds_another
+from stsbench.bench.embedder import Embedder, chosen_data_folder, make_embedder
+from stsbench.bench.existing import holds_another
 from stsbench.bench.listener import Listener
 from stsbench.bench.score import score_tasks
 from stsbench.bench.tasks import ScoredTask, read_tasks
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.loading import find_encoder
-from stsbench.encoders.places import apart, shared_ends
+from stsbench.encoders.path_names import apart, shared_ends
 from stsbench.errors import EncoderError, OutputError, SourceError, Stopped, StsbenchError
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
@@ -117,7 +117,7 @@ class Work:
             tasks,
             store=self.settings.store,
             catalogue=self.settings.catalogue,
-            data=data_folder(self.settings.data),
+            data=chosen_data_folder(self.settings.data),
             progress=self.listener.encoding,
             failed=self.listener.failed,
             only_look=only_look,

@@ -10,7 +10,7 @@ from typing import Literal
 from stsbench import settings as places
 from stsbench.arguments import NAME, NAMES, PLACE, SEED, STORE, checked
 from stsbench.bench.cells import Cell, RunSettings, plan_cells
-from stsbench.bench.embedder import Embedder, Store, data_folder, make_embedder
+from stsbench.bench.embedder import Embedder, Store, chosen_data_folder, make_embedder
 from stsbench.bench.executor import Executor, local
 from stsbench.bench.listener import Listener
 from stsbench.bench.score import Failed, score_tasks
@@ -75,7 +75,7 @@ def evaluate(
         find_given(encoder, catalogue, name=name),
         store=store,
         catalogue=catalogue,
-        data=data_folder(data),
+        data=chosen_data_folder(data),
         progress=listener.encoding,
         failed=failed,
     )
@@ -119,7 +119,7 @@ def cells_to_do(settings: RunSettings) -> list[Cell]:
         StsbenchError: a task, suite, protocol or data folder that does not exist.
     """
     expand_names(settings.tasks, settings.catalogue)
-    data = data_folder(settings.data)
+    data = chosen_data_folder(settings.data)
     if data is not None and not data.is_dir():
         raise SourceError(f"data folder '{data}' does not exist")
     return plan_cells(settings)

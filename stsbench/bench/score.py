@@ -11,7 +11,7 @@ from typing import Any
 
 from stsbench import provenance
 from stsbench.bench.embedder import Embedder
-from stsbench.bench.held import done_already
+from stsbench.bench.existing import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.tasks import ScoredTask
 from stsbench.encoders.engine.embed import Engine

@@ -51,7 +51,7 @@ def _doubled(text: str, error: Exception) -> str:
 def convert(table: dict[str, Any], record: type[RecordT], *, where: str) -> RecordT:
     """Turn a parsed table into its record, naming the key of the first thing wrong."""
     if key := _endless(table):
-        raise CardError(f"{where}: key '{key}': nan and inf say nothing; give a number, or leave the key out")
+        raise CardError(f"{where}: key '{key}': nan and inf are not allowed; give a number, or leave the key out")
     try:
         return msgspec.convert(table, record)
     except msgspec.ValidationError as error:

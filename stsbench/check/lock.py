@@ -136,7 +136,7 @@ def lock_cell(result: Result, paired: Packed | None = None) -> LockedCell:
 def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> list[LockedCell]:
     """The rows of Results, each with what a paired test needs of its items.
 
-    Where the per-item columns are not at hand (they hold gold scores, and are not kept under version control), a row
+    Where the per-item columns are missing (they hold gold scores, and are not kept under version control), a row
     takes over what an earlier lock holds of the very same items.
 
     Args:
@@ -167,7 +167,7 @@ def read_lock(path: Path) -> list[LockedCell]:
 
     Raises:
         OutputError: there is no such file.
-        DataError: it is no lock file, a row is not as it must be or is there twice, or its protocol is not the one
+        DataError: it is not a lock file, a row is not as it must be or is there twice, or its protocol is not the one
             its digest was made of.
     """
     if not path.exists():
@@ -176,7 +176,7 @@ def read_lock(path: Path) -> list[LockedCell]:
     try:
         lock = msgspec.json.decode(content, type=_Lock)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: is no lock file: {one_line(error)[:300]}; 'stsbench lock' makes one") from error
+        raise DataError(f"{path}: is not a lock file: {one_line(error)[:300]}; 'stsbench lock' makes one") from error
     if lock.lock not in READ:
         reads = " and ".join(map(str, READ))
         raise DataError(f"{path}: is a lock file of version {lock.lock}, this stsbench reads {reads}; lock again")
@@ -194,7 +194,7 @@ def _wrong_row(cell: LockedCell, seen: set[tuple[object, ...]]) -> str | None:
     """What is wrong with a row beyond its fields; notes it among those seen."""
     for field, value in (("task_card", cell.task_card), ("items", cell.items)):
         if value is not None and not HASH.fullmatch(value):
-            return f"field '{field}' is no sha256"
+            return f"field '{field}' is not a sha256"
     if cell.paired is not None and (problem := packed_problem(cell.paired, cell.n)) is not None:
         return f"field 'paired': {problem}"
     if protocol_digest(cell.protocol) != cell.protocol_digest:
@@ -211,7 +211,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
 
     Raises:
         OutputError: there is neither folder nor file.
-        DataError: the file is no lock file.
+        DataError: the file is not a lock file.
     """
     if not path.is_dir():
         return Side([(cell, None) for cell in read_lock(path) if tasks is None or cell.task in tasks], [])

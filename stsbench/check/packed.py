@@ -107,7 +107,7 @@ def _codes(packed: Packed, n: int) -> Codes:
     try:
         content = base64.b64decode(packed.text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"is no base64: {error}") from error
+        raise ValueError(f"is not base64: {error}") from error
     wanted = -(-n * packed.bits // 8)
     if len(content) != wanted:
         raise ValueError(f"{len(content)} bytes, {n} items of {packed.bits} bits are {wanted}")

@@ -43,7 +43,7 @@ def _sts(result: Result, columns: Columns) -> Problems:
     for name, value in result.scores.items():
         metric, _, aggregation = name.partition(".")
         if metric not in CORRELATIONS or aggregation not in AGGREGATIONS:
-            yield f"field 'scores': '{cut(name)}' is no score that pairs make"
+            yield f"field 'scores': '{cut(name)}' is not a score of pairs"
             continue
         indices, shares = split_parts(subset, aggregation)
         made = float(np.dot(shares, [_correlation(metric, similarity[at], gold[at]) for at in indices]))
@@ -132,6 +132,6 @@ MAKERS: Mapping[str, Callable[[Result, Columns], Problems]] = {
 
 def _differs(what: str, value: float, made: float | None, *, off: float = ROUNDING) -> Problems:
     if made is None:
-        yield f"{what} is no number that the items make"
+        yield f"{what} is not a number that the items give"
     elif not abs(value - made) <= off:
         yield f"{what} is {value:.6g}, the items make {made:.6g}"

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from stsbench.check.judged import Check, Verdict
 from stsbench.errors import visible
-from stsbench.leaderboard.render.markdown import escape
+from stsbench.leaderboard.render.markdown import escape_markdown
 
 COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
 
@@ -118,8 +118,8 @@ def markdown(check: Check) -> str:
     lines = [f"### stsbench check: {verdict}", "", f"{check.summary}; rule {check.rule}.", ""]
     lines += [_line(COLUMNS), _line(["---", "---", "---:", "---:", "---:", "---:", "---"])]
     for one in sorted(check.verdicts, key=lambda verdict: not matters(verdict)):
-        *cells, outcome = map(escape, row(one))
-        said = f"**{outcome}**: {escape(one.reason)}" if matters(one) else outcome
+        *cells, outcome = map(escape_markdown, row(one))
+        said = f"**{outcome}**: {escape_markdown(one.reason)}" if matters(one) else outcome
         lines.append(_line([*cells, said]))
     return "\n".join([*lines, ""])
 

@@ -75,7 +75,7 @@ class Verification:
         """How many are of which standing, in one line."""
         counts = [f"{len(self.of(one))} {one}" for one in ("verified", "failed", "not verified") if self.of(one)]
         data = sum(one.data for one in self.files)
-        return f"{len(self.files)} results: {', '.join(counts) or 'none'}; the data of {data} were at hand"
+        return f"{len(self.files)} results: {', '.join(counts) or 'none'}; the data of {data} were found"
 
 
 def verify(folder: Path, catalogue: Catalogue, data: DataAtHand) -> Verification:
@@ -177,7 +177,7 @@ def _look_at_data(
         return
     one.data = known.digest == result.data
     if not one.data:
-        one.problems.append(f"field 'data': {result.data[:12]}, the hash of the data at hand is {known.digest[:12]}")
+        one.problems.append(f"field 'data': {result.data[:12]}, the hash of the data found is {known.digest[:12]}")
     elif columns is not None:
         one.problems += _unlike_data(columns, known.columns)
 

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             from stsbench.cli.printing import complain
 
-            complain("stopped; what is done is kept, run the same command to go on")
+            complain("stopped; what is done is kept, run the same command to resume")
             return STOPPED
 
 
@@ -91,6 +91,6 @@ def _check_text(arguments: Sequence[str]) -> None:
     for before, argument in zip(["stsbench", *arguments], arguments, strict=False):
         flag = re.fullmatch("(--[a-z-]+)=|", argument)
         if flag:
-            raise StsbenchError(f"nothing is given after '{flag[1] or before}'; is a variable of the shell empty?")
+            raise StsbenchError(f"no value is given after '{flag[1] or before}'; is a variable of the shell empty?")
         if "\0" in argument or any("\ud800" <= sign <= "\udfff" for sign in argument):
             raise StsbenchError(f"'{argument}' is not text: names and paths are UTF-8 without NUL; rename the file")

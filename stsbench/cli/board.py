@@ -13,7 +13,7 @@ from stsbench.cli.tables import print_table
 from stsbench.files import write_whole
 from stsbench.leaderboard.exports.imported import read_mteb
 from stsbench.leaderboard.published.rows import sources
-from stsbench.leaderboard.published.specs import read_table, table_names
+from stsbench.leaderboard.published.specs import read_table_card, table_names
 from stsbench.leaderboard.render import check_format, render
 from stsbench.leaderboard.tables.asked import Asked, find_suite
 from stsbench.leaderboard.tables.layout import check_show, lay_out
@@ -45,7 +45,7 @@ def leaderboard_command(options: LeaderboardOptions) -> None:
 def _tables(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Table]:
     # A wrong name is told before any result is read.
     if options.table is not None:
-        read_table(options.table)
+        read_table_card(options.table)
     else:
         find_suite(options.suite, catalogue)
     asked = Asked(
@@ -58,7 +58,7 @@ def _tables(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Table
         ranks=options.ranks,
     )
     made = asked.boards(options.suite) if options.table is None else asked.declared(options.table)
-    complain_of_all("left out", made.left_out)
+    complain_of_all("skipped", made.left_out)
     return made.tables
 
 
@@ -71,13 +71,13 @@ def _results(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Resu
     if (options.table or options.mteb) and not (options.results or options.encoder or where.is_dir()):
         return []
     found = scan_results(where)
-    complain_of_all("left out", [problem.line for problem in found.problems])
+    complain_of_all("skipped", [problem.line for problem in found.problems])
     return chosen_results(options.encoder, found.results, catalogue, where)
 
 
 def _list_tables(*, as_json: bool) -> None:
     """Print one line a table: its name, its paper's number for it, and what it shows."""
-    cards = {name: read_table(name) for name in table_names()}
+    cards = {name: read_table_card(name) for name in table_names()}
     papers = sources().papers
     if as_json:
         print_json(

@@ -131,9 +131,7 @@ def lock_command(options: LockOptions) -> None:
         raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
     side = _side(folder, options.encoder, wanted, catalogue).verified()
     for problem in side.problems:
-        raise DataError(
-            f"{problem.line}; a lock without it would be checked against without it: mend or remove the file"
-        )
+        raise DataError(f"{problem.line}; repair or remove the file, for a lock without it would not check it")
     results = [one for _, one in side.cells if one is not None]
     if not results:
         raise DataError(f"{folder}: holds no results to lock")
@@ -147,7 +145,7 @@ def lock_command(options: LockOptions) -> None:
         encoders = sorted({cell.encoder for cell in cells})
         print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
     else:
-        told = f"; {bare} without what a paired test needs, for their per-item columns are not at hand" if bare else ""
+        told = f"; {bare} without what a paired test needs, for their per-item columns are missing" if bare else ""
         say(f"locked {len(cells)} cells in {out}{told}")
 
 

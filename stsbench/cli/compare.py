@@ -64,7 +64,7 @@ def _verified(results: Sequence[Result]) -> Sequence[Result]:
 
 
 def _tell(problems: Sequence[Problem]) -> None:
-    complain_of_all("left out", (problem.line for problem in problems))
+    complain_of_all("skipped", (problem.line for problem in problems))
 
 
 def _print(comparison: Comparison, effort: Effort) -> None:

@@ -40,7 +40,7 @@ def _expand(options: ConvertOptions) -> None:
     encoder = load_encoder(Names(Catalogue()).one_to_load(str(options.source)))
     if not isinstance(encoder, GruHalvesEncoder):
         raise CardError(
-            f"{options.source} is no Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies expand"
+            f"{options.source} is not a Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies can be expanded"
         )
     if not options.vectors:
         raise CardError("expand needs --vectors, the file whose words the vocabulary is to have")

@@ -21,7 +21,7 @@ from stsbench.data.verify import characters
 from stsbench.errors import SourceError, StsbenchError, UnknownName, one_line
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.documents import CountsTokens, Progress
+    from stsbench.data.corpora.documents import CountsTokens, FileProgress
 
 
 def fetch_command(options: FetchOptions) -> None:
@@ -32,7 +32,7 @@ def fetch_command(options: FetchOptions) -> None:
         if name not in corpora and name not in suites and name not in tasks:
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
     if options.data and all(name in corpora and not corpora[name].tasks for name in names):
-        raise StsbenchError("--data has no effect: a corpus is no evaluation data; leave it out")
+        raise StsbenchError("--data has no effect: a corpus is not evaluation data; leave --data out")
     failures: list[StsbenchError] = []
     # A corpus made of tasks is fetched with them.
     wanted = [task for name in names for task in (corpora[name].tasks if name in corpora else []) or [name]]
@@ -46,7 +46,7 @@ def fetch_command(options: FetchOptions) -> None:
         except StsbenchError as error:
             failures.append(error)
     if failures:
-        more = f" (and {len(failures) - 1} more that cannot be had)" if len(failures) > 1 else ""
+        more = f" (and {len(failures) - 1} more not available)" if len(failures) > 1 else ""
         raise SourceError(f"{one_line(failures[0])}{more}")
 
 
@@ -73,9 +73,9 @@ def verify_command(options: VerifyDataOptions) -> int:
         columns = ["task", "split", "rows", "characters", "mean", "verdict"]
         cells = [[str(row[column]) for column in columns] for row in rows]
         console().print(table(columns, cells, right=[2]))
-        bad = sum(row["verdict"] != "as its card" for row in rows)
-        say(f"\n{len(rows) - bad} of {len(rows)} splits are as their cards say (counts, characters, means, sha256)")
-    return 2 if any(row["verdict"] != "as its card" for row in rows) else 0
+        bad = sum(row["verdict"] != "OK" for row in rows)
+        say(f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)")
+    return 2 if any(row["verdict"] != "OK" for row in rows) else 0
 
 
 def _present(catalogue: Catalogue, folder: Path | None) -> list[str]:
@@ -107,7 +107,7 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
         loaded = task.loaded(split)
     except StsbenchError as error:
         return {**row, "verdict": one_line(error)}
-    read, verdict = loaded.split, "; ".join(loaded.differences) or "as its card"
+    read, verdict = loaded.split, "; ".join(loaded.differences) or "OK"
     row |= {"rows": read.n, "characters": " + ".join(map(str, characters(read))), "verdict": verdict}
     if isinstance(read, PairSplit):
         row["mean"] = f"{np.mean(read.gold):.6f}"
@@ -128,7 +128,7 @@ def make_command(options: MakeOptions) -> None:
 
     folder = options.corpora or settings.corpora_folder()
     if folder is None:
-        raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA), where the file is to be")
+        raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file")
     with _progress() as told:
         path, rows = make_corpus(
             options.name,
@@ -148,7 +148,7 @@ def _open_tokenizer(model: str, *, revision: str) -> CountsTokens:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[FileProgress]:
     """Show how many files of a dataset are read, on stderr and only where someone watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars

@@ -32,7 +32,7 @@ def doctor_command(options: DoctorOptions) -> int:
 
 
 def _facts(catalogue: Catalogue, data: Path | None) -> dict[str, Any]:
-    versions = diagnosis.versions()
+    versions = diagnosis.installed_versions()
     suites = diagnosis.data_by_suite(catalogue, data or settings.data_folder())
     problems = [f"{one.package} {one.here} is not {one.allowed}" for one in versions if not one.fits]
     wrong = {task: why for suite in suites for task, why in suite.wrong.items()}
@@ -52,7 +52,7 @@ def _hub_facts(catalogue: Catalogue) -> dict[str, Any]:
     from stsbench.doctor.hub_trial import minilm_trial, try_hub
 
     found = try_hub(minilm_trial(), catalogue)
-    versions = {one.package: one for one in diagnosis.versions()}
+    versions = {one.package: one for one in diagnosis.installed_versions()}
     names = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
     return {
         "versions": [versions[name]._asdict() for name in names if name in versions],
@@ -80,7 +80,7 @@ def _print_report(report: dict[str, Any]) -> None:
     for problem in report["problems"]:
         say(f"problem: {problem}")
     if not report["problems"]:
-        say("all is well")
+        say("no problems found")
 
 
 def _without_places(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -46,7 +46,7 @@ def _results(options: ExportOptions, catalogue: Catalogue) -> list[Result]:
 
 
 def _tell(problems: Sequence[Problem]) -> None:
-    complain_of_all("left out", (problem.line for problem in problems))
+    complain_of_all("skipped", (problem.line for problem in problems))
 
 
 def _mteb(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
@@ -58,9 +58,9 @@ def _mteb(results: Sequence[Result], options: ExportOptions, catalogue: Catalogu
         print_json({"files": [str(path) for path in made.paths], "left_out": made.left_out})
         return
     for line in made.left_out[:SHOWN]:
-        say(f"left out: {line}")
+        say(f"skipped: {line}")
     if len(made.left_out) > SHOWN:
-        say(f"left out: {len(made.left_out) - SHOWN} more; --json lists them")
+        say(f"skipped: {len(made.left_out) - SHOWN} more; --json lists them")
     say(f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them")
 
 

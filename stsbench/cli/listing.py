@@ -14,8 +14,8 @@ from stsbench.cards.recipe import RecipeCard
 from stsbench.cli.needs import how_exact, to_run, to_train
 from stsbench.cli.options.catalogue import ListOptions, ShowOptions
 from stsbench.cli.printing import console, print_json, say, table
-from stsbench.encoders.started import unfinished_runs
 from stsbench.encoders.trained import TrainedRun, trained_runs
+from stsbench.encoders.unfinished import unfinished_runs
 from stsbench.errors import UnknownName, choose
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 

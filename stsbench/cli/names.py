@@ -16,7 +16,7 @@ from stsbench.encoders.kinds import ENCODERS
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName
 from stsbench.files import file_part
 from stsbench.leaderboard.published.rows import published_rows, sources
-from stsbench.leaderboard.published.specs import read_table, row_facts, table_names
+from stsbench.leaderboard.published.specs import read_table_card, row_facts, table_names
 from stsbench.leaderboard.tables.layout import MARKS
 from stsbench.results.folder import scan_results
 from stsbench.results.groups import NOT_THE_CARDS, Runs, called, gather_runs, is_called
@@ -65,7 +65,7 @@ class Names:
             for label in {row.row, title_of.get(row.encoder, row.row)}:
                 for text in (label, f"{label} ({sources().papers[row.paper].name})"):
                     found.setdefault(text, set()).add(row.encoder)
-        for card in map(read_table, table_names()):
+        for card in map(read_table_card, table_names()):
             for facts in (facts for group in card.groups for facts in row_facts(group) if facts.label):
                 found.setdefault(facts.label, set()).add(rows[f"{card.paper}/{card.table}/{facts.row}"].encoder)
         return found

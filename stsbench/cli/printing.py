@@ -26,7 +26,7 @@ def console(*, stderr: bool = False) -> Console:
     """A console as wide as the user says or the terminal is, or 80 columns where there is none."""
     from stsbench.cli.screen import Screen
 
-    columns = settings.columns() or (None if (sys.stderr if stderr else sys.stdout).isatty() else USUAL)
+    columns = settings.terminal_columns() or (None if (sys.stderr if stderr else sys.stdout).isatty() else USUAL)
     return Screen(
         stderr=stderr,
         width=columns and max(columns, NARROWEST),
@@ -97,4 +97,4 @@ def complain_of_all(what: str, problems: Iterable[str]) -> None:
 def complain_of_bug(error: BaseException) -> None:
     """Print an error's traceback on stderr, and that it is no mistake of who gave the command."""
     sys.stderr.write(visible("".join(traceback.format_exception(error))))
-    complain("this is a bug, in stsbench or in code of your own; the lines above say where")
+    complain("this is a bug, in stsbench or in your own code; the lines above show where")

@@ -18,8 +18,8 @@ from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import RunOptions
 from stsbench.cli.printing import complain, console, print_json, say
 from stsbench.cli.scores import print_scores
-from stsbench.encoders.started import unfinished_runs
 from stsbench.encoders.trained import trained_runs
+from stsbench.encoders.unfinished import unfinished_runs
 from stsbench.errors import StsbenchError, one_line
 from stsbench.results.record import Result
 
@@ -67,7 +67,8 @@ def _print_results(
         print_json({"results": [_as_json(r) for r in results], "failures": failures})
     elif results:
         print_scores(results, settings.catalogue, verbose=verbose)
-        say(f"results are in {settings.out}")
+        folders = {one.path_in(settings.out).parent for one in results}
+        say(f"Results: {folders.pop() if len(folders) == 1 else settings.out}/")
 
 
 class Failures:
@@ -151,7 +152,7 @@ def _progress(failures: Failures) -> Iterator[Listener]:
 def _as_json(result: Result) -> dict[str, Any]:
     import json
 
-    from stsbench.results.folder import to_json
+    from stsbench.results.folder import result_to_json
 
-    fields: dict[str, Any] = json.loads(to_json(result))
+    fields: dict[str, Any] = json.loads(result_to_json(result))
     return fields

@@ -34,7 +34,7 @@ class Line(NamedTuple):
     protocol: str = ""
 
 
-class Scored(NamedTuple):
+class ScoredSeeds(NamedTuple):
     """One encoder on one task: a Result a seed, in the order of the seeds given."""
 
     encoder: str
@@ -77,17 +77,17 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     _print_notes(results, any_mean=any(line.interval and (line.n == "" or "±" in line.score) for line in lines))
 
 
-def _gather(results: Sequence[Result], catalogue: Catalogue) -> list[Scored]:
+def _gather(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredSeeds]:
     """Results by encoder and task: what only has the same name is another encoder."""
     found: dict[tuple[str, str, str], list[Result]] = {}
     names = {id(result): runs.name for runs in gather_runs(results, catalogue) for result in runs.results}
     for result in results:
         if id(result) in names:
             found.setdefault((names[id(result)], result.task, result.split), []).append(result)
-    return [Scored(encoder, task, mine) for (encoder, task, _), mine in found.items()]
+    return [ScoredSeeds(encoder, task, mine) for (encoder, task, _), mine in found.items()]
 
 
-def _line(cell: Scored, catalogue: Catalogue) -> Line:
+def _line(cell: ScoredSeeds, catalogue: Catalogue) -> Line:
     first, *others = cell.results
     return Line(
         encoder=cell.encoder,
@@ -100,7 +100,7 @@ def _line(cell: Scored, catalogue: Catalogue) -> Line:
     )
 
 
-def _details(cell: Scored) -> Iterator[Line]:
+def _details(cell: ScoredSeeds) -> Iterator[Line]:
     """A line a seed where there are several, and one a subset."""
     if len(cell.results) > 1:
         for result in cell.results:
@@ -112,7 +112,7 @@ def _details(cell: Scored) -> Iterator[Line]:
             yield Line("", f"  {name}", _points(values.get(metric)) or "–", n=f"{values['n']:.0f}")
 
 
-def _means(encoder: str, cells: Sequence[Scored], catalogue: Catalogue) -> Iterator[Line]:
+def _means(encoder: str, cells: Sequence[ScoredSeeds], catalogue: Catalogue) -> Iterator[Line]:
     """A line for each suite all of whose tasks were scored, by one protocol an evaluator; seed by seed."""
     by_task = {cell.task: cell for cell in cells}
     for suite in suites_within(list(by_task), catalogue).values():
@@ -127,7 +127,7 @@ def _means(encoder: str, cells: Sequence[Scored], catalogue: Catalogue) -> Itera
             yield Line(encoder, f"mean of {suite.name}", _spread(scores), _points(majority), interval=interval)
 
 
-def _print_classes(cell: Scored, *, named: bool) -> None:
+def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
     """A table of each class's precision, recall and F1, means over seeds; nothing for other tasks."""
     first = cell.results[0].per_subset
     if not first or not all(set(PER_CLASS) <= set(values) for values in first.values()):
@@ -163,7 +163,7 @@ def _print_notes(results: Sequence[Result], *, any_mean: bool) -> None:
         say(f"±: deviation over the seeds {', '.join(seeds)}")
 
 
-def _mark(cell: Scored) -> str:
+def _mark(cell: ScoredSeeds) -> str:
     """The worst that its encoders saw of the task's test, as a mark."""
     found = {result.overlap for result in cell.results}
     return next((OVERLAPS[one] for one in ("gold", "text") if one in found), "")
@@ -190,7 +190,7 @@ def _interval(result: Result) -> str:
     return _ends(result.interval)
 
 
-def _mean_interval(cells: Sequence[Scored]) -> str:
+def _mean_interval(cells: Sequence[ScoredSeeds]) -> str:
     found = mean_interval([cell.results for cell in cells])
     return _ends(found) if found else ""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stsbench.cli.printing import console, say
 from stsbench.errors import one_line, visible
-from stsbench.leaderboard.tables.layout import BEST, SECOND, Block, Layout, Line, Shown
+from stsbench.leaderboard.tables.layout import BEST, SECOND, Layout, LayoutBlock, Shown, TableLine
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -72,7 +72,7 @@ def _filled(layout: Layout, width: int, setting: Setting, most: int) -> Iterator
     yield part
 
 
-def _all(layout: Layout) -> Iterator[Line]:
+def _all(layout: Layout) -> Iterator[TableLine]:
     return (line for block in layout.blocks for line in block.lines)
 
 
@@ -121,7 +121,7 @@ def _lines(layout: Layout, part: Sequence[int], setting: Setting) -> Iterator[Te
                 yield Text(blanks.join([" " * label, *(f"{cell.deviation:>{width}}" for cell, width in shown)]))
 
 
-def _titles(block: Block, above: str) -> Iterator[Text]:
+def _titles(block: LayoutBlock, above: str) -> Iterator[Text]:
     from rich.text import Text
 
     if block.section and block.section != above:
@@ -130,7 +130,7 @@ def _titles(block: Block, above: str) -> Iterator[Text]:
         yield Text(block.title, style="italic")
 
 
-def _label(line: Line) -> str:
+def _label(line: TableLine) -> str:
     return ("  " if line.further else "") + line.label + line.marks
 
 

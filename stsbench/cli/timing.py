@@ -16,7 +16,7 @@ from stsbench.cli.run import parse_assignments
 from stsbench.errors import choose
 from stsbench.files import write_whole
 from stsbench.leaderboard.published.rows import PublishedRow, published_rows
-from stsbench.leaderboard.render.markdown import escape
+from stsbench.leaderboard.render.markdown import escape_markdown
 from stsbench.recipes.timing import Timing, TimingPlan, Timings, measure
 
 ENCODERS = ("bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening")
@@ -32,7 +32,7 @@ def timing_command(options: TimingOptions) -> None:
     write = choose("format", options.output, FORMATS)
     given, catalogue = bool(options.encoder or options.recipe), Catalogue(options.cards)
     names = Names(catalogue)
-    with _told() as told:
+    with _progress() as on_progress:
         plan = TimingPlan(
             encoders=names.to_load(options.encoder) if given else ENCODERS,
             recipes=names.to_load(options.recipe) if given else RECIPES,
@@ -46,7 +46,7 @@ def timing_command(options: TimingOptions) -> None:
             device=options.device,
             data=options.data,
             catalogue=catalogue,
-            told=told,
+            on_progress=on_progress,
         )
         timings = measure(plan)
     if options.out is not None:
@@ -58,7 +58,7 @@ def timing_command(options: TimingOptions) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[Callable[[str], None]]:
+def _progress() -> Iterator[Callable[[str], None]]:
     """Show what is being timed, on stderr and only where someone watches."""
     from rich.text import Text
 
@@ -81,23 +81,23 @@ def _print(timings: Timings) -> None:
         say_words(line)
 
 
-def to_markdown(timings: Timings) -> str:
+def timings_to_markdown(timings: Timings) -> str:
     """The table, the published one under it, and what was timed."""
-    lines = [f"**{escape(caption(timings))}**", "", _line(HEADS), _line(["---", *["---:"] * len(RIGHT)])]
-    lines += [_line(map(escape, _cells(one, timings))) for one in timings.rows]
+    lines = [f"**{escape_markdown(caption(timings))}**", "", _line(HEADS), _line(["---", *["---:"] * len(RIGHT)])]
+    lines += [_line(map(escape_markdown, _cells(one, timings))) for one in timings.rows]
     if rows := _published(timings):
-        lines += [_line([f"*{PUBLISHED}*", *[""] * len(RIGHT)]), *(_line(map(escape, row)) for row in rows)]
+        lines += [_line([f"*{PUBLISHED}*", *[""] * len(RIGHT)]), *(_line(map(escape_markdown, row)) for row in rows)]
     for text in notes(timings):
-        lines += ["", escape(text)]
+        lines += ["", escape_markdown(text)]
     return "\n".join(lines) + "\n"
 
 
-def to_json(timings: Timings) -> str:
+def timings_to_json(timings: Timings) -> str:
     """All that was measured."""
     return json.dumps(msgspec.to_builtins(timings), indent=1, ensure_ascii=False) + "\n"
 
 
-FORMATS = {"terminal": to_markdown, "markdown": to_markdown, "json": to_json}
+FORMATS = {"terminal": timings_to_markdown, "markdown": timings_to_markdown, "json": timings_to_json}
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -178,5 +178,5 @@ def _training(one: Timing) -> str:
     whole = f"{facts.steps:,} steps of {facts.batch_size} rows of {facts.corpus} and {facts.validations} validations"
     outside = "loading model and text and writing the encoder are not in it"
     if _is_reckoned(one):
-        return f"reckoned for {whole}, from {facts.measured} steps taken; {outside}"
+        return f"estimated for {whole}, from {facts.measured} steps taken; {outside}"
     return f"{whole}, no early stopping; {outside}"

@@ -18,13 +18,13 @@ from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.run import parse_assignments, parse_seeds
-from stsbench.encoders.started import last_checkpoint
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
+from stsbench.encoders.unfinished import last_checkpoint
 from stsbench.errors import Stopped, StsbenchError, TrainingError
 from stsbench.numbers.spread import spread
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
-from stsbench.training.loop.selection import Progress, Told
+from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
 SAME = ("base", "assign", "text", "keep", "corpora", "evaluation_data", "out", "cards", "device", "deterministic")
 """The options by which a run that was stopped is finished: all that decide what is trained, and where."""
@@ -41,8 +41,8 @@ def train_command(options: TrainOptions) -> None:
     done = [] if options.fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
     runs = []
     for plan in plans:
-        with _progress(f"seed {plan.seed}") as told:
-            runs.append(carry_out(plan, told=told))
+        with _progress(f"seed {plan.seed}") as on_progress:
+            runs.append(carry_out(plan, on_progress=on_progress))
     if plans[0].place.rank == 0:
         _print_runs(plans[0].name, runs, done, as_json=options.as_json)
 
@@ -102,13 +102,13 @@ def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
     what = f"--fresh deletes the checkpoints of {len(lost)} unfinished run(s), such as {lost[0]}"
     alone = plans[0].place.ranks == 1
     if not (alone and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise TrainingError(f"{what}; pass --yes as well, or leave out --fresh to go on from them")
+        raise TrainingError(f"{what}; pass --yes as well, or leave out --fresh to resume from them")
     if not typer.confirm(f"{what}; delete them?", err=True):
-        raise Stopped("nothing was deleted; without --fresh the run goes on")
+        raise Stopped("nothing was deleted; without --fresh the run resumes")
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Told]:
+def _progress(what: str) -> Iterator[OnProgress]:
     """Show steps, ETA, loss and dev score, on stderr and only where someone watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -124,13 +124,13 @@ def _progress(what: str) -> Iterator[Told]:
     with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal, expand=True) as bars:
         bar = bars.add_task(what, total=None, news="loading")
 
-        def told(progress: Progress) -> None:
+        def on_progress(progress: TrainingProgress) -> None:
             bars.update(bar, completed=progress.step, total=progress.steps, news=_news(progress))
 
-        yield told
+        yield on_progress
 
 
-def _news(progress: Progress) -> str:
+def _news(progress: TrainingProgress) -> str:
     news = f"loss {progress.loss:.3f}"
     if progress.score is not None and progress.best is not None:
         news += f"  dev {100 * progress.score:.2f} (best {100 * progress.best:.2f})"
@@ -157,7 +157,7 @@ def _print_runs(name: str, runs: Sequence[TrainedRun], done: Sequence[Path], *, 
     right = [at for at, column in enumerate(shown) if column in (0, 1, 2, 4)]
     console().print(table([columns[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right))
     for run in runs:
-        before = f" (trained already, {run.record.run.created[:10]}; --fresh trains it anew)"
+        before = f" (trained already, {run.record.run.created[:10]}; --fresh trains it again)"
         say(f"{run.folder}{before if run.folder in done else ''}")
     scores = [100 * run.record.chosen.score for run in runs if run.record.chosen]
     if len(scores) > 1:

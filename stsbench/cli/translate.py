@@ -10,7 +10,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.options.catalogue import BackTranslateOptions
 from stsbench.cli.printing import console, say
 from stsbench.data.corpora.load import load_corpus
-from stsbench.training.augmentation.back_translation import Progress, check_output, write_back_translations
+from stsbench.training.augmentation.back_translation import DirectionProgress, check_output, write_back_translations
 from stsbench.training.augmentation.translation import Decoding, Mode, Translator
 
 
@@ -40,7 +40,7 @@ def back_translate_command(options: BackTranslateOptions) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[DirectionProgress]:
     """Show sentences done and ETA, on stderr and only where someone watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars

@@ -24,7 +24,7 @@ def _sentence(first: str, second: str, differences: Sequence[Difference], level:
     for winner, loser, sign in ((second, first, 1), (first, second, -1)):
         won = [d for d in real if sign * d.difference > 0]
         if won:
-            listed = ", ".join(f"{d.task} ({100 * sign * d.difference:+.2f})" for d in won)
+            listed = ", ".join(f"{d.task} ({_signed(100 * d.difference * sign, 2)})" for d in won)
             count = f"{len(won)} of {_tasks(len(tasks))}: " if len(tasks) > 1 else ""
             parts.append(f"{winner} is better than {loser} on {count}{listed}")
     if chance:
@@ -53,17 +53,19 @@ def _one_run(differences: Sequence[Difference]) -> str:
 
 def _chance(first: str, second: str, chance: Sequence[Difference], real: int) -> str:
     if real:
-        return f"on the other {_tasks(len(chance))} the difference may be chance"
+        return f"no significant difference on the other {_tasks(len(chance))}"
     where = chance[0].task if len(chance) == 1 else f"any of {len(chance)} tasks"
-    return f"no difference between {first} and {second} on {where} is real: chance alone may make it"
+    smallest = min(d.p_corrected if d.p_corrected is not None else d.p for d in chance if d.p is not None)
+    at = "p" if len(chance) == 1 else "lowest p"
+    return f"no significant difference between {first} and {second} on {where} ({at} {p_is(smallest)})"
 
 
 def _mean(mean: Difference) -> str:
     better = mean.second if mean.difference > 0 else mean.first
     size = f"{100 * abs(mean.difference):.2f} points"
     if mean.real:
-        return f"on the {mean.task} tasks {better} is better by {size}"
-    return f"on the {mean.task} tasks the difference, {size}, may be chance"
+        return f"{better} is better by {size} in the {mean.task} tasks"
+    return f"no significant difference in the {mean.task} tasks, {size} (p {p_is(mean.p)})"
 
 
 def _tasks(count: int) -> str:
@@ -82,7 +84,7 @@ def _rows(differences: Sequence[Difference]) -> list[list[str]]:
         [
             d.task,
             *(_score(d, side) for side in (0, 1)),
-            f"{100 * d.difference:+.2f}",
+            _signed(100 * d.difference, 2),
             " ".join(map(_end, d.interval)) if d.interval else "–",
             *(p_text(p) for p in (d.p, d.p_williams, d.p_corrected)),
         ]
@@ -92,12 +94,24 @@ def _rows(differences: Sequence[Difference]) -> list[list[str]]:
 
 def _end(value: float) -> str:
     """An end of an interval in points; large ones are not known to two decimals."""
-    return f"{100 * value:+.{1 if abs(value) >= 0.1 else 2}f}"
+    return _signed(100 * value, 1 if abs(value) >= 0.1 else 2)
+
+
+def _signed(points: float, decimals: int) -> str:
+    """A number with its sign; what prints as zero has none."""
+    text = f"{points:+.{decimals}f}"
+    return text if float(text) else text[1:]
 
 
 def _score(difference: Difference, side: int) -> str:
     spread = f"±{100 * difference.deviations[side]:.2f}" if difference.deviations else ""
     return f"{100 * difference.scores[side]:.2f}{spread}"
+
+
+def p_is(p: float | None) -> str:
+    """A p-value in a sentence: ``= .051`` or ``< .001``."""
+    text = p_text(p)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
 
 
 def p_text(p: float | None) -> str:

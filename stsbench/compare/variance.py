@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stsbench.numbers.intervals import Spread, standard_error
+from stsbench.numbers.intervals import StandardError, standard_error
 from stsbench.numbers.sharing import Sharing
 from stsbench.numbers.statistics import FloatArray
 
@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     scores: FloatArray
     shares: FloatArray
     seeds: tuple[Hashable, ...]
-    drift: tuple[Spread, ...] = ()
+    drift: tuple[StandardError, ...] = ()
 
     @property
     def score(self) -> float:
@@ -62,7 +62,7 @@ class Contrast(NamedTuple):
         return max(self.difference - reach, -FARTHEST), min(self.difference + reach, FARTHEST)
 
 
-def over_seeds(sample: Sample, sharing: Sharing) -> Spread | None:
+def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
     """The error of a mean over seeds that items do not explain; None of a single seed."""
     count = len(sample.scores)
     if count < 2:
@@ -70,7 +70,7 @@ def over_seeds(sample: Sample, sharing: Sharing) -> Spread | None:
     apart = sample.shares - sample.shares.mean(axis=0)
     explained = sum(map(sharing.variance, apart)) / (count - 1)
     variance = (float(np.var(sample.scores, ddof=1)) - explained) / count
-    return Spread(max(variance, 0.0) ** 0.5, count - 1)
+    return StandardError(max(variance, 0.0) ** 0.5, count - 1)
 
 
 def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: FloatArray) -> Contrast:
@@ -94,7 +94,7 @@ def estimate(sample: Sample, sharing: Sharing, weights: FloatArray) -> Contrast:
     return _total(sample.score, [items, *(one for one in found if one is not None)])
 
 
-def _total(difference: float, parts: Sequence[Spread]) -> Contrast:
+def _total(difference: float, parts: Sequence[StandardError]) -> Contrast:
     variances = np.array([part.error**2 for part in parts])
     doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
     total = float(variances.sum())
@@ -119,7 +119,7 @@ def mean_sample(samples: Sequence[Sample], sharings: Sequence[Sharing]) -> Sampl
         np.array([np.mean([sample.score for sample in samples])]),
         np.concatenate([sample.shares.mean(axis=0) for sample in samples])[None] / k,
         (),
-        tuple(Spread(one.error / k, one.df) for one in spreads if one is not None),
+        tuple(StandardError(one.error / k, one.df) for one in spreads if one is not None),
     )
 
 

@@ -191,14 +191,14 @@ def _captions(content: object, images: int) -> list[list[str]]:
 def _array(value: object) -> npt.NDArray[Any]:
     """The array that a stand-in was told of; its type is checked before numpy sees it."""
     if not isinstance(value, _Array) or not isinstance(value.state, tuple) or len(value.state) != 5:
-        raise DataError(f"type {_name(value)} where an array was to be")
+        raise DataError(f"type {_name(value)} instead of an array")
     _, shape, dtype, fortran, data = value.state
     return np.frombuffer(data, _dtype(dtype)).reshape(shape, order="F" if fortran else "C")
 
 
 def _dtype(value: object) -> np.dtype[Any]:
     if not isinstance(value, _DType) or not value.arguments or not isinstance(value.state, tuple):
-        raise DataError(f"type {_name(value)} where an array's type was to be")
+        raise DataError(f"type {_name(value)} where an array's type was expected")
     kind, order = _text(value.arguments[0]), _text(value.state[1])
     if not re.fullmatch(r"[fiu][248]|[iu]1", kind) or order not in ("<", ">", "=", "|"):
         raise DataError(f"an array of type '{order}{kind}', not of numbers")
@@ -218,7 +218,7 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if not isinstance(value, str):
-        raise DataError(f"type {_name(value)} where text was to be")
+        raise DataError(f"type {_name(value)} instead of text")
     return value
 
 

@@ -165,7 +165,7 @@ def _inside(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
     folder, top = PurePosixPath(local.folder), PurePosixPath(hub.archive_folder)
     if not folder.is_relative_to(top):
         raise CardError(
-            f"task {task}: [hub] archive_folder '{hub.archive_folder}' is no parent of [local] folder '{local.folder}'"
+            f"task {task}: [hub] archive_folder '{hub.archive_folder}' is not a parent of [local] folder '{local.folder}'"
         )
     return msgspec.structs.replace(local, folder=folder.relative_to(top).as_posix())
 

@@ -54,7 +54,7 @@ class Task:
         if not loaded.split.ungraded_known:
             raise DataError(
                 f"{self.name} ({split}): the source that was read ({loaded.source}) leaves out the "
-                f"{self.card.splits[split].ungraded:,} pairs without a gold score, and they are asked for; "
+                f"{self.card.splits[split].ungraded:,} pairs without a gold score, which are needed; "
                 "pass --data DIR with the files of the release"
             )
         return loaded.split.ungraded

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from stsbench.cards.facts import FileFacts, SplitFacts
-from stsbench.data.form import check_form
+from stsbench.data.split_checks import check_form
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
 from stsbench.errors import DataError
 

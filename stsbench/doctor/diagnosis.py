@@ -24,7 +24,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 """The extras: a package of each that tells whether it is there, and what it is for."""
 
 
-class Version(NamedTuple):
+class PackageVersion(NamedTuple):
     """One package: the version that is here, the range allowed, and the version that the results were made with."""
 
     package: str
@@ -34,7 +34,7 @@ class Version(NamedTuple):
     fits: bool
 
 
-def versions() -> list[Version]:
+def installed_versions() -> list[PackageVersion]:
     """Python and every package that stsbench needs."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.specifiers import SpecifierSet
@@ -52,7 +52,7 @@ def versions() -> list[Version]:
     for package, allowed in asked:
         here = provenance.version_of(package)
         fits = bool(here) and allowed.contains(here, prereleases=True)
-        found.append(Version(package, here or "missing", str(allowed), made_with.get(package, ""), fits))
+        found.append(PackageVersion(package, here or "missing", str(allowed), made_with.get(package, ""), fits))
     return found
 
 

@@ -49,7 +49,7 @@ def open_device(name: str) -> torch.device:
     try:
         device = torch.device(pick_device(name))
     except RuntimeError as error:
-        raise CardError(f"'{name}' is no device; give auto, cpu, cuda, or cuda:1 for the second GPU") from error
+        raise CardError(f"'{name}' is not a device; give auto, cpu, cuda, or cuda:1 for the second GPU") from error
     try:
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError) as error:

@@ -92,7 +92,7 @@ def check_encoder(made: object, where: str) -> Encoder:
         EncoderError: says what it lacks or what is wrong.
     """
     if isinstance(made, type):
-        raise EncoderError(f"{where}: the class {made.__name__} is no encoder yet; give {made.__name__}(…)")
+        raise EncoderError(f"{where}: {made.__name__} is a class, not an encoder; give {made.__name__}(…)")
     for needed in NEEDED:
         _check_there(made, needed, where)
     encoder = cast(Encoder, made)

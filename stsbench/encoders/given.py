@@ -59,7 +59,7 @@ def as_encoder(given: object) -> Encoder:
         return check_encoder(given, "the encoder")
     if not callable(given) or isinstance(given, type) or _is_of(given, "torch", "Module"):
         raise EncoderError(
-            f"{shown(given)} is no encoder; give a name, an object with name, fingerprint (or None) and "
+            f"{shown(given)} is not an encoder; give a name, an object with name, fingerprint (or None) and "
             "encode(sentences), a SentenceTransformer, or a function from sentences to an array (n, d)"
         )
     encoder = Function(given)

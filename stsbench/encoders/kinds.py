@@ -73,5 +73,5 @@ def make_encoder(
     told |= {"catalogue": catalogue} if catalogue is not None and "catalogue" in takes else {}
     for key in ("name", "catalogue"):
         if name and key in params:
-            raise CardError(f"{where}: '{key}' is no parameter to give: it is told by stsbench")
+            raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
     return check_encoder(call_with_params(factory, {**told, **params}, where=where), where)

@@ -18,10 +18,10 @@ from stsbench.encoders.checkpoints.saved import FILE, read_saved
 from stsbench.encoders.facts import facts_of, places_of
 from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, make_encoder
 from stsbench.encoders.known import KnownEncoder, keep_known, variant_name
-from stsbench.encoders.places import place_names
+from stsbench.encoders.path_names import place_names
 from stsbench.encoders.seams import Encoder, TextFitted
-from stsbench.encoders.started import UnfinishedRun, unfinished_runs
 from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
+from stsbench.encoders.unfinished import UnfinishedRun, unfinished_runs
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.identity import remember_maker
 

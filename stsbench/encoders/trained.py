@@ -44,7 +44,7 @@ class _Run(msgspec.Struct, frozen=True):
     created: str = ""
 
 
-class Record(msgspec.Struct, frozen=True):
+class RunRecord(msgspec.Struct, frozen=True):
     """What is read of a record, with its types; more may stand there."""
 
     recipe: str
@@ -65,7 +65,7 @@ class TrainedRun:
     """One trained encoder: its folder, and the facts of its training, as they stand there and as they are read."""
 
     folder: Path
-    record: Record
+    record: RunRecord
     facts: dict[str, Any]
 
     @property
@@ -111,10 +111,10 @@ class TrainedRun:
         path = folder / RUN_FILE
         try:
             content = path.read_bytes()
-            record = msgspec.json.decode(content, type=Record)
+            record = msgspec.json.decode(content, type=RunRecord)
             facts: dict[str, Any] = msgspec.json.decode(content)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise EncoderError(f"{path}: is no record of a training run: {one_line(error)}") from error
+            raise EncoderError(f"{path}: is not the record of a training run: {one_line(error)}") from error
         return cls(folder=folder, record=record, facts=facts)
 
 
@@ -148,7 +148,7 @@ def _read(folder: Path, name: str) -> TrainedRun:
     run, seed = TrainedRun.read(folder), int(folder.name.removeprefix("seed"))
     if (run.recipe, run.seed) != (name, seed):
         raise EncoderError(
-            f"{folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, and lies where those of '{name}', "
+            f"{folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, but is in the folder of '{name}', "
             f"seed {seed}, are looked for; move its folder, or give it by its path"
         )
     return run

@@ -73,7 +73,7 @@ class Whitening:
         """Learn from all embeddings added so far."""
         n = getattr(self, "n_samples_seen_", 0)
         if n < 2:
-            raise EncoderError(f"whitening needs two texts at least, not {n}")
+            raise EncoderError(f"whitening needs at least two texts, not {n}")
         left, variance, _ = np.linalg.svd(self._scatter / (n - 1), hermitian=True)
         # What rounding leaves of a direction without variance is noise, which would be blown up to 1.
         d = len(variance)

@@ -26,7 +26,7 @@ from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval,
 from stsbench.numbers.sharing import sentence_columns
 from stsbench.numbers.statistics import CORRELATIONS, FloatArray, split_parts
 
-Metric = Literal["pearson", "spearman"]
+CorrelationName = Literal["pearson", "spearman"]
 CLASSES = 5
 MEMORY = 4 << 30
 
@@ -44,8 +44,8 @@ class RelatednessProtocol:
     """
 
     name: str
-    metric: Metric = "pearson"
-    selection: Metric = "pearson"
+    metric: CorrelationName = "pearson"
+    selection: CorrelationName = "pearson"
     base_seed: int = 1111
     data_order: Literal["length,gold"] = "length,gold"
     optimiser: Literal["adam"] = "adam"
@@ -59,8 +59,8 @@ class RelatednessProtocol:
     def __post_init__(self) -> None:
         """Refuse values of no sense."""
         makes_sense = {
-            "metric": self.metric in get_args(Metric),
-            "selection": self.selection in get_args(Metric),
+            "metric": self.metric in get_args(CorrelationName),
+            "selection": self.selection in get_args(CorrelationName),
             "data_order": self.data_order == "length,gold",
             "optimiser": self.optimiser == "adam",
             "learning_rate": self.learning_rate > 0,
@@ -72,7 +72,7 @@ class RelatednessProtocol:
         }
         for field, good in makes_sense.items():
             if not good:
-                raise StsbenchError(f"protocol '{self.name}': {field} = {getattr(self, field)!r} makes no sense")
+                raise StsbenchError(f"protocol '{self.name}': {field} = {getattr(self, field)!r} is invalid")
 
 
 PROTOCOLS: dict[str, RelatednessProtocol] = by_name(
@@ -92,7 +92,7 @@ class Regressor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class OrderedPairs:
     """One split in the toolkit's order, which is ``order`` (n,): embeddings u and v (n, d), gold scores (n,).
 
     ``zeros`` counts the sentences whose embedding is a zero vector.
@@ -142,7 +142,7 @@ class RelatednessEvaluator:
         predictions[test.order], gold[test.order] = test.predict(regressor.weights), test.gold
         if not np.isfinite(predictions).all():
             raise EncoderError("the regressor's predictions are not finite: the embeddings are too large to train on")
-        scores = {metric: correlate(predictions, gold, metric) for metric in get_args(Metric)}
+        scores = {metric: correlate(predictions, gold, metric) for metric in get_args(CorrelationName)}
         scores |= {"mse": float(np.mean((predictions - gold) ** 2)), f"dev_{self.protocol.selection}": regressor.dev}
         zeros = train.zeros + validation.zeros + test.zeros
         score, sentences = scores[self.protocol.metric], sentence_columns(*splits["test"].sides)
@@ -165,7 +165,7 @@ class RelatednessEvaluator:
         )
 
 
-def make_pairs(split: Split, embed: Embed, name: str) -> Pairs:
+def make_pairs(split: Split, embed: Embed, name: str) -> OrderedPairs:
     """Embed a split and put it in the order in which the toolkit trains: by token counts, then gold score.
 
     Raises:
@@ -181,7 +181,7 @@ def make_pairs(split: Split, embed: Embed, name: str) -> Pairs:
     order = np.lexsort([split.gold, token_counts(split.sentences2), token_counts(split.sentences1)])
     pool = make_pool(split, embed, "abs_mul", MEMORY)
     u, v = (side.take(order) for side in pool.sides)
-    return Pairs(u, v, split.gold[order], order, pool.zero_rows)
+    return OrderedPairs(u, v, split.gold[order], order, pool.zero_rows)
 
 
 def soft_labels(gold: FloatArray) -> Float32Array:
@@ -198,10 +198,12 @@ def soft_labels(gold: FloatArray) -> Float32Array:
     return np.ascontiguousarray(labels[:, 1:-1])
 
 
-def train_regressor(train: Pairs, validation: Pairs, protocol: RelatednessProtocol, *, seed: int) -> Regressor:
+def train_regressor(
+    train: OrderedPairs, validation: OrderedPairs, protocol: RelatednessProtocol, *, seed: int
+) -> Regressor:
     """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
     from stsbench.evaluators.probe.compiled import starting_weights
-    from stsbench.evaluators.relatedness_kernel import train as train_epoch
+    from stsbench.evaluators.relatedness_kernel import train_epoch
 
     targets, orders = soft_labels(train.gold), Orders(seed, len(train.gold))
     weights = starting_weights(seed, 2 * train.u.shape[1], CLASSES)

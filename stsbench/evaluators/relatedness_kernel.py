@@ -54,7 +54,7 @@ _INT, _FLOAT = types.int64, types.float64
 
 
 @entry(_INT(_ROWS, _ROWS, _F2, _IDS, _INT, _F2, _F2, _F2, _FLOAT, _INT, types.boolean))
-def train(
+def train_epoch(
     u: FloatArray, v: FloatArray, targets: FloatArray, order: IndexArray, batch: int,
     weights: FloatArray, first: FloatArray, second: FloatArray, rate: float, step: int, summed: bool,
 ) -> int:  # fmt: skip

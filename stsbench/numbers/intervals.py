@@ -23,7 +23,7 @@ FEWEST = 4
 """Of fewer items nothing is known of how a correlation varies."""
 
 
-class Spread(NamedTuple):
+class StandardError(NamedTuple):
     """A standard error, and of how many degrees of freedom it is known."""
 
     error: float
@@ -56,12 +56,12 @@ def correlation_shares(metric: str, values: FloatArray, gold: FloatArray, parts:
     return shares
 
 
-def standard_error(shares: FloatArray, sharing: Sharing, weights: FloatArray) -> Spread:
+def standard_error(shares: FloatArray, sharing: Sharing, weights: FloatArray) -> StandardError:
     """The error of a score of which each item moves a share; weights are the items', all (n,); NaN of too few items."""
     items = sharing.effective_items(weights)
     if items < 2:
-        return Spread(float("nan"), 1.0)
-    return Spread(float(np.sqrt(sharing.variance(shares) * items / (items - 1))), items - 1)
+        return StandardError(float("nan"), 1.0)
+    return StandardError(float(np.sqrt(sharing.variance(shares) * items / (items - 1))), items - 1)
 
 
 def correlation_interval(

@@ -19,10 +19,10 @@ from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import as_documents, find_start, load_text, load_validation, values_of
 from stsbench.registry import call_with_params, check_params
 from stsbench.training.loop.batches import Batches, BatchPlan
-from stsbench.training.loop.loop import Outcome, Run, train
+from stsbench.training.loop.loop import Run, TrainingOutcome, train_learner
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import check_names, make_optimiser
-from stsbench.training.loop.selection import Told, is_due
+from stsbench.training.loop.selection import OnProgress, is_due
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 
@@ -87,15 +87,15 @@ class LoopTrainer:
         facts, batches = self.plan.card.selection, self.batches
         return sum(is_due(facts, batches, step) for step in range(batches.steps + 1))
 
-    def train(self, told: Told) -> Outcome:
+    def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Run the loop, and write the encoder that selection keeps."""
-        outcome = replace(self.run_loop(told), seconds=time.perf_counter() - self.started)
+        outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
         if self.plan.place.rank == 0:
             chosen = int(outcome.chosen["candidate"]) if outcome.chosen else 0
             self.learner.save(self.plan.folder, chosen=chosen)
         return outcome
 
-    def run_loop(self, told: Told = lambda progress: None) -> Outcome:
+    def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
         """Train, and leave the learner with the weights that selection keeps; no encoder is written."""
         plan = self.plan
         run = Run(
@@ -106,12 +106,12 @@ class LoopTrainer:
             rows=len(self.corpus),
             place=plan.place,
             validate=self.validate,
-            told=told,
+            on_progress=on_progress,
             checkpoint_seconds=plan.checkpoint_seconds,
             report_to=plan.report_to,
             deterministic=plan.deterministic,
         )
-        return train(self.learner, run, resume=not plan.fresh)
+        return train_learner(self.learner, run, resume=not plan.fresh)
 
     def forecast(self) -> Forecast:
         """Take a few steps with the learner, which is not to be trained after them, and validate once."""

@@ -103,5 +103,5 @@ def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
         return
     homes = [name for name in TABLES[:-1] if key in table[name]]
     if len(homes) > 1:
-        raise CardError(f"--set {key}: say which one, {' or '.join(f'{home}.{key}' for home in homes)}")
+        raise CardError(f"--set {key}: say which: {' or '.join(f'{home}.{key}' for home in homes)}")
     table[homes[0] if homes else "params"][key] = value

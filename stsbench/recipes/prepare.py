@@ -96,7 +96,7 @@ def find_start(plan: TrainPlan) -> Checkpoint:
         earlier = run_folder(plan.out, base.recipe, plan.seed)
         if not (earlier / RUN_FILE).is_file():
             raise TrainingError(
-                f"recipe {plan.name} goes on from recipe '{base.recipe}', seed {plan.seed}, which is not trained here; "
+                f"recipe {plan.name} continues from recipe '{base.recipe}', seed {plan.seed}, which is not trained here; "
                 f"run: stsbench train {base.recipe} --seeds {plan.seed}"
             )
         return find_checkpoint(str(earlier))

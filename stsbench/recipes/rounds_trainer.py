@@ -23,10 +23,10 @@ from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import load_text, load_validation, values_of
 from stsbench.registry import call_with_params
-from stsbench.training.loop.loop import Outcome
+from stsbench.training.loop.loop import TrainingOutcome
 from stsbench.training.loop.resuming import count_learnt
-from stsbench.training.loop.selection import Progress, Told
-from stsbench.training.words.rounds import Clock, Heard, OwnTraining, Round
+from stsbench.training.loop.selection import OnProgress, TrainingProgress
+from stsbench.training.words.rounds import Clock, OnStep, Round, StandaloneMethod
 
 TRAINING = ("batch_size", "learning_rate", "epochs", "steps")
 SELECTION = ("every", "task", "split", "keep")
@@ -38,7 +38,7 @@ class RoundsTrainer:
     """A method with a training of its own and its text; see :class:`stsbench.recipes.trainer.Trainer`."""
 
     plan: TrainPlan
-    training: OwnTraining
+    training: StandaloneMethod
     corpus: Corpus
     columns: Mapping[str, Sequence[Any]]
     validate: Callable[[Encoder], float] | None
@@ -48,7 +48,7 @@ class RoundsTrainer:
     device: ClassVar[str] = "cpu"
 
     @classmethod
-    def prepare(cls, plan: TrainPlan, method: Callable[..., OwnTraining]) -> Self:
+    def prepare(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> Self:
         """Load text and development split, and give the method the recipe's values."""
         method_of = f"recipe {plan.name}: method '{plan.card.method}'"
         if plan.base:
@@ -69,7 +69,7 @@ class RoundsTrainer:
         scored = validate if plan.card.selection.keep == "best" else None
         return cls(plan=plan, training=training, corpus=corpus, columns=columns, validate=scored)
 
-    def train(self, told: Told) -> Outcome:
+    def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Train; the encoder is written at every round that is the best so far."""
         plan, rounds, untrained = self.plan, list[Round](), list[float]()
         started = time.perf_counter()
@@ -79,13 +79,13 @@ class RoundsTrainer:
                 folder=plan.folder,
                 seed=plan.seed,
                 validate=self.validate,
-                report=rounds.append,
+                on_round=rounds.append,
                 untrained=untrained.append,
                 resume=not plan.fresh,
-                clock=Clock(self.training.seconds, heard=_teller(told, rounds)),
+                clock=Clock(self.training.seconds, on_step=_on_step(on_progress, rounds)),
             )
         except KeyboardInterrupt as stop:
-            raise Stopped("stopped; to go on from the last validation, run it again without --fresh") from stop
+            raise Stopped("stopped; to resume from the last validation, run it again without --fresh") from stop
         return _outcome(untrained, rounds, seconds=time.perf_counter() - started)
 
     def forecast(self) -> Forecast:
@@ -119,21 +119,21 @@ class RoundsTrainer:
         )
 
 
-def _teller(told: Told, rounds: Sequence[Round]) -> Heard:
+def _on_step(on_progress: OnProgress, rounds: Sequence[Round]) -> OnStep:
     """Passes on how far a training is, with the scores of the rounds so far."""
 
-    def heard(done: int, of: int, loss: float) -> None:
+    def on_step(done: int, of: int, loss: float) -> None:
         scores = [r.score for r in rounds if r.score is not None]
         last, best = (scores[-1], max(scores)) if scores else (None, None)
-        told(Progress(step=done, steps=of, loss=loss, score=last, best=best))
+        on_progress(TrainingProgress(step=done, steps=of, loss=loss, score=last, best=best))
 
-    return heard
+    return on_step
 
 
-def _outcome(untrained: Sequence[float], rounds: Sequence[Round], *, seconds: float) -> Outcome:
+def _outcome(untrained: Sequence[float], rounds: Sequence[Round], *, seconds: float) -> TrainingOutcome:
     """How a training went, for its record."""
     kept = [r for r in rounds if r.kept][-1]
-    return Outcome(
+    return TrainingOutcome(
         curve=[
             *({"step": 0, "score": score} for score in untrained),
             *({"step": r.step, "loss": r.loss, "score": r.score, **r.facts} for r in rounds),
@@ -144,7 +144,7 @@ def _outcome(untrained: Sequence[float], rounds: Sequence[Round], *, seconds: fl
     )
 
 
-def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> OwnTraining:
+def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:
     """Make a method with a recipe's values.
 
     Raises:
@@ -158,7 +158,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> Ow
     given: dict[str, Any] = {key: getattr(card.training, key) for key in TRAINING}
     if (epochs := card.training.epochs) is not None:
         if not epochs.is_integer():
-            raise CardError(f"recipe {name}: [training] epochs {epochs:g}: method '{card.method}' takes whole ones")
+            raise CardError(f"recipe {name}: [training] epochs {epochs:g}: method '{card.method}' needs a whole number")
         given["epochs"] = int(epochs)
     given["every"] = card.selection.every
     chosen = {key: value for key, value in given.items() if value is not None and key in known}
@@ -166,9 +166,9 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> Ow
     if "every" not in known and card.selection.every != SelectionFacts().every:
         lost.append("[selection] every")
     if lost:
-        raise CardError(f"recipe {name}: {lost[0]} is no choice of method '{card.method}'")
+        raise CardError(f"recipe {name}: {lost[0]} is not an option of method '{card.method}'")
     made = call_with_params(method, {**chosen, **card.params}, where=f"recipe {name}: [params]")
-    return cast(OwnTraining, made)
+    return cast(StandaloneMethod, made)
 
 
 def _plain(facts: TrainingFacts) -> TrainingFacts:
@@ -179,7 +179,7 @@ def _refuse(name: str, table: str, given: Record, default: Record, allowed: tupl
     """Raise CardError for a key that would do nothing."""
     for key in given.__struct_fields__:
         if key not in allowed and getattr(given, key) != getattr(default, key):
-            raise CardError(f"recipe {name}: [{table}] {key} is no choice of a method that trains itself")
+            raise CardError(f"recipe {name}: [{table}] {key} is not an option of a method that trains itself")
 
 
 def values_taken(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class TimingPlan:
     device: str = "auto"
     data: Path | None = None
     catalogue: Catalogue = field(default_factory=Catalogue)
-    told: Callable[[str], None] = lambda what: None
+    on_progress: Callable[[str], None] = lambda what: None
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,11 +109,11 @@ def measure(plan: TimingPlan) -> Timings:
     sentences = task.texts([plan.split], repeated=True)
     rows, device = [], ""
     for name in plan.encoders:
-        plan.told(name)
+        plan.on_progress(name)
         row, device = _encoder_row(name, plan, task, sentences)
         rows.append(row)
     for name in plan.recipes:
-        plan.told(f"{name}: training")
+        plan.on_progress(f"{name}: training")
         row, device = _recipe_row(name, plan, sentences)
         rows.append(row)
     return Timings(
@@ -239,7 +239,7 @@ def _row(
     name: str, method: str, encoder: Encoder, plan: TimingPlan, sentences: Sequence[str], *, training: Training | None
 ) -> tuple[Timing, str]:
     """Time an encoder's inference; also returns the device it is on."""
-    plan.told(f"{name}: inference")
+    plan.on_progress(f"{name}: inference")
     size = plan.batch_size
     width = encoder.encode(sentences[:size]).shape[1]
     batches, at_once = [], []

@@ -19,18 +19,18 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.recipe import DECIDING, RecipeCard
 from stsbench.encoders.loading import load_run
 from stsbench.encoders.seams import Encoder
-from stsbench.encoders.started import STARTED, Start, last_checkpoint, recipe_difference
-from stsbench.encoders.trained import RUN_FILE, Record, TrainedRun, run_folder
+from stsbench.encoders.trained import RUN_FILE, RunRecord, TrainedRun, run_folder
+from stsbench.encoders.unfinished import STARTED, Start, last_checkpoint, recipe_difference
 from stsbench.errors import DataError, OutputError, StsbenchError, TrainingError
 from stsbench.files import write_whole
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.prepare import as_documents, load_text
-from stsbench.recipes.seen import find_overlaps
+from stsbench.recipes.seen_tests import find_overlaps
 from stsbench.recipes.trainer import Trainer, load_trainer
 
 if TYPE_CHECKING:
-    from stsbench.training.loop.loop import Outcome
-    from stsbench.training.loop.selection import Progress, Told
+    from stsbench.training.loop.loop import TrainingOutcome
+    from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
 
 @checked(
@@ -48,7 +48,7 @@ def train(
     out: str | Path | None = None,
     device: str = "auto",
     fresh: bool = False,
-    on_step: Callable[[Progress], None] | None = None,
+    on_step: Callable[[TrainingProgress], None] | None = None,
     catalogue: Catalogue | None = None,
 ) -> Encoder:
     """Train a recipe for one seed as ``stsbench train`` does, and return the encoder.
@@ -88,7 +88,7 @@ def train(
         command=_as_called(str(recipe), {"seed": chosen, **said, "device": "" if device == "auto" else device}),
         catalogue=cards,
     )
-    return load_run(carry_out(plan, told=on_step or (lambda progress: None)), cards)
+    return load_run(carry_out(plan, on_progress=on_step or (lambda progress: None)), cards)
 
 
 def _text(place: str | Path | None) -> str:
@@ -101,7 +101,7 @@ def _as_called(recipe: str, given: Mapping[str, Any]) -> str:
     return f"stsbench.train({recipe!r}{told})"
 
 
-def carry_out(plan: TrainPlan, *, told: Told = lambda progress: None) -> TrainedRun:
+def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: None) -> TrainedRun:
     """Train a recipe for one seed and write its encoder.
 
     What is trained already is not trained again, and what was stopped goes on from its last checkpoint, unless
@@ -117,7 +117,7 @@ def carry_out(plan: TrainPlan, *, told: Told = lambda progress: None) -> Trained
         _note_start(plan, trainer)
         # With its record gone, an old run in the folder is no finished one: what made it is about to be replaced.
         (plan.folder / RUN_FILE).unlink(missing_ok=True)
-        outcome = trainer.train(told)
+        outcome = trainer.train(on_progress)
         if plan.place.rank == 0:
             _record(plan, trainer, outcome)
         plan.place.wait()
@@ -136,13 +136,13 @@ def _finished(plan: TrainPlan) -> TrainedRun | None:
     other = recipe_difference(_deciding(_as_json(done.card)), _deciding(_as_json(plan.card)))
     if other := other or _other_base(plan, done.record) or _other_text(plan, done.record):
         raise OutputError(
-            f"{plan.folder}: holds a finished run with another {other}; pass --fresh to train anew in its place, "
+            f"{plan.folder}: holds a finished run with another {other}; pass --fresh to train again in its place, "
             "or --out to train elsewhere"
         )
     return done
 
 
-def _other_base(plan: TrainPlan, done: Record) -> str:
+def _other_base(plan: TrainPlan, done: RunRecord) -> str:
     """A folder is compared by its files, of those that are known of both: it may have been trained again."""
     from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 
@@ -154,7 +154,7 @@ def _other_base(plan: TrainPlan, done: Record) -> str:
     return "base" if any(now[name] != before[name] for name in now.keys() & before.keys()) else ""
 
 
-def _other_text(plan: TrainPlan, done: Record) -> str:
+def _other_text(plan: TrainPlan, done: RunRecord) -> str:
     """A file of the user's may have changed; what is not at hand any more cannot have."""
     if plan.card.data.corpus in plan.catalogue.corpora():
         return ""
@@ -193,7 +193,7 @@ def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
         other = "start, which is not written down" if before is None else start.difference(before)
         if other:
             raise TrainingError(
-                f"{plan.folder}: holds checkpoints of a run with another {other}; pass --fresh to train anew "
+                f"{plan.folder}: holds checkpoints of a run with another {other}; pass --fresh to train again "
                 "without them, or --out to train elsewhere"
             )
     plan.place.wait()
@@ -226,7 +226,7 @@ def _open_folder(plan: TrainPlan) -> Iterator[None]:
         raise
 
 
-def _record(plan: TrainPlan, trainer: Trainer, outcome: Outcome) -> None:
+def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None:
     """Write what the encoder in the folder is: with that file the folder is whole, and what it was resumed from goes."""
     commit, dirty = provenance.commit()
     corpus = trainer.corpus

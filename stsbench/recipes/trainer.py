@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus
     from stsbench.encoders.checkpoints.checkpoint import Checkpoint
     from stsbench.recipes.forecast import Forecast
-    from stsbench.training.loop.loop import Outcome
-    from stsbench.training.loop.selection import Told
+    from stsbench.training.loop.loop import TrainingOutcome
+    from stsbench.training.loop.selection import OnProgress
 
 
 class Trainer(Protocol):
@@ -33,7 +33,7 @@ class Trainer(Protocol):
     def forecast(self) -> Forecast:
         """Take three steps, write nothing, and reckon what the whole training takes."""
 
-    def train(self, told: Told) -> Outcome:
+    def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Train, from the last checkpoint unless the plan is a fresh one, and leave the encoder in the plan's folder.
 
         Raises:

@@ -92,19 +92,19 @@ def bounds(name: str) -> tuple[float, float]:
 
 
 def cell_problem(cell: _Cell) -> str | None:
-    """The first thing wrong with what a Result and a row of a lock file hold alike; None where all is well."""
+    """The first thing wrong with what a Result and a row of a lock file hold alike; None where no problems found."""
     return next(_wrong_cell(cell), None)
 
 
 def result_problem(result: Result) -> str | None:
-    """The first thing wrong with a Result, told from its fields alone; None where all is well."""
+    """The first thing wrong with a Result, told from its fields alone; None where no problems found."""
     return cell_problem(result) or next(_wrong_result(result), None)
 
 
 def _wrong_cell(cell: _Cell) -> Iterator[str]:
     for field, name in (("encoder", cell.encoder), ("task", cell.task), ("split", cell.split)):
         if not name.strip() or CONTROL.search(name):
-            yield f"field '{field}': {shown(name)} is no name"
+            yield f"field '{field}': {shown(name)} is not a name"
     yield from _wrong_protocol(cell.protocol)
     if cell.n < 1:
         yield f"field 'n': {shown(cell.n)} items; a score is of one at least"
@@ -113,7 +113,7 @@ def _wrong_cell(cell: _Cell) -> Iterator[str]:
         field, seed = ("eval_seed", cell.eval_seed) if cell.eval_seed < 0 else ("train_seed", cell.train_seed)
         yield f"field '{field}': {shown(seed)} is negative"
     if not HASH.fullmatch(cell.data):
-        yield f"field 'data': {shown(cell.data)} is no sha256"
+        yield f"field 'data': {shown(cell.data)} is not a sha256"
 
 
 def _wrong_protocol(protocol: Mapping[str, Any]) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _out_of_bounds(field: str, values: Mapping[str, float]) -> Iterator[str]:
         low, high = bounds(name)
         if not low <= value <= high:
             between = f"between {low:.3g} and {high:.3g}, never times 100" if high < ANY[1] else f"{low:.3g} or more"
-            yield f"field '{field}': {shown(value)} is no {cut(name)}, which is {between}"
+            yield f"field '{field}': {shown(value)} is not a valid {cut(name)}, which is {between}"
 
 
 def _wrong_result(result: Result) -> Iterator[str]:
@@ -170,10 +170,10 @@ def _wrong_result(result: Result) -> Iterator[str]:
     hashes = {"task_card": result.task_card, "items": result.items}
     for field, value in hashes.items():
         if not HASH.fullmatch(value):
-            yield f"field '{field}': {shown(value)} is no sha256"
+            yield f"field '{field}': {shown(value)} is not a sha256"
     # That of a trained encoder is two: of its recipe, and of what it started from.
     if result.encoder_card is not None and not all(map(HASH.fullmatch, result.encoder_card.split(STARTED_FROM, 1))):
-        yield f"field 'encoder_card': {shown(result.encoder_card)} is no sha256"
+        yield f"field 'encoder_card': {shown(result.encoder_card)} is not a sha256"
     if result.revision == "":
         yield "field 'revision': is empty; an encoder without one has null"
     yield from _wrong_run(result.run)
@@ -267,5 +267,5 @@ def doubled_key(content: bytes) -> str | None:
     except KeyError as error:
         return f"field '{cut(str(error.args[0]))}': is there twice"
     except (ValueError, RecursionError) as error:
-        return f"is no JSON that can be read: {cut(one_line(error))}"
+        return f"is not valid JSON: {cut(one_line(error))}"
     return None

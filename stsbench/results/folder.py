@@ -56,7 +56,7 @@ def checked_json(result: Result) -> bytes:
     """
     where = f"the result of {result.encoder} on {result.task} cannot be kept"
     try:
-        content = to_json(result)
+        content = result_to_json(result)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{where}: {one_line(error)[:300]}") from error
     _decode(content, where)
@@ -66,7 +66,7 @@ def checked_json(result: Result) -> bytes:
     return content
 
 
-def to_json(result: Result) -> bytes:
+def result_to_json(result: Result) -> bytes:
     """The bytes of a Result's file: keys in the order of the fields, floats that read back exactly."""
     return (json.dumps(_fields(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -119,7 +119,7 @@ def _decode(content: bytes, where: str) -> Result:
     if result.schema != SCHEMA:
         raise DataError(f"{where}: {OTHER_SCHEMA.format(result.schema)}")
     if result.per_item:
-        raise DataError(f"{where}: field 'per_item': lies in a file of its own")
+        raise DataError(f"{where}: field 'per_item': belongs in a file of its own")
     problem = result_problem(result) or (doubled_key(content) if not _is_ours(content, result) else None)
     if problem is not None:
         raise DataError(f"{where}: {problem}")
@@ -132,7 +132,7 @@ def _why_undecodable(content: bytes, error: Exception) -> str:
         schema = _SCHEMA_DECODER.decode(content).schema
         if schema != SCHEMA:
             return OTHER_SCHEMA.format(schema)
-    return f"is no result file of schema {SCHEMA}: {one_line(error)[:300]}"
+    return f"is not a result file of schema {SCHEMA}: {one_line(error)[:300]}"
 
 
 def _is_ours(content: bytes, result: Result) -> bool:

@@ -19,7 +19,7 @@ from stsbench.identity import without_texts
 SCHEMA = 1
 ENCODER_LENGTH, NAME_LENGTH = 255, 100
 """Bytes of an encoder's folder, and of a task's or split's name in that of a file."""
-Columns = Mapping[str, npt.NDArray[np.generic] | list[str]]
+ItemColumns = Mapping[str, npt.NDArray[np.generic] | list[str]]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,7 +102,7 @@ def items_path(path: Path) -> Path:
     return path.with_suffix(".items.parquet")
 
 
-def columns_digest(columns: Columns) -> str:
+def columns_digest(columns: ItemColumns) -> str:
     """The sha256 of per-item columns, whatever file format holds them."""
     digest = hashlib.sha256()
     for name in sorted(columns):

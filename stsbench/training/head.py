@@ -12,7 +12,7 @@ from stsbench.encoders.checkpoints.checkpoint import Checkpoint
 from stsbench.errors import EncoderError, choose
 
 
-class Head(torch.nn.Module):
+class PoolerHead(torch.nn.Module):
     """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
 
     def __init__(self, width: int) -> None:
@@ -25,7 +25,7 @@ class Head(torch.nn.Module):
         return torch.tanh(self.linear(state))
 
 
-def make_head(start: str, model: Any, missing: Sequence[str], checkpoint: Checkpoint) -> Head:  # noqa: ANN401
+def make_head(start: str, model: Any, missing: Sequence[str], checkpoint: Checkpoint) -> PoolerHead:  # noqa: ANN401
     """Make a head for a transformer.
 
     Args:
@@ -37,7 +37,7 @@ def make_head(start: str, model: Any, missing: Sequence[str], checkpoint: Checkp
     Raises:
         EncoderError: there is no pooler to start from.
     """
-    made = Head(model.config.hidden_size)
+    made = PoolerHead(model.config.hidden_size)
     torch.nn.init.normal_(made.linear.weight, std=getattr(model.config, "initializer_range", 0.02))
     torch.nn.init.zeros_(made.linear.bias)
     if choose("head", start, {"fresh": True, "checkpoint": False}):

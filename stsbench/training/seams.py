@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,11 +17,14 @@ from stsbench.training.loop.saving import save_student
 from stsbench.training.student import Student
 
 Rows = npt.NDArray[np.int64]
+"""Places of some rows of a corpus, (b,)."""
 Batch = dict[str, Any]
 """Tensors by name, or dicts of them; the loop moves them to the device."""
 Hidden = tuple[torch.Tensor, torch.Tensor]
 Columns = Mapping[str, Sequence[Any]]
-"""A corpus: equally long columns of texts or labels by name."""
+"""A corpus: equally long columns of texts, labels or document numbers by name."""
+Validate = Callable[[Encoder], float]
+"""An encoder to its score on a development split; the higher the better."""
 
 
 class Learner(torch.nn.Module, ABC):

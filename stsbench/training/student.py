@@ -18,7 +18,7 @@ from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
 from stsbench.errors import CardError, EncoderError
-from stsbench.training.head import Head, check_place_for_head, make_head
+from stsbench.training.head import PoolerHead, check_place_for_head, make_head
 from stsbench.training.loop.parts import Tokens, by_length
 
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -81,7 +81,7 @@ class Student(torch.nn.Module):
         model = whole.base_model.to(place)
         self.backbone = Backbone(load_tokenizer(checkpoint), model, place)
         self.model: Any = model
-        self.head: Head | None = None
+        self.head: PoolerHead | None = None
         if self.pooling.through_head or self.test_pooling.through_head:
             self.head = make_head(head, model, missing, checkpoint).to(place)
         if self.test_pooling.through_head:

@@ -87,7 +87,7 @@ def test_stopped_and_resumed(tmp_path, monkeypatch):
     assert code == -signal.SIGKILL
     code, out, err = stop_after_blocks(tmp_path / "run", 3, signal.SIGINT)
     assert (code, out) == (130, "")
-    assert err == "stsbench: stopped; what is done is kept, run the same command to go on\n"
+    assert err == "stsbench: stopped; what is done is kept, run the same command to resume\n"
     kept = check_sound(tmp_path / "run")
     code, _, err = finish(start(tmp_path / "run", FAKE))
     assert (code, err) == (0, "")

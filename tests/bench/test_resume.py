@@ -10,7 +10,7 @@ from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import OutputError, StsbenchError
-from stsbench.results.folder import read_items, scan_results, to_json
+from stsbench.results.folder import read_items, result_to_json, scan_results
 from stsbench.results.record import items_path
 from tests.encoders.fakes import Neighbourly, Plain
 from tests.own_tasks import TASKS, outside_run, place, plan_of, write_data, written
@@ -29,7 +29,7 @@ def test_a_second_run_writes_and_encodes_nothing(place, monkeypatch):
     second = list(run(plan_of(place, encoder, monkeypatch), Listener()))
     assert written(place / "results") == before
     assert encoder.calls == []
-    assert [to_json(result) for result in second] == [to_json(result) for result in first]
+    assert [result_to_json(result) for result in second] == [result_to_json(result) for result in first]
 
 
 def test_items_are_read_back(place, monkeypatch):

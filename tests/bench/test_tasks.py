@@ -78,7 +78,7 @@ def test_a_wrong_protocol_is_one_line(protocol, message):
         ("senteval(kfold=five)", "protocol 'senteval': kfold: expected `int`, not 'five'"),
         ("senteval(kfold=5.0)", "protocol 'senteval': kfold: expected `int`, not 5.0"),
         ("senteval(kfold=true)", "protocol 'senteval': kfold: expected `int`, not True"),
-        ("senteval(kfold=1)", "protocol 'senteval': kfold = 1 makes no sense"),
+        ("senteval(kfold=1)", "protocol 'senteval': kfold = 1 is invalid"),
         ("senteval(loss=sun)", "protocol 'senteval': loss: 'sun' is none of mean, sum; did you mean 'sum'?"),
         ("senteval(weight_decays=0.1)", "protocol 'senteval': weight_decays: expected `array`, not 0.1"),
     ],

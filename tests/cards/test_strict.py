@@ -79,9 +79,9 @@ def test_a_card_that_cannot_be_opened(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("mean = nan", "key 'mean': nan and inf say nothing"),
-        ("[params]\nrates = [1.0, -inf]", "key 'params.rates': nan and inf say nothing"),
-        ("[[rows]]\nshare = inf", "key 'rows.share': nan and inf say nothing"),
+        ("mean = nan", "key 'mean': nan and inf are not allowed"),
+        ("[params]\nrates = [1.0, -inf]", "key 'params.rates': nan and inf are not allowed"),
+        ("[[rows]]\nshare = inf", "key 'rows.share': nan and inf are not allowed"),
     ],
 )
 def test_numbers_without_end_are_no_facts(tmp_path, text, says):

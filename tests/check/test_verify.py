@@ -118,13 +118,13 @@ def test_every_number_is_looked_at(name):
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
-        ("simcse", {"scores": {"own.all": 0.5}}, "field 'scores': 'own.all' is no score that pairs make"),
+        ("simcse", {"scores": {"own.all": 0.5}}, "field 'scores': 'own.all' is not a score of pairs"),
         ("simcse", {"per_subset": {"news": {"n": 30}}}, "field 'per_subset': its 1 subsets are not the items' 3"),
-        ("regressor", {"scores": {"own": 0.5}}, "field 'scores': 'own' is no number that the items make"),
+        ("regressor", {"scores": {"own": 0.5}}, "field 'scores': 'own' is not a number that the items give"),
         (
             "probe",
             {"scores": {}, "per_subset": {"0": {"own": 0.5}}},
-            "field 'per_subset': '0': 'own' is no number that the items make",
+            "field 'per_subset': '0': 'own' is not a number that the items give",
         ),
     ],
 )
@@ -188,7 +188,7 @@ def test_what_cannot_be_verified_says_why(tmp_path):
     assert reasons(found) == [("not verified", [CARD])] * 2 and found.exit_code == 2
     items_path(next(tmp_path.glob("b/*.json"))).unlink()
     assert reasons(verified(tmp_path))[1] == ("not verified", [CARD, "its per-item columns are not here"])
-    assert found.summary == "2 results: 2 not verified; the data of 0 were at hand"
+    assert found.summary == "2 results: 2 not verified; the data of 0 were found"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_data_at_hand_must_be_those_of_the_result(tmp_path):
     (one,) = verified(tmp_path, of(fine)).files
     assert one.data and one.problems == []
     for known, problem in (
-        (Known("e" * 64, {}), "field 'data': dddddddddddd, the hash of the data at hand is eeeeeeeeeeee"),
+        (Known("e" * 64, {}), "field 'data': dddddddddddd, the hash of the data found is eeeeeeeeeeee"),
         (Known("d" * 64, {"gold": gold[::-1]}), "column 'gold' is not that of the data"),
         (Known("d" * 64, {"subset": ["x"] * 60}), "column 'subset' is not that of the data"),
     ):
@@ -265,5 +265,5 @@ def test_a_broken_or_lost_file_fails(tmp_path):
     with pytest.raises(OutputError, match="does not exist"):
         verified(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert verified(tmp_path / "empty").summary == "0 results: none; the data of 0 were at hand"
+    assert verified(tmp_path / "empty").summary == "0 results: none; the data of 0 were found"
     assert verified(tmp_path / "empty").exit_code == 2

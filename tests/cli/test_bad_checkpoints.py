@@ -55,7 +55,7 @@ def test_a_sound_folder_runs(stsbench, tmp_path, torch):
         ),
         ({"config__json": None}, ": no config.json; is it a checkpoint folder?"),
         ({"config__json": b"{"}, "/config.json: cannot be read as JSON: "),
-        ({"config__json": b"[]"}, "/config.json: is no JSON object"),
+        ({"config__json": b"[]"}, "/config.json: is not a JSON object"),
         ({"config__json": b"\xff"}, "/config.json: cannot be read as JSON: "),
         ({"config__json": b'{"model_type": "no-such-model"}'}, ": the "),
         # By the tokenizer, which reads it too, or by the model: versions of transformers differ.
@@ -215,7 +215,7 @@ def test_code_beside_a_checkpoint_is_never_run(stsbench, tmp_path, torch):
         ("pooling=meen", "unknown pooling 'meen'; did you mean 'mean'"),
         ("max_length=many", "key 'max_length': expected `int | None`, not 'many'"),
         ("max_length=-5", "max_length -5: give 1 to 64"),
-        ("device=gpu", "'gpu' is no device; give auto"),
+        ("device=gpu", "'gpu' is not a device; give auto"),
         ("normalize=true", "unknown key 'normalize'; did you mean 'normalise'"),
     ],
 )

@@ -21,13 +21,16 @@ SEMEVAL_FAULTS: Faults = {
     "more gold scores": ({"gs_txt": GOLD + "1\n"}, "in.txt: 4 pairs, but gs.txt has 5 lines"),
     "fewer pairs": ({"in_txt": "a\tb\n", "gs_txt": "1\n"}, "rows 1, the card says 4; fetch the data again"),
     "a pair ungraded": ({"gs_txt": "5\n\n2\n0.5\n"}, "rows 3, the card says 4; fetch the data again"),
-    "a gold score that is a word": ({"gs_txt": "5\nhigh\n2\n0.5\n"}, "gs.txt: line 2: gold score 'high' is no number"),
-    "a gold score that is nan": ({"gs_txt": "5\nnan\n2\n0.5\n"}, "gs.txt: line 2: gold score 'nan' is no number"),
+    "a gold score that is a word": (
+        {"gs_txt": "5\nhigh\n2\n0.5\n"},
+        "gs.txt: line 2: gold score 'high' is not a number",
+    ),
+    "a gold score that is nan": ({"gs_txt": "5\nnan\n2\n0.5\n"}, "gs.txt: line 2: gold score 'nan' is not a number"),
     "a gold score that is infinite": (
         {"gs_txt": "5\n-inf\n2\n0.5\n"},
-        "gs.txt: line 2: gold score '-inf' is no number",
+        "gs.txt: line 2: gold score '-inf' is not a number",
     ),
-    "a decimal comma": ({"gs_txt": GOLD.replace(".", ",")}, "gs.txt: line 2: gold score '3,5' is no number"),
+    "a decimal comma": ({"gs_txt": GOLD.replace(".", ",")}, "gs.txt: line 2: gold score '3,5' is not a number"),
     "Latin-1": ({"in_txt": PAIRS.encode("latin-1")}, "in.txt: line 3: not valid UTF-8 (byte 0xe9)"),
     "UTF-16": ({"in_txt": PAIRS.encode("utf-16")}, "in.txt: line 1: a NUL byte; restore the file as released"),
     "a NUL byte": ({"in_txt": PAIRS.replace("dog", "d\0g", 1)}, "in.txt: line 2: a NUL byte"),
@@ -117,11 +120,15 @@ LOOSE_FAULTS: dict[str, tuple[str, str, str]] = {
         TABLE,
         "table.tsv: lines 5, the card says 6",
     ),
-    "a mean that is nan": (UNPINNED.replace("2.75", "nan"), TABLE, "key 'splits.test.mean': nan and inf say nothing"),
+    "a mean that is nan": (
+        UNPINNED.replace("2.75", "nan"),
+        TABLE,
+        "key 'splits.test.mean': nan and inf are not allowed",
+    ),
     "a parameter that is inf": (
         UNPINNED.replace("header = true", "header = true, x = [inf]"),
         TABLE,
-        "key 'local.params.x': nan and inf say nothing",
+        "key 'local.params.x': nan and inf are not allowed",
     ),
 }
 
@@ -157,7 +164,7 @@ def nothing(files):
 @pytest.mark.parametrize(
     ("reader", "params", "message"),
     [
-        ("own_readers:read", "{gold = [1.0, 2.0, 3.0, 1e400]}", "key 'local.params.gold': nan and inf say nothing"),
+        ("own_readers:read", "{gold = [1.0, 2.0, 3.0, 1e400]}", "key 'local.params.gold': nan and inf are not allowed"),
         ("own_readers:read", "{gold = [1.0, 2.0]}", "gold is float64 of shape (2,), not float64 of shape (4,)"),
         ("own_readers:read", "{gold = [1.0, 2.0, 3.0, 4.0], short = 1}", "sentences2 has 3 rows, 4 are needed"),
         ("own_readers:nothing", "{}", "the reader returned a NoneType, a split is one of PairSplit"),

@@ -49,7 +49,7 @@ def test_version(stsbench):
         (["run", "--tasks", "sts122"], "unknown task or suite 'sts122'; did you mean 'sts12'"),
         (["run", "--tasks", "tranfer"], "unknown task or suite 'tranfer'; did you mean 'transfer'"),
         (["run", "--tasks", ","], "no task is named"),
-        (["run", "--encoder", ","], "--encoder ',' names nothing"),
+        (["run", "--encoder", ","], "--encoder ',' is empty"),
         (["run", *QUICK, "--encoder", "minilmm"], "minilmm: unknown encoder 'minilmm'; did you mean 'minilm'"),
         (["run", *QUICK, "--encoder", "transformer"], "transformer: unknown encoder 'transformer'; "),
         (["run", *QUICK, *HASHED, "--protocol", "simcs"], "unknown protocol 'simcs'; did you mean 'simcse'?"),
@@ -66,7 +66,7 @@ def test_version(stsbench):
         ),
         (
             ["run", *QUICK, *HASHED, "--seeds", ""],
-            "nothing is given after '--seeds'; is a variable of the shell empty?",
+            "no value is given after '--seeds'; is a variable of the shell empty?",
         ),
         (["leaderboard", "--results", "gone"], "results folder 'gone' does not exist; 'stsbench run' makes it"),
         (["leaderboard", "--suite", "stss"], "unknown suite 'stss'; did you mean 'sts'"),
@@ -120,4 +120,4 @@ def test_ctrl_c_says_how_to_go_on(stsbench, monkeypatch):
     monkeypatch.setattr(registry, "import_module", stop)
     code, _, err = stsbench("run", *QUICK, *HASHED)
     assert code == 130
-    assert one_line(err) == "stopped; what is done is kept, run the same command to go on"
+    assert one_line(err) == "stopped; what is done is kept, run the same command to resume"

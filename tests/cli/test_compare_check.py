@@ -13,7 +13,7 @@ import pytest
 
 import stsbench as package
 from stsbench.cli import main
-from stsbench.results.folder import to_json
+from stsbench.results.folder import result_to_json
 from tests.cli.commands import HASHED, PAIR_TABLE, QUICK, TABLE, Command, make_own, sha256, write
 from tests.leaderboard.scored import drawn, probe, sts
 from tests.leaderboard.scored import write as write_results
@@ -93,10 +93,10 @@ def test_compare_refuses_in_one_line(stsbench, arguments, message):
 
 def test_a_broken_file_is_one_line_and_the_rest_is_compared(stsbench):
     fill(Path("results"))
-    write(Path("results/good/half.json"), to_json(probe("good", "mr", [True, False]))[:99])
+    write(Path("results/good/half.json"), result_to_json(probe("good", "mr", [True, False]))[:99])
     code, out, err = stsbench("compare", "good", "bad")
     assert code == 0 and "sts12" in out
-    assert err.startswith("stsbench: left out: results/good/half.json: is no result file") and err.count("\n") == 1
+    assert err.startswith("stsbench: skipped: results/good/half.json: is not a result file") and err.count("\n") == 1
 
 
 # check and lock
@@ -136,7 +136,7 @@ def test_check_as_json_keeps_stdout_for_json(stsbench):
     [
         (["gone", "--against", "results"], "gone: cannot be read: No such file or directory; 'stsbench lock' makes a"),
         (["results", "--against", "gone.json"], "gone.json: cannot be read"),
-        (["results", "--against", "page.md"], "page.md: is no lock file: JSON is malformed"),
+        (["results", "--against", "page.md"], "page.md: is not a lock file: JSON is malformed"),
         (["results", "--against", "results", "--rule", "absolut"], "unknown rule 'absolut'; did you mean 'absolute'"),
         (["results", "--against", "results", "--tolerance", "x"], "--tolerance 'x': give points"),
         (["results", "--against", "results", "-e", "god"], "unknown encoder 'god'; did you mean 'good'"),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.commands import GOLD, make_own
 
-VERDICT = "as its card"
+VERDICT = "OK"
 
 
 def test_verify_the_packaged_tasks(stsbench):
@@ -19,7 +19,7 @@ def test_verify_the_packaged_tasks(stsbench):
     ]
     assert {row["verdict"] for row in rows} == {VERDICT}
     out = stsbench.fine("data", "verify")
-    assert out.endswith("\n4 of 4 splits are as their cards say (counts, characters, means, sha256)\n")
+    assert out.endswith("\n4 of 4 splits match their cards (counts, characters, means, sha256)\n")
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -48,7 +48,7 @@ def test_verify_a_broken_folder_names_the_fault_and_goes_on(stsbench, tmp_path, 
     own = make_own(tmp_path, **files)
     code, out, err = stsbench("data", "verify", *own.options())
     assert (code, err) == (2, "")
-    assert "5 of 6 splits are as their cards say" in out
+    assert "5 of 6 splits match their cards" in out
     code, out, err = stsbench("data", "verify", "both", *own.options(), "--json")
     assert (code, err) == (2, "")
     assert verdict in out and out.count(VERDICT) == 1
@@ -82,7 +82,7 @@ def test_fetch_goes_on_past_what_cannot_be_had(stsbench, tmp_path):
     assert code == 2
     assert out == "table: test 4 rows (local)\n"
     assert err.startswith("stsbench: no data for semeval (test): it is local only; pass --data DIR")
-    assert err.endswith("(and 1 more that cannot be had)\n") and err.count("\n") == 1
+    assert err.endswith("(and 1 more not available)\n") and err.count("\n") == 1
 
 
 def test_make_says_where_to_and_what_cannot_be_made(stsbench, tmp_path):

@@ -31,7 +31,7 @@ def test_mteb_files_are_written_and_read_again(stsbench):
     write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
     out = stsbench.fine("export", "--format", "mteb", "--out", "theirs")
     lines = out.splitlines()
-    assert lines[:2] == [f"left out: a on {t}: its data are not those of a task of MTEB's" for t in ("sickr", "stsb")]
+    assert lines[:2] == [f"skipped: a on {t}: its data are not those of a task of MTEB's" for t in ("sickr", "stsb")]
     assert lines[2] == "wrote 6 files; mteb.ResultCache('theirs') reads them"
     board = stsbench.fine("leaderboard", "--suite", "sts", "--mteb", "theirs")
     after = board[board.index("Imported from MTEB's") :]
@@ -48,7 +48,7 @@ def test_imported_rows_need_no_results_of_ones_own(stsbench):
     write(Path("theirs/org__x/main/half.json"), "{")
     code, out, err = stsbench("leaderboard", "--suite", "sts-mteb", "--mteb", "theirs")
     assert code == 0 and out.startswith("STS, MTEB's data, protocol mteb (spearman, all)\n") and "org/x°" in out
-    assert one_line(err).startswith("left out: theirs/org__x/main/half.json: is no result file of MTEB")
+    assert one_line(err).startswith("skipped: theirs/org__x/main/half.json: is not a result file of MTEB")
     Path("theirs/org__x/main/half.json").unlink()
     # Boards of other protocols take none of them.
     wmean = {"name": "wmean", "metric": "spearman", "aggregation": "wmean", "similarity": "cosine"}

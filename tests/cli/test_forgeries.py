@@ -63,7 +63,7 @@ def test_compare_compares_the_rest(stsbench, path, forge, said):
     forge(path)
     code, out, err = stsbench("compare", "a", "b")
     assert code == 0 and told(err, path, said), err
-    assert "sts13" in out and "left out, for not all have them: sts12" in out
+    assert "sts13" in out and "skipped, not scored for every encoder: sts12" in out
 
 
 @HELD
@@ -117,7 +117,7 @@ def test_a_check_of_nothing_but_broken_files_is_reported(stsbench, path):
 def test_no_lock_is_made_beside_a_broken_file(stsbench, path):
     cut(path)
     message = stsbench.refused("lock", "--out", "lock.json")
-    assert path.name in message and "mend or remove the file" in message and not Path("lock.json").exists()
+    assert path.name in message and "repair or remove the file" in message and not Path("lock.json").exists()
     assert "locked 2 cells" in stsbench.fine("lock", "--out", "lock.json", "-e", "b")
 
 
@@ -130,7 +130,7 @@ def test_ranks_leave_out_what_its_columns_do_not_make(stsbench, path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('suite = "stss"', "key 'suite': 'stss' is no suite; did you mean 'sts'"),
+        ('suite = "stss"', "key 'suite': 'stss' is not a suite; did you mean 'sts'"),
         ('suite = "sts"\ndecimals = -1', "t.toml: key 'decimals': -1 is not from 0 to 12"),
         ('suite = "sts"\ndecimals = 1000000000', "key 'decimals': 1000000000 is not from 0 to 12"),
         ('suite = "sts"\nprotocol = "unknown"', "'sts12' has neither a metric nor a protocol"),

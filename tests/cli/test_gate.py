@@ -158,15 +158,18 @@ def test_missing_items_pass_no_lower_score_by_the_statistical_rule(stsbench):
 
 
 LOCKS: dict[str, tuple[Callable[[str], str], str]] = {
-    "cut": (lambda text: text[: len(text) // 2], "lock.json: is no lock file"),
-    "empty": (lambda text: "", "lock.json: is no lock file"),
-    "no JSON": (lambda text: "# scores", "lock.json: is no lock file"),
-    "wrong type": (lambda text: "[]", "lock.json: is no lock file"),
+    "cut": (lambda text: text[: len(text) // 2], "lock.json: is not a lock file"),
+    "empty": (lambda text: "", "lock.json: is not a lock file"),
+    "no JSON": (lambda text: "# scores", "lock.json: is not a lock file"),
+    "wrong type": (lambda text: "[]", "lock.json: is not a lock file"),
     "no cells": (lambda text: '{"lock": 2, "cells": []}', "the old side of the check holds no results"),
-    "cells of a wrong type": (lambda text: '{"lock": 2, "cells": [3]}', "lock.json: is no lock file"),
+    "cells of a wrong type": (lambda text: '{"lock": 2, "cells": [3]}', "lock.json: is not a lock file"),
     "of the future": (lambda text: text.replace('"lock": 2', '"lock": 9'), "is a lock file of version 9"),
-    "a score times 100": (lambda text: re.sub(r'"score": 0\.(\d\d)', r'"score": \1.', text), "is no spearman.all"),
-    "no number": (lambda text: re.sub(r'"score": [\d.]+', '"score": NaN', text), "lock.json: is no lock file"),
+    "a score times 100": (
+        lambda text: re.sub(r'"score": 0\.(\d\d)', r'"score": \1.', text),
+        "is not a valid spearman.all",
+    ),
+    "no number": (lambda text: re.sub(r'"score": [\d.]+', '"score": NaN', text), "lock.json: is not a lock file"),
     "a row twice": (lambda text: text.replace("[\n", "[\n" + text.split("\n")[1] + "\n", 1), "is locked twice"),
     "interval in disorder": (lambda text: re.sub(r'"interval": \[', '"interval": [0.999, ', text), "lock.json: "),
     "hash of no form": (lambda text: text.replace('"data": "d', '"data": "'), "field 'data'"),
@@ -269,7 +272,7 @@ def test_an_unreadable_encoder_is_not_taken_for_another(stsbench):
         cut(path)
     shutil.rmtree("new/b")
     refusal = refused(stsbench, "new", "old")
-    assert "is no result file" in refusal
+    assert "is not a result file" in refusal
     out = refusal.printed
     assert "fine" not in out
 
@@ -282,23 +285,23 @@ def test_an_unreadable_encoder_is_not_taken_for_another(stsbench):
     ("forge", "said"),
     [
         (edited(score=82.03, scores={"spearman.all": 82.03}, interval=[81.0, 83.0]), "never times 100"),
-        (edited(score=-1.5, scores={"spearman.all": -1.5}, interval=[-1.6, -1.4]), "is no spearman.all"),
-        (edited(scores={"kendall.all": 7.0}), "field 'scores': 7.0 is no kendall.all"),
-        (edited(scores={"spearman.mean": -2}), "field 'scores': -2.0 is no spearman.mean"),
-        (edited(per_subset={"x": {"spearman": 40.0, "n": 200}}), "field 'per_subset': 40.0 is no spearman"),
+        (edited(score=-1.5, scores={"spearman.all": -1.5}, interval=[-1.6, -1.4]), "is not a valid spearman.all"),
+        (edited(scores={"kendall.all": 7.0}), "field 'scores': 7.0 is not a valid kendall.all"),
+        (edited(scores={"spearman.mean": -2}), "field 'scores': -2.0 is not a valid spearman.mean"),
+        (edited(per_subset={"x": {"spearman": 40.0, "n": 200}}), "field 'per_subset': 40.0 is not a valid spearman"),
         (edited(per_subset={"x": {"spearman": 0.4, "n": 199}}), "field 'per_subset': holds 199 items"),
-        (edited(per_subset={"x": {"n": 199.5}, "y": {"n": 0.5}}), "field 'per_subset': 0.5 is no n"),
+        (edited(per_subset={"x": {"n": 199.5}, "y": {"n": 0.5}}), "field 'per_subset': 0.5 is not a valid n"),
         (edited(per_subset={"x": {"n": 98.5}, "y": {"n": 101.5}}), "field 'per_subset': holds 200 items"),
         (edited(interval=[0.9, 0.2]), "field 'interval': 0.9 to 0.2 is not in order"),
         (edited(interval=[-0.9, -0.8]), "is far from its interval"),
-        (edited(interval=[-2.0, 2.0]), "field 'interval': -2.0 is no spearman.all"),
+        (edited(interval=[-2.0, 2.0]), "field 'interval': -2.0 is not a valid spearman.all"),
         (edited(n=0), "field 'n': 0 items"),
         (edited(n=-200), "field 'n': -200 items"),
-        (edited(n=200.5), "is no result file"),
+        (edited(n=200.5), "is not a result file"),
         (edited(run={"seconds": -1.0}), "'seconds' is -1.0, which is below zero"),
         (edited(run={"encoded": -3}), "'encoded' is -3, which is below zero"),
         (edited(zero_vectors=-1), "field 'zero_vectors'"),
-        (edited(score=True), "is no result file"),
+        (edited(score=True), "is not a result file"),
     ],
 )
 def test_a_value_out_of_range_never_passes(stsbench, forge, said, side):
@@ -308,7 +311,7 @@ def test_a_value_out_of_range_never_passes(stsbench, forge, said, side):
 
 def test_an_accuracy_in_points_never_passes(stsbench):
     edited(score=82.03, scores={"accuracy": 82.03}, interval=[80.0, 84.0])(of("new", task="mr"))
-    assert "82.03 is no accuracy, which is between" in refused(stsbench, "new", "lock.json")
+    assert "82.03 is not a valid accuracy, which is between" in refused(stsbench, "new", "lock.json")
 
 
 def test_a_size_that_is_not_the_cards_never_passes(stsbench, own):

@@ -13,7 +13,7 @@ import pytest
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import Names, chosen_results
 from stsbench.errors import StsbenchError, UnknownName
-from stsbench.leaderboard.published.specs import read_table, row_facts, table_names
+from stsbench.leaderboard.published.specs import read_table_card, row_facts, table_names
 from stsbench.recipes.plan import read_recipe
 from stsbench.results.folder import read_results, write_result
 from stsbench.results.record import Result
@@ -125,7 +125,7 @@ def test_every_row_of_every_table_is_accepted_or_refused_with_what_to_give():
     labels = {
         facts.label or facts.row
         for name in table_names()
-        for group in read_table(name).groups
+        for group in read_table_card(name).groups
         for facts in row_facts(group)
     }
     accepted = refused = 0

@@ -23,7 +23,7 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[4].split()[0::3] == ["quickstart-en", "300"]
     method = "Fisher's z, with the covariance of pairs that share a sentence"
     assert " ".join(lines[-3:-1]) == f"scores are times 100; 95% interval: {method}"
-    assert lines[-1] == "results are in results"
+    assert lines[-1] == "Results: results/hashed/"
     results = scan_results(tmp_path / "results").results
     assert [r.task for r in results] == ["quickstart-en", "quickstart-es-en"]
     shown = f"{100 * results[0].score:.2f}"
@@ -165,7 +165,7 @@ def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):
     alone = stsbench("run", "--encoder", "own_encoders:Bug", *QUICK)
     assert (alone.code, alone.out) == (3, "")
     assert "ZeroDivisionError: a bug of the user's" in alone.err
-    assert alone.err.splitlines()[-1].startswith("stsbench: this is a bug, in stsbench or in code of your own")
+    assert alone.err.splitlines()[-1].startswith("stsbench: this is a bug, in stsbench or in your own code")
     code, out, err = stsbench("run", "--encoder", "own_encoders:Bug,own_encoders:Hashed", *QUICK)
     assert code == 3
     assert "Traceback" in err and err.splitlines()[-1] == "stsbench: hashed: a bug of the user's"
@@ -183,7 +183,7 @@ def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):
         ("own_encoders:Nameless", "encoder 'own_encoders:Nameless': Nameless has no 'name'; an encoder needs name, "),
         ("own_encoders:NUMBER", "encoder kind 'own_encoders:NUMBER' is an int; give a class with encode, "),
         ("own_encoders:np", "encoder kind 'own_encoders:np' is a module; give a class with encode, "),
-        (":Hashed", "encoder kind ':Hashed' is no address of an object; give package.module:Name"),
+        (":Hashed", "encoder kind ':Hashed' is not the address of an object; give package.module:Name"),
         ("gone.toml", "card 'gone.toml' does not exist"),
         ("./gone", "checkpoint folder './gone' does not exist"),
         ("x" * 300, "unknown encoder 'xxx"),

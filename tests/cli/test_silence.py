@@ -160,9 +160,9 @@ def test_what_is_listed_twice_is_scored_once(stsbench, tmp_path):
 @pytest.mark.parametrize(
     ("gold", "said"),
     [
-        ("5\n3_5\n2\n0.5\n", "line 2: gold score '3_5' is no number"),
-        ("5\nnan\n2\n0.5\n", "line 2: gold score 'nan' is no number"),
-        ("5\n3,5\n2\n0.5\n", "line 2: gold score '3,5' is no number"),
+        ("5\n3_5\n2\n0.5\n", "line 2: gold score '3_5' is not a number"),
+        ("5\nnan\n2\n0.5\n", "line 2: gold score 'nan' is not a number"),
+        ("5\n3,5\n2\n0.5\n", "line 2: gold score '3,5' is not a number"),
         ("3\n3\n3\n3\n", "fewer than two different gold scores"),
         ("3\n3.0\n3e0\n+3\n", "fewer than two different gold scores"),
     ],

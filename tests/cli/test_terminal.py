@@ -23,7 +23,7 @@ from stsbench.cli.streams import guarded_streams
 from stsbench.cli.tables import print_table
 from stsbench.errors import OutputError, StsbenchError, visible
 from stsbench.leaderboard.tables.layout import lay_out
-from stsbench.leaderboard.tables.table import Cell, Column, Group, Number, Row, Table
+from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, process, write
 
 CLI = Path(package.__file__).parent / "cli"
@@ -116,11 +116,11 @@ def test_only_printing_writes_to_the_terminal():
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
-    row = Row(label=EVIL, encoder=EVIL, cells={"a": Cell(measured=Number(-4.28))})
+    row = Row(label=EVIL, encoder=EVIL, cells={"a": TableCell(measured=Number(-4.28))})
     shown = Table(
         name=EVIL,
         title=EVIL,
-        columns=[Column(key="a", head=EVIL)],
+        columns=[TableColumn(key="a", head=EVIL)],
         groups=[Group(rows=[row], title=EVIL, section=EVIL)],
         notes=[EVIL],
     )
@@ -289,7 +289,7 @@ def test_a_bug_of_ours_ends_with_3(stsbench: Command, monkeypatch, command):
     assert (code, out) == (3, "") and "KeyError: 'ours'" in err
     assert (
         err.splitlines()[-1]
-        == "stsbench: " + "this is a bug, in stsbench or in code of your own; the lines above say where"
+        == "stsbench: " + "this is a bug, in stsbench or in your own code; the lines above show where"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cli.timing import to_markdown
+from stsbench.cli.timing import timings_to_markdown
 from stsbench.recipes.timing import Timing, Timings, Training
 
 
@@ -39,14 +39,14 @@ def made() -> Timings:
 
 
 def test_markdown_holds_the_papers_table_beside_ours():
-    lines = to_markdown(made()).splitlines()
+    lines = timings_to_markdown(made()).splitlines()
     assert "| mean | – | 2.00 | 1.00 | 1.00 |" in lines
     assert "| sg-opt | 90.00\\* | 3.00 | 1.50 | 1.50 |" in lines
     assert "| WK | – | 197.03 | 14.13 | – |" in lines
     assert "| SG-OPT | 455.02 | 10.51 | 0.75 | – |" in lines
     text = "\n".join(lines)
     assert "another machine that is not named" in text
-    assert "sg-opt\\*: reckoned for 30 steps of 16 rows of text and 2 validations, from 10 steps taken" in text
+    assert "sg-opt\\*: estimated for 30 steps of 16 rows of text and 2 validations, from 10 steps taken" in text
     assert "a processor, device cpu, 2 threads; python 3, torch 2; 2026-11-21." in text
 
 

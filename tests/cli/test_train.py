@@ -148,7 +148,7 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
         (["little", "BASE", "--set", "learning_rate=1e30"], "the loss is nan"),
         (["little", "BASE", "--set", "data.rows=99"], "the corpus has 60"),
         (["little", "BASE", "--keep", "both"], "'both' is none of best, last"),
-        (["little", "BASE", "--device", "tpu"], "'tpu' is no device"),
+        (["little", "BASE", "--device", "tpu"], "'tpu' is not a device"),
         (["little", "BASE", "--device", "cpu", "--set", "precision=float16"], "'float16' needs a GPU"),
         (["little", "BASE", "--out", "text.txt"], "text.txt"),
         (["little", "BASE", "--report-to", "nobody"], "--report-to nobody"),

@@ -70,7 +70,7 @@ def test_a_mistake_leaves_the_finished_run_alone(stsbench, cards, masked_lm):
 def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monkeypatch, change, says):
     call = ["train", "little", "--cards", cards, "--base", masked_lm]
     stopped = _stop_at(stsbench, monkeypatch, call, 5)
-    assert stopped.code == 130 and "stopped after step 5 of 12; to go on, run it again without --fresh" in stopped.err
+    assert stopped.code == 130 and "stopped after step 5 of 12; to resume, run it again without --fresh" in stopped.err
     assert len(stopped.err.splitlines()) == 1
     recipe = cards / "trainers" / "little.toml"
     if change == "text":
@@ -85,7 +85,7 @@ def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monk
         lines = [change if line.startswith(f"{key} =") else line for line in recipe.read_text().splitlines()]
         recipe.write_text("\n".join(lines))
     refused = stsbench(*call)
-    assert refused.code == 2 and f"{says}; pass --fresh to train anew without them" in refused.err
+    assert refused.code == 2 and f"{says}; pass --fresh to train again without them" in refused.err
     assert len(refused.err.splitlines()) == 1 and _checkpoint().is_dir()
     done = stsbench(*call, "--fresh", "--yes", "--json")
     assert json.loads(done.out)[0]["steps"] == 12 and not Path("runs/little/seed0/started.json").exists()
@@ -168,7 +168,7 @@ def test_checkpoints_of_which_nothing_is_known_are_not_gone_on_from(stsbench, ca
     assert "another number of devices (2, now 1)" in stsbench(*call).err
     assert "to finish it: torchrun --nproc-per-node 2 -m stsbench train" in stsbench("run", "-e", "little").err
     start.write_text("{")
-    assert "is no record of a run's start" in stsbench(*call).err
+    assert "is not the record of a run's start" in stsbench(*call).err
     start.unlink()
     assert "another start, which is not written down" in stsbench(*call).err
 
@@ -192,15 +192,15 @@ def test_a_finished_run_of_other_material_is_not_taken_for_this_one(stsbench, ca
 @pytest.mark.parametrize(
     ("assign", "says"),
     [
-        ("epochs=inf", "key 'training.epochs': nan and inf say nothing"),
-        ("epochs=nan", "key 'training.epochs': nan and inf say nothing"),
+        ("epochs=inf", "key 'training.epochs': nan and inf are not allowed"),
+        ("epochs=nan", "key 'training.epochs': nan and inf are not allowed"),
         ("epochs=-1", "'training.epochs': expected `float` > 0"),
         ("epochs=1e300", "'training.epochs': expected `float` <= 1000000"),
         ("steps=1000000000000000000", "'training.steps': expected `int` <= 1000000000"),
-        ("learning_rate=inf", "key 'training.learning_rate': nan and inf say nothing"),
-        ("learning_rate=-inf", "key 'training.learning_rate': nan and inf say nothing"),
-        ("rates=[1e-3, inf]", "key 'training.rates': nan and inf say nothing"),
-        ("temperature=inf", "key 'params.temperature': nan and inf say nothing"),
+        ("learning_rate=inf", "key 'training.learning_rate': nan and inf are not allowed"),
+        ("learning_rate=-inf", "key 'training.learning_rate': nan and inf are not allowed"),
+        ("rates=[1e-3, inf]", "key 'training.rates': nan and inf are not allowed"),
+        ("temperature=inf", "key 'params.temperature': nan and inf are not allowed"),
         ("batch_size=10000000000000000000000", "'training.batch_size': expected `int` <= 1000000000"),
         ("every=10000000000000000000000", "'selection.every': expected `int` <= 1000000000"),
     ],

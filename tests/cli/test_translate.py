@@ -20,7 +20,7 @@ def test_back_translate(stsbench, tmp_path):
     out = stsbench.fine(*command, *options, "--seed", "3")
     assert "2 pairs of 2 distinct sentences" in out
     assert json.loads((tmp_path / "out.csv.json").read_text())["backward"]["seed"] == 3
-    assert "is there already" in stsbench.refused(*command, *options)
+    assert "already exists" in stsbench.refused(*command, *options)
     error = stsbench.refused("data", "back-translate", tmp_path / "in.txt", tmp_path / "b.csv", "--forward", tmp_path)
     assert "no source.spm; is it a Marian translation model?" in error
     assert "name it c.csv" in stsbench.refused("data", "back-translate", tmp_path / "in.txt", tmp_path / "c.txt")

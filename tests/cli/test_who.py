@@ -236,7 +236,7 @@ def test_a_record_may_be_of_any_types(tmp_path, key, value):
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"", b"\xff", b"[]", b'"x"'], ids=lambda c: str(c[:8]))
 def test_a_record_may_be_any_bytes(tmp_path, content):
     write(tmp_path / "run.json", content)
-    with pytest.raises(StsbenchError, match="is no record of a training run"):
+    with pytest.raises(StsbenchError, match="is not the record of a training run"):
         TrainedRun.read(tmp_path)
 
 
@@ -375,7 +375,7 @@ def test_every_card_of_one_checkpoint_alone_answers_to_its_hub_id():
 
 
 def test_what_no_file_says_of_a_checkpoint_is_in_the_notes(stsbench, tmp_path, hub: Hub):
-    note = "no card and no files of sentence-transformers say how it is run; "
+    note = "no card and no sentence-transformers files say how to run it; "
     (result,) = stsbench.json("run", *SMALL, "--encoder", folder(tmp_path / "bare"))["results"]
     assert result["notes"][0] == f"{note}assumed: pooling mean, normalise no, prompt none"
     hub.add("model", "princeton-nlp/unsup-simcse-tiny", tiny_bert())

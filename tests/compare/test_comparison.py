@@ -190,7 +190,7 @@ def test_what_only_one_has_is_left_out_and_said():
     more = probe("a", "mr", [True, False])
     found = compare({"a": [a, more], "b": [b]}, effort=FEW)
     assert [d.task for d in found.differences] == ["sts12"]
-    assert found.notes[0] == "left out, for not all have them: mr"
+    assert found.notes[0] == "skipped, not scored for every encoder: mr"
     with pytest.raises(DataError, match="'a' and 'b' have no task in common"):
         compare({"a": [more], "b": [b]}, effort=FEW)
     with pytest.raises(DataError, match="no task in common by protocol 'wmean'"):

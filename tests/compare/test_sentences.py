@@ -21,11 +21,11 @@ def difference(task: str, size: float, p: float | None, real: bool = False, task
 @pytest.mark.parametrize(
     ("differences", "sentence"),
     [
-        ([difference("x", 0.02, 0.3)], "no difference between A1 and B2 on x is real: chance alone may make it"),
+        ([difference("x", 0.02, 0.3)], "no significant difference between A1 and B2 on x (p = .300)"),
         (
             [difference("x", 0.02, 0.3), difference("y", 0.02, 0.3), difference("mean of 2", 0.02, 0.2, tasks=2)],
-            "no difference between A1 and B2 on any of 2 tasks is real: chance alone may make it; "
-            "on the mean of 2 tasks the difference, 2.00 points, may be chance",
+            "no significant difference between A1 and B2 on any of 2 tasks (lowest p = .300); "
+            "no significant difference in the mean of 2 tasks, 2.00 points (p = .200)",
         ),
         (
             [
@@ -36,8 +36,8 @@ def difference(task: str, size: float, p: float | None, real: bool = False, task
                 difference("mean of 4", -0.004, 0.001, True, tasks=4),
             ],
             "B2 is better than A1 on 1 of 4 tasks: x (+2.00); A1 is better than B2 on 1 of 4 tasks: y (+3.00); "
-            "on the other 1 task the difference may be chance; no paired test is known for u; "
-            "on the mean of 4 tasks A1 is better by 0.40 points",
+            "no significant difference on the other 1 task; no paired test is known for u; "
+            "A1 is better by 0.40 points in the mean of 4 tasks",
         ),
     ],
 )

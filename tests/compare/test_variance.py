@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from stsbench.compare.variance import Contrast, Sample, difference_of, joint_draws, mean_sample, over_seeds
-from stsbench.numbers.intervals import Spread, standard_error
+from stsbench.numbers.intervals import StandardError, standard_error
 from stsbench.numbers.sharing import Sharing
 
 SHARING = Sharing(np.arange(24)[:, None] // 2)
@@ -27,7 +27,7 @@ def test_what_seeds_add_is_their_variance_less_what_items_explain():
     expected = (one.scores.var(ddof=1) - explained) / 3
     found = over_seeds(one, SHARING)
     assert found is not None and found.df == 2 and found.error**2 == pytest.approx(expected)
-    assert over_seeds(one._replace(scores=np.full(3, 0.7)), SHARING) == Spread(0.0, 2)
+    assert over_seeds(one._replace(scores=np.full(3, 0.7)), SHARING) == StandardError(0.0, 2)
     assert over_seeds(sample(1, seeds=1), SHARING) is None
 
 
@@ -59,7 +59,7 @@ def test_a_mean_over_tasks_is_taken_seed_by_seed_where_all_have_the_same():
     apart = mean_sample([one, two._replace(seeds=(7, 8, 9))], [SHARING, SHARING])
     spreads = [over_seeds(s, SHARING) for s in (one, two)]
     assert apart.score == pytest.approx(joint.score) and apart.shares.shape == (1, 48)
-    assert apart.drift == tuple(Spread(s.error / 2, s.df) for s in spreads if s)
+    assert apart.drift == tuple(StandardError(s.error / 2, s.df) for s in spreads if s)
 
 
 def test_draws_vary_as_shares_and_seeds_do_and_twins_tie():

@@ -22,7 +22,7 @@ from stsbench.cards.facts import CorpusCard, EncoderCard, Suite, TaskCard
 from stsbench.cards.recipe import RecipeCard
 from stsbench.cards.strict import convert, parse_toml
 from stsbench.data.corpora.load import load_corpus
-from stsbench.data.corpora.tables import read_table, select_columns
+from stsbench.data.corpora.tables import read_training_text, select_columns
 from stsbench.data.readers.captions import read_captions
 from stsbench.data.readers.labelled import read_labelled_table
 from stsbench.data.readers.pairs import read_pair_table, read_semeval
@@ -51,10 +51,10 @@ def said(error: pytest.ExceptionInfo[StsbenchError]) -> str:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"delimiter": ""}, "delimiter '' parts no cells; give text within a line"),
-        ({"delimiter": "\n"}, "parts no cells"),
-        ({"delimiter": "ab", "quoting": True}, "delimiter 'ab' parts no cells; give one character"),
-        ({"delimiter": '"', "quoting": True}, "parts no cells"),
+        ({"delimiter": ""}, "delimiter '' separates no cells; give text within a line"),
+        ({"delimiter": "\n"}, "separates no cells"),
+        ({"delimiter": "ab", "quoting": True}, "delimiter 'ab' separates no cells; give one character"),
+        ({"delimiter": '"', "quoting": True}, "separates no cells"),
         ({"gold": -7}, "column -7: columns are counted from 0"),
         ({"sentence1": -1}, "column -1: columns are counted from 0"),
         ({"gold": 10**30}, "3 columns, column 1000000000000000000000000000000 is missing"),
@@ -74,7 +74,7 @@ def test_no_column_is_taken_for_another_of_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gold", [LONG, "1e400", "-1e400", "inf", "nan", "1_0" * 3000, ""])
 def test_gold_scores_that_are_no_numbers(tmp_path: Path, gold: str) -> None:
-    with pytest.raises(DataError, match=r"t.tsv: line 1: gold score '.{0,40}' is no number"):
+    with pytest.raises(DataError, match=r"t.tsv: line 1: gold score '.{0,40}' is not a number"):
         read_pair_table([put(tmp_path, "t.tsv", f"a\tb\t{gold}\n")], **COLUMNS)
 
 
@@ -142,8 +142,8 @@ def claim(shape: str, *, data: bytes = b"", descr: str = "<f4") -> bytes:
         (claim("(2, 2)", descr="|O"), "an array of type object, not of numbers"),
         (claim("(1000000000, 10000)", descr="<U0"), "an array of type <U0, not of numbers"),
         (claim("(" * 300 + ")" * 300), "cannot be read as .npz: "),
-        (b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'shape': (1000000000, 10000)}", "this is no .npz archive"),
-        (b"PK\x03\x04" + b"x" * 50, "this is no .npz archive"),
+        (b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'shape': (1000000000, 10000)}", "this is not an .npz archive"),
+        (b"PK\x03\x04" + b"x" * 50, "this is not an .npz archive"),
     ],
 )
 def test_features_that_claim_too_much(tmp_path: Path, content: bytes, message: str) -> None:
@@ -167,8 +167,8 @@ def test_features_that_float32_cannot_hold(tmp_path: Path) -> None:
         ("c.json", "[[NaN], [1e400]]", "c.json: image 0: expected a list of captions"),
         ("c.json", '{"a": 1}', "c.json: expected a list of lists of captions, found a dict"),
         ("c.json", '[["\\ud800"], ["b"]]', ""),
-        ("c.csv", f"image,caption\n{LONG},a\n", "c.csv: line 2: image '1{40}' is no row of the features"),
-        ("c.csv", "image,caption\n²,a\n", "c.csv: line 2: image '²' is no row of the features"),
+        ("c.csv", f"image,caption\n{LONG},a\n", "c.csv: line 2: image '1{40}' is not a row of the features"),
+        ("c.csv", "image,caption\n²,a\n", "c.csv: line 2: image '²' is not a row of the features"),
         ("c.csv", 'image,caption\n0,"' + "a" * 200_000 + '"\n', "c.csv: not valid CSV: field larger than field limit"),
     ],
 )
@@ -204,14 +204,14 @@ def test_captions_that_are_none(tmp_path: Path, name: str, content: str, message
 def test_lines_of_json(tmp_path: Path, line: str, message: str) -> None:
     path = put(tmp_path, "a.jsonl", f'{{"text": "fine"}}\n{line}\n').path
     with pytest.raises(DataError, match=message) as error:
-        read_table(path, header=True)
+        read_training_text(path, header=True)
     said(error)
 
 
 def test_lines_of_json_may_be_long_lack_keys_and_hold_what_is_not_used(tmp_path: Path) -> None:
     long = "a" * 3_000_000
     content = f'{{"text": "{long}", "more": {{"a": [1]}}}}\n\n{{"text": "2020-01-01", "id": 3}}\n'
-    table = read_table(put(tmp_path, "a.jsonl", content).path, header=True)
+    table = read_training_text(put(tmp_path, "a.jsonl", content).path, header=True)
     assert select_columns(table, {"text": "text"}, where="f").to_pydict() == {"text": [long, "2020-01-01"]}
     assert table.column("id").to_pylist() == [None, 3]
     with pytest.raises(DataError, match="column text holds list"):

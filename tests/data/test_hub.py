@@ -180,7 +180,7 @@ def test_offline_mode_asks_nobody(hub: Hub, variable: str, monkeypatch: pytest.M
     monkeypatch.setenv(variable, "1")
     assert fetch().read_bytes() == DATA
     for call in (lambda: fetch("notes.txt"), lambda: fetch(repo="owner/none")):
-        assert "the cache has no whole copy, and the Hub is switched off" in one_line(call)
+        assert "the cache has no complete copy, and the Hub is switched off" in one_line(call)
     assert asked(hub) == before
 
 

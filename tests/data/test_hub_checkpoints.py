@@ -9,7 +9,7 @@ import pytest
 
 from stsbench import settings
 from stsbench.data.hub import fetch_checkpoint
-from stsbench.data.hub.files import choose
+from stsbench.data.hub.files import choose_files
 from stsbench.data.hub.listing import expected_hash
 from tests import hub_server
 from tests.hub_files import git_hash, sha256, tiny_bert
@@ -139,7 +139,7 @@ SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 def test_choice_of_weights(names: list[str], weights: list[str]):
     others = ["config.json", "sub/vocab.txt", "tokenizer.model"]
     code = ["run.py", "sub/x.py", "lib.so"]
-    assert choose([*names, *others, *code], ["*"]) == (others, weights)
+    assert choose_files([*names, *others, *code], ["*"]) == (others, weights)
 
 
 def test_gated_and_disabled_models_say_what_to_do(hub: Hub):

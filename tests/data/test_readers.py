@@ -59,8 +59,8 @@ def test_semeval_wants_files_in_twos(tmp_path: Path) -> None:
     ("pairs", "gold", "message"),
     [
         (PAIRS, "5\n4\n", "in.news: 5 pairs, but gs.news has 2 lines"),
-        (PAIRS, "5\n4\nhigh\n1\n1\n", "gs.news: line 3: gold score 'high' is no number"),
-        (PAIRS, "5\n4\nnan\n1\n1\n", "gs.news: line 3: gold score 'nan' is no number"),
+        (PAIRS, "5\n4\nhigh\n1\n1\n", "gs.news: line 3: gold score 'high' is not a number"),
+        (PAIRS, "5\n4\nnan\n1\n1\n", "gs.news: line 3: gold score 'nan' is not a number"),
         ("a\tb\nalone\n", "1\n2\n", "in.news: line 2: 1 columns, column 1 is missing"),
         ("", GOLD, "in.news: the file is empty"),
         (PAIRS, b"5\n4\n\x00\n1\n1\n", "gs.news: line 3: a NUL byte"),
@@ -107,7 +107,7 @@ def test_pair_table_joins_files_by_position(tmp_path: Path) -> None:
     [
         (TABLE, {"gold": "scores"}, r"no column 'scores' \(has id, s1, .*; did you mean 'score'"),
         (TABLE, {"gold": 7}, "t.tsv: line 2: 5 columns, column 7 is missing"),
-        (TABLE.replace("4.2", "four"), {}, "t.tsv: line 2: gold score 'four' is no number"),
+        (TABLE.replace("4.2", "four"), {}, "t.tsv: line 2: gold score 'four' is not a number"),
         ('s1,s2,score,source\n"open,b,1,x\n', {"delimiter": ",", "quoting": True}, "not valid CSV: unexpected end"),
     ],
 )

@@ -145,7 +145,7 @@ def test_notes_that_are_no_texts_are_refused(notes):
     [
         (3, "here: int has no 'name'; an encoder needs name, fingerprint (or None) and encode(sentences)"),
         (None, "here: NoneType has no 'name'"),
-        (Plain, "here: the class Plain is no encoder yet; give Plain(…)"),
+        (Plain, "here: Plain is a class, not an encoder; give Plain(…)"),
         (SimpleNamespace(name="a", encode=max), "here: SimpleNamespace has no 'fingerprint'; an encoder needs"),
     ],
 )

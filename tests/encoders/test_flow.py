@@ -306,7 +306,7 @@ def test_batches():
 
 def test_texts_that_are_too_few_or_too_narrow():
     x = mixture()
-    with pytest.raises(EncoderError, match="two pairs of texts at least, not 3"):
+    with pytest.raises(EncoderError, match="at least two pairs of texts, not 3"):
         train_flow(lambda rows: x[rows], 3, 8, FlowRecipe())
     with pytest.raises(EncoderError, match="halves embeddings 3 times; 12 cannot be"):
         train_flow(lambda rows: x[rows], 512, 12, FlowRecipe(levels=3))

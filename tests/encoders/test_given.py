@@ -94,9 +94,9 @@ def test_a_function_that_takes_something_else_is_refused_at_once(function, messa
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (None, "encoder 'lambda' returned a NoneType that is no array (n, d) of numbers"),
-        ([[1.0], [1.0, 2.0]], "encoder 'lambda' returned a list that is no array (n, d)"),
-        ([["a"]], "encoder 'lambda' returned a list that is no array (n, d) of numbers"),
+        (None, "encoder 'lambda' returned a NoneType that is not an array (n, d) of numbers"),
+        ([[1.0], [1.0, 2.0]], "encoder 'lambda' returned a list that is not an array (n, d)"),
+        ([["a"]], "encoder 'lambda' returned a list that is not an array (n, d) of numbers"),
         ([1.0, 2.0], "encoder 'lambda' returned shape (2,) for 600 sentences"),
         ([[1.0], [2.0]], "encoder 'lambda' returned shape (2, 1) for 600 sentences"),
         ([[float("nan")]] * 600, "encoder 'lambda' returned NaN or infinity for the sentence"),
@@ -155,7 +155,9 @@ def test_a_library_model_with_a_name_and_a_fingerprint_is_an_encoder_itself(mode
     "thing", [3, None, b"minilm", ["minilm"], {"encoder": "minilm"}, object(), int, Called, torch.nn.Linear(1, 1)]
 )
 def test_what_is_no_encoder_is_one_line(thing):
-    with pytest.raises(EncoderError, match="is no encoder; give a name, an object with name, fingerprint") as caught:
+    with pytest.raises(
+        EncoderError, match="is not an encoder; give a name, an object with name, fingerprint"
+    ) as caught:
         stsbench.evaluate(thing, "quickstart-en")
     assert "\n" not in str(caught.value)
 
@@ -163,8 +165,8 @@ def test_what_is_no_encoder_is_one_line(thing):
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (Plain, "the encoder: the class Plain is no encoder yet; give Plain(…)"),
-        (str, "the encoder: the class str is no encoder yet"),
+        (Plain, "the encoder: Plain is a class, not an encoder; give Plain(…)"),
+        (str, "the encoder: str is a class, not an encoder"),
     ],
 )
 def test_a_class_is_no_encoder_yet(thing, message):

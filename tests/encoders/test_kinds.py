@@ -39,7 +39,7 @@ def test_parameters_are_checked_and_the_name_is_told():
     for params, message in (
         ({"sise": 4}, "card: unknown key 'sise'; did you mean 'size'"),
         ({"size": "4"}, "card: key 'size'"),
-        ({"name": "other"}, "card: 'name' is no parameter to give"),
+        ({"name": "other"}, "card: 'name' cannot be set"),
     ):
         with pytest.raises(CardError) as caught:
             make_encoder(Named, "mine", params, "card")

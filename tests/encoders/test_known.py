@@ -8,7 +8,7 @@ import pytest
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.known import KnownEncoder, known_as, variant_name
-from stsbench.encoders.trained import Record, TrainedRun
+from stsbench.encoders.trained import RunRecord, TrainedRun
 from tests.encoders.fakes import Plain
 
 
@@ -34,13 +34,13 @@ def test_an_encoder_with_a_cards_name_is_called_by_its_class():
     [("none", False, "none"), ("none", True, "text"), ("gold", True, "gold"), ("unknown", False, "unknown")],
 )
 def test_overlap_is_the_worst_of_training_and_fitting(recorded, saw_task, expected):
-    record = Record(recipe="mine", seed=0, overlap={"stsb": recorded})
+    record = RunRecord(recipe="mine", seed=0, overlap={"stsb": recorded})
     run = TrainedRun(folder=Path(), record=record, facts={})
     assert KnownEncoder(name="mine", encoder=Plain(), run=run, saw_task=saw_task).overlap_with("stsb") == expected
 
 
 @pytest.mark.parametrize(("claimed", "expected"), [("none", "unknown"), ("text", "text"), ("gold", "gold")])
 def test_a_record_beside_a_folder_is_believed_against_itself_alone(claimed, expected):
-    record = Record(recipe="mine", seed=0, overlap={"stsb": claimed})
+    record = RunRecord(recipe="mine", seed=0, overlap={"stsb": claimed})
     claims = TrainedRun(folder=Path(), record=record, facts={})
     assert KnownEncoder(name="mine", encoder=Plain(), claims=claims).overlap_with("stsb") == expected

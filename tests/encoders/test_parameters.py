@@ -140,7 +140,7 @@ def test_a_device_is_refused_at_once(kind, params):
     if "device" not in inspect.signature(ENCODERS.load(kind)).parameters:
         pytest.skip("runs without a device of its own")
     make = ENCODERS.load(kind)
-    with pytest.raises(CardError, match="'bogus' is no device; give auto, cpu, cuda, or cuda:1"):
+    with pytest.raises(CardError, match="'bogus' is not a device; give auto, cpu, cuda, or cuda:1"):
         make(**{**params, "device": "bogus"})
     with pytest.raises(EncoderError, match="device 'cuda:99' cannot be used here"):
         make(**{**params, "device": "cuda:99"})

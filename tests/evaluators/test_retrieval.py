@@ -14,9 +14,9 @@ from stsbench.data.splits import CaptionSplit, LabelledSplit
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluators import EVALUATORS
 from stsbench.evaluators.retrieval import PROTOCOLS, RetrievalEvaluator, RetrievalProtocol, rows
-from stsbench.evaluators.retrieval.maps import Side, draw_outside, rank_folds, ranking_loss, train_maps
+from stsbench.evaluators.retrieval.maps import CaptionSide, draw_outside, rank_folds, ranking_loss, train_maps
 from stsbench.evaluators.retrieval.ranks import Ranks, mean_scores, rank_fold, recall_of_images, summed_recall
-from stsbench.evaluators.retrieval.rows import place
+from stsbench.evaluators.retrieval.rows import place_rows
 from tests.evaluators.probe.helpers import Embedder, View
 
 FloatArray = npt.NDArray[np.float32]
@@ -41,11 +41,11 @@ def make_task() -> tuple[dict[str, CaptionSplit], Embedder]:
     return splits, Embedder(vectors)
 
 
-def sides_of(splits: dict[str, CaptionSplit], embed: Embedder) -> dict[str, Side]:
+def sides_of(splits: dict[str, CaptionSplit], embed: Embedder) -> dict[str, CaptionSide]:
     sides = {}
     for name, split in splits.items():
-        images, captions = place([split.image_features, embed(split.captions)], "cpu", 0)
-        sides[name] = Side(images, captions, split.image_of_caption)
+        images, captions = place_rows([split.image_features, embed(split.captions)], "cpu", 0)
+        sides[name] = CaptionSide(images, captions, split.image_of_caption)
     return sides
 
 
@@ -287,5 +287,5 @@ def test_published_protocol() -> None:
     assert (p.folds, p.fold_images, p.captions_per_image, p.base_seed) == (5, 1000, 5, 1111)
     assert EVALUATORS.load("retrieval") is RetrievalEvaluator
     for changed in ({"margin": 0.0}, {"folds": 0}, {"optimiser": "sgd"}, {"max_epochs": -1}):
-        with pytest.raises(StsbenchError, match="makes no sense"):
+        with pytest.raises(StsbenchError, match="is invalid"):
             replace(p, **changed)

@@ -17,7 +17,7 @@ from stsbench.leaderboard.tables.build import build_table
 from stsbench.leaderboard.tables.layout import lay_out
 from stsbench.leaderboard.tables.ranks import with_ranks
 from stsbench.leaderboard.tables.suite import suite_boards, suite_table
-from stsbench.leaderboard.tables.table import AVERAGE, Cell, Column, Group, Number, Row, Table, Traits
+from stsbench.leaderboard.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Traits
 from tests.leaderboard.shown import UNROUNDED, sts
 
 HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
@@ -60,10 +60,14 @@ class Reader(HTMLParser):
 
 def small() -> Table:
     """One group; a row with both numbers, an interval, a misprint and a deviation."""
-    columns = [Column(key="a", head="A"), Column(key="b", head="B"), Column(key=AVERAGE, head="Avg.", kind="average")]
+    columns = [
+        TableColumn(key="a", head="A"),
+        TableColumn(key="b", head="B"),
+        TableColumn(key=AVERAGE, head="Avg.", kind="average"),
+    ]
     cells = {
-        "a": Cell(measured=Number(70.126, interval=(68.0, 72.5)), published=Number(70.0, None, 1)),
-        "b": Cell(published=Number(50.25, 0.25, 2), misprint="it is wrong"),
+        "a": TableCell(measured=Number(70.126, interval=(68.0, 72.5)), published=Number(70.0, None, 1)),
+        "b": TableCell(published=Number(50.25, 0.25, 2), misprint="it is wrong"),
     }
     rows = [
         Row(
@@ -74,7 +78,7 @@ def small() -> Table:
             quoted="SBERT",
             traits=Traits("SimCSE", "BERT-base", "nli"),
         ),
-        Row(label="second", cells={"a": Cell(published=Number(60.0))}),
+        Row(label="second", cells={"a": TableCell(published=Number(60.0))}),
     ]
     return Table(name="small", title="100% small", columns=columns, groups=[Group(title="x", rows=rows)])
 
@@ -123,8 +127,8 @@ def test_the_policy_lets_the_pages_own_script_run_and_no_other():
 
 
 def test_a_hostile_name_is_text_everywhere():
-    columns = [Column(key=HOSTILE, head=HOSTILE)]
-    cells = {HOSTILE: Cell(published=Number(1.0), misprint=HOSTILE)}
+    columns = [TableColumn(key=HOSTILE, head=HOSTILE)]
+    cells = {HOSTILE: TableCell(published=Number(1.0), misprint=HOSTILE)}
     row = Row(
         label=HOSTILE,
         cells=cells,
@@ -170,7 +174,7 @@ def test_ranks_have_no_bar_and_the_lowest_is_best():
 
 
 def test_imported_rows_are_neither_measured_nor_published():
-    row = Row(label="theirs", cells={"a": Cell(published=Number(1.0))}, imported="mteb 2.0")
+    row = Row(label="theirs", cells={"a": TableCell(published=Number(1.0))}, imported="mteb 2.0")
     text = render([replace(small(), groups=[Group(rows=[row])])], "html")
     assert '<tr data-side="imported">' in text
     assert re.search(r'>theirs<a class="mark" href="#t1-note1" title="mteb 2.0">°</a>', text)

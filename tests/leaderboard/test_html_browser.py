@@ -11,7 +11,7 @@ import pytest
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.tables.build import build_table
 from stsbench.leaderboard.tables.ranks import with_ranks
-from stsbench.leaderboard.tables.table import Cell, Column, Group, Number, Row, Table
+from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from tests.leaderboard.browser import NAMES, Page, find_browser, open_browser
 from tests.leaderboard.shown import STS, UNROUNDED, sts
 from tests.leaderboard.test_html import HOSTILE
@@ -30,10 +30,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pages: a paper's table and our own board, both with measured numbers, and one with a hostile name."""
     made = tmp_path_factory.mktemp("pages")
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("minilm", *MINILM), *sts("stranger", *UNROUNDED[::-1])]
-    hostile = Row(label=HOSTILE, cells={"a": Cell(published=Number(1.0))})
-    strange = Table(name="n", title=HOSTILE, columns=[Column(key="a", head="A")], groups=[Group(rows=[hostile])])
-    rows = [Row(label=label, cells={"a": Cell(measured=Number(1.0))}) for label in "abc"]
-    plain = Table(name="r", title="r", columns=[Column(key="a", head="A")], groups=[Group(rows=rows)])
+    hostile = Row(label=HOSTILE, cells={"a": TableCell(published=Number(1.0))})
+    strange = Table(name="n", title=HOSTILE, columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[hostile])])
+    rows = [Row(label=label, cells={"a": TableCell(measured=Number(1.0))}) for label in "abc"]
+    plain = Table(name="r", title="r", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)])
     for name, tables in {
         "paper": [build_table("simcse-5", results)],
         "board": [build_table("sts", results)],
@@ -295,9 +295,9 @@ def test_without_script_the_page_is_plain_tables(page, folder):
 
 
 def test_a_board_of_many_encoders_answers_at_once(page, folder):
-    columns = [Column(key=f"c{at}", head=f"C{at}") for at in range(8)]
+    columns = [TableColumn(key=f"c{at}", head=f"C{at}") for at in range(8)]
     rows = [
-        Row(label=f"e{n}", cells={c.key: Cell(measured=Number(n * 37 % 1000 / 10, interval=(n / 50, n / 40)))
+        Row(label=f"e{n}", cells={c.key: TableCell(measured=Number(n * 37 % 1000 / 10, interval=(n / 50, n / 40)))
                                   for c in columns})
         for n in range(1500)
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.evaluators import EVALUATORS
-from stsbench.leaderboard.published.specs import protocols, read_table
+from stsbench.leaderboard.published.specs import protocols, read_table_card
 from stsbench.leaderboard.tables.build import build_table
 from stsbench.leaderboard.tables.layout import lay_out
 from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Number
@@ -129,7 +129,7 @@ def test_two_states_of_an_encoder_are_two_rows():
 
 
 def test_composite_is_measured_from_all_its_parts():
-    card = read_table("declutr-2")
+    card = read_table_card("declutr-2")
     assert card.average
     results = []
     for task in ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec", "mrpc", "sicke", "snli"):

@@ -76,9 +76,17 @@ def test_a_table_of_the_users_own(tmp_path):
         ('columns = ["stsb", "sts12"]', "", "give either 'suite' or 'columns'"),
         ("[[groups]]", "[board]\n[[groups]]", r"give either \[\[groups\]\] or \[board\]"),
         ('"stsb"', '{task = "stsb", protocol = ""}', "'stsb' has neither a metric nor a protocol"),
-        ("[[groups]]", '[average]\ntask = "sts"\nof = ["sts13"]\n[[groups]]', "'of' names 'sts13', which is no column"),
+        (
+            "[[groups]]",
+            '[average]\ntask = "sts"\nof = ["sts13"]\n[[groups]]',
+            "'of' names 'sts13', which is not a column",
+        ),
         ('"stsb"', '{average_of = "simcse-1"}', "table 'simcse-1' has no average"),
-        ("[[groups]]", '[average]\ntask = "sts"\ndelta = "Gone"\n[[groups]]', "'delta' names .*Gone', which is no row"),
+        (
+            "[[groups]]",
+            '[average]\ntask = "sts"\ndelta = "Gone"\n[[groups]]',
+            "'delta' names .*Gone', which is not a row",
+        ),
     ],
 )
 def test_a_wrong_table_is_one_line(tmp_path, old, new, message):

@@ -19,10 +19,10 @@ from stsbench.errors import UnknownName, visible
 from stsbench.leaderboard.published.specs import table_names
 from stsbench.leaderboard.render import TERMINAL, WRITERS, check_format, render
 from stsbench.leaderboard.render.data import frame
-from stsbench.leaderboard.render.latex import SIGNS, escape
+from stsbench.leaderboard.render.latex import SIGNS, escape_latex
 from stsbench.leaderboard.tables.build import build_table
 from stsbench.leaderboard.tables.layout import NONE, lay_out
-from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Cell, Column, Group, Number, Row, Table
+from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Group, Number, Row, Table, TableCell, TableColumn
 
 NASTY = r"a_b|c*d&e%f$g#h{i}~j^k\l<m>"
 TEXTS = list(WRITERS)
@@ -32,10 +32,10 @@ MARKS = "†‡§¶*"
 def small() -> Table:
     """Two groups; one row with both numbers, a misprint, a deviation, and a name full of signs."""
     columns = [
-        Column(key="a", head="A"),
-        Column(key="b", head="B"),
-        Column(key=AVERAGE, head="Avg.", kind="average"),
-        Column(key=EXACT, head="Avg. (exact)", kind="exact", decimals=4),
+        TableColumn(key="a", head="A"),
+        TableColumn(key="b", head="B"),
+        TableColumn(key=AVERAGE, head="Avg.", kind="average"),
+        TableColumn(key=EXACT, head="Avg. (exact)", kind="exact", decimals=4),
     ]
     first = Row(
         label=NASTY,
@@ -43,14 +43,14 @@ def small() -> Table:
         encoder="e",
         quoted="SBERT",
         cells={
-            "a": Cell(measured=Number(70.126, 0.5), published=Number(70.0, None, 1)),
-            "b": Cell(published=Number(50.25, 0.25, 2), misprint="it is wrong"),
-            AVERAGE: Cell(published=Number(60.12, None, 2)),
-            EXACT: Cell(published=Number(60.125)),
+            "a": TableCell(measured=Number(70.126, 0.5), published=Number(70.0, None, 1)),
+            "b": TableCell(published=Number(50.25, 0.25, 2), misprint="it is wrong"),
+            AVERAGE: TableCell(published=Number(60.12, None, 2)),
+            EXACT: TableCell(published=Number(60.125)),
         },
     )
-    second = Row(label="second", cells={"a": Cell(published=Number(60.0, None, 2))})
-    third = Row(label="third", cells={"a": Cell(published=Number(1.0, None, 2))}, otherwise="wmean")
+    second = Row(label="second", cells={"a": TableCell(published=Number(60.0, None, 2))})
+    third = Row(label="third", cells={"a": TableCell(published=Number(1.0, None, 2))}, otherwise="wmean")
     groups = [Group(section="One & two", title="x_y", rows=[first, second]), Group(section="One & two", rows=[third])]
     return Table(name="small", title="100% small", columns=columns, groups=groups, notes=["a note_"])
 
@@ -135,8 +135,8 @@ def lacks_latex() -> str:
 
 
 def test_latex_sets_a_minus_and_breaks_the_heads_of_a_wide_table():
-    cells = {"a": Cell(published=Number(-4.28, None, 2))}
-    columns = [Column(key="a", head="One two"), *(Column(key=f"b{at}", head=f"B{at}") for at in range(10))]
+    cells = {"a": TableCell(published=Number(-4.28, None, 2))}
+    columns = [TableColumn(key="a", head="One two"), *(TableColumn(key=f"b{at}", head=f"B{at}") for at in range(10))]
     table = Table(name="w", title="w", columns=columns, groups=[Group(rows=[Row(label="[x] -y", cells=cells)])])
     for shown, head in ((11, r"\shortstack[r]{One \\ two}"), (10, "One two")):
         paper = build_table("simcse-5").paper
@@ -179,8 +179,8 @@ def test_csv_holds_a_line_for_each_side_of_a_row():
 
 def named(label: str) -> Table:
     """A table of one row of this name, with a negative number."""
-    columns = [Column(key="a", head="A")]
-    row = Row(label=label, encoder=label, cells={"a": Cell(measured=Number(-4.28))})
+    columns = [TableColumn(key="a", head="A")]
+    row = Row(label=label, encoder=label, cells={"a": TableCell(measured=Number(-4.28))})
     return Table(name="n", title="t", columns=columns, groups=[Group(title=label, rows=[row])])
 
 
@@ -237,7 +237,7 @@ def test_a_name_is_only_text_in_latex(name, shown):
 
 def test_every_ascii_sign_alone_and_doubled_is_escaped_in_latex():
     for sign in map(chr, range(128)):
-        bare = re.sub(r"\\(char34|text\w+)?({\\?[*]?}|[{}&%$#_])|{[][]}|[-',]{}", "", escape(sign * 2))
+        bare = re.sub(r"\\(char34|text\w+)?({\\?[*]?}|[{}&%$#_])|{[][]}|[-',]{}", "", escape_latex(sign * 2))
         assert not re.search(r"""[\\{}&%$#_^~<>|"`\[\]\0-\x1f\x7f]|--|''|,,""", bare.replace("{*}", "")), sign
 
 

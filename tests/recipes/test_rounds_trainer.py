@@ -7,10 +7,10 @@ import pytest
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli import main
 from stsbench.encoders.loading import find_encoder
-from stsbench.encoders.started import STATE
 from stsbench.encoders.trained import trained_runs
+from stsbench.encoders.unfinished import STATE
 from stsbench.recipes.rounds_trainer import make_training
-from stsbench.training.loop.selection import Progress
+from stsbench.training.loop.selection import TrainingProgress
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from tests.training.words.ordered_text import STORY
 
@@ -97,7 +97,7 @@ def test_without_selection_the_last_weights_are_kept(tmp_path):
     ("params", "selection", "method", "message"),
     [
         ("sise = 3\n", "", "fastsent", "unknown key 'sise'; did you mean 'size'"),
-        ("", "patience = 3\n", "fastsent", "[selection] patience is no choice of a method that trains itself"),
+        ("", "patience = 3\n", "fastsent", "[selection] patience is not an option of a method that trains itself"),
         ("", "", "skip_thoughts", "unknown key 'size'"),
         ("", "", "infersent", "unknown key 'size'"),
     ],
@@ -109,12 +109,12 @@ def test_values_that_would_do_nothing_are_refused(tmp_path, capsys, params, sele
 
 def test_other_tables_are_refused(recipe, capsys):
     for assign, message in (
-        ("training.clip=3.0", "[training] clip is no choice of a method that trains itself"),
-        ("student.pooling=max", "[student] pooling is no choice"),
-        ("base.model=bert", "[base] model is no choice"),
-        ("training.steps=3", "[training] steps is no choice of method 'fastsent'"),
-        ("training.epochs=2.5", "[training] epochs 2.5: method 'fastsent' takes whole ones"),
-        ("selection.every=10", "[selection] every is no choice of method 'fastsent'"),
+        ("training.clip=3.0", "[training] clip is not an option of a method that trains itself"),
+        ("student.pooling=max", "[student] pooling is not an option"),
+        ("base.model=bert", "[base] model is not an option"),
+        ("training.steps=3", "[training] steps is not an option of method 'fastsent'"),
+        ("training.epochs=2.5", "[training] epochs 2.5: method 'fastsent' needs a whole number"),
+        ("selection.every=10", "[selection] every is not an option of method 'fastsent'"),
     ):
         assert train(recipe, "--set", assign) == 2
         assert message in capsys.readouterr().err
@@ -137,20 +137,20 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
     (whole,) = trained_runs("tiny", tmp_path / "runs")
     weights, curve = (whole.folder / "model.safetensors").read_bytes(), whole.facts["curve"]
 
-    def press(**told: Any) -> Progress:
+    def press(**told: Any) -> TrainingProgress:
         if told["score"] is not None:
             raise KeyboardInterrupt
-        return Progress(**told)
+        return TrainingProgress(**told)
 
-    monkeypatch.setattr("stsbench.recipes.rounds_trainer.Progress", press)
+    monkeypatch.setattr("stsbench.recipes.rounds_trainer.TrainingProgress", press)
     assert train(recipe, "--seeds", "1", "--fresh") == 130
-    assert "to go on from the last validation, run it again without --fresh" in capsys.readouterr().err
+    assert "to resume from the last validation, run it again without --fresh" in capsys.readouterr().err
     monkeypatch.undo()
     assert (whole.folder / STATE).is_file() and not trained_runs("tiny", tmp_path / "runs")
     with (tmp_path / "text.txt").open("a", encoding="utf-8") as stream:
         stream.write("one more\n")
     assert train(recipe, "--seeds", "1") == 2
-    assert "a run with another text; pass --fresh to train anew" in capsys.readouterr().err
+    assert "a run with another text; pass --fresh to train again" in capsys.readouterr().err
     write(tmp_path)
     assert train(recipe, "--seeds", "1", "--fresh") == 2
     assert f"deletes the checkpoints of 1 unfinished run(s), such as {whole.folder / STATE}" in capsys.readouterr().err

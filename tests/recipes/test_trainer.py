@@ -85,7 +85,7 @@ def test_a_trainer_that_is_not_there_is_one_line(masked_lm, tmp_path):
 
 
 def test_a_class_that_looks_like_a_training_is_none():
-    with pytest.raises(StsbenchError, match="is the class Duck; give a class of Learner .* or of OwnTraining"):
+    with pytest.raises(StsbenchError, match="is the class Duck; give a class of Learner .* or of StandaloneMethod"):
         METHODS.load(f"{HERE}:Duck")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stsbench.errors import DataError, OutputError
-from stsbench.results.folder import read_items, read_result, scan_results, to_json, write_result
+from stsbench.results.folder import read_items, read_result, result_to_json, scan_results, write_result
 from stsbench.results.record import cell_digest, columns_digest, items_path, result_path
 from tests.forgeries import FORGERIES
 from tests.made import SIMCSE, make_result
@@ -32,7 +32,7 @@ def test_a_round_trip_is_the_same_result_and_the_same_bytes(tmp_path):
     path = write_result(result, tmp_path)
     read = read_result(path)
     assert read == msgspec.structs.replace(result, per_item={}, path=path)
-    assert to_json(read) == path.read_bytes()
+    assert result_to_json(read) == path.read_bytes()
     items = read_items(path)
     assert items["subset"].tolist() == ["news", "news", "forum"]
     for name in ("gold", "similarity"):
@@ -88,23 +88,26 @@ def test_a_cell_changes_if_and_only_if_protocol_fingerprint_or_seed_change():
     ("content", "message"),
     [
         (b"", "Input data was truncated"),
-        (to_json(make_result())[:200], "Input data was truncated"),
+        (result_to_json(make_result())[:200], "Input data was truncated"),
         (b"[1, 2]", "Expected `object`, got `array`"),
         (b'{"name": "of another tool"}', "unknown field `name`"),
         (b'{"schema": 1}', "missing required field `encoder`"),
         (b'{"schema": 1, "run": {"a": ' + b"[" * 100_000, "recursion"),
-        (to_json(make_result()).replace(b'"score": 1.0', b'"score": NaN'), "JSON is malformed"),
+        (result_to_json(make_result()).replace(b'"score": 1.0', b'"score": NaN'), "JSON is malformed"),
         (
-            to_json(make_result()).replace(b'"score": 1.0', b'"score": "0.5"'),
+            result_to_json(make_result()).replace(b'"score": 1.0', b'"score": "0.5"'),
             r"Expected `float`, got `str` - at `\$.score`",
         ),
-        (to_json(make_result()).replace(b'"n": 3', b'"m": 3'), "unknown field `m`"),
-        (to_json(make_result()).replace("ñ".encode(), b"\xf1"), "JSON is malformed|[Ii]nvalid"),
+        (result_to_json(make_result()).replace(b'"n": 3', b'"m": 3'), "unknown field `m`"),
+        (result_to_json(make_result()).replace("ñ".encode(), b"\xf1"), "JSON is malformed|[Ii]nvalid"),
         (
-            to_json(make_result()).replace(b'"schema": 1', b'"schema": 0'),
+            result_to_json(make_result()).replace(b'"schema": 1', b'"schema": 0'),
             "schema 0, this stsbench reads 1; run the cell",
         ),
-        (to_json(make_result()).replace(b'"schema": 1', b'"schema": 2, "new": 1'), "schema 2, this stsbench reads 1"),
+        (
+            result_to_json(make_result()).replace(b'"schema": 1', b'"schema": 2, "new": 1'),
+            "schema 2, this stsbench reads 1",
+        ),
     ],
     ids=range(12),
 )
@@ -301,8 +304,8 @@ def test_two_names_of_one_place_do_not_overwrite_each_other(tmp_path):
     ("changes", "message"),
     [
         ({"score": float("nan"), "scores": {}}, "Out of range float values are not JSON compliant"),
-        ({"score": 2.0}, "field 'score': 2.0 is no spearman.all, which is between -1 and 1"),
-        ({"scores": {"accuracy": 85.3, "spearman.all": 1.0}}, "field 'scores': 85.3 is no accuracy"),
+        ({"score": 2.0}, "field 'score': 2.0 is not a valid spearman.all, which is between -1 and 1"),
+        ({"scores": {"accuracy": 85.3, "spearman.all": 1.0}}, "field 'scores': 85.3 is not a valid accuracy"),
         ({"scores": {"spearman.all": np.float32(1.0)}}, "float32 is not JSON serializable"),
         ({"n": 4}, "column 'subset' has 3 items, the result's field 'n' says 4"),
         ({"notes": [5]}, r"Expected `str`, got `int` - at `\$.notes"),
@@ -326,5 +329,5 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
     assert [one.path.parent.name for one in found.results if one.path] == ["minilm"]
     lines = {problem.path.name: problem.line for problem in found.problems if problem.path.parent.name == "minilm"}
     assert lines["loop.json"].endswith("cannot be read: Too many levels of symbolic links")
-    assert "pipe.json: is no file" in lines["pipe.json"] and "1,099,511,627,776 bytes" in lines["large.json"]
+    assert "pipe.json: is not a file" in lines["pipe.json"] and "1,099,511,627,776 bytes" in lines["large.json"]
     assert any("again/sts12" in p.line and "is not where it belongs" in p.line for p in found.problems)

@@ -5,7 +5,7 @@ import math
 import torch
 from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives
 
-from stsbench.training.objectives import Given, library_loss
+from stsbench.training.objectives import GivenEmbeddings, library_loss
 
 
 def made(*shape: int, key: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -23,8 +23,8 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def in_batch_tension(a: torch.Tensor, b: torch.Tensor, scale: float | torch.Tensor = 20.0) -> torch.Tensor:
     """Contrastive tension with in-batch negatives, by two models whose embeddings are given."""
-    loss = ContrastiveTensionLossInBatchNegatives(Given("2"))
-    loss.model1 = Given("1")
+    loss = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2"))
+    loss.model1 = GivenEmbeddings("1")
     # The library keeps the scale's logarithm in float32.
     exact = torch.as_tensor(scale, dtype=torch.promote_types(a.dtype, torch.float32)).log()
     del loss.logit_scale

@@ -29,7 +29,7 @@ def score(method: str, base: Path, folder: Path, *, device: str, precision: str,
     learner.prepare({"text": TEXTS})
     training = {"steps": 40, "batch_size": 16, "precision": precision}
     run = run_facts(folder, len(TEXTS), seed=seed, training=training, selection={"every": 40})
-    assert loop.train(learner, run).steps == 40
+    assert loop.train_learner(learner, run).steps == 40
     assert next(learner.parameters()).device.type == device
     return spread(learner.encoders()[0])
 

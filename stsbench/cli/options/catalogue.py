@@ -75,20 +75,24 @@ class BackTranslateOptions(WithCards):
 
     source: Annotated[str, Argument(metavar="INPUT", help="A corpus, or a file of sentences.")]
     output: Annotated[Path, Argument(metavar="OUTPUT", help="The .csv file of pairs; a record is written beside it.")]
-    forward: Annotated[str, Option("--forward", help="Marian model there: a Hub id or a folder.")] = (
+    forward: Annotated[str, Option("--forward", help="Marian model to translate with: a Hub id or a folder.")] = (
         "Helsinki-NLP/opus-mt-en-de"
     )
-    backward: Annotated[str, Option("--backward", help="Marian model back.")] = "Helsinki-NLP/opus-mt-de-en"
-    revisions: Annotated[tuple[str, str], Option("--revisions", help="Their commits on the Hub.")] = (
+    backward: Annotated[str, Option("--backward", help="Marian model to translate back with.")] = (
+        "Helsinki-NLP/opus-mt-de-en"
+    )
+    revisions: Annotated[tuple[str, str], Option("--revisions", help="Their Hub commits.")] = (
         "unpinned",
         "unpinned",
     )
     mode: Annotated[str, Option("--mode", help="greedy or sampling")] = "greedy"
-    temperature: Annotated[float, Option("--temperature", min=0, max=MOST, help="Of sampling.")] = 1.0
-    seed: Annotated[int, Option("--seed", min=0, max=LAST_SEED, help="Of sampling.")] = 0
-    max_tokens: Annotated[int, Option("--max-tokens", max=MOST, help="Longest sentence, read or written.")] = 128
+    temperature: Annotated[float, Option("--temperature", min=0, max=MOST, help="For sampling.")] = 1.0
+    seed: Annotated[int, Option("--seed", min=0, max=LAST_SEED, help="For sampling.")] = 0
+    max_tokens: Annotated[int, Option("--max-tokens", max=MOST, help="Most tokens of a sentence, read or written.")] = (
+        128
+    )
     batch_size: Annotated[int, Option("--batch-size", max=MOST, help="Sentences translated at once.")] = 32
-    limit: Annotated[int | None, Option("--limit", max=MOST, help="Only the first sentences.")] = None
+    limit: Annotated[int | None, Option("--limit", max=MOST, help="Translate only the first sentences.")] = None
     device: Annotated[str, Option("--device", help="auto, cpu, cuda, …")] = "auto"
     corpora: Corpora = None
     data: Data = None

@@ -39,11 +39,12 @@ class RunOptions(WithJson):
     data: Data = None
     out: Annotated[Path, Option("--out", help="Results folder.")] = Path("results")
     store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
-    no_store: Annotated[bool, Option("--no-store", help="Keep embeddings in memory alone.")] = False
-    fresh: Annotated[bool, Option("--fresh", help="Score again what the results folder holds.")] = False
-    dry_run: Annotated[bool, Option("--dry-run", help="Show what is done, missing and to be embedded; do nothing.")] = (
-        False
-    )
+    no_store: Annotated[bool, Option("--no-store", help="Keep embeddings in memory only.")] = False
+    fresh: Annotated[bool, Option("--fresh", help="Score again even what the results folder has.")] = False
+    dry_run: Annotated[
+        bool,
+        Option("--dry-run", help="Show what is done, what is missing and how many sentences to embed; do nothing."),
+    ] = False
     verbose: Annotated[bool, Option("--verbose", "-v", help="Print every subset or class.")] = False
 
     def check(self, given: Given) -> None:
@@ -57,7 +58,7 @@ class RunOptions(WithJson):
 class TrainOptions(WithJson):
     """Train an encoder by a recipe; then 'stsbench run --encoder RECIPE' scores it.
 
-    What was stopped goes on from its last checkpoint by the same command.
+    Run the same command again to resume a stopped run from its last checkpoint.
     """
 
     recipe: Annotated[str, Argument(help="A recipe, or a recipe's TOML file.")]
@@ -66,19 +67,21 @@ class TrainOptions(WithJson):
         default_factory=list
     )
     base: Annotated[str, Option("--base", help="Start from this checkpoint (folder, Hub id or encoder).")] = ""
-    text: Annotated[str | None, Option("--data", help="Learn from this corpus, or a file of yours.")] = None
+    text: Annotated[str | None, Option("--data", help="Train on this corpus or file.")] = None
     corpora: Corpora = None
     evaluation_data: Annotated[
         Path | None, Option("--eval-data", help="Folder of evaluation data; default STSBENCH_DATA.")
     ] = None
-    out: Annotated[Path | None, Option("--out", help="Folder of runs; default STSBENCH_RUNS, else 'runs'.")] = None
-    fresh: Annotated[bool, Option("--fresh", help="Train anew what is trained already, or was stopped.")] = False
-    yes: Annotated[bool, Option("--yes", help="With --fresh: checkpoints may be deleted, do not ask.")] = False
+    out: Annotated[Path | None, Option("--out", help="Folder of runs; default STSBENCH_RUNS, or 'runs'.")] = None
+    fresh: Annotated[bool, Option("--fresh", help="Train again from the start, even a finished or stopped run.")] = (
+        False
+    )
+    yes: Annotated[bool, Option("--yes", help="With --fresh: delete checkpoints without asking.")] = False
     dry_run: Annotated[bool, Option("--dry-run", help="Print steps, tokens, memory and time expected.")] = False
     keep: Annotated[str | None, Option("--keep", help="Keep the 'best' weights by dev score, or the 'last'.")] = None
     device: Annotated[str, Option("--device", help="auto, cpu or cuda")] = "auto"
     deterministic: Annotated[
-        bool, Option("--deterministic", help="Only operations that give the same bytes each time (slower on a GPU).")
+        bool, Option("--deterministic", help="Use only deterministic operations (slower on a GPU).")
     ] = False
     checkpoint_seconds: Annotated[float, Option("--checkpoint-seconds", min=0, help="Seconds between checkpoints.")] = (
         120.0
@@ -111,12 +114,13 @@ class TimingOptions(WithCards):
     base: Annotated[str, Option("--base", help="Recipes start from this checkpoint (folder or Hub id).")] = ""
     task: Annotated[str, Option("--task", "-t", help="Embed and fit on this task's sentences.")] = "stsb"
     split: Annotated[str, Option("--split", help="Embed the sentences of this split.")] = "test"
-    batch_size: Annotated[int, Option("--batch-size", min=1, max=MOST, help="Sentences at a time.")] = 16
-    rounds: Annotated[int, Option("--rounds", min=1, max=1000, help="Embed so often; the median counts.")] = 3
+    batch_size: Annotated[int, Option("--batch-size", min=1, max=MOST, help="Sentences per batch.")] = 16
+    rounds: Annotated[int, Option("--rounds", min=1, max=1000, help="Repeats; the median is reported.")] = 3
     steps: Annotated[
-        int | None, Option("--steps", min=1, max=MOST, help="Train so many steps and reckon the whole from them.")
+        int | None,
+        Option("--steps", min=1, max=MOST, help="Train this many steps and estimate the whole run from them."),
     ] = None
-    device: Annotated[str, Option("--device", help="Train on: auto, cpu or cuda")] = "auto"
+    device: Annotated[str, Option("--device", help="Device to train on: auto, cpu or cuda")] = "auto"
     data: Data = None
     output: Annotated[str, Option("--format", help="terminal, markdown or json")] = "terminal"
     out: TableFile = None
@@ -138,7 +142,7 @@ class ConvertOptions(Options):
     out: Annotated[Path, Argument(help="The encoder's folder to write.")]
     version: Annotated[int, Option("--version", help="InferSent's version, 1 or 2.")] = 1
     vectors: Annotated[str, Option("--vectors", help="File of word vectors (infersent, expand).")] = ""
-    limit: Annotated[int | None, Option("--limit", min=1, max=MOST, help="Use the first vectors only (expand).")] = None
+    limit: Annotated[int | None, Option("--limit", min=1, max=MOST, help="Use only the first vectors (expand).")] = None
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""

@@ -35,10 +35,12 @@ class LeaderboardOptions(WithJson):
     show: Annotated[
         str | None, Option("--show", help="published, measured, difference, both, or merged: whichever there is.")
     ] = None
-    exact: Annotated[bool, Option("--exact", help="Averages exact, not as the paper rounds them.")] = False
+    exact: Annotated[bool, Option("--exact", help="Show exact averages, not rounded as in the paper.")] = False
     encoder: Annotated[
         list[str],
-        Option("--encoder", "-e", callback=each_name, help="Measured rows of only these; comma list."),
+        Option(
+            "--encoder", "-e", callback=each_name, help="Show the measured rows of these encoders only; comma list."
+        ),
     ] = field(default_factory=list)
     ranks: Annotated[bool, Option("--ranks", help="Rank intervals; needs per-item columns.")] = False
     mteb: Annotated[Path | None, Option("--mteb", help="A folder of MTEB's result files, shown as imported rows.")] = (
@@ -106,16 +108,17 @@ class CheckOptions(WithJson):
     ]
     encoder: OnlyEncoders = field(default_factory=list)
     against_encoder: Annotated[
-        list[str], Option("--against-encoder", callback=each_name, help="Against only these; comma list.")
+        list[str],
+        Option("--against-encoder", callback=each_name, help="Check against these encoders only; comma list."),
     ] = field(default_factory=list)
     tasks: OnlyTasks = None
     rule: Annotated[str, Option("--rule", help="absolute or statistical")] = "absolute"
     tolerance: Annotated[
         list[str], Option("--tolerance", help="Points: 0.5, or for one class half=0.2; may be repeated.")
     ] = field(default_factory=list)
-    exact: Annotated[bool, Option("--exact", help="A score above its tolerance fails too.")] = False
+    exact: Annotated[bool, Option("--exact", help="A score that rises beyond its tolerance fails too.")] = False
     allow_missing: Annotated[
-        bool, Option("--allow-missing", help="Cells and encoders that only the old scores have are no error.")
+        bool, Option("--allow-missing", help="Scores that are only in the old results are not an error.")
     ] = False
     junit: Annotated[Path | None, Option("--junit", help="Write JUnit XML to this file.")] = None
     github: Annotated[bool, Option("--github", help="Print GitHub annotations.")] = False

@@ -25,7 +25,7 @@ def each_name(parameter: CallbackParam, given: list[str] | None) -> list[str] | 
 
     names = [name for one in given or () for name in split_names(one)]
     if given and not names:
-        raise StsbenchError(f"{parameter.opts[0]} '{','.join(given)}' names nothing")
+        raise StsbenchError(f"{parameter.opts[0]} '{','.join(given)}' is empty")
     return names or None
 
 

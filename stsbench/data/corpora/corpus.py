@@ -19,7 +19,7 @@ TEXT_COLUMNS = ("text", "document", "anchor", "positive", "negative", "first", "
 """Columns of a corpus that hold text; beside them ``label``, ``score`` and ``document_id``."""
 
 
-class Column(Sequence[str]):
+class TextColumn(Sequence[str]):
     """One column of text as a sequence of strings, made as they are asked for."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
@@ -86,14 +86,14 @@ class Corpus:
         names: list[str] = self.table.column_names
         return names
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> TextColumn:
         """One column of text or labels.
 
         Raises:
             DataError: the corpus has no such column.
         """
         self.require(name)
-        return Column(self.table.column(name))
+        return TextColumn(self.table.column(name))
 
     def numbers(self, name: str) -> np.ndarray:
         """The column ``score`` (float64) or ``document_id`` (int64), shape (n,); raises DataError."""
@@ -145,7 +145,7 @@ class Corpus:
 
 def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
     """A number for each distinct text of some equally long columns, in the order met: (columns, n)."""
-    chunks = [c for one in columns for c in (one.values.chunks if isinstance(one, Column) else [pa.array(one)])]
+    chunks = [c for one in columns for c in (one.values.chunks if isinstance(one, TextColumn) else [pa.array(one)])]
     whole = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
     numbers: npt.NDArray[np.int32] = whole.dictionary_encode().indices.to_numpy()
     return numbers.astype(np.int64).reshape(len(columns), -1)

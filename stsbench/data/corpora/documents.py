@@ -17,7 +17,7 @@ from stsbench.expanded import check_parquet
 from stsbench.files import remove, write_whole
 
 _ROWS = 512
-Progress = Callable[[int, int], None]
+FileProgress = Callable[[int, int], None]
 """Told how many files of the dataset are done, of how many."""
 
 
@@ -51,7 +51,7 @@ class _Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rows: int = 0
 
 
-def write_long_documents(facts: MakeFacts, path: Path, open_tokenizer: OpensTokenizer, progress: Progress) -> int:
+def write_long_documents(facts: MakeFacts, path: Path, open_tokenizer: OpensTokenizer, progress: FileProgress) -> int:
     """Write the documents of a dataset with more tokens than a number, each on one line, and return how many.
 
     Until it is whole the file is a draft beside its place. The draft grows by what one file of the dataset gives, and

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import CorpusCard
-from stsbench.data.corpora.corpus import TEXT_COLUMNS, Column, Corpus
+from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, TextColumn
 from stsbench.data.corpora.files import fetch_corpus
 from stsbench.data.corpora.sentences import split_sentences
-from stsbench.data.corpora.tables import LISTED, read_table, select_columns
+from stsbench.data.corpora.tables import LISTED, read_training_text, select_columns
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.errors import DataError, UnknownName
@@ -71,14 +71,14 @@ def load_corpus(
             raise DataError(f"corpus '{name}': {table.num_rows:,} rows, its card says {card.rows:,}; fetch it again")
         return _finished(str(name), table.slice(0, limit))
     path = _user_file(Path(name), corpora, list(cards))
-    table = read_table(path, header=not _by_position(columns or {}), limit=limit)
+    table = read_training_text(path, header=not _by_position(columns or {}), limit=limit)
     return _finished(str(name), select_columns(table, columns or _layout(table, path), where=str(path)))
 
 
 def _of_file(name: str, card: CorpusCard, corpora: Path | None, limit: int | None) -> pa.Table:
     path = fetch_corpus(name, card, corpora=corpora)
     # There are fewer documents than sentences: the limit may be the file's too.
-    raw = read_table(path, header=not _by_position(card.columns), limit=limit)
+    raw = read_training_text(path, header=not _by_position(card.columns), limit=limit)
     if card.split_sentences:
         return _split(raw.column(0))
     return _renamed_labels(select_columns(raw, card.columns, where=str(path)), card.labels, where=name)
@@ -140,7 +140,7 @@ def _renamed_labels(table: pa.Table, labels: Mapping[str, str], *, where: str) -
 def _split(documents: pa.ChunkedArray) -> pa.Table:
     texts: list[str] = []
     ids: list[int] = []
-    for at, document in enumerate(Column(documents)):
+    for at, document in enumerate(TextColumn(documents)):
         found = split_sentences(document)
         texts += found
         ids += [at] * len(found)
@@ -160,7 +160,7 @@ def _finished(name: str, table: pa.Table) -> Corpus:
         blanks += pc.sum(empty).as_py() or 0
         done[column] = pc.if_else(empty, " ", values)
     if table.num_rows < 2:
-        raise DataError(f"corpus '{name}' has {table.num_rows} row(s); training needs two at least")
+        raise DataError(f"corpus '{name}' has {table.num_rows} row(s); training needs at least two")
     texts = [pc.utf8_trim_whitespace(done[c]) for c in done if c in TEXT_COLUMNS]
     if not any(pc.any(pc.not_equal(text, "")).as_py() for text in texts):
         raise DataError(f"corpus '{name}' holds no text: all its fields are empty")

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import CorpusCard, MakeFacts
-from stsbench.data.corpora.documents import OpensTokenizer, Progress, write_long_documents
+from stsbench.data.corpora.documents import FileProgress, OpensTokenizer, write_long_documents
 from stsbench.data.corpora.files import fetch_corpus
-from stsbench.data.corpora.tables import read_table
+from stsbench.data.corpora.tables import read_training_text
 from stsbench.errors import DataError, OutputError, choose
 from stsbench.files import write_whole
 
@@ -23,7 +23,7 @@ class _Order(NamedTuple):
     cards: Mapping[str, CorpusCard]
     corpora: Path
     open_tokenizer: OpensTokenizer
-    progress: Progress
+    progress: FileProgress
 
 
 def make_corpus(
@@ -32,7 +32,7 @@ def make_corpus(
     corpora: Path,
     catalogue: Catalogue,
     open_tokenizer: OpensTokenizer,
-    progress: Progress = lambda done, total: None,
+    progress: FileProgress = lambda done, total: None,
 ) -> tuple[Path, int]:
     """Make a corpus's file in a corpora folder, and return it with its number of rows.
 
@@ -46,7 +46,7 @@ def make_corpus(
     Raises:
         UnknownName: no such corpus.
         DataError: it is not one that can be made, what it is made of cannot be had, or its rows are not the card's.
-        OutputError: the file is there already, or cannot be written.
+        OutputError: the file already exists, or cannot be written.
     """
     cards = catalogue.corpora()
     card = choose("corpus", name, cards)
@@ -56,13 +56,13 @@ def make_corpus(
         )
     path = corpora / card.file
     if path.exists():
-        raise OutputError(f"{path}: is there already; remove it to make it anew")
+        raise OutputError(f"{path}: already exists; remove it to make it again")
     make = choose("way of making a corpus", card.make.way, WAYS)
     rows = make(_Order(card.make, path, cards, corpora, open_tokenizer, progress))
     if rows != card.rows:
         raise DataError(
-            f"{path}: made, but of {rows:,} rows where the card of '{name}' says {card.rows:,}: what it is made of has "
-            "changed; to train on it all the same, name the file by its path"
+            f"{path}: made, but of {rows:,} rows where the card of '{name}' says {card.rows:,}: its source has "
+            "changed; to train on it anyway, name the file by its path"
         )
     fetch_corpus(name, card, corpora=corpora)
     return path, rows
@@ -72,7 +72,7 @@ def _first_rows(order: _Order) -> int:
     """The first lines of another corpus."""
     facts = order.facts
     source = fetch_corpus(facts.of, choose("corpus", facts.of, order.cards), corpora=order.corpora)
-    lines = read_table(source, header=False, limit=facts.rows).column(0).to_pylist()
+    lines = read_training_text(source, header=False, limit=facts.rows).column(0).to_pylist()
     write_whole(order.path, "".join(f"{line}\n" for line in lines).encode())
     return len(lines)
 

@@ -28,7 +28,7 @@ LISTED = 20
 """So many columns of a file are named in a message."""
 
 
-def read_table(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
+def read_training_text(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
     """Read a ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file, each also as ``.xz`` or ``.gz``.
 
     Args:
@@ -60,7 +60,7 @@ def table_suffix(path: Path) -> str:
     kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
     if kind not in TEXT_FILES:
         raise DataError(
-            f"{path}: '{kind}' is no kind of training text; known: {', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{did_you_mean(kind, TEXT_FILES)}"
+            f"{path}: '{kind}' is not a kind of training text; known: {', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{did_you_mean(kind, TEXT_FILES)}"
         )
     return kind
 
@@ -69,7 +69,7 @@ def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: 
     """Return columns under our names.
 
     Args:
-        table: as :func:`read_table` gives it.
+        table: as :func:`read_training_text` gives it.
         columns: our names, each with the file's name for it or its position.
         where: the file, for the message.
 
@@ -98,7 +98,7 @@ def _content(path: Path, lines: int | None) -> bytes:
             parts = bounded(chunks(stream), path, where=str(path))
             content = b"".join(parts) if lines is None else _first_lines(parts, lines)
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        why = "is cut off" if isinstance(error, EOFError) else f"is no {path.suffix} file or is damaged"
+        why = "is cut off" if isinstance(error, EOFError) else f"is not a {path.suffix} file, or is damaged"
         raise DataError(f"{path}: {why}; fetch it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error

@@ -11,7 +11,7 @@ from stsbench.cards.facts import HubSource
 from stsbench.data.hub.failures import Address, explained
 from stsbench.data.hub.files import HubFolder, address_of, fetch_file
 from stsbench.data.hub.listing import look_up
-from stsbench.data.hub.unpacking import unpack
+from stsbench.data.hub.unpacking import unpack_archive
 from stsbench.files import scratch_beside
 
 
@@ -51,7 +51,7 @@ def _unpack_whole(archive: Path, folder: Path, address: Address) -> None:
     draft = scratch_beside(folder)
     draft.mkdir()
     try:
-        unpack(archive, draft, where=str(address))
+        unpack_archive(archive, draft, where=str(address))
         _sync(draft)
         try:
             draft.replace(folder)

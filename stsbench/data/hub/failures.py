@@ -13,9 +13,9 @@ from typing import Literal, TypeVar
 
 from stsbench.errors import SourceError, StsbenchError, one_line
 
-Kind = Literal["model", "dataset"]
+RepoKind = Literal["model", "dataset"]
 
-WITHOUT: dict[Kind, str] = {
+WITHOUT: dict[RepoKind, str] = {
     "dataset": "put the files under a data folder and pass --data DIR (or set STSBENCH_DATA), "
     "or run 'stsbench run' on the quickstart suite, which needs no network",
     "model": "give the folder of a checkpoint on this machine, "
@@ -39,7 +39,7 @@ class Unreached(SourceError):
 class Address:
     """What is asked of the Hub: a repository at a revision, or a file of it."""
 
-    kind: Kind
+    kind: RepoKind
     repo: str
     revision: str
     path: str = ""
@@ -93,7 +93,7 @@ _LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
 FAILURES = (
     Failure(
         names=("OfflineModeIsEnabled",),
-        why="the cache has no whole copy, and the Hub is switched off (HF_HUB_OFFLINE)",
+        why="the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)",
         todo="unset HF_HUB_OFFLINE once to fetch it",
         passing=True,
     ),
@@ -250,7 +250,7 @@ def _sentence(failure: Failure, error: BaseException, address: Address, without:
 def detail(error: BaseException) -> str:
     """An error's own words, short and on one line."""
     if isinstance(error, json.JSONDecodeError):
-        return "the answer is no JSON"
+        return "the answer is not JSON"
     words = getattr(error, "strerror", None) or one_line(error) or type(error).__name__
     words = re.sub(r"^\[Errno -?\d+\] ", "", words)
     return words if len(words) <= 160 else f"{words[:159]}…"

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from stsbench.data.hub.failures import Address, Kind, OddAnswer, explained, persistently
+from stsbench.data.hub.failures import Address, OddAnswer, RepoKind, explained, persistently
 from stsbench.data.hub.listing import Listing, expected_hash, heed_offline, look_up, timeout
 from stsbench.data.hub.names import path_within
 from stsbench.data.hub.quiet import quiet_hub
@@ -46,7 +46,7 @@ _BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
 _REVISION = re.compile(r"(?=.{1,200}$)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
 
 
-def address_of(repo: str, *, revision: str, kind: Kind) -> Address:
+def address_of(repo: str, *, revision: str, kind: RepoKind) -> Address:
     """The address of a repository; a card's ``unpinned`` means the main branch.
 
     Raises:
@@ -68,7 +68,7 @@ def fetch_file(
     path: str,
     *,
     revision: str,
-    kind: Kind,
+    kind: RepoKind,
     sha256: str = "",
     without: str | None = None,
     progress: bool = False,
@@ -118,7 +118,7 @@ def fetch_checkpoint(
     address = address_of(repo, revision=revision, kind="model")
     listing = look_up(address, without=without)
     listing.check_whole(address)
-    wanted, weights = choose(listing.files, allow)
+    wanted, weights = choose_files(listing.files, allow)
     if not weights:
         others = sorted(name for name in listing.files if _is_weights(name))[:3]
         has = f", only {', '.join(others)}" if others else ""
@@ -140,7 +140,7 @@ def fetch_tokenizer(repo: str, *, revision: str, without: str | None = None) -> 
     address = address_of(repo, revision=revision, kind="model")
     listing = look_up(address, without=without)
     listing.check_whole(address)
-    wanted = [name for name in choose(listing.files, _TOKENIZER)[0] if "/" not in name]
+    wanted = [name for name in choose_files(listing.files, _TOKENIZER)[0] if "/" not in name]
     if not wanted:
         raise SourceError(f"{address}: no files of a tokenizer; choose another model")
     for name in wanted:
@@ -209,7 +209,7 @@ def _check_name(address: Address) -> None:
     path = path_within(name)
     # Of several spellings of a path the Hub gives the shortest.
     if path is None or path.as_posix() != name or not name.isprintable():
-        raise SourceError(f"{address.at('')}: no file may be called {ascii(name):.80}: it could lead out of the cache")
+        raise SourceError(f"{address.at('')}: no file may be called {ascii(name):.80}: it could lead outside the cache")
 
 
 def _damage(path: Path, listing: Listing, address: Address) -> str:
@@ -259,7 +259,7 @@ def _is_weights(name: str) -> bool:
     return _WEIGHTS.fullmatch(name.removesuffix(".index.json")) is not None
 
 
-def choose(names: Iterable[str], allow: Sequence[str]) -> tuple[list[str], list[str]]:
+def choose_files(names: Iterable[str], allow: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the files that match a pattern into weights to read and all else; other weights and code are left out."""
     wanted: list[str] = []
     folders: dict[str, set[str]] = defaultdict(set)

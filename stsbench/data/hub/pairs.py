@@ -22,7 +22,7 @@ from stsbench.data.hub.failures import Address, detail, explained
 from stsbench.data.hub.files import address_of, fetch_listed, folder_of
 from stsbench.data.hub.listing import Listing, look_up
 from stsbench.data.hub.quiet import quiet_datasets, quiet_hub
-from stsbench.data.hub.unpacking import check_size
+from stsbench.data.hub.unpacking import check_unpacked_size
 from stsbench.data.splits import PairSplit
 from stsbench.errors import CardError, DataError, SourceError, did_you_mean, one_line
 
@@ -68,7 +68,7 @@ def _fetch_folder(address: Address, config: str, listing: Listing, *, without: s
         path = fetch_listed(address.at(name), listing, without=without, progress=progress)
         if not path.stat().st_size and name not in _FACTS:
             raise SourceError(f"{address.at(name)}: the file is empty; see {address.page}")
-        check_size(path, where=str(address.at(name)))
+        check_unpacked_size(path, where=str(address.at(name)))
         return path
 
     facts = {name: fetch(name) for name in _FACTS if name in listing.files}

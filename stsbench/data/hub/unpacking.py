@@ -46,7 +46,7 @@ class Refused(Exception):
     """An archive holds what no data archive needs."""
 
 
-def unpack(archive: Path, into: Path, *, where: str) -> None:
+def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
     """Unpack a tar file, plain or compressed by gzip, bzip2 or xz; a link inside it becomes a copy of what it leads to.
 
     A link that leads to nothing in the archive is left out.
@@ -71,7 +71,7 @@ def unpack(archive: Path, into: Path, *, where: str) -> None:
         raise SourceError(_damaged(where, archive, error)) from error
 
 
-def check_size(path: Path, *, where: str) -> None:
+def check_unpacked_size(path: Path, *, where: str) -> None:
     """Refuse a file that compression made small and that holds more than any data set does.
 
     What is damaged passes: its reader says what is wrong with it.
@@ -189,7 +189,7 @@ def _check(member: tarfile.TarInfo, count: int, size: int) -> None:
     if not (member.isfile() or member.isdir() or member.issym() or member.islnk()) or member.issparse():
         raise Refused(f"{name} is a device or a sparse file")
     if path_within(member.name) is None:
-        raise Refused(f"{name} leads outside the folder, or is no name of a file")
+        raise Refused(f"{name} leads outside the folder, or is not a file name")
     if member.size < 0:
         raise Refused(f"{name} has a negative size")
     if count > MOST_MEMBERS:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.data.readers.text import DataFile, read_table, read_text
+from stsbench.data.readers.text import DataFile, read_delimited, read_text
 from stsbench.data.splits import CaptionSplit
 from stsbench.errors import CardError, DataError, did_you_mean, one_line
 
@@ -81,7 +81,7 @@ def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
 def _from_npz(path: Path, name: str) -> npt.NDArray[Any]:
     try:
         if path.is_file() and not zipfile.is_zipfile(path):
-            raise DataError(f"{path}: this is no .npz archive; save the array with numpy.savez")
+            raise DataError(f"{path}: this is not an .npz archive; save the array with numpy.savez")
         with zipfile.ZipFile(path) as archive:
             _require(path, name, [entry.removesuffix(".npy") for entry in archive.namelist()])
             with archive.open(f"{name}.npy") as stream:
@@ -151,12 +151,12 @@ def _from_json(path: Path) -> list[list[str]]:
 
 
 def _from_csv(path: Path, n_images: int) -> list[list[str]]:
-    table = read_table(path, delimiter=",", header=True, quoting=True)
+    table = read_delimited(path, delimiter=",", header=True, quoting=True)
     by_image: list[list[str]] = [[] for _ in range(n_images)]
     for at, (image, caption) in enumerate(zip(table.column("image"), table.column("caption"), strict=True)):
         if not image.isdecimal() or len(image) > DIGITS or int(image) >= n_images:
             raise DataError(
-                f"{path}: line {table.first_line + at}: image '{image[:40]}' is no row of the features "
+                f"{path}: line {table.first_line + at}: image '{image[:40]}' is not a row of the features "
                 f"(0 to {n_images - 1})"
             )
         by_image[int(image)].append(caption)

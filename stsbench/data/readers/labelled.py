@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.data.readers.text import DataFile, Table, check_delimiter, read_lines, read_table, read_text
+from stsbench.data.readers.text import DataFile, TextTable, check_delimiter, read_delimited, read_lines, read_text
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.errors import CardError, DataError, did_you_mean
 
@@ -210,21 +210,21 @@ def _rejoin(text: str) -> str:
     return " ".join(text.split())
 
 
-def _even_table(path: Path, delimiter: str, header: bool, quoting: bool, fields: int) -> Table:
+def _even_table(path: Path, delimiter: str, header: bool, quoting: bool, fields: int) -> TextTable:
     """Read a table whose rows all have the header's number of fields (without one, the first row's)."""
     if fields:
         check_delimiter(path, delimiter, quoting=False)
         rows = [line.strip().split(delimiter, fields - 1) for line in read_lines(path)]
-        table = Table(path=path, header=[], rows=rows, first_line=1)
+        table = TextTable(path=path, header=[], rows=rows, first_line=1)
     else:
-        table = read_table(path, delimiter=delimiter, header=header, quoting=quoting)
+        table = read_delimited(path, delimiter=delimiter, header=header, quoting=quoting)
     if not table.rows:
         raise DataError(f"{path}: no rows below the header")
     table.check_even(fields)
     return table
 
 
-def _rows_of_split(table: Table, column: Key | None, split: str) -> Sequence[int]:
+def _rows_of_split(table: TextTable, column: Key | None, split: str) -> Sequence[int]:
     """The positions of a split's rows: all of them where no column tells splits apart."""
     if column is None:
         return range(len(table.rows))

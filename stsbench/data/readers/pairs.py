@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from stsbench.data.readers.text import DataFile, Table, parse_number, read_lines, read_table
+from stsbench.data.readers.text import DataFile, TextTable, parse_number, read_delimited, read_lines
 from stsbench.data.splits import PairSplit
 from stsbench.errors import CardError, DataError
 
@@ -33,7 +33,7 @@ def read_semeval(files: Sequence[DataFile], *, first_rows: Annotated[int, Meta(g
 
 
 def _read_subset(pairs: DataFile, gold: DataFile, first_rows: int) -> PairSplit:
-    table = read_table(pairs.path, delimiter="\t", header=False)
+    table = read_delimited(pairs.path, delimiter="\t", header=False)
     left, right = table.column(0), table.column(1)
     _check_even(table, pairs)
     scores = read_lines(gold.path)
@@ -53,7 +53,7 @@ def _read_subset(pairs: DataFile, gold: DataFile, first_rows: int) -> PairSplit:
     )
 
 
-def _check_even(table: Table, file: DataFile) -> None:
+def _check_even(table: TextTable, file: DataFile) -> None:
     """A delimiter too many shifts columns; STS-B as released has two fields more in some rows, at their end."""
     if table.rows and not file.pinned:
         table.check_even()
@@ -79,7 +79,7 @@ def read_pair_table(
     scores: list[float] = []
     subsets: list[str] = []
     for file in files:
-        table = read_table(file.path, delimiter=delimiter, header=header, quoting=quoting)
+        table = read_delimited(file.path, delimiter=delimiter, header=header, quoting=quoting)
         left += table.column(sentence1)
         right += table.column(sentence2)
         cells = table.column(gold)

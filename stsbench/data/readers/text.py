@@ -65,7 +65,7 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TextTable:
     """The cells of a delimited file; ``first_line`` is the number of the first row's line."""
 
     path: Path
@@ -109,7 +109,9 @@ class Table:
         return list(self.header).index(key)
 
 
-def read_table(path: Path, *, delimiter: str, header: bool, quoting: bool = False, encoding: str = "utf-8") -> Table:
+def read_delimited(
+    path: Path, *, delimiter: str, header: bool, quoting: bool = False, encoding: str = "utf-8"
+) -> TextTable:
     """Read a delimited file; without ``quoting`` a double quote is a character like any other."""
     check_delimiter(path, delimiter, quoting=quoting)
     if quoting:
@@ -123,14 +125,14 @@ def read_table(path: Path, *, delimiter: str, header: bool, quoting: bool = Fals
     names: list[str] = []
     if header:
         names, rows = [name.lstrip("\ufeff") for name in rows[0]], rows[1:]
-    return Table(path=path, header=names, rows=rows, first_line=2 if header else 1)
+    return TextTable(path=path, header=names, rows=rows, first_line=2 if header else 1)
 
 
 def check_delimiter(path: Path, delimiter: str, *, quoting: bool) -> None:
     """A card's delimiter must part something, and be one character where cells are quoted; raises CardError."""
     if not delimiter or set(delimiter) & {"\n", "\r"} or quoting and (len(delimiter) > 1 or delimiter == '"'):
         wanted = "one character, neither a quote nor the end of a line" if quoting else "text within a line"
-        raise CardError(f"{path}: delimiter {delimiter[:20]!r} parts no cells; give {wanted}, such as '\\t' or ','")
+        raise CardError(f"{path}: delimiter {delimiter[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','")
 
 
 def parse_number(text: str, *, path: Path, line: int, what: str) -> float:
@@ -141,5 +143,5 @@ def parse_number(text: str, *, path: Path, line: int, what: str) -> float:
     except ValueError:
         value = float("nan")
     if not -1e300 < value < 1e300:
-        raise DataError(f"{path}: line {line}: {what} '{text.strip()[:40]}' is no number")
+        raise DataError(f"{path}: line {line}: {what} '{text.strip()[:40]}' is not a number")
     return value

@@ -206,7 +206,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise EncoderError(f"{path}: cannot be read as JSON: {one_line(error)}") from error
     if not isinstance(value, dict):
-        raise EncoderError(f"{path}: is no JSON object")
+        raise EncoderError(f"{path}: is not a JSON object")
     return value
 
 

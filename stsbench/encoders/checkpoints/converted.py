@@ -60,10 +60,12 @@ def _tensors(weights: Path) -> dict[str, torch.Tensor]:
 
     state = _load(weights)
     if not isinstance(state, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-        raise EncoderError(f"{weights}: is no flat table of tensors; ask its author for safetensors")
+        raise EncoderError(f"{weights}: is not a flat table of tensors; ask its author for safetensors")
     for name, tensor in state.items():
         if not isinstance(name, str):
-            raise EncoderError(f"{weights}: a tensor is called {str(name)[:40]}, which is no text; ask for safetensors")
+            raise EncoderError(
+                f"{weights}: a tensor is called {str(name)[:40]}, which is not text; ask for safetensors"
+            )
         if fault := _fault(tensor):
             raise EncoderError(f"{weights}: the tensor '{name[:80]}' {fault}; ask its author for safetensors")
     return {name: tensor for name, tensor in state.items() if not name.startswith(UNUSED)}

@@ -75,7 +75,7 @@ def assumptions(family: Family | None, *, has_modules: bool, given: Mapping[str,
         return []
     told = ", ".join(f"{key} {_shown(value)}" for key, value in taken.items())
     why = f"from the documentation of its family ({family.source})" if family else "assumed"
-    return [f"no card and no files of sentence-transformers say how it is run; {why}: {told}"]
+    return [f"no card and no sentence-transformers files say how to run it; {why}: {told}"]
 
 
 def _shown(value: object) -> str:

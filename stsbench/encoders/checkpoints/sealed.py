@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from stsbench.data.verify import file_digest
-from stsbench.encoders.checkpoints.remembered import remembered_digest
+from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.errors import SourceError
 from stsbench.files import write_whole
 

@@ -45,7 +45,7 @@ in another order move an embedding by some ten steps after a dozen layers. A cha
 weight moves it by far more than this."""
 
 
-class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class StoredFacts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What lies beside stored embeddings."""
 
     places: list[dict[str, str]]
@@ -78,7 +78,7 @@ class Watch:
         """
         if not any(self.folder.glob("*.npy")):
             return
-        record, here = self._read(), place(self.encoder)
+        record, here = self._read(), conditions(self.encoder)
         if record is not None and here in record.places:
             return
         why = _moved(record, self.encoder)
@@ -91,7 +91,7 @@ class Watch:
     def begin(self) -> None:
         """Say where embeddings are made, before the first are written."""
         if self._read() is None:
-            self._write(Record(places=[place(self.encoder)]))
+            self._write(StoredFacts(places=[conditions(self.encoder)]))
 
     def complete(self) -> None:
         """Embed the samples where that was not done yet."""
@@ -108,22 +108,20 @@ class Watch:
             self.folder.rename(aside)
         except OSError as error:
             raise OutputError(f"{self.folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
-        self._write(Record(places=[place(self.encoder)], since=now))
-        self.said = (
-            f"stored embeddings of '{self.encoder.name}' are set aside, all are made anew: {why} (now in {aside.name})"
-        )
+        self._write(StoredFacts(places=[conditions(self.encoder)], since=now))
+        self.said = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again: {why} (now in {aside.name})"
 
-    def _read(self) -> Record | None:
+    def _read(self) -> StoredFacts | None:
         try:
-            return msgspec.json.decode((self.folder / FILE).read_bytes(), type=Record)
+            return msgspec.json.decode((self.folder / FILE).read_bytes(), type=StoredFacts)
         except (OSError, msgspec.DecodeError, RecursionError):
             return None
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: StoredFacts) -> None:
         write_whole(self.folder / FILE, msgspec.json.encode(record))
 
 
-def place(encoder: Encoder) -> dict[str, str]:
+def conditions(encoder: Encoder) -> dict[str, str]:
     """All that may move an embedding and is not in its fingerprint."""
     gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
     found = {**provenance.versions(), "machine": provenance.processor() + gpu}
@@ -154,7 +152,7 @@ def embed_samples(encoder: Encoder) -> FloatArray:
     return np.stack([row if row is not None else np.full(size, np.nan, np.float32) for row in rows])
 
 
-def _moved(record: Record | None, encoder: Encoder) -> str:
+def _moved(record: StoredFacts | None, encoder: Encoder) -> str:
     """By how much the samples moved, in words; nothing where by rounding alone."""
     if record is None or not record.rows:
         return "their samples are lost"

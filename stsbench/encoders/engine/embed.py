@@ -146,7 +146,7 @@ def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str]) -> _Plan:
 
 def as_array(returned: object, name: str) -> npt.NDArray[Any]:
     """What an encoder returned as an array of numbers, whatever their type; raises EncoderError where it is none."""
-    what = f"encoder '{name}' returned a {type(returned).__name__} that is no array (n, d)"
+    what = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
     try:
         array = np.asarray(returned)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -41,7 +41,7 @@ def text_keys(texts: Sequence[str]) -> Keys:
 
 
 @dataclass(eq=False)
-class Block:
+class StoredBlock:
     """Rows written together: their keys (n,), and their embeddings in a file or, without one, in memory."""
 
     keys: Keys
@@ -62,7 +62,7 @@ class Block:
             rows: FloatArray = _map(self.path)["embedding"][0]
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "it is damaged"
-            raise OutputError(f"{self.path}: cannot be read again: {why}; run the same command to go on") from error
+            raise OutputError(f"{self.path}: cannot be read again: {why}; run the same command to resume") from error
         return rows
 
     def is_sound(self) -> bool:
@@ -116,7 +116,7 @@ class Shelf:
         """
         self.folder, self.watch, self.only_look = folder, watch, only_look
         self.dropped = 0
-        self._blocks: list[Block] = []
+        self._blocks: list[StoredBlock] = []
         self._index: _Index | None = None
         self._pending: list[tuple[Keys, FloatArray]] = []
         self._pending_bytes = 0
@@ -190,11 +190,11 @@ class Shelf:
             keys = np.concatenate([keys for keys, _ in self._pending])
             rows = np.concatenate([rows for _, rows in self._pending])
             if self.folder is None:
-                block = Block(keys, rows.shape[1], rows=rows)
+                block = StoredBlock(keys, rows.shape[1], rows=rows)
             else:
                 if self.watch is not None:
                     self.watch.begin()
-                block = Block(keys, rows.shape[1], path=_write_block(self.folder, keys, rows))
+                block = StoredBlock(keys, rows.shape[1], path=_write_block(self.folder, keys, rows))
             self._blocks.append(block)
             self._index, self._pending, self._pending_bytes = None, [], 0
         self._flushed = time.monotonic()
@@ -212,7 +212,7 @@ class Shelf:
 class StoredEmbeddings:
     """A read-only (n, d) view of stored rows."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[StoredBlock, ...]
     block_of: npt.NDArray[np.int32]
     row_of: npt.NDArray[np.int32]
 
@@ -284,7 +284,7 @@ def _map(path: Path) -> npt.NDArray[Any]:
     return mapped
 
 
-def _open_block(path: Path) -> Block | None:
+def _open_block(path: Path) -> StoredBlock | None:
     """Read a block's keys; None for a file that is no block, cut short, or gone by now.
 
     Raises:
@@ -304,4 +304,4 @@ def _open_block(path: Path) -> Block | None:
     shape = record.dtype["embedding"].shape
     if len(shape) != 2 or record.dtype != _record(*shape):
         return None
-    return Block(np.array(record["key"][0]), shape[1], path=path, checked=False)
+    return StoredBlock(np.array(record["key"][0]), shape[1], path=path, checked=False)

@@ -101,9 +101,7 @@ class PostProcessed:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Refuse: nothing is fitted yet."""
-        raise EncoderError(
-            f"encoder '{self.name}' is fitted on texts ({self.fit}); give it some by fit_texts(sentences) first"
-        )
+        raise EncoderError(f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first")
 
 
 class FittedEncoder:

@@ -13,12 +13,12 @@ from stsbench.encoders.flow import GlowFlow
 from stsbench.encoders.seams import FloatArray
 from stsbench.errors import EncoderError
 
-Embeddings = Callable[[Sequence[int]], FloatArray]
+EmbedRows = Callable[[Sequence[int]], FloatArray]
 """Rows of the texts to the embeddings (b, d) that the flow is trained on."""
 MOMENTS = (0.9, 0.999)
 
 
-def train_flow(embed: Embeddings, n: int, d: int, recipe: FlowRecipe) -> tuple[GlowFlow, list[float]]:
+def train_flow(embed: EmbedRows, n: int, d: int, recipe: FlowRecipe) -> tuple[GlowFlow, list[float]]:
     """Train a flow on n texts, (2i, 2i + 1) being pairs; returns it with its loss at each step.
 
     The first batch's first sentences set the actnorms. The loss of a batch is that of its first
@@ -35,7 +35,7 @@ def train_flow(embed: Embeddings, n: int, d: int, recipe: FlowRecipe) -> tuple[G
         EncoderError: there are fewer than two pairs, or d cannot be halved that often.
     """
     if n < 4:
-        raise EncoderError(f"a flow needs two pairs of texts at least, not {n} texts")
+        raise EncoderError(f"a flow needs at least two pairs of texts, not {n} texts")
     if d % 2**recipe.levels:
         raise EncoderError(f"a flow of {recipe.levels} levels halves embeddings {recipe.levels} times; {d} cannot be")
     with torch.inference_mode(False):

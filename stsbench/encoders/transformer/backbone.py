@@ -101,7 +101,7 @@ class Backbone:
             EncoderError: the model cannot be told other positions than its own.
         """
         if not self._takes_positions:
-            raise EncoderError(f"{type(self.model).__name__} cannot be told positions; leave out what changes them")
+            raise EncoderError(f"{type(self.model).__name__} takes no positions; leave out what changes them")
         if self._numbers_itself:
             return mask.cumsum(dim=1) * mask + int(self.model.embeddings.padding_idx)
         return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
@@ -239,7 +239,7 @@ def _check_pooler(missing: Sequence[str], checkpoint: Checkpoint, *, needs_poole
     lost = [key for key in missing if needs_pooler or "pooler" not in key]
     if lost and all("pooler" in key for key in lost):
         raise EncoderError(
-            f"{checkpoint.folder}: the checkpoint has no pooler weights, its head would be random; "
+            f"{checkpoint.folder}: the checkpoint has no pooler weights, so its head would be random; "
             "use pooling 'cls_before_pooler'"
         )
     if lost:

@@ -74,7 +74,7 @@ def read_modules(folder: Path) -> list[Module]:
     if kind != "SentenceTransformer":
         raise EncoderError(f"{folder}: is a {kind}, which does not embed sentences by itself")
     if (folder / "adapter_config.json").is_file():
-        raise EncoderError(f"{folder}: is an adapter to another checkpoint; merge the two and save the whole")
+        raise EncoderError(f"{folder}: is an adapter to another checkpoint; merge the two and save the result")
     modules = _modules(folder)
     for module in modules:
         _refuse_other_code(folder, module)
@@ -116,7 +116,7 @@ def _modules(folder: Path) -> list[Module]:
     try:
         modules = [Module(one.type, one.path) for one in _LISTED.decode(path.read_bytes())]
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EncoderError(f"{path}: is no list of modules with 'type' and 'path': {one_line(error)}") from error
+        raise EncoderError(f"{path}: is not a list of modules with 'type' and 'path': {one_line(error)}") from error
     if not modules:
         raise EncoderError(f"{path}: lists no modules")
     return [module._replace(path=_inside(path, module.path)) for module in modules]
@@ -127,9 +127,9 @@ def _inside(where: Path, path: str) -> str:
     # Parts by Windows' rules are parts by any: both slashes, drives, roots.
     place = PureWindowsPath(path)
     if place.anchor or ".." in place.parts:
-        raise EncoderError(f"{where}: '{path}' leads out of the checkpoint")
+        raise EncoderError(f"{where}: '{path}' leads outside the checkpoint")
     if len(path) > LONGEST or not path.isprintable():
-        raise EncoderError(f"{where}: {path[:40]!r} is no name of a module's folder")
+        raise EncoderError(f"{where}: {path[:40]!r} is not a name for a module's folder")
     return path
 
 

@@ -105,7 +105,7 @@ class FirstToken(Pooling):
         return _one_token(states[0], mask, last=False)
 
 
-class Head(FirstToken):
+class HeadPooling(FirstToken):
     """The first token through the model's own head (BERT's pooler, SimCSE's MLP)."""
 
     name, form, through_head = "cls", "", True
@@ -182,7 +182,7 @@ class WordKernel(Pooling):
 
 
 POOLINGS: dict[str, type[Pooling]] = {
-    Head.name: Head,
+    HeadPooling.name: HeadPooling,
     FirstToken.name: FirstToken,
     Mean.name: Mean,
     Max.name: Max,

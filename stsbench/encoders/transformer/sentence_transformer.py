@@ -161,7 +161,7 @@ def _load(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - se
         raise EncoderError(f"{folder}: cannot be loaded: {one_line(error)[:300]}") from error
     lost = [key for line in said for key in _MISSING.findall(line) if "pooler" not in key]
     if lost:
-        raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would be random")
+        raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would then be random")
     tokenizer = getattr(network, "tokenizer", None)
     if hasattr(tokenizer, "all_special_ids"):
         check_vocabulary(tokenizer, folder)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stsbench.encoders.checkpoints.remembered import remembered_digest
+from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.encoders.words.folder import check_shapes, write_word_folder
 from stsbench.encoders.words.gru_halves import Half, HalvesConfig
 from stsbench.encoders.words.infersent import VERSIONS, InferSentConfig
@@ -44,7 +44,7 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
     except Exception as error:  # torch raises many kinds for what it refuses to unpickle
         raise EncoderError(f"{source}: holds more than tensors and is not read ({one_line(error)[:80]}…)") from error
     if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-        raise EncoderError(f"{source}: is no flat table of tensors")
+        raise EncoderError(f"{source}: is not a flat table of tensors")
     shape = tuple(state["enc_lstm.weight_ih_l0"].shape) if "enc_lstm.weight_ih_l0" in state else ()
     if len(shape) != 2 or shape[0] % 4:
         raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")

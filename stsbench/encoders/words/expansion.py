@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stsbench.encoders.checkpoints.remembered import remembered_digest
+from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.encoders.words.folder import write_word_folder
 from stsbench.encoders.words.gru_halves import GruHalvesEncoder
 from stsbench.encoders.words.vectors import open_vectors

@@ -85,7 +85,7 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], due: Mapping[str, tuple[i
             raise EncoderError(f"{where}: the tensor '{name}' has shape {found[name]}, not {shape}")
     extra = sorted(set(found) - set(due))
     if extra:
-        raise EncoderError(f"{where}: has a tensor '{extra[0]}' that this encoder has not")
+        raise EncoderError(f"{where}: has an unknown tensor '{extra[0]}'")
 
 
 def write_word_folder(

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.encoders.checkpoints.remembered import remembered_digest
+from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.encoders.devices import check_device, pick_device
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import FloatArray
@@ -37,7 +37,7 @@ RELEASED_BATCH = 64
 PADDINGS = ("zeros", "batch", "masked")
 
 
-class Version(NamedTuple):
+class Release(NamedTuple):
     """What goes with a release of InferSent."""
 
     bos: str
@@ -47,8 +47,8 @@ class Version(NamedTuple):
 
 
 VERSIONS = {
-    1: Version(bos="<s>", eos="</s>", padding="zeros", vectors="glove.840B.300d.txt"),
-    2: Version(bos="<p>", eos="</p>", padding="masked", vectors="crawl-300d-2M.vec"),
+    1: Release(bos="<s>", eos="</s>", padding="zeros", vectors="glove.840B.300d.txt"),
+    2: Release(bos="<p>", eos="</p>", padding="masked", vectors="crawl-300d-2M.vec"),
 }
 
 

@@ -18,7 +18,7 @@ from stsbench.errors import choose
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
 """What a maximum over time does with padding, see :func:`pool_max`."""
-Cell = Literal["torch", "tensorflow"]
+GruCell = Literal["torch", "tensorflow"]
 """Which GRU: the reset gate after the recurrent product (PyTorch, Theano) or before it (TensorFlow)."""
 
 
@@ -58,7 +58,7 @@ _MAXIMA: Mapping[str, Callable[[Tensor], Tensor]] = {
 class Gru(nn.Module):
     """One GRU, in one direction or both; a sentence is its last state."""
 
-    def __init__(self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: Cell = "torch") -> None:
+    def __init__(self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: GruCell = "torch") -> None:
         """Make the layer.
 
         Args:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from stsbench.errors import EncoderError, choose
 
-Split = Callable[[str], list[str]]
+WordSplit = Callable[[str], list[str]]
 """A sentence to its words."""
 
 
-def tokeniser(name: str, *, lowercase: bool = False) -> Split:
+def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     """Return the function that parts a sentence into words.
 
     NLTK's rules need no data of NLTK's: a text of several sentences is read as one, so that only
@@ -30,14 +30,14 @@ def libraries(name: str) -> tuple[str, ...]:
     return choose("tokens", name, TOKENISERS).libraries
 
 
-def _treebank(*, moses: bool) -> Split:
+def _treebank(*, moses: bool) -> WordSplit:
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
         raise EncoderError(
             "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'; or --set tokens=whitespace for tokenised text"
         ) from error
-    words: Split = NLTKWordTokenizer().tokenize
+    words: WordSplit = NLTKWordTokenizer().tokenize
 
     def split(sentence: str) -> list[str]:
         parted = words(sentence)
@@ -49,7 +49,7 @@ def _treebank(*, moses: bool) -> Split:
 class Tokeniser(NamedTuple):
     """What makes a tokeniser, and the packages whose version may change what it does."""
 
-    make: Callable[[], Split]
+    make: Callable[[], WordSplit]
     libraries: tuple[str, ...] = ()
 
 

@@ -30,14 +30,14 @@ _PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 _ODD_BLANKS = (b"  ", b"\t", b"\r", b"\v", b"\f")
 
 
-class Block(NamedTuple):
+class VectorBlock(NamedTuple):
     """Some words (m,) and their vectors (m, d), as they follow in the file."""
 
     words: list[bytes]
     vectors: FloatArray
 
 
-def read_blocks(path: Path, limit: int | None = None) -> Iterator[Block]:
+def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     """Read a file of word vectors, or its first ``limit`` ones, in blocks of some megabytes.
 
     Raises:
@@ -47,14 +47,14 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[Block]:
     for block in _npz_blocks(path) if path.suffix == ".npz" else _text_blocks(path, limit):
         count += len(block.words)
         cut = None if limit is None else len(block.words) - max(count - limit, 0)
-        yield Block(block.words[:cut], block.vectors[:cut])
+        yield VectorBlock(block.words[:cut], block.vectors[:cut])
         if limit is not None and count >= limit:
             return
     if not count:
         raise DataError(f"{path}: holds no word vectors")
 
 
-def _text_blocks(path: Path, limit: int | None) -> Iterator[Block]:
+def _text_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     pieces = _lines(path)
     first = next(pieces, [b""])
     promised, width = _header(first[0])
@@ -102,20 +102,20 @@ def _header(line: bytes) -> tuple[int | None, int]:
     return None, line.rstrip().count(b" ")
 
 
-def _block(lines: list[bytes], width: int, path: Path, number: int) -> Block:
+def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlock:
     """Read lines, the first of which has this number in the file; raises DataError naming a bad one."""
     split = [_split(line, width) for line in lines]
     good = [pair for pair in split if pair is not None]
     vectors = _numbers([values for _, values in good], width) if len(good) == len(lines) else None
     words = [word for word, _ in good]
     if vectors is not None and _is_text(words):
-        return Block(words, vectors)
+        return VectorBlock(words, vectors)
     if len(lines) == 1:
         raise DataError(f"{path}: line {number}: {_fault(lines[0], width)}")
     # Halving finds the bad line; lines that are only oddly spaced are read one by one.
     half = len(lines) // 2
     left, right = _block(lines[:half], width, path, number), _block(lines[half:], width, path, number + half)
-    return Block(left.words + right.words, np.concatenate([left.vectors, right.vectors]))
+    return VectorBlock(left.words + right.words, np.concatenate([left.vectors, right.vectors]))
 
 
 def _split(line: bytes, width: int) -> tuple[bytes, bytes] | None:
@@ -179,7 +179,7 @@ def _shown(line: bytes) -> str:
     return line[:40].decode("utf-8", "replace")
 
 
-def _npz_blocks(path: Path) -> Iterator[Block]:
+def _npz_blocks(path: Path) -> Iterator[VectorBlock]:
     """Read the arrays ``words`` (n,) and ``vectors`` (n, d), float, without a pickle."""
     try:
         with (
@@ -200,7 +200,7 @@ def _npz_blocks(path: Path) -> Iterator[Block]:
     except KeyError as error:
         raise DataError(f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise DataError(f"{path}: is no whole .npz file ({error})") from error
+        raise DataError(f"{path}: is not a complete .npz file ({error})") from error
 
 
 def _npy_header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
@@ -219,10 +219,10 @@ def _exactly(stream: IO[bytes], count: int, kind: np.dtype[np.generic]) -> npt.N
     return np.frombuffer(content, dtype=kind)
 
 
-def _npz_block(words: npt.NDArray[np.generic], values: npt.NDArray[np.generic], path: Path, start: int) -> Block:
+def _npz_block(words: npt.NDArray[np.generic], values: npt.NDArray[np.generic], path: Path, start: int) -> VectorBlock:
     with np.errstate(over="ignore"):
         vectors: FloatArray = values.astype(np.float32).reshape(len(words), -1)
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise DataError(f"{path}: the vector of row {start + int(np.argmin(finite))} is not finite")
-    return Block([str(word).encode("utf-8") for word in words.tolist()], vectors)
+    return VectorBlock([str(word).encode("utf-8") for word in words.tolist()], vectors)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from stsbench import settings
 from stsbench.encoders.checkpoints.sealed import is_sealed, seal
 from stsbench.encoders.seams import FloatArray
-from stsbench.encoders.words.vector_files import Block, read_blocks
+from stsbench.encoders.words.vector_files import VectorBlock, read_blocks
 from stsbench.errors import DataError, OutputError
 from stsbench.files import remove_stale, scratch_beside
 from stsbench.identity import fingerprint
@@ -153,7 +153,7 @@ def _convert(path: Path, folder: Path, limit: int | None) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _write(folder: Path, blocks: Iterable[Block]) -> None:
+def _write(folder: Path, blocks: Iterable[VectorBlock]) -> None:
     hashes: list[npt.NDArray[np.uint64]] = []
     lengths: list[npt.NDArray[np.int64]] = []
     shape = (0, 0)

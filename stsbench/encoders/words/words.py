@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench import settings
-from stsbench.encoders.checkpoints.remembered import remembered_digest
+from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.errors import CardError, DataError, SourceError, choose

@@ -15,7 +15,7 @@ from stsbench.evaluators.probe.pool import IndexArray, Pool
 
 
 @dataclass(frozen=True)
-class Items:
+class ProbeItems:
     """Some items of a pool, in an order: their places ``at`` (m,) and ``labels`` (m,)."""
 
     pool: Pool
@@ -26,9 +26,9 @@ class Items:
         """Number of items."""
         return len(self.at)
 
-    def select(self, positions: IndexArray) -> Items:
+    def select(self, positions: IndexArray) -> ProbeItems:
         """The items at these positions."""
-        return Items(self.pool, self.at[positions], self.labels[positions])
+        return ProbeItems(self.pool, self.at[positions], self.labels[positions])
 
 
 class Searched(NamedTuple):
@@ -41,15 +41,15 @@ class Searched(NamedTuple):
 class Solver(Protocol):
     """Trains classifiers over a grid of penalties."""
 
-    def search(self, folds: Sequence[tuple[Items, Items]]) -> Searched:
+    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
         """Train a classifier a fold (training items, development items) and penalty."""
         ...
 
-    def refit(self, trains: Sequence[Items], choices: Sequence[int]) -> list[Any]:
+    def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Any]:
         """Train one final classifier on each of these, with the penalty of this place in the grid."""
         ...
 
-    def predict(self, classifier: Any, rows: Items) -> IndexArray:  # noqa: ANN401 - what search and refit return
+    def predict(self, classifier: Any, rows: ProbeItems) -> IndexArray:  # noqa: ANN401 - what search and refit return
         """The class of each item, (m,)."""
         ...
 
@@ -88,7 +88,7 @@ class ProbeProtocol(ABC):
     rounding: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers of no sense, which a user may have asked for."""
+        """Refuse invalid values, which a user may have asked for."""
         check_fields(self, {"kfold": self.kfold >= 2})
 
     @abstractmethod
@@ -104,4 +104,4 @@ def check_fields(protocol: ProbeProtocol, makes_sense: Mapping[str, bool]) -> No
     """
     for name, good in makes_sense.items():
         if not good:
-            raise StsbenchError(f"protocol '{protocol.name}': {name} = {getattr(protocol, name)!r} makes no sense")
+            raise StsbenchError(f"protocol '{protocol.name}': {name} = {getattr(protocol, name)!r} is invalid")

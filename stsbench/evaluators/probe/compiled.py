@@ -10,11 +10,11 @@ import numpy as np
 
 from stsbench.encoders.seams import FloatArray
 from stsbench.evaluators.probe import kernels
-from stsbench.evaluators.probe.classifier import Items
+from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.draws import first_weights
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
 from stsbench.evaluators.probe.pool import BLOCKS, IndexArray
-from stsbench.evaluators.probe.training import Fold, Mask, Trained, train_until_stopped
+from stsbench.evaluators.probe.training import Fold, Mask, TrainedClassifier, train_until_stopped
 
 _OPTIMISERS = {"adam": kernels.ADAM, "rmsprop": kernels.RMSPROP, "sgd": kernels.SGD}
 _FEATURES = dict(zip(BLOCKS, (kernels.U, kernels.ABS_MUL, kernels.CONCAT_MUL_ABS), strict=True))
@@ -31,7 +31,7 @@ class CompiledTrainer:
         self._cancelled = threading.Event()
         self.start = starting_weights(seed, width, classes)
 
-    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[Trained]]:
+    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
         """Train one classifier a fold and weight decay."""
         total = sum(map(len, decays))
         step = max(1, min(_LOCKSTEP_ROWS // len(self.start), -(-total // self.threads)))
@@ -52,11 +52,11 @@ class CompiledTrainer:
         found = iter(futures)
         return [[t for _ in range(0, len(own), step) for t in next(found).result()] for own in decays]
 
-    def _fit_lockstep(self, fold: Fold, decays: Sequence[float]) -> list[Trained]:
+    def _fit_lockstep(self, fold: Fold, decays: Sequence[float]) -> list[TrainedClassifier]:
         classifiers = _Lockstep(fold, decays, self.start, self.protocol, self._cancelled)
         return train_until_stopped(classifiers, [len(fold.dev)] * len(decays), self.protocol)
 
-    def predict(self, trained: Trained, rows: Items) -> IndexArray:
+    def predict(self, trained: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
         classes: IndexArray = _predict(trained.weights[None], rows)[0]
         return classes
@@ -127,7 +127,7 @@ def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
     return start
 
 
-def _predict(weights: FloatArray, rows: Items) -> IndexArray:
+def _predict(weights: FloatArray, rows: ProbeItems) -> IndexArray:
     """The class each classifier (p, c, w) gives each item, (p, n)."""
     parts = []
     for block in rows.pool.blocks(rows.at):

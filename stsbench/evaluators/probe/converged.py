@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.evaluators.probe.classifier import Items, Searched
+from stsbench.evaluators.probe.classifier import ProbeItems, Searched
 from stsbench.evaluators.probe.features import CHUNK_VALUES, feature_chunks
 from stsbench.evaluators.probe.minimise import minimise
 from stsbench.evaluators.probe.pool import IndexArray
@@ -30,10 +30,10 @@ from stsbench.evaluators.probe.pool import IndexArray
 _KEPT_BYTES = 1 << 30
 
 
-class Problem(NamedTuple):
+class LogisticProblem(NamedTuple):
     """One logistic regression: its training items and its penalty."""
 
-    train: Items
+    train: ProbeItems
     penalty: float
 
 
@@ -48,10 +48,10 @@ class ConvergedSolver:
         self.classes, self.device = classes, torch.device(device)
         self.unfinished = 0
 
-    def search(self, folds: Sequence[tuple[Items, Items]]) -> Searched:
+    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
         """Train a classifier a fold and penalty."""
         grid = self.penalties
-        weights = self.solve([Problem(train, penalty) for train, _ in folds for penalty in grid])
+        weights = self.solve([LogisticProblem(train, penalty) for train, _ in folds for penalty in grid])
         by_fold = weights.view(len(folds), len(grid), *weights.shape[1:])
         accuracy = [
             (self._classes(own, dev) == dev.labels[:, None]).mean(axis=0)
@@ -59,12 +59,14 @@ class ConvergedSolver:
         ]
         return Searched(np.array(accuracy), [list(own) for own in by_fold])
 
-    def refit(self, trains: Sequence[Items], choices: Sequence[int]) -> list[Tensor]:
+    def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Tensor]:
         """Train on all items."""
         chosen = [self.penalties[choice] for choice in choices]
-        return list(self.solve([Problem(train, penalty) for train, penalty in zip(trains, chosen, strict=True)]))
+        return list(
+            self.solve([LogisticProblem(train, penalty) for train, penalty in zip(trains, chosen, strict=True)])
+        )
 
-    def predict(self, classifier: Tensor, rows: Items) -> IndexArray:
+    def predict(self, classifier: Tensor, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
         return self._classes(classifier[None], rows)[:, 0]
 
@@ -73,7 +75,7 @@ class ConvergedSolver:
         limit = self.max_iterations
         return (f"{self.unfinished} classifiers had not converged after {limit} steps",) if self.unfinished else ()
 
-    def solve(self, problems: Sequence[Problem]) -> Tensor:
+    def solve(self, problems: Sequence[LogisticProblem]) -> Tensor:
         """The optimal weights of each problem, intercept last: (m, k, w + 1), k being 1 for two classes."""
         design = _Design(problems, self.device)
         logistic = _Logistic(problems, design, self.classes)
@@ -82,7 +84,7 @@ class ConvergedSolver:
         self.unfinished += int((~minima.converged).sum())
         return logistic.weights(minima.points, torch.arange(len(problems), device=self.device))
 
-    def _classes(self, weights: Tensor, rows: Items) -> IndexArray:
+    def _classes(self, weights: Tensor, rows: ProbeItems) -> IndexArray:
         """The class each classifier (p, k, w + 1) gives each item, (n, p)."""
         parts = []
         for x in feature_chunks(rows.pool, rows.at, self.device, max(1, CHUNK_VALUES // weights[..., 0].numel())):
@@ -95,7 +97,7 @@ class ConvergedSolver:
 class _Design:
     """The items that any problem trains on: their features, labels, and who trains on which."""
 
-    def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
+    def __init__(self, problems: Sequence[LogisticProblem], device: torch.device) -> None:
         trains = {id(problem.train): problem.train for problem in problems}
         self.pool, self.device = problems[0].train.pool, device
         self.width = self.pool.width
@@ -135,7 +137,7 @@ class _Design:
 class _Logistic:
     """Loss and gradient of the problems, in the variables described above."""
 
-    def __init__(self, problems: Sequence[Problem], design: _Design, classes: int) -> None:
+    def __init__(self, problems: Sequence[LogisticProblem], design: _Design, classes: int) -> None:
         self.design, self.k = design, 1 if classes == 2 else classes
         self.penalty = torch.tensor([p.penalty for p in problems], dtype=torch.float64, device=design.device)
         sizes = torch.tensor([len(p.train) for p in problems], dtype=torch.float64, device=design.device)

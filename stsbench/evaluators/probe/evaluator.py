@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError
-from stsbench.evaluators.probe.classifier import Items, ProbeProtocol, ProbeRun
+from stsbench.evaluators.probe.classifier import ProbeItems, ProbeProtocol, ProbeRun
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import Features, make_pool
 from stsbench.evaluators.probe.protocols import PROTOCOLS
@@ -87,11 +87,11 @@ class ProbeEvaluator:
         classes = max(max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values())
         if classes < 2:
             raise DataError("a probe needs at least two classes")
-        rows: dict[str, Items] = {}
+        rows: dict[str, ProbeItems] = {}
         for name, split in labelled.items():
             free = self.memory - sum(r.pool.held for r in rows.values())
             order = toolkit_order(split, second_first=self.features == "concat_mul_abs")
-            rows[name] = Items(make_pool(split, embed, self.features, free), order, split.labels[order])
+            rows[name] = ProbeItems(make_pool(split, embed, self.features, free), order, split.labels[order])
         width = next(iter(rows.values())).pool.width
         solver = self.protocol.solver(ProbeRun(width, classes, seed, self.device, self.threads))
         outcome = run_scheme(rows, self.protocol, solver, seed=seed)

@@ -14,7 +14,7 @@ from stsbench.evaluators.probe.pool import Features, IndexArray, Pool
 CHUNK_VALUES = 1 << 22
 
 
-def combine(u: Tensor, v: Tensor, kind: Features) -> Tensor:
+def combine_sides(u: Tensor, v: Tensor, kind: Features) -> Tensor:
     """Features (…, w) of items from the embeddings of their sentences, (…, d) each."""
     if kind == "u":
         return u
@@ -35,4 +35,4 @@ def feature_chunks(
             places = block.rows[start : start + size]
             u = torch.from_numpy(block.u[places]).to(device)
             v = u if pool.features == "u" else torch.from_numpy(block.v[places]).to(device)
-            yield combine(u, v, pool.features).double()
+            yield combine_sides(u, v, pool.features).double()

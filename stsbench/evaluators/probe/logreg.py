@@ -27,7 +27,7 @@ class ConvergedProtocol(ProbeProtocol):
     max_iterations: int = 1000
 
     def __post_init__(self) -> None:
-        """Refuse numbers of no sense."""
+        """Refuse invalid values."""
         super().__post_init__()
         positive = len(self.penalties) > 0 and min(self.penalties) > 0
         check_fields(self, {"penalties": positive, "tolerance": self.tolerance > 0})

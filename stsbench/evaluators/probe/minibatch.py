@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stsbench.evaluators.probe.classifier import Items, ProbeRun, Searched, Solver
+from stsbench.evaluators.probe.classifier import ProbeItems, ProbeRun, Searched, Solver
 from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings
 from stsbench.evaluators.probe.pool import IndexArray
-from stsbench.evaluators.probe.training import Fold, MinibatchTrainer, Trained
+from stsbench.evaluators.probe.training import Fold, MinibatchTrainer, TrainedClassifier
 
 
 class MinibatchSolver:
@@ -22,13 +22,13 @@ class MinibatchSolver:
         self.protocol, self.trainer, self.seed = protocol, trainer, seed
         self._orders: dict[tuple[int, float], Orders] = {}
 
-    def search(self, folds: Sequence[tuple[Items, Items]]) -> Searched:
+    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
         """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
         jobs = [Fold(train, dev, self._orders_of(len(train), 0.0)) for train, dev in folds]
         found = self.trainer.fit(jobs, [self.protocol.weight_decays] * len(jobs))
         return Searched(np.array([[t.accuracy for t in row] for row in found]), [list(row) for row in found])
 
-    def refit(self, trains: Sequence[Items], choices: Sequence[int]) -> list[Trained]:
+    def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedClassifier]:
         """Train on all items but a share drawn to stop the training."""
         jobs = []
         for rows in trains:
@@ -37,7 +37,7 @@ class MinibatchSolver:
         found = self.trainer.fit(jobs, [(self.protocol.weight_decays[choice],) for choice in choices])
         return [row[0] for row in found]
 
-    def predict(self, classifier: Trained, rows: Items) -> IndexArray:
+    def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
         return self.trainer.predict(classifier, rows)
 

@@ -38,7 +38,7 @@ class MinibatchSettings(ProbeProtocol, ABC):
     rounding: int | None = 2
 
     def __post_init__(self) -> None:
-        """Refuse numbers of no sense, and an optimiser that does not exist."""
+        """Refuse invalid values, and an optimiser that does not exist."""
         super().__post_init__()
         counts = ("batch_size", "epoch_size")
         from_zero = ("tenacity", "max_epochs", "nhid")

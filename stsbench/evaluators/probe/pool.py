@@ -20,7 +20,7 @@ BLOCKS: dict[Features, int] = {"u": 1, "abs_mul": 2, "concat_mul_abs": 4}
 CHUNK_BYTES = 128 << 20
 
 
-class Block(NamedTuple):
+class EmbeddingBlock(NamedTuple):
     """Embeddings in memory and where some items' rows are in them: ``u``, ``v`` (m, d), ``rows`` (k,)."""
 
     u: FloatArray
@@ -58,14 +58,14 @@ class Pool:
         """Number of features of an item."""
         return BLOCKS[self.features] * self.d
 
-    def blocks(self, rows: IndexArray, *, multiple_of: int = 1) -> Iterator[Block]:
+    def blocks(self, rows: IndexArray, *, multiple_of: int = 1) -> Iterator[EmbeddingBlock]:
         """Yield the embeddings of these items in order: at once if resident, else by chunks.
 
         A chunk holds at most 128 MiB of embeddings, and a multiple of ``multiple_of`` items.
         """
         if self.resident:
             u, v = np.asarray(self.sides[0]), np.asarray(self.sides[-1])
-            yield Block(u, v, rows)
+            yield EmbeddingBlock(u, v, rows)
             return
         size = CHUNK_BYTES // (4 * self.d * len(self.sides))
         size = max(1, size // multiple_of) * multiple_of
@@ -74,7 +74,7 @@ class Pool:
             # In the order of the file, whatever the order asked for: fewer pages are touched.
             by_place = np.argsort(chunk)
             sides = [side.take(chunk[by_place]) for side in self.sides]
-            yield Block(sides[0], sides[-1], np.argsort(by_place))
+            yield EmbeddingBlock(sides[0], sides[-1], np.argsort(by_place))
 
 
 def make_pool(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.evaluators.probe.pool import Pool
-from stsbench.evaluators.probe.schemes import Outcome
+from stsbench.evaluators.probe.schemes import ProbeOutcome
 from stsbench.evaluators.seams import Scores
 from stsbench.numbers.intervals import SHARE_METHOD, share_interval, sharing_from
 from stsbench.numbers.sharing import sentence_columns
@@ -38,7 +38,7 @@ class Labelled(NamedTuple):
         return str(names[label]) if label < len(names) else str(label)
 
 
-def make_scores(task: Labelled, outcome: Outcome, *, f1: bool, rounding: int | None) -> Scores:
+def make_scores(task: Labelled, outcome: ProbeOutcome, *, f1: bool, rounding: int | None) -> Scores:
     """Put an outcome into numbers.
 
     ``majority`` is the accuracy of always answering the training items' most frequent class. F1 is

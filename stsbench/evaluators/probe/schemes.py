@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.errors import DataError
-from stsbench.evaluators.probe.classifier import Items, ProbeProtocol, Solver
+from stsbench.evaluators.probe.classifier import ProbeItems, ProbeProtocol, Solver
 from stsbench.evaluators.probe.draws import stratified_folds
 from stsbench.evaluators.probe.pool import IndexArray
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProbeOutcome:
     """Accuracy and development accuracy in [0, 1], and each test item's class in its split's order, (n,)."""
 
     accuracy: float
@@ -27,7 +27,7 @@ class Outcome:
     predictions: IndexArray
 
 
-def run_scheme(splits: Mapping[str, Items], protocol: ProbeProtocol, solver: Solver, *, seed: int) -> Outcome:
+def run_scheme(splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, solver: Solver, *, seed: int) -> ProbeOutcome:
     """Run the scheme that the splits' names stand for; their items are in the toolkit's order.
 
     Raises:
@@ -45,7 +45,7 @@ def run_scheme(splits: Mapping[str, Items], protocol: ProbeProtocol, solver: Sol
     )
 
 
-def _nested(rows: Items, protocol: ProbeProtocol, solver: Solver) -> Outcome:
+def _nested(rows: ProbeItems, protocol: ProbeProtocol, solver: Solver) -> ProbeOutcome:
     """Every fold is predicted once, by a classifier whose penalty inner folds of the others chose."""
     outer = stratified_folds(rows.labels, protocol.kfold, protocol.base_seed)
     trains = [rows.select(train) for train, _ in outer]
@@ -61,10 +61,10 @@ def _nested(rows: Items, protocol: ProbeProtocol, solver: Solver) -> Outcome:
         predictions[items.at] = solver.predict(classifier, items)
         fold_accuracies.append(_points(_accuracy(predictions, items), protocol.rounding))
     accuracy = _accuracy(predictions, rows) if protocol.rounding is None else _mean_points(fold_accuracies, protocol)
-    return Outcome(accuracy, _mean_points([best for _, best in chosen], protocol), predictions)
+    return ProbeOutcome(accuracy, _mean_points([best for _, best in chosen], protocol), predictions)
 
 
-def _kfold(train: Items, test: Items, protocol: ProbeProtocol, solver: Solver, *, seed: int) -> Outcome:
+def _kfold(train: ProbeItems, test: ProbeItems, protocol: ProbeProtocol, solver: Solver, *, seed: int) -> ProbeOutcome:
     """Folds of the training split choose the penalty; a classifier trained on all of it is tested."""
     accuracy = solver.search(_folds(train, protocol.kfold, seed)).accuracy
     choice, dev = _choose([_mean(column) for column in accuracy.T], protocol.rounding)
@@ -72,25 +72,27 @@ def _kfold(train: Items, test: Items, protocol: ProbeProtocol, solver: Solver, *
     return _tested(classifier, test, dev, protocol, solver)
 
 
-def _fixed(train: Items, validation: Items, test: Items, protocol: ProbeProtocol, solver: Solver) -> Outcome:
+def _fixed(
+    train: ProbeItems, validation: ProbeItems, test: ProbeItems, protocol: ProbeProtocol, solver: Solver
+) -> ProbeOutcome:
     """The validation split chooses; the toolkit's final classifier is the chosen one trained over again, the same."""
     searched = solver.search([(train, validation)])
     choice, dev = _choose([float(a) for a in searched.accuracy[0]], protocol.rounding)
     return _tested(searched.classifiers[0][choice], test, dev, protocol, solver)
 
 
-def _tested(classifier: object, test: Items, dev: float, protocol: ProbeProtocol, solver: Solver) -> Outcome:
+def _tested(classifier: object, test: ProbeItems, dev: float, protocol: ProbeProtocol, solver: Solver) -> ProbeOutcome:
     predictions = np.empty(len(test), dtype=np.int64)
     predictions[test.at] = solver.predict(classifier, test)
     accuracy = _points(_accuracy(predictions, test), protocol.rounding)
-    return Outcome(_mean_points([accuracy], protocol), _mean_points([dev], protocol), predictions)
+    return ProbeOutcome(_mean_points([accuracy], protocol), _mean_points([dev], protocol), predictions)
 
 
-def _folds(rows: Items, k: int, seed: int) -> list[tuple[Items, Items]]:
+def _folds(rows: ProbeItems, k: int, seed: int) -> list[tuple[ProbeItems, ProbeItems]]:
     return [(rows.select(train), rows.select(held_out)) for train, held_out in stratified_folds(rows.labels, k, seed)]
 
 
-def _accuracy(predictions: IndexArray, rows: Items) -> float:
+def _accuracy(predictions: IndexArray, rows: ProbeItems) -> float:
     return int((predictions[rows.at] == rows.labels).sum()) / len(rows)
 
 

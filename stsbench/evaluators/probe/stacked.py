@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.evaluators.probe.classifier import Items
+from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.draws import first_weights
-from stsbench.evaluators.probe.features import combine
+from stsbench.evaluators.probe.features import combine_sides
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
-from stsbench.evaluators.probe.pool import Block, Features, IndexArray, Pool
-from stsbench.evaluators.probe.training import Fold, Mask, Trained, train_until_stopped
+from stsbench.evaluators.probe.pool import EmbeddingBlock, Features, IndexArray, Pool
+from stsbench.evaluators.probe.training import Fold, Mask, TrainedClassifier, train_until_stopped
 
 STACK_VALUES = 1 << 26
 """Weights and activations of one stack at most: 256 MiB each, a handful of times over for moments and gradients."""
@@ -38,13 +38,13 @@ class StackedTrainer:
         self.draws = generator.get_state()
         self._tables: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[Trained]]:
+    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
         """Train one classifier a fold and weight decay."""
         groups: dict[tuple[int, int, int, object], list[int]] = defaultdict(list)
         for i, fold in enumerate(folds):
             alone = i if not fold.train.pool.resident else -1
             groups[id(fold.orders), id(fold.train.pool), len(decays[i]), alone].append(i)
-        found: dict[int, list[Trained]] = {}
+        found: dict[int, list[TrainedClassifier]] = {}
         for group in groups.values():
             size = self._folds_at_once(len(decays[group[0]]))
             for at in range(0, len(group), size):
@@ -60,21 +60,21 @@ class StackedTrainer:
         activations = self.protocol.batch_size * (width + penalties * (hidden + self.start[-1].numel()))
         return max(1, STACK_VALUES // max(weights, activations))
 
-    def _fit_stack(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[Trained]]:
+    def _fit_stack(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
         penalties = len(decays[0])
         stack = _Stack(self, folds, decays)
         sizes = [len(fold.dev) for fold in folds for _ in range(penalties)]
         trained = train_until_stopped(stack, sizes, self.protocol)
         return [trained[at : at + penalties] for at in range(0, len(trained), penalties)]
 
-    def predict(self, trained: Trained, rows: Items) -> IndexArray:
+    def predict(self, trained: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
         weights = [tensor[None, None] for tensor in trained.weights]
         classes: IndexArray = self.classes(weights, rows)[:, 0].cpu().numpy()
         return classes
 
     @torch.no_grad()
-    def classes(self, weights: Sequence[Tensor], rows: Items) -> Tensor:
+    def classes(self, weights: Sequence[Tensor], rows: ProbeItems) -> Tensor:
         """The class each of one fold's classifiers, weights (1, p, …), gives each item: (n, p)."""
         parts = []
         for block in rows.pool.blocks(rows.at):
@@ -84,7 +84,7 @@ class StackedTrainer:
                 parts.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(parts)
 
-    def on_device(self, pool: Pool, block: Block) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def on_device(self, pool: Pool, block: EmbeddingBlock) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """A block's embeddings and places as tensors; a resident pool's embeddings move once."""
         places = torch.from_numpy(block.rows).to(self.device)
         table = self._tables.get(id(pool))
@@ -124,12 +124,12 @@ class _Stack:
                     self._step(x, labels[:, done : done + batch.shape[1]])
                     done += batch.shape[1]
 
-    def _blocks(self, rows: Sequence[Items]) -> Iterator[tuple[tuple[Tensor, Tensor], Tensor]]:
+    def _blocks(self, rows: Sequence[ProbeItems]) -> Iterator[tuple[tuple[Tensor, Tensor], Tensor]]:
         """Embeddings and each fold's places in them, (k, m); a pool read by chunks has one fold."""
         first, *others = rows
         for block in first.pool.blocks(first.at, multiple_of=self.protocol.batch_size):
             places = np.stack([block.rows, *(r.at for r in others)])
-            yield self.trainer.on_device(first.pool, Block(block.u, block.v, places))
+            yield self.trainer.on_device(first.pool, EmbeddingBlock(block.u, block.v, places))
 
     def _step(self, x: Tensor, labels: Tensor) -> None:
         """One step of every classifier on its fold's batch: x (k, b, w), labels (k, b)."""
@@ -188,7 +188,7 @@ class _Stack:
 def _features(table: tuple[Tensor, Tensor], at: Tensor, kind: Features) -> Tensor:
     """Features (…, w) of the items at these places (…,) of tables of embeddings (n, d)."""
     u = table[0][at]
-    return combine(u, u if kind == "u" else table[1][at], kind)
+    return combine_sides(u, u if kind == "u" else table[1][at], kind)
 
 
 def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None) -> Tensor:

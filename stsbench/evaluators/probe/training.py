@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.evaluators.probe.classifier import Items
+from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings
 from stsbench.evaluators.probe.pool import IndexArray
@@ -21,13 +21,13 @@ Mask = npt.NDArray[np.bool_]
 class Fold:
     """What one classifier is trained on, what stops it, and the order of its batches."""
 
-    train: Items
-    dev: Items
+    train: ProbeItems
+    dev: ProbeItems
     orders: Orders
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedClassifier:
     """A classifier at its best check: ``accuracy`` on the development items, ``epochs`` trained in all."""
 
     weights: Any
@@ -62,18 +62,18 @@ class ClassifiersInTraining(Protocol):
 class MinibatchTrainer(Protocol):
     """Trains and applies classifiers of one shape, all from the same first weights."""
 
-    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[Trained]]:
+    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
         """Train one classifier a fold and weight decay; ``decays`` holds those of each fold."""
         ...
 
-    def predict(self, trained: Trained, rows: Items) -> IndexArray:
+    def predict(self, trained: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
         ...
 
 
 def train_until_stopped(
     classifiers: ClassifiersInTraining, dev_sizes: Sequence[int], protocol: MinibatchSettings
-) -> list[Trained]:
+) -> list[TrainedClassifier]:
     """Train until each classifier has failed to improve too often, or all epochs are over.
 
     Args:
@@ -98,4 +98,4 @@ def train_until_stopped(
         stopped = alive & (failures > protocol.tenacity)
         classifiers.drop(stopped)
         alive &= ~stopped
-    return [Trained(classifiers.best(m), int(best[m]) / dev_sizes[m], int(ended[m])) for m in range(members)]
+    return [TrainedClassifier(classifiers.best(m), int(best[m]) / dev_sizes[m], int(ended[m])) for m in range(members)]

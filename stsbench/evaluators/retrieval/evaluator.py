@@ -12,13 +12,13 @@ from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError
 from stsbench.evaluators.retrieval.protocols import PROTOCOLS, RetrievalProtocol
 from stsbench.evaluators.retrieval.ranks import Ranks, join, mean_scores, recall_of_images
-from stsbench.evaluators.retrieval.rows import Inspected, inspect, place
+from stsbench.evaluators.retrieval.rows import Inspected, inspect, place_rows
 from stsbench.evaluators.seams import Scores
 from stsbench.numbers.intervals import IMAGE_METHOD, share_interval
 from stsbench.numbers.sharing import Sharing
 
 if TYPE_CHECKING:
-    from stsbench.evaluators.retrieval.maps import Side
+    from stsbench.evaluators.retrieval.maps import CaptionSide
 
 
 class RetrievalEvaluator:
@@ -63,17 +63,17 @@ class RetrievalEvaluator:
 
     def _sides(
         self, splits: Mapping[str, CaptionSplit], embed: Embed, device: str
-    ) -> tuple[list[Side], list[Inspected]]:
+    ) -> tuple[list[CaptionSide], list[Inspected]]:
         """The splits' features and embeddings; only those of ``train`` are worth holding."""
-        from stsbench.evaluators.retrieval.maps import Side
+        from stsbench.evaluators.retrieval.maps import CaptionSide
 
         sides, looks = [], []
         for name, split in splits.items():
             view = embed(split.captions)
             looks.append(inspect(view, split.captions))
             memory = self.memory if name == "train" else 0
-            images, captions = place([split.image_features, view], device, memory)
-            sides.append(Side(images, captions, split.image_of_caption))
+            images, captions = place_rows([split.image_features, view], device, memory)
+            sides.append(CaptionSide(images, captions, split.image_of_caption))
         return sides, looks
 
 

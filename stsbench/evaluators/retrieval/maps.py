@@ -17,7 +17,7 @@ from torch.nn import functional
 from stsbench.errors import EncoderError
 from stsbench.evaluators.retrieval.protocols import RetrievalProtocol
 from stsbench.evaluators.retrieval.ranks import Ranks, rank_fold, summed_recall
-from stsbench.evaluators.retrieval.rows import Rows
+from stsbench.evaluators.retrieval.rows import PlacedRows
 
 IndexArray = npt.NDArray[np.int64]
 
@@ -49,15 +49,15 @@ class Maps(NamedTuple):
         return Maps(self.images.frozen(), self.captions.frozen())
 
 
-class Side(NamedTuple):
+class CaptionSide(NamedTuple):
     """One split: features of images (i, f), embeddings of captions (n, d), the image of each caption (n,)."""
 
-    images: Rows
-    captions: Rows
+    images: PlacedRows
+    captions: PlacedRows
     image_of_caption: IndexArray
 
 
-class Trained(NamedTuple):
+class TrainedMaps(NamedTuple):
     """The maps at their best check, the sum of recalls there, and the epochs trained in all."""
 
     maps: Maps
@@ -105,7 +105,9 @@ def draw_outside(rng: np.random.RandomState, order: IndexArray, start: int, stop
     return order[drawn]
 
 
-def train_maps(train: Side, validation: Side, protocol: RetrievalProtocol, *, seed: int, device: str) -> Trained:
+def train_maps(
+    train: CaptionSide, validation: CaptionSide, protocol: RetrievalProtocol, *, seed: int, device: str
+) -> TrainedMaps:
     """Train until the sum of recalls on the validation split has failed to improve too often."""
     maps = starting_maps(train.images.shape[1], train.captions.shape[1], protocol.projection, seed=seed, device=device)
     optimiser = torch.optim.Adam([*maps.images, *maps.captions], lr=protocol.learning_rate)
@@ -120,11 +122,15 @@ def train_maps(train: Side, validation: Side, protocol: RetrievalProtocol, *, se
             best, kept = recall, maps.frozen()
         else:
             failures += 1
-    return Trained(kept, best, epochs)
+    return TrainedMaps(kept, best, epochs)
 
 
 def _train_epoch(
-    maps: Maps, optimiser: torch.optim.Optimizer, train: Side, protocol: RetrievalProtocol, rng: np.random.RandomState
+    maps: Maps,
+    optimiser: torch.optim.Optimizer,
+    train: CaptionSide,
+    protocol: RetrievalProtocol,
+    rng: np.random.RandomState,
 ) -> None:
     n, k = len(train.image_of_caption), protocol.contrasts
     order = rng.permutation(n)
@@ -145,7 +151,7 @@ def _train_epoch(
 
 
 @torch.no_grad()
-def rank_folds(maps: Maps, side: Side, protocol: RetrievalProtocol) -> list[Ranks]:
+def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> list[Ranks]:
     """Rank images and captions within each fold; a fold's captions follow each other, image by image.
 
     Raises:

@@ -47,7 +47,7 @@ class RetrievalProtocol:
             value = getattr(self, field)
             good = value == fixed[field] if field in fixed else value >= 0 if field in from_zero else value > 0
             if not good:
-                raise StsbenchError(f"protocol '{self.name}': {field} = {value!r} makes no sense")
+                raise StsbenchError(f"protocol '{self.name}': {field} = {value!r} is invalid")
 
 
 PROTOCOLS: dict[str, RetrievalProtocol] = {"senteval": RetrievalProtocol(name="senteval")}

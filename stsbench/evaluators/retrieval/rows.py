@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float32]
 CHUNK = 8192
 
 
-class Rows:
+class PlacedRows:
     """Rows (n, size) to be taken by index: held on the device as a whole, or copied there batch by batch."""
 
     def __init__(self, source: FloatArray | Embeddings, device: str, *, hold: bool) -> None:
@@ -43,12 +43,12 @@ class Rows:
         return torch.from_numpy(np.array(rows, dtype=np.float32)).to(self.device)
 
 
-def place(sources: Sequence[FloatArray | Embeddings], device: str, memory: int) -> list[Rows]:
+def place_rows(sources: Sequence[FloatArray | Embeddings], device: str, memory: int) -> list[PlacedRows]:
     """Make rows of these, in turn held as long as they fit into this many bytes."""
     placed = []
     for source in sources:
         size = 4 * source.shape[0] * source.shape[1]
-        placed.append(Rows(source, device, hold=size <= memory))
+        placed.append(PlacedRows(source, device, hold=size <= memory))
         memory -= size if size <= memory else 0
     return placed
 

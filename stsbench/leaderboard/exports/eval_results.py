@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import DataError
-from stsbench.leaderboard.exports.measured import SOURCE, Measured, measured
+from stsbench.leaderboard.exports.measured import SOURCE, MeasuredScore, measured
 from stsbench.leaderboard.exports.tasks import mteb_task
 from stsbench.results.record import Result
 
 
-class Exported(NamedTuple):
+class EvalResultsExport(NamedTuple):
     """The file's text, and the cells that it does not hold, each with the reason."""
 
     text: str
     left_out: list[str]
 
 
-def eval_results(results: Sequence[Result], catalogue: Catalogue) -> Exported:
+def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResultsExport:
     """The YAML of one encoder's results on tasks that are datasets on the Hub, as ``huggingface_hub`` writes its entries.
 
     The dataset is MTEB's where the data are, and the task is then called as MTEB calls it. Values are as in results, from 0 to 1;
@@ -57,10 +57,10 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> Exported:
     if not entries:
         raise DataError(f"nothing to export: {left_out[0]}")
     text: str = safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True, width=1000)
-    return Exported(text, left_out)
+    return EvalResultsExport(text, left_out)
 
 
-def _dataset(one: Measured, catalogue: Catalogue) -> tuple[str, str, str] | None:
+def _dataset(one: MeasuredScore, catalogue: Catalogue) -> tuple[str, str, str] | None:
     """Repository, task and revision."""
     theirs = mteb_task(one.first.task, catalogue) if one.card else None
     if theirs is not None:
@@ -69,7 +69,7 @@ def _dataset(one: Measured, catalogue: Catalogue) -> tuple[str, str, str] | None
     return (hub.repo, hub.config or one.first.task, hub.revision) if hub and not hub.archive else None
 
 
-def _notes(one: Measured) -> str:
+def _notes(one: MeasuredScore) -> str:
     first, protocol = one.first, one.first.protocol
     told = f"{one.metric.name}, {first.split} split, n = {first.n}, protocol {protocol['name']}"
     if one.score.deviation is not None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.leaderboard.exports.measured import SOURCE, Measured, measured
+from stsbench.leaderboard.exports.measured import SOURCE, MeasuredScore, measured
 from stsbench.leaderboard.exports.model import model_of
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.checks import ANY, bounds, score_name
@@ -70,7 +70,7 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _evaluation(one: Measured) -> dict[str, Any]:
+def _evaluation(one: MeasuredScore) -> dict[str, Any]:
     first = one.first
     facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
     return {
@@ -86,7 +86,7 @@ def _evaluation(one: Measured) -> dict[str, Any]:
     }
 
 
-def _source(one: Measured) -> dict[str, Any]:
+def _source(one: MeasuredScore) -> dict[str, Any]:
     dataset = one.dataset
     if dataset is None:
         return {"dataset_name": one.name, "source_type": "other"}
@@ -100,7 +100,7 @@ def _source(one: Measured) -> dict[str, Any]:
     }
 
 
-def _metric(one: Measured) -> dict[str, Any]:
+def _metric(one: MeasuredScore) -> dict[str, Any]:
     protocol = one.first.protocol
     ends = bounds(score_name(protocol))
     low, high = ((None if abs(end) >= ANY[1] else round(end)) for end in ends)
@@ -119,7 +119,7 @@ def _metric(one: Measured) -> dict[str, Any]:
     }
 
 
-def _uncertainty(one: Measured) -> dict[str, Any]:
+def _uncertainty(one: MeasuredScore) -> dict[str, Any]:
     counted: dict[str, Any] = {"num_samples": one.first.n}
     if one.score.deviation is not None:
         return counted

@@ -16,7 +16,7 @@ from stsbench.leaderboard.exports.tasks import MtebTask, mteb_facts, mteb_task
 from stsbench.leaderboard.tables.averages import mean_of
 from stsbench.leaderboard.tables.fill import expected
 from stsbench.leaderboard.tables.runs import Wanted
-from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Cell, Column, Group, Number, Row, Table, Terms
+from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Group, Number, Row, Table, TableCell, TableColumn, Terms
 
 PROTOCOL = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
 """How MTEB scores STS: one correlation a task or language. Prompts are those MTEB has for a model."""
@@ -32,7 +32,7 @@ class _File(msgspec.Struct):
     mteb_version: str | None = None
 
 
-class Model(NamedTuple):
+class ImportedModel(NamedTuple):
     """A model as MTEB's folders name it."""
 
     name: str
@@ -42,8 +42,8 @@ class Model(NamedTuple):
 class Imported(NamedTuple):
     """Scores by model and by task of ours, from 0 to 1; MTEB's versions that made them; a line for each file left out."""
 
-    scores: Mapping[Model, Mapping[str, float]]
-    versions: Mapping[Model, set[str]]
+    scores: Mapping[ImportedModel, Mapping[str, float]]
+    versions: Mapping[ImportedModel, set[str]]
     problems: Sequence[str]
 
 
@@ -58,8 +58,8 @@ def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
         raise OutputError(f"{path}: there is no such file or folder of MTEB's results")
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*.json") if p.name != META)
     found, problems = Imported({}, {}, []), []
-    scores: dict[Model, dict[str, float]] = {}
-    versions: dict[Model, set[str]] = {}
+    scores: dict[ImportedModel, dict[str, float]] = {}
+    versions: dict[ImportedModel, set[str]] = {}
     for file in files:
         try:
             read = dict(_read(file, catalogue))
@@ -83,7 +83,7 @@ def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, 
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
-            f"{path}: is no result file of MTEB 1.11 or newer: {one_line(error)}; mteb itself reads older ones"
+            f"{path}: is not a result file of MTEB 1.11 or newer: {one_line(error)}; mteb itself reads older ones"
         ) from error
     for task in (mteb_task(name, catalogue) for name, facts in mteb_facts().items() if facts.name == file.task_name):
         if task is not None:
@@ -109,14 +109,14 @@ class _Meta(msgspec.Struct):
     revision: str | None = None
 
 
-def _model(file: Path) -> Model:
+def _model(file: Path) -> ImportedModel:
     """The model that a file is of: as its description says, else as its folders are called."""
     folder = file.absolute().parent
     try:
         meta = msgspec.json.decode((folder / META).read_bytes(), type=_Meta)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return Model(folder.parent.name.replace("__", "/"), folder.name)
-    return Model(meta.name, meta.revision or folder.name)
+        return ImportedModel(folder.parent.name.replace("__", "/"), folder.name)
+    return ImportedModel(meta.name, meta.revision or folder.name)
 
 
 def with_imported(table: Table, imported: Imported) -> Table:
@@ -142,11 +142,11 @@ def with_imported(table: Table, imported: Imported) -> Table:
     return replace(table, groups=[*table.groups, Group(section=SECTION, rows=rows)]) if rows else table
 
 
-def _cells(numbers: dict[str, float], terms: Terms) -> dict[str, Cell]:
+def _cells(numbers: dict[str, float], terms: Terms) -> dict[str, TableCell]:
     mean = mean_of(terms, numbers.get)
     if mean is not None:
         numbers |= dict.fromkeys((AVERAGE, EXACT), mean)
-    return {key: Cell(published=Number(value)) for key, value in numbers.items()}
+    return {key: TableCell(published=Number(value)) for key, value in numbers.items()}
 
 
 def _value(row: Row) -> float:
@@ -154,7 +154,7 @@ def _value(row: Row) -> float:
     return published.value if published else 0.0
 
 
-def fits(columns: Sequence[Column]) -> bool:
+def fits(columns: Sequence[TableColumn]) -> bool:
     """Whether a table's scores are made as MTEB makes them, whatever the protocol is called."""
     return all(_fits(column.wanted) for column in columns if column.wanted is not None)
 

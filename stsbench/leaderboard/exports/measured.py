@@ -15,7 +15,7 @@ from stsbench.results.record import Result
 SOURCE = "https://github.com/stsbench/stsbench"
 
 
-class Kind(NamedTuple):
+class HubTask(NamedTuple):
     """What an evaluator scores: the Hub's word for the task, the words people read, a protocol's metric if it names none."""
 
     task: str
@@ -24,15 +24,15 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "sts": Kind("semantic-similarity", "Semantic Similarity"),
-    "relatedness": Kind("semantic-similarity", "Semantic Similarity, trained regressor"),
-    "probe": Kind("text-classification", "Text Classification", "accuracy"),
-    "retrieval": Kind("image-text-retrieval", "Image-Text Retrieval"),
+    "sts": HubTask("semantic-similarity", "Semantic Similarity"),
+    "relatedness": HubTask("semantic-similarity", "Semantic Similarity, trained regressor"),
+    "probe": HubTask("text-classification", "Text Classification", "accuracy"),
+    "retrieval": HubTask("image-text-retrieval", "Image-Text Retrieval"),
 }
-OTHER = Kind("other", "Other")
+OTHER = HubTask("other", "Other")
 
 
-class Metric(NamedTuple):
+class HubMetric(NamedTuple):
     """What a score measures, in the words of model cards."""
 
     type: str
@@ -48,7 +48,7 @@ class Dataset(NamedTuple):
     revision: str
 
 
-class Measured(NamedTuple):
+class MeasuredScore(NamedTuple):
     """One encoder's results on a task and split by one protocol, one a seed."""
 
     results: Sequence[Result]
@@ -56,7 +56,7 @@ class Measured(NamedTuple):
 
     @property
     def first(self) -> Result:
-        """What all of them share is told by any."""
+        """What all of them share is set by any."""
         return self.results[0]
 
     @property
@@ -75,7 +75,7 @@ class Measured(NamedTuple):
         return self.card.name if self.card else self.first.task
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> HubTask:
         """What is scored."""
         return KINDS.get(self.card.evaluator, OTHER) if self.card else OTHER
 
@@ -90,20 +90,20 @@ class Measured(NamedTuple):
         return Dataset(hub.repo, config or None, hub.splits.get(self.first.split, self.first.split), hub.revision)
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> HubMetric:
         """The score's metric; those of STS have the names that sentence-transformers gives them."""
         protocol = self.first.protocol
         metric, similarity = str(protocol.get("metric", self.kind.metric)), protocol.get("similarity")
         words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
         if similarity is None:
-            return Metric(metric, words)
-        return Metric(f"{metric}_{similarity}", f"{words} of {similarity} ({protocol.get('aggregation')})")
+            return HubMetric(metric, words)
+        return HubMetric(f"{metric}_{similarity}", f"{words} of {similarity} ({protocol.get('aggregation')})")
 
 
-def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[Measured]:
+def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[MeasuredScore]:
     """One encoder's results, those of several seeds together."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
     for (task, _, _), same in groups.items():
-        yield Measured(same, catalogue.task(task) if task in catalogue.paths("tasks") else None)
+        yield MeasuredScore(same, catalogue.task(task) if task in catalogue.paths("tasks") else None)

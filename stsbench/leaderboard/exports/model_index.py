@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import OutputError, one_line
 from stsbench.files import write_whole
-from stsbench.leaderboard.exports.measured import SOURCE, Measured, measured
+from stsbench.leaderboard.exports.measured import SOURCE, MeasuredScore, measured
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
     write_whole(path, str(card).encode())
 
 
-def _eval_result(one: Measured) -> EvalResult:
+def _eval_result(one: MeasuredScore) -> EvalResult:
     from huggingface_hub import EvalResult
 
     dataset, metric, arguments = one.dataset, one.metric, dict(one.first.protocol)

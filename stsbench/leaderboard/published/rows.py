@@ -25,7 +25,7 @@ ROW_FACTS = ("encoder", "method", "backbone", "supervision", "overlap", "quoted"
 """The columns that are the same in every line of a row."""
 
 
-class Line(Record, frozen=True, kw_only=True):
+class PublishedLine(Record, frozen=True, kw_only=True):
     """One line of the file, as it is there."""
 
     paper: str
@@ -127,7 +127,7 @@ def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, Publis
     Raises:
         CardError: a line that is not as lines must be; names file and line.
     """
-    lines: dict[tuple[str, str, str], list[Line]] = {}
+    lines: dict[tuple[str, str, str], list[PublishedLine]] = {}
     for where, line in _lines(path):
         rows = lines.setdefault((line.paper, line.table, line.row), [])
         differing = next((f for f in ROW_FACTS if rows and getattr(rows[0], f) != getattr(line, f)), None)
@@ -138,7 +138,7 @@ def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, Publis
     return {row.key: row for row in rows_made}
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Line]]:
+def _lines(path: Path) -> Iterator[tuple[str, PublishedLine]]:
     with path.open(encoding="utf-8", newline="") as stream:
         reader = csv.reader(stream, strict=True)
         header = next(reader)
@@ -148,19 +148,19 @@ def _lines(path: Path) -> Iterator[tuple[str, Line]]:
                 raise CardError(f"{where}: {len(cells)} cells under {len(header)} heads")
             given = {head: cell for head, cell in zip(header, cells, strict=True) if cell}
             try:
-                yield where, msgspec.convert(given, Line)
+                yield where, msgspec.convert(given, PublishedLine)
             except msgspec.ValidationError as error:
                 raise CardError(f"{where}: {one_line(error)}") from error
 
 
-def _row(lines: list[Line]) -> PublishedRow:
+def _row(lines: list[PublishedLine]) -> PublishedRow:
     first = lines[0]
     scores = tuple(_score(line) for line in lines)
     facts: dict[str, Any] = {name: getattr(first, name) for name in ROW_FACTS}
     return PublishedRow(paper=first.paper, table=first.table, row=first.row, scores=scores, **facts)
 
 
-def _score(line: Line) -> Score:
+def _score(line: PublishedLine) -> Score:
     try:
         value, deviation = float(line.score), float(line.deviation) if line.deviation else None
     except ValueError as error:

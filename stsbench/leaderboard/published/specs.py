@@ -111,7 +111,7 @@ def table_names() -> list[str]:
 BOARDS = ("sts", "transfer", "multilingual", "probing", "all")
 
 
-def read_table(name: str) -> TableCard:
+def read_table_card(name: str) -> TableCard:
     """The table of this name, or of a TOML file.
 
     Raises:

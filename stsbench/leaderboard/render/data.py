@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stsbench.leaderboard.tables.layout import Show, number, sides
-from stsbench.leaderboard.tables.table import RANKS, Cell, Column, Number, Row, Table
+from stsbench.leaderboard.tables.table import RANKS, Number, Row, Table, TableCell, TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ def _ranks(one: Number | None) -> dict[str, int | None]:
     return dict(zip(ENDS, map(int, one.interval) if one and one.interval else (None, None), strict=True))
 
 
-def _has_deviation(cell: Cell) -> bool:
+def _has_deviation(cell: TableCell) -> bool:
     return any(one is not None and one.deviation is not None for one in (cell.measured, cell.published))
 
 
@@ -100,7 +100,7 @@ def as_dict(table: Table) -> dict[str, Any]:
     }
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: TableColumn) -> dict[str, Any]:
     facts: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     if column.wanted is not None:
         wanted = column.wanted
@@ -122,7 +122,7 @@ def _row(row: Row) -> dict[str, Any]:
     return {"label": row.label, **{key: value for key, value in facts.items() if value}, "cells": cells}
 
 
-def _cell(cell: Cell) -> Mapping[str, Any]:
+def _cell(cell: TableCell) -> Mapping[str, Any]:
     facts: dict[str, Any] = {
         "measured": _number(cell.measured),
         "published": _number(cell.published),

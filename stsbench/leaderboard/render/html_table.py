@@ -13,20 +13,20 @@ from stsbench.leaderboard.tables.layout import (
     QUOTED,
     SECOND,
     WRONG,
-    Block,
     Layout,
-    Line,
+    LayoutBlock,
     Shown,
+    TableLine,
     number,
 )
-from stsbench.leaderboard.tables.table import Column, Number, Row, Table
+from stsbench.leaderboard.tables.table import Number, Row, Table, TableColumn
 
 RANKED = {BEST: "b", SECOND: "u"}
 LEAST_SPAN = 10.0
 """Points that a column's scale spans at least: a lone narrow interval looks narrow."""
 
 
-class Span(NamedTuple):
+class IntervalRange(NamedTuple):
     """What all intervals of a column span, in points: the two ends of its error bars."""
 
     low: float
@@ -44,8 +44,8 @@ class Frame(NamedTuple):
     """
 
     identity: str
-    columns: Sequence[Column]
-    spans: Mapping[str, Span]
+    columns: Sequence[TableColumn]
+    spans: Mapping[str, IntervalRange]
     notes: Mapping[str, int]
 
 
@@ -70,7 +70,7 @@ def table_lines(table: Table, layout: Layout, identity: str) -> Iterator[str]:
     yield from _notes(table, layout, identity)
 
 
-def _head(column: Column, head: str) -> str:
+def _head(column: TableColumn, head: str) -> str:
     task = f' data-task="{escape(column.key)}"' if column.kind == "task" else ""
     better = ' data-better="low"' if column.better == "low" or column.kind == "ranks" else ""
     return f'<th scope="col"{task}{better}>{escape(head)}</th>'
@@ -80,7 +80,7 @@ def _title(text: str, width: int, attributes: str = "") -> str:
     return f'<tr{attributes}><th colspan="{width}" scope="rowgroup"><span>{escape(text)}</span></th></tr>'
 
 
-def _rows(block: Block, frame: Frame) -> Iterator[str]:
+def _rows(block: LayoutBlock, frame: Frame) -> Iterator[str]:
     for line in block.lines:
         start = f'<tr class="further" data-side="{line.side}">' if line.further else _start(line)
         cells = "".join(
@@ -89,7 +89,7 @@ def _rows(block: Block, frame: Frame) -> Iterator[str]:
         yield f"{start}{_label(line, frame)}{cells}</tr>"
 
 
-def _start(line: Line) -> str:
+def _start(line: TableLine) -> str:
     facts = {"encoder": line.row.encoder, **line.row.traits._asdict(), "side": line.side}
     if line.row.imported and line.side == "published":
         facts["side"] = "imported"
@@ -97,7 +97,7 @@ def _start(line: Line) -> str:
     return f"<tr{''.join(attributes)}>"
 
 
-def _label(line: Line, frame: Frame) -> str:
+def _label(line: TableLine, frame: Frame) -> str:
     if line.further:
         return f'<th scope="row"><span class="of">{escape(line.row.label)}: </span>{escape(line.label)}</th>'
     marks = "".join(_mark(mark, frame, _reason(mark, line.row)) for mark in line.marks)
@@ -119,7 +119,7 @@ def _facts(row: Row) -> str:
     return f'<span class="facts">{escape(text)}</span>' if text else ""
 
 
-def _cell(line: Line, column: Column, cell: Shown, frame: Frame) -> str:
+def _cell(line: TableLine, column: TableColumn, cell: Shown, frame: Frame) -> str:
     text, tag = escape(cell.text), RANKED.get(cell.rank)
     shown = f"<{tag}>{text}</{tag}>" if tag else text
     one = line.row.cell(column.key)
@@ -129,7 +129,7 @@ def _cell(line: Line, column: Column, cell: Shown, frame: Frame) -> str:
     return f"<td{_indent(cell.text, column)}>{shown}{mark}{deviation}{bar}</td>"
 
 
-def _indent(text: str, column: Column) -> str:
+def _indent(text: str, column: TableColumn) -> str:
     """How many signs a number lacks of its column's decimals, that points stand under points."""
     _, point, digits = text.partition(".")
     missing = column.decimals - len(digits) + (not point)
@@ -142,7 +142,7 @@ def _mark(mark: str, frame: Frame, reason: str = "") -> str:
     return f'<a class="mark" href="#{frame.identity}-note{frame.notes[mark]}"{title}>{mark}</a>'
 
 
-def _bar(one: Number | None, span: Span | None) -> str:
+def _bar(one: Number | None, span: IntervalRange | None) -> str:
     if one is None or one.interval is None or span is None:
         return ""
     low, high = one.interval
@@ -150,7 +150,7 @@ def _bar(one: Number | None, span: Span | None) -> str:
     return f'<i class="ci" role="img" title="95% interval {low:.2f} to {high:.2f}" style="{style}"></i>'
 
 
-def _spans(layout: Layout) -> dict[str, Span]:
+def _spans(layout: Layout) -> dict[str, IntervalRange]:
     lines = [line for block in layout.blocks for line in block.lines]
     spans = {}
     for column in (one for one in layout.columns if one.kind != "ranks"):
@@ -159,7 +159,7 @@ def _spans(layout: Layout) -> dict[str, Span]:
         if ends:
             low, high = min(ends), max(ends)
             spare = max(0.0, LEAST_SPAN - (high - low)) / 2
-            spans[column.key] = Span(low - spare, high + spare)
+            spans[column.key] = IntervalRange(low - spare, high + spare)
     return spans
 
 

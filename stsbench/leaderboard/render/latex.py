@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from stsbench.errors import one_line, visible
-from stsbench.leaderboard.tables.layout import BEST, NONE, SECOND, Block, Layout, Line, Show, Shown, lay_out
+from stsbench.leaderboard.tables.layout import BEST, NONE, SECOND, Layout, LayoutBlock, Show, Shown, TableLine, lay_out
 from stsbench.leaderboard.tables.table import Table
 
 SIGNS = {
@@ -55,7 +55,7 @@ def to_latex(tables: Sequence[Table], show: Show | None = None, *, exact: bool =
 
 
 def _float(layout: Layout) -> Iterator[str]:
-    yield from (r"\begin{table}", r"\centering", *_size(layout), rf"\caption{{{escape(layout.caption)}}}")
+    yield from (r"\begin{table}", r"\centering", *_size(layout), rf"\caption{{{escape_latex(layout.caption)}}}")
     yield from (rf"\begin{{tabular}}{{{_columns(layout)}}}", *_head(layout))
     yield from _body(layout)
     yield from (r"\bottomrule", r"\end{tabular}")
@@ -66,7 +66,7 @@ def _float(layout: Layout) -> Iterator[str]:
 def _long(layout: Layout) -> Iterator[str]:
     """A table over several pages, its head on each."""
     yield from (r"\begingroup", *_size(layout), rf"\begin{{longtable}}{{{_columns(layout)}}}")
-    yield from (rf"\caption{{{escape(layout.caption)}}} \\", *_head(layout), r"\endfirsthead")
+    yield from (rf"\caption{{{escape_latex(layout.caption)}}} \\", *_head(layout), r"\endfirsthead")
     yield from (*_head(layout), r"\endhead")
     yield from _body(layout)
     yield from (r"\bottomrule", r"\end{longtable}")
@@ -96,13 +96,13 @@ def _columns(layout: Layout) -> str:
 
 
 def _head(layout: Layout) -> Iterator[str]:
-    heads = [_stacked(head) if _is_wide(layout) else escape(head) for head in layout.heads]
+    heads = [_stacked(head) if _is_wide(layout) else escape_latex(head) for head in layout.heads]
     yield from (r"\toprule", _row(["", *heads]))
 
 
 def _stacked(head: str) -> str:
     """A head of several words, one below the other."""
-    lines = r" \\ ".join(escape(word) for word in head.split())
+    lines = r" \\ ".join(escape_latex(word) for word in head.split())
     return rf"\shortstack[r]{{{lines}}}" if len(head.split()) > 1 else lines
 
 
@@ -118,29 +118,29 @@ def _body(layout: Layout) -> Iterator[str]:
 def _legend(layout: Layout) -> Iterator[str]:
     if layout.legend:
         yield r"\par\smallskip\footnotesize\raggedright"
-        yield from (rf"{escape(text)}\par" for text in layout.legend)
+        yield from (rf"{escape_latex(text)}\par" for text in layout.legend)
 
 
-def _titles(block: Block, above: str, width: int) -> Iterator[str]:
+def _titles(block: LayoutBlock, above: str, width: int) -> Iterator[str]:
     if block.section and block.section != above:
-        yield rf"\multicolumn{{{width}}}{{l}}{{\textbf{{{escape(block.section)}}}}} \\"
+        yield rf"\multicolumn{{{width}}}{{l}}{{\textbf{{{escape_latex(block.section)}}}}} \\"
     if block.title:
-        yield rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape(block.title)}}}}} \\"
+        yield rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape_latex(block.title)}}}}} \\"
 
 
-def _label(line: Line) -> str:
-    return (r"\quad " if line.further else "") + escape(line.label + line.marks)
+def _label(line: TableLine) -> str:
+    return (r"\quad " if line.further else "") + escape_latex(line.label + line.marks)
 
 
 def _cell(cell: Shown) -> str:
-    text = escape(cell.text + cell.deviation)
+    text = escape_latex(cell.text + cell.deviation)
     if text.startswith("-") and cell.text != NONE:
         text = f"$-${text[1:]}"
     text = {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(cell.rank, text)
-    return text + escape(cell.mark)
+    return text + escape_latex(cell.mark)
 
 
-def escape(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Text in one line with every sign, or pair of signs, that LaTeX would take for its own replaced."""
     return _SIGN.sub(_escaped, visible(one_line(text)))
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from stsbench.errors import one_line, visible
-from stsbench.leaderboard.tables.layout import BEST, SECOND, Block, Layout, Line, Show, Shown, lay_out
+from stsbench.leaderboard.tables.layout import BEST, SECOND, Layout, LayoutBlock, Show, Shown, TableLine, lay_out
 from stsbench.leaderboard.tables.table import Table
 
 
@@ -16,35 +16,35 @@ def to_markdown(tables: Sequence[Table], show: Show | None = None, *, exact: boo
 
 
 def _lines(layout: Layout) -> Iterator[str]:
-    yield f"**{escape(layout.caption)}**\n"
-    yield _row(["encoder", *map(escape, layout.heads)])
+    yield f"**{escape_markdown(layout.caption)}**\n"
+    yield _row(["encoder", *map(escape_markdown, layout.heads)])
     yield _row(["---", *["---:"] * len(layout.heads)])
     above = ""
     for block in layout.blocks:
         yield from _titles(block, above, len(layout.heads))
         above = block.section
         yield from (_row([_label(line), *map(_cell, line.cells)]) for line in block.lines)
-    yield from (f"\n{escape(text)}" for text in layout.legend)
+    yield from (f"\n{escape_markdown(text)}" for text in layout.legend)
 
 
-def _titles(block: Block, above: str, columns: int) -> Iterator[str]:
+def _titles(block: LayoutBlock, above: str, columns: int) -> Iterator[str]:
     if block.section and block.section != above:
-        yield _row([f"**{escape(block.section)}**", *[""] * columns])
+        yield _row([f"**{escape_markdown(block.section)}**", *[""] * columns])
     if block.title:
-        yield _row([f"*{escape(block.title)}*", *[""] * columns])
+        yield _row([f"*{escape_markdown(block.title)}*", *[""] * columns])
 
 
-def _label(line: Line) -> str:
-    return ("&emsp;" if line.further else "") + escape(line.label + line.marks)
+def _label(line: TableLine) -> str:
+    return ("&emsp;" if line.further else "") + escape_markdown(line.label + line.marks)
 
 
 def _cell(cell: Shown) -> str:
     text = cell.text + cell.deviation
     text = {BEST: f"**{text}**", SECOND: f"<u>{text}</u>"}.get(cell.rank, text)
-    return text + escape(cell.mark)
+    return text + escape_markdown(cell.mark)
 
 
-def escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text of others as it reads: no emphasis, link, image, HTML, formula or new cell, and all in one line.
 
     What stands for a character in HTML is taken where a backslash is not understood by all, and where addresses

@@ -11,7 +11,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import Suite
 from stsbench.errors import DataError, ProtocolError, UnknownName
 from stsbench.leaderboard.exports.imported import PROTOCOL, Imported, fits, with_imported
-from stsbench.leaderboard.published.specs import read_table
+from stsbench.leaderboard.published.specs import read_table_card
 from stsbench.leaderboard.tables.build import make_table
 from stsbench.leaderboard.tables.columns import plan
 from stsbench.leaderboard.tables.layout import Show, has_lines
@@ -48,7 +48,7 @@ class Asked:
         Raises:
             DataError: there would be nothing in it to show.
         """
-        card = read_table(name)
+        card = read_table_card(name)
         tasks = [column.wanted.task for column in plan(card, self.catalogue).tasks if column.wanted is not None]
         held = self._held(tasks)
         made = self._extended(make_table(name, card, held.results, self.catalogue), self.imported)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stsbench.leaderboard.tables.averages import mean_of
 from stsbench.leaderboard.tables.runs import Wanted
-from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Cell, Group, Number, Row, Terms
+from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Group, Number, Row, TableCell, Terms
 from stsbench.results.record import Result
 
 SECTION, LABEL = "Baseline", "majority class"
@@ -41,5 +41,5 @@ def baseline_groups(levels: Mapping[str, float], average: Terms) -> list[Group]:
     mean = mean_of(average, levels.get)
     if mean is not None:
         numbers |= dict.fromkeys((AVERAGE, EXACT), Number(mean))
-    cells = {key: Cell(measured=number) for key, number in numbers.items()}
+    cells = {key: TableCell(measured=number) for key, number in numbers.items()}
     return [Group(section=SECTION, rows=[Row(label=LABEL, cells=cells, is_baseline=True)])]

@@ -8,12 +8,12 @@ from dataclasses import replace
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import CardError, UnknownName
 from stsbench.leaderboard.published.rows import PublishedRow, misprints, published_row, sources
-from stsbench.leaderboard.published.specs import RowFacts, TableCard, read_table, row_facts
+from stsbench.leaderboard.published.specs import RowFacts, TableCard, read_table_card, row_facts
 from stsbench.leaderboard.tables.baseline import baseline_groups, majority_levels, of_columns
 from stsbench.leaderboard.tables.columns import plan
 from stsbench.leaderboard.tables.fill import Filler
 from stsbench.leaderboard.tables.own import board_groups
-from stsbench.leaderboard.tables.table import AVERAGE, DELTA, Cell, Group, Number, Row, Table, Traits
+from stsbench.leaderboard.tables.table import AVERAGE, DELTA, Group, Number, Row, Table, TableCell, Traits
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result
 
@@ -31,7 +31,7 @@ def build_table(name: str, results: Sequence[Result] = (), catalogue: Catalogue 
         CardError: the table's file is wrong.
         ProtocolError: it would mix protocols without saying so.
     """
-    return make_table(name, read_table(name), results, catalogue or Catalogue())
+    return make_table(name, read_table_card(name), results, catalogue or Catalogue())
 
 
 def make_table(name: str, card: TableCard, results: Sequence[Result], catalogue: Catalogue) -> Table:
@@ -126,7 +126,7 @@ def _with_distances(groups: Sequence[Group], key: str) -> list[Group]:
     """The same groups with each row's distance to the average of one row."""
     aim = next((row for group in groups for row in group.rows if row.key == key), None)
     if aim is None:
-        raise CardError(f"[average]: 'delta' names '{key}', which is no row of the table")
+        raise CardError(f"[average]: 'delta' names '{key}', which is not a row of the table")
     return [replace(group, rows=[_with_distance(row, aim) for row in group.rows]) for group in groups]
 
 
@@ -134,7 +134,7 @@ def _with_distance(row: Row, aim: Row) -> Row:
     ours, theirs = row.cell(AVERAGE), aim.cell(AVERAGE)
     if row is aim:
         return row
-    cell = Cell(
+    cell = TableCell(
         measured=_distance(ours.measured, theirs.measured), published=_distance(ours.published, theirs.published)
     )
     return replace(row, cells={**row.cells, DELTA: cell})

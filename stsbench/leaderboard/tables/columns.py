@@ -15,22 +15,22 @@ from stsbench.leaderboard.published.specs import (
     TableCard,
     column_facts,
     protocols,
-    read_table,
+    read_table_card,
 )
 from stsbench.leaderboard.tables.runs import Wanted
-from stsbench.leaderboard.tables.table import AVERAGE, DELTA, EXACT, Column, Terms
+from stsbench.leaderboard.tables.table import AVERAGE, DELTA, EXACT, TableColumn, Terms
 from stsbench.results.checks import score_name
 
 
 class Plan(NamedTuple):
     """A table's columns that hold tasks, those made of them, and the average's terms."""
 
-    tasks: Sequence[Column]
-    made: Sequence[Column]
+    tasks: Sequence[TableColumn]
+    made: Sequence[TableColumn]
     terms: Terms
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[TableColumn]:
         """All columns, in order."""
         return [*self.tasks, *self.made]
 
@@ -53,15 +53,15 @@ def plan(card: TableCard, catalogue: Catalogue) -> Plan:
 def _tasks_of(suite: str, catalogue: Catalogue) -> Sequence[str]:
     suites = catalogue.suites()
     if suite not in suites:
-        raise CardError(f"key 'suite': '{suite}' is no suite{did_you_mean(suite, suites)}")
+        raise CardError(f"key 'suite': '{suite}' is not a suite{did_you_mean(suite, suites)}")
     if not suites[suite].tasks:
         raise CardError(f"key 'suite': '{suite}' has no tasks")
     return suites[suite].tasks
 
 
-def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> Column:
+def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
     if facts.average_of:
-        other = read_table(facts.average_of)
+        other = read_table_card(facts.average_of)
         if other.average is None:
             raise CardError(f"columns: table '{facts.average_of}' has no average")
         metric = "mixed" if other.average.composite else protocols()[other.protocol].metric
@@ -69,7 +69,7 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> Column
         wanted = Wanted(other.average.task, facts.split, facts.split, protocol, metric, "", True)
         head = facts.head or card.heads.get(wanted.task, other.title)
         mixed = other.average.composite
-        return Column(key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed)
+        return TableColumn(key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed)
     protocol = card.protocol if facts.protocol is None else facts.protocol
     usual = protocols()[protocol].metric if protocol in protocols() else ""
     if card.fields:
@@ -81,7 +81,7 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> Column
     # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
     kind = Metric() if card.fields else METRICS[metric]
     wanted, name = wanted_of(facts, protocol, metric, catalogue)
-    return Column(
+    return TableColumn(
         key=key,
         head=facts.head or card.heads.get(key, name),
         wanted=wanted._replace(fields=card.fields),
@@ -102,22 +102,24 @@ def wanted_of(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalog
     return Wanted(facts.task, split, facts.split, protocol, metric, card.evaluator, whole), card.name
 
 
-def _made(facts: AverageFacts, decimals: int) -> list[Column]:
+def _made(facts: AverageFacts, decimals: int) -> list[TableColumn]:
     made = [
-        Column(key=AVERAGE, head=facts.head, kind="average", decimals=decimals, mixed=facts.composite),
-        Column(key=EXACT, head=f"{facts.head} (exact)", kind="exact", decimals=decimals + 4, mixed=facts.composite),
+        TableColumn(key=AVERAGE, head=facts.head, kind="average", decimals=decimals, mixed=facts.composite),
+        TableColumn(
+            key=EXACT, head=f"{facts.head} (exact)", kind="exact", decimals=decimals + 4, mixed=facts.composite
+        ),
     ]
     if facts.delta:
-        made.insert(1, Column(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals))
+        made.insert(1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals))
     return made
 
 
-def _check_average(facts: AverageFacts, terms: Terms, tasks: Sequence[Column]) -> None:
+def _check_average(facts: AverageFacts, terms: Terms, tasks: Sequence[TableColumn]) -> None:
     by_key = {column.key: column for column in tasks}
     used = [key for term in terms for key in ([term] if isinstance(term, str) else term)]
     for key in used:
         if key not in by_key:
-            raise CardError(f"[average]: 'of' names '{key}', which is no column")
+            raise CardError(f"[average]: 'of' names '{key}', which is not a column")
     ways = {(w.protocol, w.metric) for key in used if (w := by_key[key].wanted)}
     if len(ways) > 1 and not facts.composite:
         listed = " and ".join(sorted(" ".join(filter(None, way)) for way in ways))

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import ProtocolError
 from stsbench.leaderboard.published.rows import PublishedRow, Score, misprints
-from stsbench.leaderboard.published.specs import UNKNOWN, TableCard, protocols, read_table
+from stsbench.leaderboard.published.specs import UNKNOWN, TableCard, protocols, read_table_card
 from stsbench.leaderboard.tables.averages import measured_averages, published_average
 from stsbench.leaderboard.tables.columns import Plan, plan
 from stsbench.leaderboard.tables.runs import Series, Wanted, series
-from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Cell, Column, Number
+from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Number, TableCell, TableColumn
 from stsbench.numbers.spread import spread
 from stsbench.results.groups import Runs
 
@@ -73,7 +73,7 @@ class Filler(NamedTuple):
         averages = measured_averages(self.plan.terms, columns, self.card.average, self.card.decimals)
         return found if averages is None else {**found, AVERAGE: averages[0], EXACT: averages[1]}
 
-    def _series(self, runs: Runs, column: Column, otherwise: str | None) -> Series:
+    def _series(self, runs: Runs, column: TableColumn, otherwise: str | None) -> Series:
         wanted = column.wanted
         if wanted is None or not column.points or otherwise == UNKNOWN:
             return {}
@@ -84,28 +84,28 @@ class Filler(NamedTuple):
         return named or [""] * len(self.plan.tasks)
 
     def _other(self, name: str) -> Filler:
-        card = read_table(name)
+        card = read_table_card(name)
         return Filler(card, plan(card, self.catalogue), self.catalogue)
 
     def _fills(self, name: str, row: PublishedRow) -> bool:
         """Whether a row prints every task of another table, and not only an average: ablations do not."""
         return EXACT in self._other(name).published(row, lenient=True)
 
-    def cells(self, key: str, published: Numbers, measured: Numbers) -> Mapping[str, Cell]:
+    def cells(self, key: str, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
         """Cells with both numbers, and what is wrong in print."""
         wrong = misprints()
         made = {}
         for column in self.plan.columns:
             task = self._task(column)
             misprint = wrong.get((key, task)) if task and column.key in published else None
-            made[column.key] = Cell(
+            made[column.key] = TableCell(
                 measured=measured.get(column.key),
                 published=published.get(column.key),
                 misprint=misprint.reason if misprint and column.kind != "exact" else "",
             )
         return made
 
-    def _task(self, column: Column) -> str:
+    def _task(self, column: TableColumn) -> str:
         if column.wanted is not None:
             return column.wanted.task
         return self.card.average.task if self.card.average and column.kind == "average" else ""

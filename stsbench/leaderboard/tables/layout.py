@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from stsbench.errors import UnknownName
-from stsbench.leaderboard.tables.table import Cell, Column, Number, Row, Table
+from stsbench.leaderboard.tables.table import Number, Row, Table, TableCell, TableColumn
 
 Show = Literal["published", "measured", "difference", "both", "merged"]
-Side = Literal["published", "measured", "difference"]
+NumberKind = Literal["published", "measured", "difference"]
 QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED = "†", "‡", "§", "¶", "*", "°"
 MARKS = QUOTED + OTHERWISE + TEXT + GOLD + WRONG + IMPORTED
 """What may stand behind a name in a table."""
@@ -33,12 +33,12 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TableLine:
     """One line: a row's published numbers, the measured ones, or their difference."""
 
     label: str
     marks: str
-    side: Side
+    side: NumberKind
     cells: Sequence[Shown]
     row: Row
     further: bool
@@ -46,12 +46,12 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class LayoutBlock:
     """The lines of a group."""
 
     section: str
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[TableLine]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,9 @@ class Layout:
 
     show: Show
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     heads: Sequence[str]
-    blocks: Sequence[Block]
+    blocks: Sequence[LayoutBlock]
     legend: Sequence[str]
 
 
@@ -83,7 +83,7 @@ def lay_out(table: Table, show: Show | None = None, *, exact: bool = False) -> L
         lines = [line for row in group.rows for line in _lines(table, row, show, columns)]
         if lines:
             ranked = _ranked(lines, columns, merged=show == "merged")
-            blocks.append(Block(section=group.section, title=group.title, lines=ranked))
+            blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked))
     heads = [column.head + (OTHERWISE if column.mixed else "") for column in columns]
     legend = list(_legend(table, columns, blocks))
     return Layout(show=show, caption=table.caption, columns=columns, heads=heads, blocks=blocks, legend=legend)
@@ -111,7 +111,7 @@ def check_show(show: str | None) -> Show | None:
     return None
 
 
-def shown_columns(table: Table, show: Show, *, exact: bool) -> list[Column]:
+def shown_columns(table: Table, show: Show, *, exact: bool) -> list[TableColumn]:
     """The columns shown: one average, and of a board no column without a number."""
     left_out = "average" if exact else "exact"
     columns = [column for column in table.columns if column.kind != left_out]
@@ -120,7 +120,7 @@ def shown_columns(table: Table, show: Show, *, exact: bool) -> list[Column]:
     return [c for c in columns if any(number(row.cell(c.key), side) for row in table.rows() for side in sides(show))]
 
 
-SIDES: Mapping[Show, tuple[Side, ...]] = {
+SIDES: Mapping[Show, tuple[NumberKind, ...]] = {
     "published": ("published",),
     "measured": ("measured",),
     "difference": ("difference",),
@@ -129,28 +129,28 @@ SIDES: Mapping[Show, tuple[Side, ...]] = {
 }
 
 
-def sides(show: Show) -> tuple[Side, ...]:
+def sides(show: Show) -> tuple[NumberKind, ...]:
     """The numbers that a choice may show."""
     return SIDES[show]
 
 
-def number(cell: Cell, side: Side) -> Number | None:
+def number(cell: TableCell, side: NumberKind) -> Number | None:
     """A cell's number of one side."""
     numbers = {"published": cell.published, "measured": cell.measured, "difference": cell.difference}
     return numbers[side]
 
 
-def _lines(table: Table, row: Row, show: Show, columns: Sequence[Column]) -> Iterator[Line]:
+def _lines(table: Table, row: Row, show: Show, columns: Sequence[TableColumn]) -> Iterator[TableLine]:
     there = [side for side in sides(show) if any(number(row.cell(c.key), side) for c in columns)]
     for place, side in enumerate(there[:1] if show == "merged" else there):
         further = place > 0
         label = {"measured": "measured", "difference": "difference"}[side] if further else row.label
         marks = "" if further else _marks(table, row, side)
         cells = [_shown(row.cell(column.key), side, column) for column in columns]
-        yield Line(label=label, marks=marks, side=side, cells=cells, row=row, further=further)
+        yield TableLine(label=label, marks=marks, side=side, cells=cells, row=row, further=further)
 
 
-def _marks(table: Table, row: Row, side: Side) -> str:
+def _marks(table: Table, row: Row, side: NumberKind) -> str:
     if table.is_board:
         published = QUOTED if side == "published" and row.source else ""
         return published + (IMPORTED if row.imported else "") + OVERLAPS.get(row.overlap, "")
@@ -158,7 +158,7 @@ def _marks(table: Table, row: Row, side: Side) -> str:
     return "".join(mark for mark, there in facts.items() if there)
 
 
-def _shown(cell: Cell, side: Side, column: Column) -> Shown:
+def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:
     found = number(cell, side)
     if found is None:
         return Shown(NONE)
@@ -174,7 +174,7 @@ def _shown(cell: Cell, side: Side, column: Column) -> Shown:
     return Shown(text, spread, mark=WRONG if cell.misprint and side == "published" else "")
 
 
-def _ranked(lines: Sequence[Line], columns: Sequence[Column], *, merged: bool) -> list[Line]:
+def _ranked(lines: Sequence[TableLine], columns: Sequence[TableColumn], *, merged: bool) -> list[TableLine]:
     """The same lines with best and second best marked among those of one side; rows scored otherwise stand aside."""
     ranks: dict[tuple[int, int], int] = {}
     for side in ("published", "measured"):
@@ -187,7 +187,7 @@ def _ranked(lines: Sequence[Line], columns: Sequence[Column], *, merged: bool) -
             if len(values) > 1:
                 ranks |= {(i, place): order.index(v) + 1 for i, v in values.items() if v in order}
     return [
-        Line(
+        TableLine(
             label=line.label,
             marks=line.marks,
             side=line.side,
@@ -199,7 +199,7 @@ def _ranked(lines: Sequence[Line], columns: Sequence[Column], *, merged: bool) -
     ]
 
 
-def _legend(table: Table, columns: Sequence[Column], blocks: Sequence[Block]) -> Iterator[str]:
+def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]) -> Iterator[str]:
     """One line for each mark that is used, then the table's own notes."""
     lines = [line for block in blocks for line in block.lines]
     used = "".join(line.marks for line in lines)
@@ -222,7 +222,7 @@ def _legend(table: Table, columns: Sequence[Column], blocks: Sequence[Block]) ->
     yield from table.notes
 
 
-def _misprints(columns: Sequence[Column], block: Block) -> Iterator[str]:
+def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:
     for line in block.lines:
         if line.side == "published" and not line.further:
             label = f"{block.title}, {line.label}" if block.title else line.label
@@ -233,5 +233,5 @@ def _misprints(columns: Sequence[Column], block: Block) -> Iterator[str]:
                     yield f"{WRONG} {label}, {column.head}: {line.row.cell(column.key).misprint}"
 
 
-def _in_order(lines: Sequence[Line], value: Callable[[Row], str]) -> str:
+def _in_order(lines: Sequence[TableLine], value: Callable[[Row], str]) -> str:
     return ", ".join(dict.fromkeys(filter(None, (value(line.row) for line in lines))))

@@ -24,7 +24,7 @@ SECTIONS = {
 }
 
 
-class Entry(NamedTuple):
+class BoardEntry(NamedTuple):
     """An encoder, or a published row without one: what is published and measured of it."""
 
     label: str
@@ -49,7 +49,7 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
     return [Group(section=SECTIONS[key], rows=sorted(group, key=_order)) for key, group in rows.items()]
 
 
-def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[Entry]:
+def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[BoardEntry]:
     known = filler.catalogue.paths("baselines")
     published = _published(filler, facts) if facts.published else {}
     measured = [(one, numbers) for one in runs if (numbers := filler.measured(one))]
@@ -59,13 +59,13 @@ def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterato
         label = one.name
         if card and facts.published:
             label = f"{card.name} [{one.mark}]" if one.mark else card.name
-        yield Entry(label, one.encoder, _traits(card), one.overlap, source, printed, numbers, one.results)
+        yield BoardEntry(label, one.encoder, _traits(card), one.overlap, source, printed, numbers, one.results)
     done = {one.encoder for one, _ in measured if one.card}
     for name, (source, printed) in published.items():
         if name not in done:
             label = filler.catalogue.encoder(name).name if name in known else source.row
             encoder = name if name in known else ""
-            yield Entry(label, encoder, _traits(source), source.overlap, source, printed, {}, [])
+            yield BoardEntry(label, encoder, _traits(source), source.overlap, source, printed, {}, [])
 
 
 def _traits(known: EncoderCard | PublishedRow | None) -> Traits:
@@ -112,7 +112,7 @@ def _merged(
     return first, numbers
 
 
-def _row(filler: Filler, entry: Entry, *, named: bool) -> Row:
+def _row(filler: Filler, entry: BoardEntry, *, named: bool) -> Row:
     source = sources().papers[entry.source.paper].name if entry.source else ""
     key = entry.source.key if entry.source else ""
     return Row(

@@ -9,10 +9,10 @@ from stsbench.compare.comparison import Effort
 from stsbench.compare.ranks import rank_intervals
 from stsbench.errors import ProtocolError
 from stsbench.leaderboard.tables.runs import Wanted, shows_its_score
-from stsbench.leaderboard.tables.table import RANKS, Cell, Column, Number, Row, Table
+from stsbench.leaderboard.tables.table import RANKS, Number, Row, Table, TableCell, TableColumn
 
 NOTE = "Rank: by the mean; the 95% interval over other items and seeds, of the rows that have one"
-Ranks = Mapping[int, tuple[int, int]]
+RankIntervals = Mapping[int, tuple[int, int]]
 """The interval of a row's rank, by the row's place in the table."""
 
 
@@ -41,9 +41,9 @@ def _averaged(table: Table) -> list[Wanted]:
     return wanted
 
 
-def with_ranks(table: Table, ranks: Ranks) -> Table:
+def with_ranks(table: Table, ranks: RankIntervals) -> Table:
     """The same table with a column of rank intervals."""
-    column = Column(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0)
+    column = TableColumn(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0)
     places = iter(range(len(table.rows())))
     groups = [
         replace(group, rows=[_with_rank(row, ranks.get(next(places))) for row in group.rows]) for group in table.groups
@@ -54,4 +54,4 @@ def with_ranks(table: Table, ranks: Ranks) -> Table:
 def _with_rank(row: Row, ends: tuple[int, int] | None) -> Row:
     if ends is None:
         return row
-    return replace(row, cells={**row.cells, RANKS: Cell(measured=Number(ends[0], interval=ends))})
+    return replace(row, cells={**row.cells, RANKS: TableCell(measured=Number(ends[0], interval=ends))})

@@ -11,13 +11,13 @@ from stsbench.leaderboard.tables.runs import Wanted
 from stsbench.results.record import Result
 
 Terms = Sequence[str | Sequence[str]]
-Kind = Literal["task", "average", "exact", "delta", "ranks"]
+ColumnKind = Literal["task", "average", "exact", "delta", "ranks"]
 AVERAGE, EXACT, DELTA, RANKS = "average", "average_exact", "distance", "ranks"
 """Keys of the columns that are made of other columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class TableColumn:
     """One column: what its numbers are, and how many decimals measured ones have.
 
     ``kind``: a task's scores; the average as the paper rounds it; the exact average; the distance of
@@ -26,7 +26,7 @@ class Column:
 
     key: str
     head: str
-    kind: Kind = "task"
+    kind: ColumnKind = "task"
     wanted: Wanted | None = None
     better: Literal["high", "low", ""] = "high"
     points: bool = True
@@ -48,7 +48,7 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class TableCell:
     """What was measured and what was published, and why the published number may be wrong."""
 
     measured: Number | None = None
@@ -63,7 +63,7 @@ class Cell:
         return Number(self.measured.value - self.published.value)
 
 
-NOTHING = Cell()
+NOTHING = TableCell()
 
 
 class Traits(NamedTuple):
@@ -85,7 +85,7 @@ class Row:
     """
 
     label: str
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, TableCell]
     encoder: str = ""
     key: str = ""
     quoted: str = ""
@@ -98,7 +98,7 @@ class Row:
     traits: Traits = Traits()
     results: Sequence[Result] = ()
 
-    def cell(self, key: str) -> Cell:
+    def cell(self, key: str) -> TableCell:
         """The cell of a column; an empty one where there is none."""
         return self.cells.get(key, NOTHING)
 
@@ -128,7 +128,7 @@ class Table:
 
     name: str
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     groups: Sequence[Group]
     paper: Paper | None = None
     number: str = ""

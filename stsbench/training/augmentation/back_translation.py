@@ -20,7 +20,7 @@ from stsbench.files import write_whole
 from stsbench.provenance import versions
 from stsbench.training.augmentation.translation import Translator
 
-Progress = Callable[[str, int, int], None]
+DirectionProgress = Callable[[str, int, int], None]
 """Told the direction, how many sentences are done, and of how many."""
 
 
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 def write_back_translations(
-    corpus: Corpus, output: Path, forward: Translator, backward: Translator, progress: Progress | None = None
+    corpus: Corpus, output: Path, forward: Translator, backward: Translator, progress: DirectionProgress | None = None
 ) -> Written:
     """Write a CSV file of ``anchor`` and ``positive``, a row for each row of the corpus, and a record beside it.
 
@@ -87,11 +87,11 @@ def check_output(output: Path) -> Path:
         raise OutputError(f"{output}: pairs are written as .csv; name it {output.stem}.csv")
     for path in (output, record):
         if path.exists():
-            raise OutputError(f"{path}: is there already; name another file, or remove it")
+            raise OutputError(f"{path}: already exists; name another file, or remove it")
     return record
 
 
-def _told(progress: Progress | None, direction: str) -> Callable[[int, int], None] | None:
+def _told(progress: DirectionProgress | None, direction: str) -> Callable[[int, int], None] | None:
     return None if progress is None else lambda done, total: progress(direction, done, total)
 
 

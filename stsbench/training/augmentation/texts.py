@@ -20,6 +20,8 @@ from stsbench.errors import CardError
 
 DELETED = "[DEL]"
 """What CLEAR puts where words were: a special token, which the tokenizer is to be given."""
+Augment = Callable[..., list[str]]
+"""Words and a generator ``rng`` to new words."""
 Synonyms = Callable[[str], Sequence[str]]
 """A word in lower case to its synonyms, itself not among them; see :mod:`stsbench.training.augmentation.synonyms`."""
 Fill = Callable[[Sequence[str], Sequence[int]], Sequence[str]]

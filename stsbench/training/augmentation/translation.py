@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -19,12 +19,11 @@ from stsbench import settings
 from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from stsbench.encoders.devices import open_device, pick_device
+from stsbench.encoders.engine.embed import Progress
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 from stsbench.errors import CardError, EncoderError, OutputError, SourceError, StsbenchError, UnknownName
 
 Mode = Literal["greedy", "sampling"]
-Progress = Callable[[int, int], None]
-"""Told how many sentences are done, of how many."""
 VOCABULARY = ("source.spm", "target.spm", "vocab.json")
 FILES = ("*.json", "*.spm", "*.txt", "*.safetensors", "pytorch_model.bin")
 

@@ -43,7 +43,7 @@ class BatchPlan:
         if facts.batch_size < 1 or facts.accumulate < 1:
             raise CardError(f"[training] batch_size {facts.batch_size}, accumulate {facts.accumulate}: give 1 or more")
         if count < 2:
-            raise TrainingError(f"the corpus has {count} rows; there is nothing to tell apart")
+            raise TrainingError(f"the corpus has {count} rows; there is nothing to contrast")
         together = facts.batch_size * ranks
         whole_only = facts.drop_last or ranks > 1
         per_epoch = count // together if whole_only else math.ceil(count / together)

@@ -20,7 +20,7 @@ from safetensors.torch import load_model, save_model
 
 from stsbench.cards.recipe import SelectionFacts, TrainingFacts
 from stsbench.encoders.seams import Encoder
-from stsbench.encoders.started import WHOLE, last_checkpoint
+from stsbench.encoders.unfinished import WHOLE, last_checkpoint
 from stsbench.errors import CardError, OutputError, Stopped, TrainingError, one_line
 from stsbench.files import write_whole
 from stsbench.training.loop.batches import Batches, BatchPlan
@@ -28,7 +28,7 @@ from stsbench.training.loop.interrupt import Interrupt
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_scheduler
 from stsbench.training.loop.place import Place
-from stsbench.training.loop.selection import Selection, Told
+from stsbench.training.loop.selection import OnProgress, Selection
 from stsbench.training.seams import Learner
 
 LOG_EVERY = 10
@@ -45,14 +45,14 @@ class Run:
     rows: int
     place: Place
     validate: Callable[[Encoder], float] | None
-    told: Told = lambda progress: None
+    on_progress: OnProgress = lambda progress: None
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
     deterministic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class TrainingOutcome:
     """How a run went: the curve, and which point of it was kept."""
 
     curve: list[dict[str, Any]] = field(default_factory=list)
@@ -62,13 +62,13 @@ class Outcome:
     """That the whole training took, where a trainer counts them."""
 
 
-def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
+def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> TrainingOutcome:
     """Train, and leave the learner with the weights that selection keeps.
 
     Args:
         learner: prepared with its corpus.
-        run: hyperparameters, folder, seed and who is told.
-        resume: go on from the folder's last whole checkpoint; start anew where there is none.
+        run: hyperparameters, folder, seed and what is called with how it goes.
+        resume: resume from the folder's last complete checkpoint; start from the beginning if there is none.
 
     Raises:
         TrainingError: the loss is not finite; says what was kept.
@@ -77,7 +77,7 @@ def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
     """
     place, interrupt = run.place, Interrupt(alone=run.place.ranks == 1)
     plan = BatchPlan.make(run.training, run.rows, seed=run.seed, rank=place.rank, ranks=place.ranks)
-    selection = Selection(learner, run.selection, run.validate, plan, told=run.told, interrupt=interrupt)
+    selection = Selection(learner, run.selection, run.validate, plan, on_progress=run.on_progress, interrupt=interrupt)
     checkpoint = last_checkpoint(run.folder) if resume else None
     if checkpoint is not None:
         with _reading(checkpoint):
@@ -91,10 +91,10 @@ def train(learner: Learner, run: Run, *, resume: bool = False) -> Outcome:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if selection.interrupted(trainer.state.global_step):
         raise Stopped(
-            f"stopped after step {trainer.state.global_step} of {plan.steps}; to go on, run it again without --fresh"
+            f"stopped after step {trainer.state.global_step} of {plan.steps}; to resume, run it again without --fresh"
         )
     selection.restore()
-    return Outcome(curve=selection.curve, chosen=selection.kept, steps=trainer.state.global_step)
+    return TrainingOutcome(curve=selection.curve, chosen=selection.kept, steps=trainer.state.global_step)
 
 
 def _make_loop(learner: Learner, run: Run, plan: BatchPlan, selection: Selection) -> Loop:
@@ -180,7 +180,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             kept = last_checkpoint(self.run.folder)
             raise TrainingError(
                 f"the loss is {loss.item()} at step {self.state.global_step + 1}; lower the learning rate or raise the "
-                f"temperature ({f'{kept} is whole' if kept else 'no checkpoint had been written yet'})"
+                f"temperature ({f'{kept} is complete' if kept else 'no checkpoint had been written yet'})"
             )
         self.selection.watch({name: value.detach() for name, value in losses.items()})
         return loss
@@ -232,8 +232,8 @@ def _reading(checkpoint: Path | str | None) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, UnpicklingError, SafetensorError) as error:
         raise TrainingError(
-            f"{checkpoint}: cannot be read: {one_line(error)[:200]}; move it away to go on from the checkpoint before "
-            "it, or pass --fresh to train anew"
+            f"{checkpoint}: cannot be read: {one_line(error)[:200]}; move it away to resume from the checkpoint before "
+            "it, or pass --fresh to train again"
         ) from error
 
 

@@ -14,13 +14,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from stsbench.encoders.started import STATE
+from stsbench.encoders.unfinished import STATE
 from stsbench.errors import TrainingError, one_line
 from stsbench.files import write_whole
 
 
 @dataclass(frozen=True)
-class Learnt:
+class TrainingState:
     """All that a training changes: tensors by name, in place, and the optimiser's own."""
 
     tensors: Mapping[str, torch.Tensor]
@@ -55,13 +55,13 @@ class Learnt:
         torch.set_rng_state(state["random"])
 
 
-def write_state(folder: Path, learnt: Learnt, *, rounds: Sequence[Any], best: float | None) -> None:
+def write_state(folder: Path, learnt: TrainingState, *, rounds: Sequence[Any], best: float | None) -> None:
     """Write all that is learnt, and the rounds so far."""
     facts = {"rounds": [asdict(one) for one in rounds], "best": best, "rates": learnt.rates()}
     write_whole(folder / STATE, save(learnt.state(), {"facts": json.dumps(facts)}))
 
 
-def read_state(folder: Path, learnt: Learnt) -> dict[str, Any] | None:
+def read_state(folder: Path, learnt: TrainingState) -> dict[str, Any] | None:
     """Put back what was written last and return its rounds and best; None where nothing was.
 
     Raises:
@@ -75,11 +75,11 @@ def read_state(folder: Path, learnt: Learnt) -> dict[str, Any] | None:
             state = {name: stored.get_tensor(name) for name in stored.keys()}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise TrainingError(
-            f"{folder / STATE}: cannot be read: {one_line(error)}; pass --fresh to train anew"
+            f"{folder / STATE}: cannot be read: {one_line(error)}; pass --fresh to train again"
         ) from error
     for name, tensor in learnt.tensors.items():
         if f"learnt.{name}" not in state or state[f"learnt.{name}"].shape != tensor.shape:
-            raise TrainingError(f"{folder}: its checkpoint is of another training; pass --fresh to train anew")
+            raise TrainingError(f"{folder}: its checkpoint is of another training; pass --fresh to train again")
     learnt.restore(state, facts["rates"])
     return facts
 

@@ -14,16 +14,15 @@ import transformers
 from safetensors.torch import load_file, save
 
 from stsbench.cards.recipe import SelectionFacts
-from stsbench.encoders.seams import Encoder
 from stsbench.errors import choose
 from stsbench.files import write_whole
 from stsbench.training.loop.batches import BatchPlan
 from stsbench.training.loop.interrupt import Interrupt
-from stsbench.training.seams import Learner
+from stsbench.training.seams import Learner, Validate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class TrainingProgress:
     """How far a run is."""
 
     step: int
@@ -33,8 +32,8 @@ class Progress:
     best: float | None
 
 
-Told = Callable[[Progress], None]
-"""Who is told how a run goes, once a step."""
+OnProgress = Callable[[TrainingProgress], None]
+"""Called with how a run goes, once a step."""
 
 
 class Selection:
@@ -48,14 +47,15 @@ class Selection:
         self,
         learner: Learner,
         facts: SelectionFacts,
-        validate: Callable[[Encoder], float] | None,
+        validate: Validate | None,
         plan: BatchPlan,
         *,
-        told: Told,
+        on_progress: OnProgress,
         interrupt: Interrupt,
     ) -> None:
         """Start with an empty curve."""
-        self.learner, self.facts, self.validate, self.plan, self.told = learner, facts, validate, plan, told
+        self.learner, self.facts, self.validate, self.plan = learner, facts, validate, plan
+        self.on_progress = on_progress
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
@@ -68,12 +68,12 @@ class Selection:
         self._watched.append(losses)
 
     def tell(self, step: int) -> None:
-        """Tell who listens how far the run is."""
+        """Call with how far the run is."""
         if self._watched:
             self._loss = float(self._watched[-1]["loss"])
         score = self.curve[-1]["score"] if self.curve else None
         best = self.best["score"] if self.best else None
-        self.told(Progress(step=step, steps=self.plan.steps, loss=self._loss, score=score, best=best))
+        self.on_progress(TrainingProgress(step=step, steps=self.plan.steps, loss=self._loss, score=score, best=best))
 
     def due(self, step: int) -> bool:
         """Whether the weights after this step are to be validated."""

@@ -36,9 +36,9 @@ def _is_method(found: object) -> bool:
     """Whether it is a class that one of the trainers trains."""
     # Loads torch, as whatever may be a method has done.
     from stsbench.training.seams import Learner
-    from stsbench.training.words.rounds import OwnTraining
+    from stsbench.training.words.rounds import StandaloneMethod
 
-    return isinstance(found, type) and issubclass(found, Learner | OwnTraining)
+    return isinstance(found, type) and issubclass(found, Learner | StandaloneMethod)
 
 
 METHODS = Registry(
@@ -46,7 +46,7 @@ METHODS = Registry(
     {name: address for rows in METHODS_BY_TRAINER.values() for name, address in rows.items()},
     group="methods",
     accepts=_is_method,
-    wanted="a class of Learner (stsbench.training.seams) or of OwnTraining (stsbench.training.words.rounds)",
+    wanted="a class of Learner (stsbench.training.seams) or of StandaloneMethod (stsbench.training.words.rounds)",
 )
 
 

@@ -21,6 +21,7 @@ from stsbench.training.augmentation.masking import masked_language_model_loss
 from stsbench.training.augmentation.synonyms import load_synonyms
 from stsbench.training.augmentation.texts import (
     DELETED,
+    Augment,
     clear_delete_spans,
     clear_delete_words,
     clear_reorder,
@@ -30,9 +31,6 @@ from stsbench.training.loop.gather import check_negatives, gather_pairs
 from stsbench.training.objectives import nt_xent
 from stsbench.training.seams import Batch, Learner, Rows, stack_tokens
 from stsbench.training.student import Student
-
-Augment = Callable[..., list[str]]
-"""Words and a generator to new words."""
 
 
 class Strengths(NamedTuple):

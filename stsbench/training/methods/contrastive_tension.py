@@ -18,7 +18,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, TrainingError
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.saving import save_student
-from stsbench.training.objectives import Given, library_loss
+from stsbench.training.objectives import GivenEmbeddings, library_loss
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
@@ -70,7 +70,7 @@ class ContrastiveTension(TwoStudents):
         self.negatives = negatives
         from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLoss
 
-        self.loss = ContrastiveTensionLoss(Given())
+        self.loss = ContrastiveTensionLoss(GivenEmbeddings())
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts.
@@ -82,7 +82,7 @@ class ContrastiveTension(TwoStudents):
         (self.texts,) = number_texts(columns["text"])
         distinct = int(self.texts.max(initial=-1)) + 1
         if distinct < 3:
-            raise TrainingError(f"the corpus has {distinct} distinct texts; contrastive tension needs 3 at least")
+            raise TrainingError(f"the corpus has {distinct} distinct texts; contrastive tension needs at least 3")
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """What each copy reads, (b * (1 + K), t), and which pairs are of one sentence."""
@@ -135,8 +135,8 @@ class ContrastiveTensionInBatch(TwoStudents):
             raise CardError(f"scale {scale}: must be more than 0; 20 is usual")
         from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives
 
-        self.loss = ContrastiveTensionLossInBatchNegatives(Given("2"), scale=scale).to(student.device)
-        self.loss.model1 = Given("1")
+        self.loss = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2"), scale=scale).to(student.device)
+        self.loss.model1 = GivenEmbeddings("1")
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, once."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from stsbench.errors import CardError, DataError, did_you_mean
-from stsbench.training.objectives import Given, feature_names, given_columns
+from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
@@ -48,7 +48,7 @@ class SBERT(Learner):
         super().__init__(student)
         from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
 
-        self.softmax = SoftmaxLoss(Given(), student.backbone.width, len(LABELS), **_switches(features))
+        self.softmax = SoftmaxLoss(GivenEmbeddings(), student.backbone.width, len(LABELS), **_switches(features))
         if not bias:
             self.softmax.classifier.register_parameter("bias", None)
         self.softmax.to(student.device)

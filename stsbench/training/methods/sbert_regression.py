@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from stsbench.errors import CardError, DataError
-from stsbench.training.objectives import Given, library_loss
+from stsbench.training.objectives import GivenEmbeddings, library_loss
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
@@ -34,7 +34,7 @@ class SBERTRegression(Learner):
         self.highest_score = highest_score
         from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 
-        self.loss = CosineSimilarityLoss(Given())
+        self.loss = CosineSimilarityLoss(GivenEmbeddings())
 
     def prepare(self, columns: Columns) -> None:
         """Scale the scores.

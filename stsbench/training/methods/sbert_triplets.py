@@ -17,7 +17,7 @@ from stsbench.data.corpora.corpus import number_texts
 from stsbench.errors import CardError, choose
 from stsbench.training.loop.gather import check_negatives, gather_pairs
 from stsbench.training.methods.simcse import PAIRING
-from stsbench.training.objectives import Given, library_loss
+from stsbench.training.objectives import GivenEmbeddings, library_loss
 from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
@@ -41,7 +41,7 @@ class SBERTTriplets(Learner):
         from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
         self.needs = choose("views", views, PAIRING)
-        self.loss = MultipleNegativesRankingLoss(Given(), scale=scale)
+        self.loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=scale)
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts, (n, columns)."""

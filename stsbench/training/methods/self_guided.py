@@ -59,7 +59,7 @@ class SelfGuided(Learner):
 
         Raises:
             EncoderError: the model has no embedding module to freeze.
-            CardError: numbers that make no sense.
+            CardError: invalid values.
         """
         super().__init__(student)
         if regulariser < 0 or head_width < 1:

@@ -18,12 +18,11 @@ from stsbench.errors import CardError, choose
 from stsbench.training.augmentation import texts
 from stsbench.training.augmentation.fill import MaskedFill
 from stsbench.training.augmentation.synonyms import load_synonyms
+from stsbench.training.augmentation.texts import Augment
 from stsbench.training.loop.gather import check_negatives, gather_views
 from stsbench.training.objectives import info_nce
 from stsbench.training.seams import Batch, Columns, Learner, Rows, stack_tokens
 from stsbench.training.student import Student
-
-Augment = Callable[..., list[str]]
 
 
 class Changes(NamedTuple):

@@ -9,7 +9,7 @@ are taken over embeddings by ``library``.
 from __future__ import annotations
 
 from stsbench.training.objectives.contrastive import info_nce, nt_xent
-from stsbench.training.objectives.library import Given, given_columns, library_loss
+from stsbench.training.objectives.library import GivenEmbeddings, given_columns, library_loss
 from stsbench.training.objectives.mutual_information import jsd_mutual_information
 from stsbench.training.objectives.ordered import quick_thoughts
 from stsbench.training.objectives.pairs import PAIR_FEATURES, feature_names, pair_features
@@ -18,7 +18,7 @@ from stsbench.training.objectives.self_guided import SELF_GUIDED, anchored_l2, s
 __all__ = [
     "PAIR_FEATURES",
     "SELF_GUIDED",
-    "Given",
+    "GivenEmbeddings",
     "anchored_l2",
     "feature_names",
     "given_columns",

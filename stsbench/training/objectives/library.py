@@ -13,7 +13,7 @@ import torch
 from stsbench.training.objectives.arithmetic import check_rows, in_float32
 
 
-class Given(torch.nn.Module):
+class GivenEmbeddings(torch.nn.Module):
     """What such a loss takes for a model: it embeds sentences by handing on the embeddings it is given."""
 
     device = torch.device("cpu")
@@ -44,7 +44,7 @@ def given_columns(*embeddings: torch.Tensor) -> list[dict[str, torch.Tensor]]:
 
 @in_float32
 def library_loss(loss: Any, *embeddings: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:  # noqa: ANN401 - untyped
-    """Return the value of a loss made with :class:`Given` as its model.
+    """Return the value of a loss made with :class:`GivenEmbeddings` as its model.
 
     Args:
         loss: an object of ``sentence_transformers.sentence_transformer.losses``.

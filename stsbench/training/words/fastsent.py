@@ -24,9 +24,10 @@ from stsbench.encoders.words.fastsent import FastSentConfig, FastSentEncoder
 from stsbench.encoders.words.folder import write_word_folder
 from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.errors import TrainingError
-from stsbench.training.loop.resuming import Learnt
+from stsbench.training.loop.resuming import TrainingState
+from stsbench.training.seams import Columns
 from stsbench.training.words.huffman import HuffmanTree
-from stsbench.training.words.rounds import Columns, Job, Keeper, OwnTraining, Round, check_loss
+from stsbench.training.words.rounds import Round, StandaloneMethod, TrainingJob, WeightsKeeper, check_loss
 from stsbench.training.words.vocabulary import Vocabulary, centres, read_ordered
 
 Floats = npt.NDArray[np.float32]
@@ -152,7 +153,7 @@ def _drawn(tokens: TokenIds, often: npt.NDArray[np.float64], rng: np.random.Gene
 
 
 @dataclass(frozen=True, kw_only=True)
-class FastSentTraining(OwnTraining):
+class FastSentTraining(StandaloneMethod):
     """Train FastSent; the defaults are those of the released script."""
 
     size: int = 300
@@ -171,15 +172,15 @@ class FastSentTraining(OwnTraining):
     tokens: str = "whitespace"
     lowercase: bool = False
 
-    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
-        """Train on the column ``text`` (and ``document_id``), see :class:`OwnTraining`."""
+    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
+        """Train on the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
         split = tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, documents, vocabulary = read_ordered(columns, split, min_count=self.min_count)
         tokens, often = TokenIds.from_lists(vocabulary.ids(sentences)), self.keep(vocabulary)
         tree = HuffmanTree.of(vocabulary.counts.tolist())
         source, nodes = self.weights(len(vocabulary), job.seed)
-        learnt = Learnt({"source": torch.from_numpy(source), "nodes": torch.from_numpy(nodes)})
-        keeper = Keeper(job, lambda to: self._write(to, source, vocabulary), self._load, learnt)
+        learnt = TrainingState({"source": torch.from_numpy(source), "nodes": torch.from_numpy(nodes)})
+        keeper = WeightsKeeper(job, lambda to: self._write(to, source, vocabulary), self._load, learnt)
         starts = range(0, len(sentences), self.batch_size)
         total, done = len(sentences) * self.epochs, keeper.step
         done_before = len(starts) * len(keeper.rounds)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.checkpoints.remembered import remembered_digest
+from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words.folder import write_word_folder
@@ -20,8 +20,15 @@ from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors
 from stsbench.errors import TrainingError
-from stsbench.training.loop.resuming import Learnt
-from stsbench.training.words.rounds import Columns, Job, Keeper, OwnTraining, Round, Rows, check_loss
+from stsbench.training.loop.resuming import TrainingState
+from stsbench.training.seams import Columns, Rows
+from stsbench.training.words.rounds import (
+    Round,
+    StandaloneMethod,
+    TrainingJob,
+    WeightsKeeper,
+    check_loss,
+)
 
 
 class PairClassifier(nn.Module):
@@ -49,21 +56,21 @@ class PairClassifier(nn.Module):
             nn.Linear(head, classes),
         )
 
-    def forward(self, first: Side, second: Side) -> Tensor:
+    def forward(self, first: BatchSide, second: BatchSide) -> Tensor:
         """Return logits (b, c)."""
         u, v = (pool_max(self.encoder(side.vectors, side.lengths), self.padding) for side in (first, second))
         logits: Tensor = self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
         return logits
 
 
-class Side(NamedTuple):
+class BatchSide(NamedTuple):
     """One side of a batch: word vectors (b, t, w), zero where there is no word, and lengths (b,)."""
 
     vectors: Tensor
     lengths: Tensor
 
 
-class Pairs(NamedTuple):
+class LabelledPairs(NamedTuple):
     """Labelled pairs as rows of a table of word vectors (words + 1, w), whose last row is zero."""
 
     first: TokenIds
@@ -71,18 +78,18 @@ class Pairs(NamedTuple):
     labels: Tensor
     table: Tensor
 
-    def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
+    def batch(self, rows: Rows) -> tuple[BatchSide, BatchSide, Tensor]:
         """Some pairs and their labels (b,)."""
         first, second = (self._side(tokens, rows) for tokens in (self.first, self.second))
         return first, second, self.labels[torch.from_numpy(rows)]
 
-    def _side(self, tokens: TokenIds, rows: Rows) -> Side:
+    def _side(self, tokens: TokenIds, rows: Rows) -> BatchSide:
         ids, _ = tokens.padded(rows, pad=-1)
-        return Side(self.table[torch.from_numpy(ids)], torch.from_numpy(tokens.lengths[rows]))
+        return BatchSide(self.table[torch.from_numpy(ids)], torch.from_numpy(tokens.lengths[rows]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferSentTraining(OwnTraining):
+class InferSentTraining(StandaloneMethod):
     """Train InferSent; the defaults are the released code's.
 
     SGD whose rate falls by ``decay`` an epoch and is divided by ``shrink`` after an epoch without a
@@ -110,8 +117,8 @@ class InferSentTraining(OwnTraining):
     held_out: float = 0.1
     """The share of pairs, the last ones, that accuracy is taken on."""
 
-    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
-        """Train on the columns ``first``, ``second`` and ``label``, see :class:`OwnTraining`."""
+    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
+        """Train on the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
         config, vectors = self._open_vectors()
         pairs, classes = self._read(columns, vectors)
         model = self.model(config.word_size, classes)
@@ -122,8 +129,8 @@ class InferSentTraining(OwnTraining):
             raise TrainingError(
                 f"{len(pairs.labels)} pairs, of which {cut} to learn from; give more, or another held_out"
             )
-        learnt = Learnt(model.state_dict(), optimiser)
-        keeper = Keeper(job, lambda to: self._write(to, config, model), self._load, learnt)
+        learnt = TrainingState(model.state_dict(), optimiser)
+        keeper = WeightsKeeper(job, lambda to: self._write(to, config, model), self._load, learnt)
         words = len(pairs.first.ids) + len(pairs.second.ids)
         job.clock.expect(-(-cut // self.batch_size) * self.epochs, words * self.epochs, done=keeper.step)
         rate, finished = optimiser.param_groups[0], False
@@ -141,7 +148,12 @@ class InferSentTraining(OwnTraining):
         return keeper.rounds
 
     def _epoch(
-        self, model: PairClassifier, optimiser: torch.optim.Optimizer, pairs: Pairs, order: Rows, keeper: Keeper
+        self,
+        model: PairClassifier,
+        optimiser: torch.optim.Optimizer,
+        pairs: LabelledPairs,
+        order: Rows,
+        keeper: WeightsKeeper,
     ) -> tuple[list[float], bool]:
         """Learn from all pairs in this order; the losses, and whether the time is over."""
         losses: list[float] = []
@@ -168,7 +180,12 @@ class InferSentTraining(OwnTraining):
         )
 
     def step(
-        self, model: PairClassifier, optimiser: torch.optim.Optimizer, first: Side, second: Side, labels: Tensor
+        self,
+        model: PairClassifier,
+        optimiser: torch.optim.Optimizer,
+        first: BatchSide,
+        second: BatchSide,
+        labels: Tensor,
     ) -> float:
         """Learn from one batch and return its mean loss; the rate is shortened for this step alone."""
         model.train()
@@ -198,7 +215,7 @@ class InferSentTraining(OwnTraining):
         )
         return config, vectors
 
-    def _read(self, columns: Columns, vectors: WordVectors) -> tuple[Pairs, int]:
+    def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
         """Look up the words of all pairs; without a known word, a sentence is one zero vector."""
         split, facts = tokeniser(self.tokens, lowercase=self.lowercase), VERSIONS[self.version]
         sides = [[[facts.bos, *split(text), facts.eos] for text in columns[name]] for name in ("first", "second")]
@@ -212,7 +229,7 @@ class InferSentTraining(OwnTraining):
         if len(names) < 2:
             raise TrainingError(f"all pairs have the label '{names[0] if names else ''}': nothing to learn")
         labels = torch.tensor([names.index(label) for label in columns["label"]])
-        return Pairs(TokenIds.from_lists(ids[0]), TokenIds.from_lists(ids[1]), labels, table), len(names)
+        return LabelledPairs(TokenIds.from_lists(ids[0]), TokenIds.from_lists(ids[1]), labels, table), len(names)
 
     def _write(self, folder: Path, config: InferSentConfig, model: PairClassifier) -> None:
         params = {"tokens": self.tokens}
@@ -223,7 +240,7 @@ class InferSentTraining(OwnTraining):
         return InferSentEncoder(str(folder), tokens=self.tokens)
 
 
-def accuracy(model: PairClassifier, pairs: Pairs, rows: Rows, *, batch: int = 64) -> float:
+def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:
     """The share of pairs that a classifier gets right."""
     model.eval()
     correct = 0

@@ -14,12 +14,13 @@ from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.words.folder import write_word_folder
 from stsbench.encoders.words.gru_halves import Half, HalvesConfig, QuickThoughtsEncoder
-from stsbench.encoders.words.recurrent import Cell, Gru
+from stsbench.encoders.words.recurrent import Gru, GruCell
 from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.errors import TrainingError
-from stsbench.training.loop.resuming import Learnt
+from stsbench.training.loop.resuming import TrainingState
 from stsbench.training.objectives import quick_thoughts
-from stsbench.training.words.rounds import Columns, Job, Keeper, OwnTraining, Round, Rows, run_steps
+from stsbench.training.seams import Columns, Rows
+from stsbench.training.words.rounds import Round, StandaloneMethod, TrainingJob, WeightsKeeper, run_steps
 from stsbench.training.words.vocabulary import Vocabulary, read_ordered
 
 UNKNOWN = "<unk>"
@@ -28,7 +29,7 @@ UNKNOWN = "<unk>"
 class QuickThoughts(nn.Module):
     """Two encoders, f and g, each with its own word vectors."""
 
-    def __init__(self, words: int, word_size: int, hidden: int, *, cell: Cell, scale: float) -> None:
+    def __init__(self, words: int, word_size: int, hidden: int, *, cell: GruCell, scale: float) -> None:
         """Make the layers; word vectors are uniform within ``scale``."""
         super().__init__()
         self.f, self.g = (QuickHalf(words, word_size, hidden, cell=cell, scale=scale) for _ in range(2))
@@ -41,7 +42,7 @@ class QuickThoughts(nn.Module):
 class QuickHalf(nn.Module):
     """One encoder."""
 
-    def __init__(self, words: int, word_size: int, hidden: int, *, cell: Cell, scale: float) -> None:
+    def __init__(self, words: int, word_size: int, hidden: int, *, cell: GruCell, scale: float) -> None:
         """Make the layers."""
         super().__init__()
         self.embedding = nn.Parameter(torch.empty(words, word_size).uniform_(-scale, scale))
@@ -54,7 +55,7 @@ class QuickHalf(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickThoughtsTraining(OwnTraining):
+class QuickThoughtsTraining(StandaloneMethod):
     """Train Quick-Thoughts; the defaults are the released configuration's (trained word vectors).
 
     Batches are stretches of the text in its order, over the borders of documents too, and follow
@@ -64,7 +65,7 @@ class QuickThoughtsTraining(OwnTraining):
     word_size: int = 620
     hidden: int = 600
     """Size of the state of each of an encoder's two directions."""
-    cell: Cell = "tensorflow"
+    cell: GruCell = "tensorflow"
     vocabulary: int = 50001
     batch_size: int = 400
     epochs: int = 1
@@ -77,8 +78,8 @@ class QuickThoughtsTraining(OwnTraining):
     every: int = 1000
     steps: int | None = None
 
-    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
-        """Train on the column ``text``, see :class:`OwnTraining`."""
+    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
+        """Train on the column ``text``, see :class:`StandaloneMethod`."""
         split = tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, _, vocabulary = read_ordered(columns, split, specials=(UNKNOWN,), limit=self.vocabulary)
         cut = (sentence[: self.max_words] for sentence in sentences if sentence)
@@ -87,8 +88,8 @@ class QuickThoughtsTraining(OwnTraining):
             raise TrainingError(f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size")
         model = QuickThoughts(len(vocabulary), self.word_size, self.hidden, cell=self.cell, scale=self.scale)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        learnt = Learnt(model.state_dict(), optimiser)
-        keeper = Keeper(job, lambda to: self._write(to, model, vocabulary), self._load, learnt)
+        learnt = TrainingState(model.state_dict(), optimiser)
+        keeper = WeightsKeeper(job, lambda to: self._write(to, model, vocabulary), self._load, learnt)
         batches = (rows for _ in range(self.epochs) for rows in self.batches(len(tokens)))
         planned = len(tokens) // self.batch_size * self.epochs
         job.clock.expect(planned, len(tokens.ids) * self.epochs, limit=self.steps, done=keeper.step)

@@ -10,21 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import TrainingError
-from stsbench.training.loop.resuming import Learnt, forget_state, read_state, write_state
-
-Rows = npt.NDArray[np.int64]
-Validate = Callable[[Encoder], float]
-"""An encoder to its score on a development split; the higher the better."""
-Columns = Mapping[str, Sequence[Any]]
-"""A corpus: equally long columns of texts, labels or document numbers by name."""
+from stsbench.training.loop.resuming import TrainingState, forget_state, read_state, write_state
+from stsbench.training.seams import Columns, Rows, Validate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,26 +33,26 @@ class Round:
     facts: Mapping[str, float] = field(default_factory=dict)
 
 
-Report = Callable[[Round], None]
-"""Told of every round as soon as it is over."""
-Heard = Callable[[int, int, float], None]
-"""Who hears after each step: how many are done, of how many, and the loss."""
+OnRound = Callable[[Round], None]
+"""Called with every round as soon as it is over."""
+OnStep = Callable[[int, int, float], None]
+"""Called after each step: how many are done, of how many, and the loss."""
 
 
 class Clock:
     """Whether the time given to a training is over; beside it, how long the training would be and how far it is."""
 
     def __init__(
-        self, seconds: float | None = None, *, steps: int | None = None, heard: Heard = lambda done, of, loss: None
+        self, seconds: float | None = None, *, steps: int | None = None, on_step: OnStep = lambda done, of, loss: None
     ) -> None:
         """Start; None gives all the time and all the steps there are."""
         self.end = None if seconds is None else time.monotonic() + seconds
-        self.limit, self.heard = steps, heard
+        self.limit, self.on_step = steps, on_step
         self.planned, self.tokens, self.before = 0, 0, 0
         self.ticks: list[float] = []
 
     def expect(self, steps: int, tokens: int, *, limit: int | None = None, done: int = 0) -> None:
-        """Hear how long the training is; its next step begins now.
+        """Take how long the training is; its next step begins now.
 
         Args:
             steps: of a whole training, at most.
@@ -72,14 +66,14 @@ class Clock:
 
     def is_over(self, loss: float) -> bool:
         """Whether it is; asked once a step, with the loss of that step."""
-        self.heard(self.before + len(self.ticks), self.planned, loss)
+        self.on_step(self.before + len(self.ticks), self.planned, loss)
         self.ticks.append(time.perf_counter())
         done = self.limit is not None and len(self.ticks) > self.limit
         return done or (self.end is not None and time.monotonic() > self.end)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingJob:
     """One training of a method: for whom, and with which draws."""
 
     folder: Path
@@ -87,14 +81,14 @@ class Job:
     rng: np.random.Generator
     clock: Clock
     validate: Validate | None
-    report: Report
+    on_round: OnRound
     untrained: Callable[[float], None]
     resume: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnTraining(ABC):
-    """A method that trains itself: what ``transformers.Trainer`` cannot hold."""
+class StandaloneMethod(ABC):
+    """A method that trains itself, for what ``transformers.Trainer`` cannot hold: it writes the encoder's folder."""
 
     trainer: ClassVar[str] = "rounds"
     """Which trainer it needs."""
@@ -110,7 +104,7 @@ class OwnTraining(ABC):
         folder: Path,
         seed: int,
         validate: Validate | None = None,
-        report: Report = lambda round: None,
+        on_round: OnRound = lambda round: None,
         untrained: Callable[[float], None] = lambda score: None,
         resume: bool = False,
         clock: Clock | None = None,
@@ -122,8 +116,8 @@ class OwnTraining(ABC):
             folder: where the encoder goes.
             seed: of weights and order.
             validate: scores an encoder; the best weights are kept by it, without it the last.
-            report: told of every round.
-            untrained: told the score of the weights before the first step.
+            on_round: called with every round.
+            untrained: called with the score of the weights before the first step.
             resume: go on from the last round of a training that was stopped, to the same weights.
             clock: when to stop; default after ``seconds``.
 
@@ -132,28 +126,28 @@ class OwnTraining(ABC):
         """
         torch.manual_seed(seed)
         rng, clock = np.random.default_rng(seed), clock or Clock(self.seconds)
-        job = Job(
+        job = TrainingJob(
             folder=folder,
             seed=seed,
             rng=rng,
             clock=clock,
             validate=validate,
-            report=report,
+            on_round=on_round,
             untrained=untrained,
             resume=resume,
         )
         return self.learn_all(columns, job)
 
     @abstractmethod
-    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
+    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
         """Train as :meth:`fit` says, draws seeded."""
 
 
-class Keeper:
+class WeightsKeeper:
     """Writes the weights that score best, or the last ones where nothing scores them, and what is gone on from."""
 
     def __init__(
-        self, job: Job, write: Callable[[Path], object], load: Callable[[Path], Encoder], learnt: Learnt
+        self, job: TrainingJob, write: Callable[[Path], object], load: Callable[[Path], Encoder], learnt: TrainingState
     ) -> None:
         """Take how weights are written, opened and scored; a resumed job has its earlier rounds back at once."""
         self.job, self.write, self.load, self.learnt = job, write, load, learnt
@@ -169,7 +163,7 @@ class Keeper:
             self.rounds = [Round(**one) for one in state["rounds"]]
             self.best = state["best"] if state["best"] is not None else -math.inf
         for ended in self.rounds:
-            job.report(ended)
+            job.on_round(ended)
 
     def _score(self) -> float | None:
         """Write the weights as they are, and score them where anything scores."""
@@ -201,12 +195,12 @@ class Keeper:
         ended = Round(step=step, loss=sum(losses) / len(losses), score=score, kept=kept, facts=facts)
         self.rounds.append(ended)
         write_state(job.folder, self.learnt, rounds=self.rounds, best=self.best if math.isfinite(self.best) else None)
-        job.report(ended)
+        job.on_round(ended)
         return ended
 
 
 def run_steps(
-    batches: Iterable[Rows], learn: Callable[[Rows], float], keeper: Keeper, *, every: int, steps: int | None
+    batches: Iterable[Rows], learn: Callable[[Rows], float], keeper: WeightsKeeper, *, every: int, steps: int | None
 ) -> list[Round]:
     """Learn from batches until they, the steps or the time are over, closing a round ``every`` so many steps.
 

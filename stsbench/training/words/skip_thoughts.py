@@ -20,8 +20,9 @@ from stsbench.encoders.words.gru_halves import Half, HalvesConfig, SkipThoughtsE
 from stsbench.encoders.words.recurrent import Gru
 from stsbench.encoders.words.tokenisers import tokeniser
 from stsbench.errors import TrainingError, choose
-from stsbench.training.loop.resuming import Learnt
-from stsbench.training.words.rounds import Columns, Job, Keeper, OwnTraining, Round, Rows, run_steps
+from stsbench.training.loop.resuming import TrainingState
+from stsbench.training.seams import Columns, Rows
+from stsbench.training.words.rounds import Round, StandaloneMethod, TrainingJob, WeightsKeeper, run_steps
 from stsbench.training.words.vocabulary import Vocabulary, centres, read_ordered
 
 Condition = Literal["state", "steps"]
@@ -47,13 +48,13 @@ class SkipThoughts(nn.Module):
         self.output = nn.Linear(size, words)
         _as_released(self)
 
-    def forward(self, source: Batch, targets: Mapping[str, Batch]) -> Tensor:
+    def forward(self, source: SentenceBatch, targets: Mapping[str, SentenceBatch]) -> Tensor:
         """Return the cost of a batch: minus the log probability of every word of both neighbours, summed."""
         sentences = self.gru(self.embedding[source.ids], source.lengths)
         costs = [self._cost(side, sentences, target) for side, target in targets.items()]
         return torch.stack(costs).sum()
 
-    def _cost(self, side: str, sentences: Tensor, target: Batch) -> Tensor:
+    def _cost(self, side: str, sentences: Tensor, target: SentenceBatch) -> Tensor:
         # A decoder reads the word before the one it predicts; before the first there is a zero vector.
         words = nn.functional.pad(self.embedding[target.ids[:, :-1]], (0, 0, 1, 0))
         if self.each_step:
@@ -66,7 +67,7 @@ class SkipThoughts(nn.Module):
         return -torch.log(chosen + TINY).sum()
 
 
-class Batch:
+class SentenceBatch:
     """Sentences as ids (b, t), zero behind their end, and lengths (b,)."""
 
     def __init__(self, tokens: TokenIds, rows: Rows) -> None:
@@ -100,7 +101,7 @@ def released_adam_factor(step: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkipThoughtsTraining(OwnTraining):
+class SkipThoughtsTraining(StandaloneMethod):
     """Train Skip-Thoughts; the defaults are the released code's.
 
     Batches hold sources of one length; a triple with a sentence of ``max_words`` or more is left
@@ -125,8 +126,8 @@ class SkipThoughtsTraining(OwnTraining):
     every: int = 1000
     steps: int | None = None
 
-    def learn_all(self, columns: Columns, job: Job) -> list[Round]:
-        """Train on the column ``text`` (and ``document_id``), see :class:`OwnTraining`."""
+    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
+        """Train on the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
         split = tokeniser(self.tokens, lowercase=self.lowercase)
         ordered = read_ordered(columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary)
         sentences, documents, vocabulary = ordered
@@ -134,8 +135,8 @@ class SkipThoughtsTraining(OwnTraining):
         triples = self.triples(tokens, documents)
         model = self.model(len(vocabulary))
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        learnt = Learnt(model.state_dict(), optimiser)
-        keeper = Keeper(job, lambda to: self._write(to, model, vocabulary), self._load, learnt)
+        learnt = TrainingState(model.state_dict(), optimiser)
+        keeper = WeightsKeeper(job, lambda to: self._write(to, model, vocabulary), self._load, learnt)
         steps = count(keeper.step)
 
         def learn(rows: Rows) -> float:
@@ -177,8 +178,8 @@ class SkipThoughtsTraining(OwnTraining):
 
     def step(self, model: SkipThoughts, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
         """Learn from one batch and return its mean loss a word."""
-        targets = {"next": Batch(tokens, rows + 1), "previous": Batch(tokens, rows - 1)}
-        cost = model(Batch(tokens, rows), targets)
+        targets = {"next": SentenceBatch(tokens, rows + 1), "previous": SentenceBatch(tokens, rows - 1)}
+        cost = model(SentenceBatch(tokens, rows), targets)
         optimiser.zero_grad()
         cost.backward()
         nn.utils.clip_grad_norm_(model.parameters(), self.clip)

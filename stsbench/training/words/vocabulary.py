@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.errors import TrainingError
-from stsbench.training.words.rounds import Columns
+from stsbench.training.seams import Columns
 
 
 @dataclass(frozen=True, kw_only=True)

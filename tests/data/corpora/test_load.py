@@ -135,7 +135,7 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
     ("content", "message"),
     [
         ("", "the file is empty"),
-        ("one line\n", "has 1 row(s); training needs two at least"),
+        ("one line\n", "has 1 row(s); training needs at least two"),
         ("a\n\nb\n".replace("a", " ").replace("b", "\t"), "the file is empty"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.data.corpora.documents import Progress
+from stsbench.data.corpora.documents import FileProgress
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.making import make_corpus
 from stsbench.encoders.transformer.token_counts import TokenCounter
@@ -39,7 +39,9 @@ def catalogue(folder: Path, *tables: str) -> Catalogue:
     return Catalogue([folder / "cards"])
 
 
-def make(name: str, corpora: Path, cards: Catalogue, progress: Progress = lambda done, total: None) -> tuple[Path, int]:
+def make(
+    name: str, corpora: Path, cards: Catalogue, progress: FileProgress = lambda done, total: None
+) -> tuple[Path, int]:
     return make_corpus(name, corpora=corpora, catalogue=cards, open_tokenizer=TokenCounter, progress=progress)
 
 
@@ -55,7 +57,7 @@ def test_the_first_rows_of_another_corpus(tmp_path: Path) -> None:
     path, rows = make("part", corpora, cards)
     assert (path, rows) == (corpora / "parts" / "part.txt", 2)
     assert list(load_corpus("part", corpora=corpora, catalogue=cards).column("text")) == LINES[:2]
-    with pytest.raises(OutputError, match="part.txt: is there already; remove it"):
+    with pytest.raises(OutputError, match="part.txt: already exists; remove it"):
         make("part", corpora, cards)
     assert [p.name for p in corpora.rglob("*") if p.is_file()] == ["whole.txt.xz", "part.txt"]
 

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from stsbench.data.corpora.sentences import split_sentences
-from stsbench.data.corpora.tables import read_table, select_columns
+from stsbench.data.corpora.tables import read_training_text, select_columns
 from stsbench.errors import DataError
 
 LINES = 'A cat.\nsaid "hi", twice\n\nun café\u2028still\n'
@@ -30,15 +30,15 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def rows(path: Path, *, header: bool = True, limit: int | None = None) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in read_table(path, header=header, limit=limit).to_pylist()]
+    return [tuple(row.values()) for row in read_training_text(path, header=header, limit=limit).to_pylist()]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.xz", "a.txt.gz"])
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_lines(tmp_path, name, ends):
     path = write(tmp_path, name, LINES.replace("\n", ends))
-    assert read_table(path, header=True).to_pydict() == {"text": ROWS}
-    assert read_table(path, header=True, limit=2).to_pydict() == {"text": ROWS[:2]}
+    assert read_training_text(path, header=True).to_pydict() == {"text": ROWS}
+    assert read_training_text(path, header=True, limit=2).to_pydict() == {"text": ROWS[:2]}
     # A last line without an end is a line all the same; a byte order mark is no text.
     assert rows(write(tmp_path, name, b"\xef\xbb\xbf" + LINES.strip().encode())) == [(row,) for row in ROWS]
 
@@ -49,12 +49,12 @@ def test_limit_reads_no_further(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     assert len(rows(path, limit=10)) == 10
     with pytest.raises(DataError, match="is cut off; fetch it again"):
-        read_table(path, header=True)
+        read_training_text(path, header=True)
 
 
 def test_csv_is_quoted_and_cells_stay_text(tmp_path):
     path = write(tmp_path, "a.csv", 'sent0,sent1\n"a, ""b""\nc",12\nNA,\nnull,007\n')
-    assert read_table(path, header=True).to_pydict() == {
+    assert read_training_text(path, header=True).to_pydict() == {
         "sent0": ['a, "b"\nc', "NA", "null"],
         "sent1": ["12", "", "007"],
     }
@@ -63,8 +63,8 @@ def test_csv_is_quoted_and_cells_stay_text(tmp_path):
 
 def test_tsv_is_not_quoted(tmp_path):
     path = write(tmp_path, "a.tsv", '1\t"a\n2\tb"c\n')
-    assert read_table(path, header=False).to_pydict() == {"f0": ["1", "2"], "f1": ['"a', 'b"c']}
-    assert read_table(path, header=True).column_names == ["1", '"a']
+    assert read_training_text(path, header=False).to_pydict() == {"f0": ["1", "2"], "f1": ['"a', 'b"c']}
+    assert read_training_text(path, header=True).column_names == ["1", '"a']
 
 
 def test_jsonl_and_parquet(tmp_path):
@@ -90,13 +90,13 @@ def test_jsonl_and_parquet(tmp_path):
         ),
         ("a.jsonl", '{"text": "a"}\n{"text"\n', "a.jsonl: line 2: not valid JSON: Input data was truncated"),
         ("a.parquet", "text\n", "a.parquet: not a valid .parquet file: "),
-        ("a.docx", "text\n", "a.docx: '.docx' is no kind of training text; known: .txt, .csv, "),
-        ("a.xz", "text\n", "a.xz: '' is no kind of training text"),
+        ("a.docx", "text\n", "a.docx: '.docx' is not a kind of training text; known: .txt, .csv, "),
+        ("a.xz", "text\n", "a.xz: '' is not a kind of training text"),
     ],
 )
 def test_a_fault_is_one_line(tmp_path, name, content, message):
     with pytest.raises(DataError, match=re.escape(message)) as error:
-        read_table(write(tmp_path, name, content), header=True)
+        read_training_text(write(tmp_path, name, content), header=True)
     assert "\n" not in str(error.value) and len(str(error.value)) < 300 + len(str(tmp_path))
 
 
@@ -106,16 +106,16 @@ def test_a_damaged_archive_is_one_line(tmp_path, suffix, pack):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(packed[:-9])
     with pytest.raises(DataError, match=f"a.txt{suffix}: is cut off; fetch it again"):
-        read_table(path, header=True)
+        read_training_text(path, header=True)
     for content in (b"plain text\n", packed[:20] + b"\x07\x07\x07" + packed[23:]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=f"a.txt{suffix}: is no {suffix} file or is damaged; fetch it again"):
-            read_table(path, header=True)
+        with pytest.raises(DataError, match=f"a.txt{suffix}: is not a {suffix} file, or is damaged; fetch it again"):
+            read_training_text(path, header=True)
 
 
 def test_a_missing_file_is_one_line(tmp_path):
     with pytest.raises(DataError, match="a.txt: cannot be read: No such file or directory"):
-        read_table(tmp_path / "a.txt", header=True)
+        read_training_text(tmp_path / "a.txt", header=True)
 
 
 def test_columns_get_our_names():

@@ -92,8 +92,8 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int
         (member("/tmp/outside.txt"), "leads outside"),
         (member("a\\..\\..\\outside.txt"), "leads outside"),
         (member("C:/outside.txt"), "leads outside"),
-        (member("x" * 256), "is no name of a file"),
-        (member("/".join("x" * 200 for _ in range(6))), "is no name of a file"),
+        (member("x" * 256), "is not a file name"),
+        (member("/".join("x" * 200 for _ in range(6))), "is not a file name"),
         (member("link", tarfile.SYMTYPE, "/etc/passwd"), "'link' is a link that leads outside the archive"),
         (member("link", tarfile.SYMTYPE, "../x"), "leads outside the archive"),
         (member("a/b/link", tarfile.SYMTYPE, "../../../x"), "leads outside the archive"),
@@ -205,7 +205,7 @@ into = Path(sys.argv[2])
 into.mkdir()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    unpacking.unpack(Path(sys.argv[1]), into, where="it")
+    unpacking.unpack_archive(Path(sys.argv[1]), into, where="it")
 except SourceError as error:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
 """
@@ -244,7 +244,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, kind: bytes, why: str, packed: s
 def test_xz_asks_for_no_dictionary_of_gigabytes(tmp_path: Path):
     (tmp_path / "x.tar.xz").write_bytes(_with_dictionary(lzma.compress(tar(MEMBERS), preset=0)))
     with pytest.raises(SourceError, match=r"takes more than 256 MiB to decompress"):
-        unpacking.unpack(tmp_path / "x.tar.xz", tmp_path / "into", where="it")
+        unpacking.unpack_archive(tmp_path / "x.tar.xz", tmp_path / "into", where="it")
 
 
 def _with_dictionary(packed: bytes) -> bytes:
@@ -274,7 +274,7 @@ def test_whatever_the_bytes_unpacking_ends_in_one_line(data: st.DataObject):
         archive.write_bytes(bytes(whole))
         into.mkdir()
         with suppress(SourceError):
-            unpacking.unpack(archive, into, where="it")
+            unpacking.unpack_archive(archive, into, where="it")
         assert {p.name for p in Path(scratch).iterdir()} == {"x.tar", "into"}
 
 

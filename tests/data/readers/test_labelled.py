@@ -236,7 +236,7 @@ def test_captions_are_grouped_by_image(tmp_path: Path, kind: str, name: str, con
         ("c.json", "[\n[", "c.json: line 2: not valid JSON"),
         ("c.json", json.dumps(CAPTIONS[:1]), "c.json: captions of 1 images, but features of 2"),
         ("c.json", json.dumps([CAPTIONS[0], ["one"]]), "c.json: image 1 has 1 captions, 2 are needed"),
-        ("c.csv", CSV + "2,x\n", r"c.csv: line 7: image '2' is no row of the features \(0 to 1\)"),
+        ("c.csv", CSV + "2,x\n", r"c.csv: line 7: image '2' is not a row of the features \(0 to 1\)"),
         ("c.csv", "img,caption\n0,x\n", "c.csv: no column 'image' .*did you mean 'img'"),
         ("c.txt", "x", "c.txt: captions come as .json or .csv, not as '.txt'"),
     ],
@@ -265,7 +265,7 @@ def test_feature_faults(tmp_path: Path, kind: str, array: object, message: str) 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("f.npz", b"no archive", "f.npz: this is no .npz archive"),
+        ("f.npz", b"no archive", "f.npz: this is not an .npz archive"),
         ("f.safetensors", b"no header", "f.safetensors: cannot be read as .safetensors"),
     ],
 )

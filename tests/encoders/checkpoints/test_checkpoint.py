@@ -65,7 +65,7 @@ def test_a_head_that_would_be_random_is_refused(folder):
     with_head = encode(folder)
     write(folder, {k: v for k, v in tensors(folder).items() if "pooler" not in k})
     message = error_of(folder, pooling="cls")
-    assert "no pooler weights, its head would be random; use pooling 'cls_before_pooler'" in message
+    assert "no pooler weights, so its head would be random; use pooling 'cls_before_pooler'" in message
     assert encode(folder).tobytes() == with_head.tobytes()
 
 
@@ -113,7 +113,7 @@ def test_a_broken_tokenizer_or_config_is_one_line(folder):
     (folder / "config.json").write_text("{")
     assert "cannot be read as JSON" in error_of(folder)
     (folder / "config.json").write_text("[]")
-    assert "is no JSON object" in error_of(folder)
+    assert "is not a JSON object" in error_of(folder)
     (folder / "config.json").unlink()
     assert "no config.json; is it a checkpoint folder?" in error_of(folder)
 
@@ -224,7 +224,7 @@ def test_a_bin_with_more_than_tensors_is_not_read(folder, capfd):
     assert "holds more than tensors and is not read" in error_of(folder)
     assert capfd.readouterr().out == ""
     write_bin(folder, {"state_dict": tensors(folder) if (folder / "model.safetensors").exists() else {}, "epoch": 3})
-    assert "is no flat table of tensors" in error_of(folder)
+    assert "is not a flat table of tensors" in error_of(folder)
     (folder / "pytorch_model.bin").write_bytes(b"no zip")
     assert "is not read" in error_of(folder)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.data.verify import file_digest
-from stsbench.encoders.checkpoints import remembered, sealed
+from stsbench.encoders.checkpoints import digest_cache, sealed
 from stsbench.encoders.checkpoints.sealed import is_sealed, seal
 
 
@@ -33,7 +33,7 @@ def count_hashes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         hashed.append(path)
         return file_digest(path)
 
-    monkeypatch.setattr(remembered, "file_digest", counted)
+    monkeypatch.setattr(digest_cache, "file_digest", counted)
     return hashed
 
 

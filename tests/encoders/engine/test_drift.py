@@ -87,7 +87,9 @@ def test_what_moved_is_set_aside_and_made_anew(tmp_path, monkeypatch):
         use(tmp_path, Sampled())
         (stored,) = (path.read_bytes() for path in tmp_path.glob("*/*.npy"))
     said, encoded = use(tmp_path, Sampled(0.5))
-    assert said.startswith("stored embeddings of 'plain' are set aside, all are made anew: samples moved by 0.5 of")
+    assert said.startswith(
+        "stored embeddings of 'plain' are set aside, and all are made again: samples moved by 0.5 of"
+    )
     assert (encoded, "\n" in said) == (3, False)
     # Nothing is deleted, and nothing of it served.
     (aside,) = tmp_path.glob("*.aside-*")
@@ -159,7 +161,7 @@ def test_a_class_that_changed_under_one_fingerprint_is_scored_again(tmp_path, mo
 
 
 def test_a_result_of_the_second_in_which_embeddings_were_set_aside_is_scored_again(tmp_path, monkeypatch):
-    from stsbench.bench import held
+    from stsbench.bench import existing
 
     class Beside:
         since = "2026-01-01T00:00:01+00:00"
@@ -172,5 +174,5 @@ def test_a_result_of_the_second_in_which_embeddings_were_set_aside_is_scored_aga
 
     for created, kept in (("2026-01-01T00:00:01+00:00", False), ("2026-01-01T00:00:02+00:00", True)):
         result = make_result(run={"created": created})
-        monkeypatch.setattr(held, "find_result", lambda *given, found=result: found)
-        assert (held.done_already(tmp_path, None, Embedder(), 0, print) is not None) is kept  # type: ignore[arg-type]
+        monkeypatch.setattr(existing, "find_result", lambda *given, found=result: found)
+        assert (existing.done_already(tmp_path, None, Embedder(), 0, print) is not None) is kept  # type: ignore[arg-type]

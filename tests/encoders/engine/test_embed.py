@@ -236,8 +236,8 @@ def test_a_number_that_is_none_names_the_sentence(value):
         (lambda rows: rows.astype(np.float64), "returned float64; it must return float32"),
         (lambda rows: rows.astype(np.float16), "returned float16; it must return float32"),
         (lambda rows: rows.tolist(), "returned float64; it must return float32"),
-        (lambda rows: None, "returned a NoneType that is no array (n, d) of numbers"),
-        (lambda rows: [[1.0], [1.0, 2.0]], "returned a list that is no array (n, d)"),
+        (lambda rows: None, "returned a NoneType that is not an array (n, d) of numbers"),
+        (lambda rows: [[1.0], [1.0, 2.0]], "returned a list that is not an array (n, d)"),
         (lambda rows: rows[:, : 3 + (rows[0, 0] > 0)], ""),
     ],
 )
@@ -260,7 +260,7 @@ def test_tensors_will_do():
 
     embeddings = np.asarray(Engine(Returns(torch.from_numpy))(TEXTS))
     assert embeddings.tolist() == [hashed(text) for text in TEXTS]
-    with pytest.raises(EncoderError, match="returned a Tensor that is no array"):
+    with pytest.raises(EncoderError, match="returned a Tensor that is not an array"):
         Engine(Returns(lambda rows: torch.from_numpy(rows).requires_grad_()))(TEXTS)
 
 

@@ -135,5 +135,5 @@ def test_other_checkpoints_are_not_plain(saved, bert, dense):
     assert plain_transformer_params(bert) is None
     assert [make for make, folder in saved.items() if plain_transformer_params(folder)] == []
     (dense / "modules.json").write_text("[{")
-    with pytest.raises(EncoderError, match="is no list of modules"):
+    with pytest.raises(EncoderError, match="is not a list of modules"):
         plain_transformer_params(dense)

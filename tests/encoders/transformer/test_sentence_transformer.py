@@ -195,12 +195,12 @@ def test_a_pickle_is_never_run(saved, tmp_path, at):
 
 BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no modules.json": (lambda d: (d / "modules.json").unlink(), "is for the encoder kind 'transformer'"),
-    "no list": (lambda d: (d / "modules.json").write_text('{"a": 1}'), "is no list of modules"),
+    "no list": (lambda d: (d / "modules.json").write_text('{"a": 1}'), "is not a list of modules"),
     "empty list": (lambda d: (d / "modules.json").write_text("[]"), "lists no modules"),
-    "broken JSON": (lambda d: (d / "modules.json").write_text("[{"), "is no list of modules"),
+    "broken JSON": (lambda d: (d / "modules.json").write_text("[{"), "is not a list of modules"),
     "outside": (
         lambda d: (d / "modules.json").write_text('[{"type": "sentence_transformers.X", "path": "../x"}]'),
-        "leads out of the checkpoint",
+        "leads outside the checkpoint",
     ),
     "another family": (
         lambda d: change(d / "config_sentence_transformers.json", model_type="SparseEncoder"),

@@ -47,7 +47,7 @@ def test_published_infersent_weights_become_a_folder(tmp_path, legacy):
         ({"enc_lstm.weight_ih_l0": torch.zeros(7, 3)}, "is it InferSent"),
         ({"conv.weight": torch.zeros(1)}, "is it InferSent"),
         ({"enc_lstm.weight_ih_l0": Evil()}, "holds more than tensors and is not read"),
-        ([torch.zeros(1)], "is no flat table of tensors"),
+        ([torch.zeros(1)], "is not a flat table of tensors"),
     ],
 )
 def test_other_pickles_are_refused(tmp_path, content, message):
@@ -148,7 +148,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
         (["infersnt", "a", "b"], "unknown conversion 'infersnt'; did you mean 'infersent'"),
         (["infersent", "a.pkl", "b", "--version", "3"], "InferSent has the versions 1 and 2, not 3"),
         (["infersent", "a.pkl", "b"], "'a.pkl' does not exist; get it from github.com/facebookresearch/InferSent"),
-        (["expand", str(model), "b"], "is no Skip-Thoughts or Quick-Thoughts encoder"),
+        (["expand", str(model), "b"], "is not a Skip-Thoughts or Quick-Thoughts encoder"),
     ):
         assert main(["convert", *arguments]) == 2
         assert message in capsys.readouterr().err

@@ -105,5 +105,5 @@ def test_bad_archives_are_refused(tmp_path):
             WordsEncoder(str(tmp_path / "bad.npz")).encode(["the"])
     np.savez(tmp_path / "good.npz", words=text, vectors=matrix)
     cut = write(tmp_path / "cut.npz", (tmp_path / "good.npz").read_bytes()[:-200])
-    with pytest.raises(DataError, match="is no whole .npz file"):
+    with pytest.raises(DataError, match="is not a complete .npz file"):
         WordsEncoder(str(cut)).encode(["the"])

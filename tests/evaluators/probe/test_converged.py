@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from stsbench.evaluators.probe import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.classifier import Items, ProbeRun
-from stsbench.evaluators.probe.converged import Problem
+from stsbench.evaluators.probe.classifier import ProbeItems, ProbeRun
+from stsbench.evaluators.probe.converged import LogisticProblem
 from stsbench.evaluators.probe.minimise import minimise
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import make_pool
@@ -32,9 +32,9 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
     for row in embed.vectors.values():
         row[:] = row * np.linspace(0.01, 3, 12) + shift  # scales and a mean far off zero, as encoders give
     pool = make_pool(split, embed, "u", 1 << 20)
-    rows = Items(pool, np.arange(200), split.labels)
+    rows = ProbeItems(pool, np.arange(200), split.labels)
     trains = [rows, rows.select(np.arange(0, 200, 3)), rows.select(np.arange(50, 150))]
-    problems = [Problem(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
+    problems = [LogisticProblem(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
     solver = TIGHT.solver(ProbeRun(width=12, classes=classes, seed=0, device="cpu", threads=1))
     weights = solver.solve(problems).numpy()
     assert solver.notes() == ()
@@ -51,13 +51,13 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
 
 def test_the_protocols_tolerance_gives_the_optimums_predictions():
     split, embed = make_pairs(300, classes=3)
-    rows = Items(make_pool(split, embed, "abs_mul", 1 << 20), np.arange(300), split.labels)
+    rows = ProbeItems(make_pool(split, embed, "abs_mul", 1 << 20), np.arange(300), split.labels)
     penalties = PROTOCOLS["logreg"].penalties  # type: ignore[attr-defined]
     found = []
     for rules in (PROTOCOLS["logreg"], TIGHT):
         assert isinstance(rules, ConvergedProtocol)
         solver = rules.solver(ProbeRun(width=24, classes=3, seed=0, device="cpu", threads=1))
-        weights = solver.solve([Problem(rows, penalty) for penalty in penalties])
+        weights = solver.solve([LogisticProblem(rows, penalty) for penalty in penalties])
         found.append(np.stack([solver.predict(w, rows) for w in weights]))
     assert (found[0] == found[1]).mean() > 0.999
 

@@ -85,7 +85,7 @@ def test_wrong_optimisers_are_named(text, message):
 )  # fmt: skip
 def test_fields_of_no_sense_are_refused(name, value):
     changed: dict[str, Any] = {name: value}
-    with pytest.raises(StsbenchError, match=f"protocol 'senteval': {name} = .* makes no sense"):
+    with pytest.raises(StsbenchError, match=f"protocol 'senteval': {name} = .* is invalid"):
         replace(PROTOCOLS["senteval"], **changed)
 
 

@@ -12,12 +12,12 @@ import torch
 from stsbench.encoders.seams import FloatArray
 from stsbench.evaluators.probe import MinibatchProtocol
 from stsbench.evaluators.probe import pool as pool_module
-from stsbench.evaluators.probe.classifier import Items
+from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.compiled import CompiledTrainer
 from stsbench.evaluators.probe.draws import Orders, stratified_folds
 from stsbench.evaluators.probe.pool import Features, make_pool
 from stsbench.evaluators.probe.stacked import StackedTrainer
-from stsbench.evaluators.probe.training import Fold, MinibatchTrainer, Trained
+from stsbench.evaluators.probe.training import Fold, MinibatchTrainer, TrainedClassifier
 from tests.evaluators.probe.helpers import One, make_pairs, make_split, train_one
 
 DECAYS = (1e-5, 1e-2)
@@ -37,21 +37,21 @@ def protocol(**changed: Any) -> MinibatchProtocol:
     return MinibatchProtocol(name="test", **{"max_epochs": 30, "batch_size": 16, "tenacity": 2, **changed})
 
 
-def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 203) -> tuple[Items, FloatArray]:
+def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 203) -> tuple[ProbeItems, FloatArray]:
     """Items, and their features computed the slow way."""
     if features == "u":
         single, embed = make_split(n, classes=classes)
         pool = make_pool(single, embed, features, memory)
-        return Items(pool, np.arange(n), single.labels), np.asarray(embed(single.sentences))
+        return ProbeItems(pool, np.arange(n), single.labels), np.asarray(embed(single.sentences))
     split, embed = make_pairs(n, classes=classes)
     u, v = np.asarray(embed(split.sentences1)), np.asarray(embed(split.sentences2))
     x = np.hstack([np.abs(u - v), u * v] if features == "abs_mul" else [u, v, u * v, np.abs(u - v)])
-    return Items(make_pool(split, embed, features, memory), np.arange(n), split.labels), x
+    return ProbeItems(make_pool(split, embed, features, memory), np.arange(n), split.labels), x
 
 
 def check_against_reference(
     make: Make, rules: MinibatchProtocol, features: Features, classes: int, **options: int
-) -> Iterator[tuple[Trained, One]]:
+) -> Iterator[tuple[TrainedClassifier, One]]:
     """Train both ways and yield what was trained, each with its reference."""
     rows, x = make_rows(features, classes, **options)
     trainer = make(rules, x.shape[1], classes)
@@ -118,7 +118,7 @@ def test_constant_features_teach_the_majority(make):
     rows, _ = make_rows("u", 2)
     rows.pool.sides[0].rows[:] = 0.5  # type: ignore[attr-defined]
     labels = (np.arange(203) % 3 == 0).astype(np.int64)
-    rows = Items(rows.pool, rows.at, labels)
+    rows = ProbeItems(rows.pool, rows.at, labels)
     fold = Fold(rows, rows, Orders(1111, len(rows)))
     trainer = make(protocol(), 12, 2)
     ((trained,),) = trainer.fit([fold], [(1e-5,)])
@@ -153,7 +153,7 @@ def test_large_logits_do_not_overflow():
 def test_a_failure_stops_the_other_classifiers(monkeypatch):
     rows, _ = make_rows("u", 2)
     good = Fold(rows, rows, Orders(1111, len(rows)))
-    bad = Fold(rows, Items(rows.pool, rows.at, rows.labels[:-1]), Orders(1111, len(rows)))
+    bad = Fold(rows, ProbeItems(rows.pool, rows.at, rows.labels[:-1]), Orders(1111, len(rows)))
     trainer = CompiledTrainer(protocol(tenacity=10**6, max_epochs=10**6), seed=1111, width=12, classes=2, threads=2)
     with pytest.raises(ValueError):
         trainer.fit([good, bad], [DECAYS] * 2)

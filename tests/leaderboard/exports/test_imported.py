@@ -11,7 +11,7 @@ import pytest
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import Suite
 from stsbench.errors import DataError, OutputError, ProtocolError
-from stsbench.leaderboard.exports.imported import Imported, Model, fits, read_mteb, with_imported
+from stsbench.leaderboard.exports.imported import Imported, ImportedModel, fits, read_mteb, with_imported
 from stsbench.leaderboard.exports.mteb import export_mteb
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.tables.build import build_table
@@ -46,9 +46,12 @@ def test_a_folder_of_models_is_read(tmp_path):
         '{"name": "org/two", "revision": "main", "loader": null}'
     )
     found = read(tmp_path)
-    assert found.scores == {Model("org/one", "rev1"): {"sts12": 0.5}, Model("org/two", "main"): {"sts12": 0.6}}
-    assert found.versions[Model("org/one", "rev1")] == {"2.1.0"} and not found.problems
-    assert read(tmp_path / "two" / "rev2" / "STS12.json").scores == {Model("org/two", "main"): {"sts12": 0.6}}
+    assert found.scores == {
+        ImportedModel("org/one", "rev1"): {"sts12": 0.5},
+        ImportedModel("org/two", "main"): {"sts12": 0.6},
+    }
+    assert found.versions[ImportedModel("org/one", "rev1")] == {"2.1.0"} and not found.problems
+    assert read(tmp_path / "two" / "rev2" / "STS12.json").scores == {ImportedModel("org/two", "main"): {"sts12": 0.6}}
 
 
 def test_what_was_exported_is_imported_again(tmp_path):
@@ -56,13 +59,13 @@ def test_what_was_exported_is_imported_again(tmp_path):
     scores = {"sts12": 0.123456, "sts13": 0.6, "stsb-raw": 0.5, "sickr-mteb": 0.4}
     scores |= {f"stsb-{code}": at / 20 for at, code in enumerate(languages)}
     export_mteb([made("a", task, score) for task, score in scores.items()], tmp_path, Catalogue())
-    assert read(tmp_path).scores == {Model("stsbench/a", PRINT[:40]): scores}
+    assert read(tmp_path).scores == {ImportedModel("stsbench/a", PRINT[:40]): scores}
 
 
 BROKEN = {
-    "half.json": ('{"task_name": "STS12", "dataset_rev', "is no result file of MTEB 1.11 or newer: "),
+    "half.json": ('{"task_name": "STS12", "dataset_rev', "is not a result file of MTEB 1.11 or newer: "),
     "old.json": ('{"mteb_version": "1.0.0", "test": {"cos_sim": {"spearman": 0.5}}}', "mteb itself reads older ones"),
-    "list.json": ("[]", "is no result file of MTEB"),
+    "list.json": ("[]", "is not a result file of MTEB"),
 }
 
 
@@ -75,7 +78,7 @@ def test_a_broken_old_or_foreign_file_is_one_line(tmp_path):
     file(folder / "nan.json", None)
     file(folder / "two.json", 2)
     found = read(tmp_path)
-    assert found.scores == {Model("org/one", "rev1"): {"sts13": 0.5}}
+    assert found.scores == {ImportedModel("org/one", "rev1"): {"sts13": 0.5}}
     assert len(found.problems) == len(BROKEN) + 3 and all("\n" not in line for line in found.problems)
     by_name = {Path(line.partition(": ")[0]).name: line for line in found.problems}
     for name, (_, said) in BROKEN.items():
@@ -89,7 +92,7 @@ def test_nothing_to_import_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no score of a task that is also ours"):
         read(tmp_path)
     (tmp_path / "a.json").write_text("{")
-    with pytest.raises(DataError, match=r"no score of a task that is also ours; .*a.json: is no result file"):
+    with pytest.raises(DataError, match=r"no score of a task that is also ours; .*a.json: is not a result file"):
         read(tmp_path)
     with pytest.raises(OutputError, match="gone: there is no such file or folder of MTEB's results"):
         read(tmp_path / "gone")
@@ -100,11 +103,11 @@ def test_imported_rows_stand_apart_and_are_marked():
     (board,) = suite_boards(results, "sts", SUITE, scored={"sts12": "test", "sts13": "test"})
     imported = Imported(
         scores={
-            Model("org/x", "one"): {"sts12": 0.9, "sts13": 0.8, "stsb-raw": 0.1},
-            Model("org/x", "two"): {"sts12": 0.7},
-            Model("org/y", "one"): {"stsb-raw": 0.7},
+            ImportedModel("org/x", "one"): {"sts12": 0.9, "sts13": 0.8, "stsb-raw": 0.1},
+            ImportedModel("org/x", "two"): {"sts12": 0.7},
+            ImportedModel("org/y", "one"): {"stsb-raw": 0.7},
         },
-        versions={Model("org/x", "one"): {"2.1.0"}, Model("org/x", "two"): {"1.12.0", "2.1.0"}},
+        versions={ImportedModel("org/x", "one"): {"2.1.0"}, ImportedModel("org/x", "two"): {"1.12.0", "2.1.0"}},
         problems=[],
     )
     table = with_imported(suite_table(board, SUITE, "sts", Catalogue()), imported)

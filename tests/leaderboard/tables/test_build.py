@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stsbench.leaderboard.published.rows import misprints, published_rows
-from stsbench.leaderboard.published.specs import read_table, row_facts, table_names
+from stsbench.leaderboard.published.specs import read_table_card, row_facts, table_names
 from stsbench.leaderboard.tables.build import build_table
 from stsbench.leaderboard.tables.layout import BEST, SECOND, lay_out
-from stsbench.leaderboard.tables.table import AVERAGE, DELTA, EXACT, Cell, Column, Group, Number, Row, Table
+from stsbench.leaderboard.tables.table import AVERAGE, DELTA, EXACT, Group, Number, Row, Table, TableCell, TableColumn
 
 BOARDS = ["sts", "transfer", "multilingual", "probing", "all"]
 PAPERS = [name for name in table_names() if name not in BOARDS]
@@ -28,7 +28,7 @@ def test_all_tables_that_were_promised_are_there():
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_table_holds_every_number_printed_in_it_once(name):
-    card, table = read_table(name), build_table(name)
+    card, table = read_table_card(name), build_table(name)
     source = [one for one in published_rows().values() if (one.paper, one.table) == (card.paper, card.table)]
     printed = sorted((one.key, s.value, s.deviation or 0) for one in source for s in one.scores)
     filled = [
@@ -91,7 +91,7 @@ def test_every_misprint_in_a_table_is_marked():
         for one in build_table(name).rows():
             seen |= {(one.key, key): cell.misprint for key, cell in one.cells.items() if cell.misprint}
             seen |= {(one.key, ""): one.misprint} if one.misprint else {}
-    papers = {(card.paper, card.table) for card in map(read_table, PAPERS)}
+    papers = {(card.paper, card.table) for card in map(read_table_card, PAPERS)}
     listed = {key for key in misprints() if tuple(key[0].split("/")[:2]) in papers}
     assert {(key, {AVERAGE: "sts"}.get(cell, cell)) for key, cell in seen} == {
         (key, "sts" if task == "transfer" else task) for key, task in listed
@@ -132,12 +132,14 @@ def ranks(*values: float | None, better: Any = "high", otherwise: str = "") -> l
     rows = [
         Row(
             label=str(i),
-            cells={"c": Cell(published=Number(v))} if v is not None else {},
+            cells={"c": TableCell(published=Number(v))} if v is not None else {},
             otherwise=otherwise if i else "",
         )
         for i, v in enumerate(values)
     ]
-    table = Table(name="t", title="t", columns=[Column(key="c", head="c", better=better)], groups=[Group(rows=rows)])
+    table = Table(
+        name="t", title="t", columns=[TableColumn(key="c", head="c", better=better)], groups=[Group(rows=rows)]
+    )
     lines = [line for block in lay_out(table, "published").blocks for line in block.lines]
     return [line.cells[0].rank for line in lines]
 

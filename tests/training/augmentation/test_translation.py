@@ -165,7 +165,7 @@ def test_pairs_and_their_record(models, tmp_path):
     assert record["forward"] == there.facts and record["backward"]["sha256"] != record["forward"]["sha256"]
     assert (record["forward"]["mode"], record["rows"], record["cut"]) == ("greedy", 8, written.cut)
     assert record["run"]["versions"]["sentencepiece"]
-    with pytest.raises(OutputError, match="pairs.csv: is there already; name another file, or remove it"):
+    with pytest.raises(OutputError, match="pairs.csv: already exists; name another file, or remove it"):
         write_back_translations(corpus, output, there, back)
 
 

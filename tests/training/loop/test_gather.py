@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.objectives import (
-    Given,
+    GivenEmbeddings,
     info_nce,
     jsd_mutual_information,
     library_loss,
@@ -50,7 +50,9 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "opt2": guided("opt2", 1),
     "opt2-released": guided("opt2-released", 1),
     "opt3": guided("opt3", 3),
-    "triplets": lambda z, mask, labels: library_loss(MultipleNegativesRankingLoss(Given()), *z[:, :3].unbind(1)),
+    "triplets": lambda z, mask, labels: library_loss(
+        MultipleNegativesRankingLoss(GivenEmbeddings()), *z[:, :3].unbind(1)
+    ),
     "contrastive tension in batch": lambda z, mask, labels: in_batch_tension(z[:, 0], z[:, 1]),
     "mutual information": lambda z, mask, labels: jsd_mutual_information(z[:, 1:], mask, z[:, 0]),
     "quick-thoughts": lambda z, mask, labels: quick_thoughts(z[:, 0], z[:, 1]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.encoders import started
+from stsbench.encoders import unfinished
 from stsbench.errors import Stopped
 from stsbench.training.loop import loop
 from stsbench.training.loop.interrupt import Interrupt
@@ -34,19 +34,19 @@ def press() -> None:
 
 def test_a_run_that_is_stopped_goes_on_where_it_was(masked_lm, tmp_path):
     whole = learner(masked_lm)
-    curve = loop.train(whole, run_facts(tmp_path / "whole", 50)).curve
+    curve = loop.train_learner(whole, run_facts(tmp_path / "whole", 50)).curve
 
     def pressed(progress: Any) -> None:
         if progress.step == 6:
             press()
 
-    with pytest.raises(Stopped, match="stopped after step 6 of 10; to go on, run it again without --fresh"):
-        loop.train(learner(masked_lm), run_facts(tmp_path / "cut", 50, told=pressed))
+    with pytest.raises(Stopped, match="stopped after step 6 of 10; to resume, run it again without --fresh"):
+        loop.train_learner(learner(masked_lm), run_facts(tmp_path / "cut", 50, on_progress=pressed))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    last = started.last_checkpoint(tmp_path / "cut")
+    last = unfinished.last_checkpoint(tmp_path / "cut")
     assert last is not None and last.name == "checkpoint-6"
     resumed = learner(masked_lm)
-    assert loop.train(resumed, run_facts(tmp_path / "cut", 50), resume=True).curve == curve
+    assert loop.train_learner(resumed, run_facts(tmp_path / "cut", 50), resume=True).curve == curve
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
 
 
@@ -55,7 +55,7 @@ def test_after_the_last_step_there_is_nothing_to_stop(masked_lm, tmp_path):
         if progress.step == 10:
             press()
 
-    assert loop.train(learner(masked_lm), run_facts(tmp_path, 50, told=pressed)).steps == 10
+    assert loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=pressed)).steps == 10
 
 
 def test_the_second_time_stops_at_once():

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_model
 
 from stsbench.cards.recipe import TrainingFacts
-from stsbench.encoders import started
+from stsbench.encoders import unfinished
 from stsbench.errors import CardError, OutputError, TrainingError
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches, BatchPlan
@@ -94,7 +94,7 @@ def test_a_last_batch_of_one_row_is_left_out():
 def test_training_lowers_the_loss_and_keeps_the_best(masked_lm, tmp_path):
     made = learner(masked_lm)
     before = weights(made)
-    outcome = loop.train(made, run_facts(tmp_path, 50, training={"steps": 40, "learning_rate": 3e-3}))
+    outcome = loop.train_learner(made, run_facts(tmp_path, 50, training={"steps": 40, "learning_rate": 3e-3}))
     losses = [point["loss"] for point in outcome.curve]
     assert outcome.steps == 40 and [point["step"] for point in outcome.curve] == [5, 10, 15, 20, 25, 30, 35, 40]
     assert losses[-1] < losses[0] - 0.2
@@ -111,12 +111,12 @@ def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
         seen.append(weights(made))
         return next(scores)
 
-    outcome = loop.train(made, run_facts(tmp_path, 50, validate=validate, training={"steps": 15}))
+    outcome = loop.train_learner(made, run_facts(tmp_path, 50, validate=validate, training={"steps": 15}))
     assert outcome.chosen is not None and outcome.chosen["step"] == 10
     assert all((seen[1][name] == value).all() for name, value in weights(made).items())
     scores = iter([0.1, 0.9, 0.3])
     run = run_facts(tmp_path, 50, validate=validate, training={"steps": 15}, selection={"keep": "last"})
-    outcome = loop.train(made, run)
+    outcome = loop.train_learner(made, run)
     assert all((seen[-1][name] == value).all() for name, value in weights(made).items())
     # The score on record is that of the weights that are kept.
     assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["score"]) == (15, 0.3)
@@ -130,7 +130,7 @@ def test_patience(masked_lm, tmp_path, counts, series, stops):
     scores = iter(series)
     options = {"patience": 2, "patience_counts": counts}
     run = run_facts(tmp_path, 50, validate=lambda _: next(scores), training={"steps": 60}, selection=options)
-    assert loop.train(learner(masked_lm), run).steps == stops
+    assert loop.train_learner(learner(masked_lm), run).steps == stops
 
 
 class Killed(BaseException):
@@ -154,16 +154,16 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(masked_lm, tmp_path, p
 
     options: dict[str, Any] = {"training": {"steps": 14, "accumulate": 2}, "checkpoint_seconds": 0.0}
     whole = fresh()
-    curve = loop.train(whole, run_facts(tmp_path / "whole", 50, **options)).curve
+    curve = loop.train_learner(whole, run_facts(tmp_path / "whole", 50, **options)).curve
 
     def killer(progress: Any) -> None:
         if progress.step == at:
             raise Killed
 
     with pytest.raises(Killed):
-        loop.train(fresh(), run_facts(tmp_path / "cut", 50, told=killer, **options))
+        loop.train_learner(fresh(), run_facts(tmp_path / "cut", 50, on_progress=killer, **options))
     resumed = fresh()
-    outcome = loop.train(resumed, run_facts(tmp_path / "cut", 50, **options), resume=True)
+    outcome = loop.train_learner(resumed, run_facts(tmp_path / "cut", 50, **options), resume=True)
     assert outcome.curve == curve
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
 
@@ -171,21 +171,21 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(masked_lm, tmp_path, p
 def test_a_half_written_checkpoint_is_passed_over(masked_lm, tmp_path):
     options: dict[str, Any] = {"training": {"steps": 6}, "checkpoint_seconds": 0.0}
     whole = learner(masked_lm)
-    loop.train(whole, run_facts(tmp_path, 50, **options))
-    last = started.last_checkpoint(tmp_path)
+    loop.train_learner(whole, run_facts(tmp_path, 50, **options))
+    last = unfinished.last_checkpoint(tmp_path)
     assert last is not None and last.name == "checkpoint-5"
-    (last / started.WHOLE).unlink()
+    (last / unfinished.WHOLE).unlink()
     (last / "learner.safetensors").write_bytes(b"half")
     again = learner(masked_lm)
-    loop.train(again, run_facts(tmp_path, 50, **options), resume=True)
+    loop.train_learner(again, run_facts(tmp_path, 50, **options), resume=True)
     assert all((weights(again)[name] == value).all() for name, value in weights(whole).items())
 
 
 def test_without_resume_old_checkpoints_are_gone(masked_lm, tmp_path):
     options: dict[str, Any] = {"training": {"steps": 4}, "checkpoint_seconds": 0.0}
-    loop.train(learner(masked_lm), run_facts(tmp_path, 50, **options))
+    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, **options))
     (tmp_path / "checkpoints" / "checkpoint-99").mkdir()
-    loop.train(learner(masked_lm), run_facts(tmp_path, 50, **options))
+    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, **options))
     assert not (tmp_path / "checkpoints" / "checkpoint-99").exists()
 
 
@@ -203,9 +203,9 @@ class Breaking(SimCSE):
 def test_a_loss_that_is_not_finite_stops_with_one_line_and_keeps_the_checkpoint(masked_lm, tmp_path):
     made = Breaking(student(masked_lm))
     made.prepare({"text": TEXTS})
-    with pytest.raises(TrainingError, match=r"loss is nan at step 3; lower .*checkpoint-2 is whole"):
-        loop.train(made, run_facts(tmp_path, 50, checkpoint_seconds=0.0))
-    assert started.last_checkpoint(tmp_path) is not None
+    with pytest.raises(TrainingError, match=r"loss is nan at step 3; lower .*checkpoint-2 is complete"):
+        loop.train_learner(made, run_facts(tmp_path, 50, checkpoint_seconds=0.0))
+    assert unfinished.last_checkpoint(tmp_path) is not None
 
 
 def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(masked_lm, tmp_path, monkeypatch):
@@ -220,11 +220,11 @@ def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(masked_lm, t
 
     monkeypatch.setattr(loop, "save_model", full)
     with pytest.raises(OutputError, match=r"disk is full \(checkpoint-2 is kept\).*run it again without --fresh"):
-        loop.train(learner(masked_lm), run_facts(tmp_path, 50, checkpoint_seconds=0.0))
+        loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, checkpoint_seconds=0.0))
     monkeypatch.undo()
     whole, resumed = learner(masked_lm), learner(masked_lm)
-    loop.train(resumed, run_facts(tmp_path, 50), resume=True)
-    loop.train(whole, run_facts(tmp_path / "whole", 50))
+    loop.train_learner(resumed, run_facts(tmp_path, 50), resume=True)
+    loop.train_learner(whole, run_facts(tmp_path / "whole", 50))
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
 
 
@@ -239,7 +239,7 @@ def test_only_what_a_run_reads_is_tokenised(masked_lm, tmp_path, monkeypatch):
     monkeypatch.setattr(Student, "tokenize", watched)
     made = SimCSE(student(masked_lm))
     made.prepare({"text": sentences(500)})
-    loop.train(made, run_facts(tmp_path, 500, validate=None, training={"steps": 3}))
+    loop.train_learner(made, run_facts(tmp_path, 500, validate=None, training={"steps": 3}))
     assert len(read) == 3 * 8
 
 
@@ -247,7 +247,7 @@ def test_seeds_differ_and_a_seed_repeats(masked_lm, tmp_path):
     found = []
     for number, seed in enumerate((0, 0, 1)):
         made = learner(masked_lm)
-        loop.train(made, run_facts(tmp_path / str(number), 50, seed=seed))
+        loop.train_learner(made, run_facts(tmp_path / str(number), 50, seed=seed))
         found.append(weights(made))
     name = "student.model.encoder.layer.0.output.dense.weight"
     assert (found[0][name] == found[1][name]).all() and (found[0][name] != found[2][name]).any()
@@ -268,7 +268,7 @@ def test_frozen_parts_are_not_trained(masked_lm, tmp_path):
     for parameter in made.student.model.embeddings.parameters():
         parameter.requires_grad = False
     before = weights(made)
-    loop.train(made, run_facts(tmp_path, 50))
+    loop.train_learner(made, run_facts(tmp_path, 50))
     after = weights(made)
     assert all((before[n] == after[n]).all() for n in before if ".embeddings." in n)
     assert any((before[n] != after[n]).any() for n in before)
@@ -276,7 +276,7 @@ def test_frozen_parts_are_not_trained(masked_lm, tmp_path):
 
 def test_progress_is_told_at_every_step(masked_lm, tmp_path):
     told: list[Any] = []
-    loop.train(learner(masked_lm), run_facts(tmp_path, 50, told=told.append))
+    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=told.append))
     assert [one.step for one in told] == list(range(11))
     assert {one.steps for one in told} == {10}
     assert told[4].score is None and told[5].score == told[5].best
@@ -284,8 +284,8 @@ def test_progress_is_told_at_every_step(masked_lm, tmp_path):
 
 
 def test_the_curve_survives_in_each_checkpoint(masked_lm, tmp_path):
-    loop.train(learner(masked_lm), run_facts(tmp_path, 50, checkpoint_seconds=0.0))
-    last = started.last_checkpoint(tmp_path)
+    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, checkpoint_seconds=0.0))
+    last = unfinished.last_checkpoint(tmp_path)
     assert last is not None
     assert [point["step"] for point in json.loads((last / "selection.json").read_text())["curve"]] == [5]
     shutil.rmtree(last)

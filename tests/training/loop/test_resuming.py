@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from stsbench.encoders.started import STATE
+from stsbench.encoders.unfinished import STATE
 from stsbench.errors import TrainingError
+from stsbench.training.seams import Columns
 from stsbench.training.words.fastsent import FastSentTraining
 from stsbench.training.words.infersent import InferSentTraining
 from stsbench.training.words.quick_thoughts import QuickThoughtsTraining
-from stsbench.training.words.rounds import Clock, Columns, OwnTraining, Round
+from stsbench.training.words.rounds import Clock, Round, StandaloneMethod
 from stsbench.training.words.skip_thoughts import SkipThoughtsTraining
 from tests.encoders.words.word_encoders import COMMON, VECTORS
 from tests.encoders.words.word_files import cache
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 METHODS = ["fastsent", "infersent", "quick_thoughts", "skip_thoughts"]
 
 
-def method(name: str, folder: Path) -> tuple[OwnTraining, Columns]:
+def method(name: str, folder: Path) -> tuple[StandaloneMethod, Columns]:
     if name == "fastsent":
         return FastSentTraining(size=6, min_count=1, sample=0.05, epochs=4, batch_size=40), STORY
     if name == "quick_thoughts":
@@ -62,10 +63,10 @@ def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, v
             raise Killed
 
     with pytest.raises(Killed):
-        training.fit(columns, folder=tmp_path / "cut", seed=3, validate=validate, report=kill)
+        training.fit(columns, folder=tmp_path / "cut", seed=3, validate=validate, on_round=kill)
     again: list[Round] = []
     resumed = training.fit(
-        columns, folder=tmp_path / "cut", seed=3, validate=validate, report=again.append, resume=True
+        columns, folder=tmp_path / "cut", seed=3, validate=validate, on_round=again.append, resume=True
     )
     assert resumed == whole == again
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "cut")]
@@ -84,7 +85,7 @@ def test_another_text_is_no_reason_to_guess(tmp_path):
     training, columns = method("fastsent", tmp_path)
     training.fit(columns, folder=tmp_path / "run", seed=1)
     less = {name: values[:60] for name, values in columns.items()}
-    with pytest.raises(TrainingError, match="of another training; pass --fresh to train anew"):
+    with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):
         training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
 
 
@@ -92,7 +93,7 @@ def test_another_text_is_no_reason_to_guess(tmp_path):
 def test_a_clock_hears_how_long_a_training_is_and_stops_it(tmp_path, name):
     training, columns = method(name, tmp_path)
     heard: list[tuple[int, int]] = []
-    whole, stopped = Clock(heard=lambda done, of, loss: heard.append((done, of))), Clock(steps=3)
+    whole, stopped = Clock(on_step=lambda done, of, loss: heard.append((done, of))), Clock(steps=3)
     training.fit(columns, folder=tmp_path / "whole", seed=1, clock=whole)
     # InferSent may end sooner than planned: its rate falls.
     done = len(whole.ticks) - 1
@@ -111,9 +112,9 @@ def test_a_resumed_training_is_as_far_as_it_was(tmp_path, name):
         raise Killed
 
     with pytest.raises(Killed):
-        training.fit(columns, folder=tmp_path, seed=1, report=kill)
+        training.fit(columns, folder=tmp_path, seed=1, on_round=kill)
     heard: list[tuple[int, int]] = []
-    clock = Clock(heard=lambda done, of, loss: heard.append((done, of)))
+    clock = Clock(on_step=lambda done, of, loss: heard.append((done, of)))
     training.fit(columns, folder=tmp_path, seed=1, clock=clock, resume=True)
     # What is left, to the end.
     assert heard[0][0] > 1

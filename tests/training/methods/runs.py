@@ -80,7 +80,7 @@ def whole_and_resumed(fresh: Callable[[], Learner], folder: Path, rows: int, *, 
     """An undisturbed run, which moves the weights, and one that is cut off after a step and resumed."""
     options: dict[str, Any] = {"training": {"steps": 6}, "selection": {"every": 3}, "checkpoint_seconds": 0.0}
     before, whole, resumed = weights(fresh()), fresh(), fresh()
-    curve = loop.train(whole, run_facts(folder / "whole", rows, **options)).curve
+    curve = loop.train_learner(whole, run_facts(folder / "whole", rows, **options)).curve
     assert any((before[name] != after).any() for name, after in weights(whole).items())
 
     def killer(progress: Any) -> None:
@@ -88,8 +88,8 @@ def whole_and_resumed(fresh: Callable[[], Learner], folder: Path, rows: int, *, 
             raise Killed
 
     with pytest.raises(Killed):
-        loop.train(fresh(), run_facts(folder / "cut", rows, told=killer, **options))
-    outcome = loop.train(resumed, run_facts(folder / "cut", rows, **options), resume=True)
+        loop.train_learner(fresh(), run_facts(folder / "cut", rows, on_progress=killer, **options))
+    outcome = loop.train_learner(resumed, run_facts(folder / "cut", rows, **options), resume=True)
     return Trained(whole, curve), Trained(resumed, outcome.curve)
 
 

@@ -124,7 +124,7 @@ def test_a_blank_sentence_stays_one(masked_lm):
 
 def test_training_brings_the_loss_down(masked_lm, tmp_path):
     made = learner(masked_lm, word_rate=0.3)
-    curve = loop.train(made, run_facts(tmp_path, 24, training={"steps": 40}, selection={"every": 10})).curve
+    curve = loop.train_learner(made, run_facts(tmp_path, 24, training={"steps": 40}, selection={"every": 10})).curve
     assert curve[-1]["loss"] < curve[0]["loss"]
 
 

@@ -223,7 +223,7 @@ def test_resumed_and_saved(masked_lm, tmp_path, build, params):
 
 def test_training_lowers_the_loss(masked_lm, tmp_path):
     made = joint(masked_lm, views=("none", "shuffle"))
-    curve = loop.train(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
+    curve = loop.train_learner(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
     assert curve[-1]["loss"] < curve[0]["loss"] - 0.2
 
 

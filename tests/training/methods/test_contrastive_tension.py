@@ -131,7 +131,7 @@ def test_both_copies_move_each_by_itself(masked_lm, tmp_path, make):
     before = weights(made)
     name = "model.encoder.layer.0.output.dense.weight"
     assert (before[f"student.{name}"] == before[f"second.{name}"]).all()
-    loop.train(made, run_facts(tmp_path, 24, training={"batch_size": 4}))
+    loop.train_learner(made, run_facts(tmp_path, 24, training={"batch_size": 4}))
     after = weights(made)
     assert (after[f"student.{name}"] != before[f"student.{name}"]).any()
     assert (after[f"second.{name}"] != before[f"second.{name}"]).any()
@@ -153,7 +153,7 @@ def test_dropout_is_off_while_training_unless_asked_for(masked_lm, tmp_path):
         modes.append(still.student.model.training or still.second.model.training)
         return 0.0
 
-    loop.train(still, run_facts(tmp_path, 24, validate=validate))
+    loop.train_learner(still, run_facts(tmp_path, 24, validate=validate))
     assert modes and not any(modes)
 
 
@@ -166,7 +166,7 @@ def test_the_better_copy_is_kept(masked_lm, tmp_path):
         return next(scores)
 
     made = pairs(masked_lm)
-    outcome = loop.train(made, run_facts(tmp_path / "run", 24, validate=validate, training={"steps": 15}))
+    outcome = loop.train_learner(made, run_facts(tmp_path / "run", 24, validate=validate, training={"steps": 15}))
     assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["candidate"]) == (10, 1)
     made.save(tmp_path / "saved", chosen=1)
     np.testing.assert_allclose(load_encoder(tmp_path / "saved").encode(TEXTS), seen[3], atol=1e-5)
@@ -184,7 +184,7 @@ def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tm
 def test_training_brings_the_loss_down(masked_lm, tmp_path, make):
     made = make(masked_lm)
     training = {"steps": 40, "batch_size": 4}
-    curve = loop.train(made, run_facts(tmp_path, 24, training=training, selection={"every": 10})).curve
+    curve = loop.train_learner(made, run_facts(tmp_path, 24, training=training, selection={"every": 10})).curve
     assert curve[-1]["loss"] < curve[0]["loss"]
 
 

@@ -131,5 +131,5 @@ def test_resumed_and_saved(masked_lm, tmp_path):
 
 def test_training_lowers_the_loss(masked_lm, tmp_path):
     made = learner(masked_lm)
-    curve = loop.train(made, run_facts(tmp_path, 24, training={"steps": 30, "learning_rate": 3e-3})).curve
+    curve = loop.train_learner(made, run_facts(tmp_path, 24, training={"steps": 30, "learning_rate": 3e-3})).curve
     assert curve[-1]["loss"] < curve[0]["loss"] - 0.2

@@ -91,7 +91,7 @@ def test_a_saved_folder_keeps_the_convolutions_in_both_libraries(masked_lm, tmp_
     from sentence_transformers import SentenceTransformer
 
     made = learner(masked_lm, **params)
-    loop.train(made, run_facts(tmp_path / "run", 24))
+    loop.train_learner(made, run_facts(tmp_path / "run", 24))
     made.save(tmp_path / "saved")
     validated = made.encoders()[0].encode(TEXTS)
     opened = load_encoder(tmp_path / "saved")
@@ -119,7 +119,7 @@ def test_training_brings_the_loss_down_and_moves_both_parts(masked_lm, tmp_path)
     made = learner(masked_lm)
     before = weights(made)
     facts = run_facts(tmp_path, 24, training={"steps": 40}, selection={"every": 10, "keep": "last"})
-    curve = loop.train(made, facts).curve
+    curve = loop.train_learner(made, facts).curve
     assert curve[-1]["loss"] < curve[0]["loss"]
     after = weights(made)
     for name in ("cnn.convs.2.weight", "student.model.encoder.layer.0.output.dense.weight"):

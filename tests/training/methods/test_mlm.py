@@ -70,5 +70,5 @@ def test_sentence_transformers_opens_it_with_mean_pooling(masked_lm, tmp_path):
 
 def test_training_lowers_the_loss(masked_lm, tmp_path):
     made = learner(masked_lm, from_scratch=True)
-    curve = loop.train(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
+    curve = loop.train_learner(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
     assert curve[-1]["loss"] < curve[0]["loss"] - 0.1

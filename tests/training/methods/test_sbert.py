@@ -109,7 +109,9 @@ def test_training_lowers_the_loss_and_reaches_the_transformer(masked_lm, tmp_pat
     made = make(masked_lm)
     before = made.student.model.encoder.layer[0].output.dense.weight.detach().clone()
     training = {"steps": 40, "learning_rate": 3e-3}
-    curve = loop.train(made, run_facts(tmp_path, 24, training=training, selection={"every": 10, "keep": "last"})).curve
+    curve = loop.train_learner(
+        made, run_facts(tmp_path, 24, training=training, selection={"every": 10, "keep": "last"})
+    ).curve
     assert curve[-1]["loss"] < curve[0]["loss"]
     assert not torch.equal(before, made.student.model.encoder.layer[0].output.dense.weight)
 

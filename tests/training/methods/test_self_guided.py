@@ -221,6 +221,6 @@ def test_training_lowers_the_loss_and_leaves_the_copy_alone(masked_lm, tmp_path)
     before = {name: value.clone() for name, value in made.fixed.state_dict().items()}
     # The base's own weights, made again by whoever resumes.
     assert not any("fixed" in name for name in made.state_dict())
-    curve = loop.train(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
+    curve = loop.train_learner(made, run_facts(tmp_path, 40, training={"steps": 40, "learning_rate": 3e-3})).curve
     assert curve[-1]["loss"] < curve[0]["loss"] - 0.2
     assert all(torch.equal(before[name], value) for name, value in made.fixed.state_dict().items())

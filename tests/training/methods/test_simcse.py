@@ -141,7 +141,7 @@ def test_masking_shares_are_the_papers(masked_lm):
 def test_training_brings_the_loss_down(masked_lm, tmp_path, params):
     made = learner(masked_lm, dropout=0.1, **params)
     training = {"steps": 30, "learning_rate": 3e-3}
-    curve = loop.train(made, run_facts(tmp_path, 20, training=training, selection={"every": 10})).curve
+    curve = loop.train_learner(made, run_facts(tmp_path, 20, training=training, selection={"every": 10})).curve
     assert curve[-1]["loss"] < curve[0]["loss"]
 
 

@@ -85,7 +85,7 @@ def test_a_fixed_mask_makes_both_views_one(masked_lm):
 def test_two_encoders_start_alike_and_drift_apart(masked_lm, tmp_path):
     made = learner(masked_lm, "two_encoders")
     assert made.second is not None
-    loop.train(made, run_facts(tmp_path, len(TEXTS)))
+    loop.train_learner(made, run_facts(tmp_path, len(TEXTS)))
     name = "encoder.layer.0.output.dense.weight"
     assert not torch.equal(made.student.model.state_dict()[name], made.second.model.state_dict()[name])
 
@@ -94,7 +94,7 @@ def test_two_encoders_start_alike_and_drift_apart(masked_lm, tmp_path):
 def test_two_encoders_see_a_changed_or_following_sentence(masked_lm, tmp_path, positive):
     made = learner(masked_lm, positive, two_encoders=True)
     assert made.second is not None
-    loop.train(made, run_facts(tmp_path, len(TEXTS)))
+    loop.train_learner(made, run_facts(tmp_path, len(TEXTS)))
     batch = made.eval().collate(made.anchors[:4], np.random.default_rng(0))
     first, second = embedded(made, batch, made.student, made.second)
     assert torch.equal(first, made.student.embed(batch["first"]))
@@ -112,5 +112,5 @@ def test_each_trains_and_repeats(masked_lm, tmp_path, positive):
     curves, few = [], {"training": {"steps": 4}, "selection": {"every": 2}}
     for number in range(2):
         facts = run_facts(tmp_path / str(number), len(TEXTS), **few)
-        curves.append(loop.train(learner(masked_lm, positive), facts).curve)
+        curves.append(loop.train_learner(learner(masked_lm, positive), facts).curve)
     assert curves[0] == curves[1] and all(np.isfinite(point["loss"]) for point in curves[0])

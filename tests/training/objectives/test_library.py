@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.losses import (
     SoftmaxLoss,
 )
 
-from stsbench.training.objectives import Given, given_columns, info_nce, library_loss, nt_xent
+from stsbench.training.objectives import GivenEmbeddings, given_columns, info_nce, library_loss, nt_xent
 from tests.training.tensors import cosine, in_batch_tension, made
 
 A, B = made(16, 6, key=1), made(16, 6, key=2)
@@ -23,15 +23,15 @@ LABELS = torch.tensor([1.0] + [0.0] * 7 + [1.0] + [0.0] * 7)
 
 
 def tension(a: torch.Tensor, b: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return library_loss(ContrastiveTensionLoss(Given()), a, b, labels=labels)
+    return library_loss(ContrastiveTensionLoss(GivenEmbeddings()), a, b, labels=labels)
 
 
 def ranking(*columns: torch.Tensor) -> torch.Tensor:
-    return library_loss(MultipleNegativesRankingLoss(Given(), scale=10.0), *columns)
+    return library_loss(MultipleNegativesRankingLoss(GivenEmbeddings(), scale=10.0), *columns)
 
 
 def regression(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return library_loss(CosineSimilarityLoss(Given()), a, b, labels=torch.linspace(0, 1, len(a)))
+    return library_loss(CosineSimilarityLoss(GivenEmbeddings()), a, b, labels=torch.linspace(0, 1, len(a)))
 
 
 def literal(a: torch.Tensor, b: torch.Tensor, labels: torch.Tensor) -> float:
@@ -103,7 +103,7 @@ def test_ranking_is_info_nce_with_and_without_negatives():
 def test_nt_xent_is_two_rankings_with_the_views_exchanged():
     # The library has no such loss; of one side it is the ranking with the other anchors as negatives too.
     a, b = made(5, 7, key=1), made(5, 7, key=2)
-    loss = MultipleNegativesRankingLoss(Given(), scale=10.0, directions=("query_to_doc", "query_to_query"))
+    loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=10.0, directions=("query_to_doc", "query_to_query"))
     both = library_loss(loss, a, b) + library_loss(loss, b, a)
     assert nt_xent(a, b, temperature=0.1).item() == pytest.approx(both.item() / 2, rel=1e-12)
 
@@ -118,12 +118,12 @@ def test_any_other_loss_of_the_library_serves_too():
     a, b, scores = made(5, 7, key=1), made(5, 7, key=2), torch.tensor([0.1, 0.9, 0.4, 0.4, 0.7])
     close = [20 * cosine(x, y) for x, y in zip(a, b, strict=True)]
     wrong = [close[i] - close[j] for i in range(5) for j in range(5) if scores[i] < scores[j]]
-    found = library_loss(CoSENTLoss(Given()), a, b, labels=scores).item()
+    found = library_loss(CoSENTLoss(GivenEmbeddings()), a, b, labels=scores).item()
     assert found == pytest.approx(math.log1p(math.fsum(map(math.exp, wrong))), rel=1e-9)
 
 
 def test_the_classifier_is_given_both_and_how_they_differ():
-    loss = SoftmaxLoss(Given(), 6, 3).double()
+    loss = SoftmaxLoss(GivenEmbeddings(), 6, 3).double()
     _, logits = loss(given_columns(A, B), None)
     weight, bias = loss.classifier.weight.tolist(), loss.classifier.bias.tolist()
     for u, v, found in zip(A.tolist(), B.tolist(), logits.tolist(), strict=True):
@@ -150,7 +150,7 @@ def test_the_scale_is_learned():
     scale = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
     a, b = made(4, 3, key=1).requires_grad_(), made(4, 3, key=2).requires_grad_()
     assert torch.autograd.gradcheck(in_batch_tension, (a, b, scale))
-    ((name, parameter),) = ContrastiveTensionLossInBatchNegatives(Given("2")).named_parameters()
+    ((name, parameter),) = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2")).named_parameters()
     assert name == "logit_scale" and parameter.requires_grad and parameter.exp().item() == pytest.approx(20)
 
 

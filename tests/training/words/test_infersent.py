@@ -5,7 +5,7 @@ import torch
 from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.words.infersent import InferSentEncoder
 from stsbench.errors import TrainingError
-from stsbench.training.words.infersent import InferSentTraining, Side
+from stsbench.training.words.infersent import BatchSide, InferSentTraining
 from tests.encoders.words.word_encoders import COMMON, VECTORS, waves
 from tests.encoders.words.word_files import cache
 
@@ -26,10 +26,10 @@ def make(vectors: str = "", **params) -> InferSentTraining:
     return InferSentTraining(vectors=vectors, **{**defaults, **params})
 
 
-def side(seed: int) -> Side:
+def side(seed: int) -> BatchSide:
     lengths = torch.tensor([3, 1, 2, 3])
     vectors = waves((4, 3, 3), seed) * (torch.arange(3)[None, :, None] < lengths[:, None, None])
-    return Side(vectors, lengths)
+    return BatchSide(vectors, lengths)
 
 
 @pytest.mark.parametrize("nonlinear", [False, True])
@@ -37,7 +37,7 @@ def side(seed: int) -> Side:
 def test_logits_are_the_literal_ones(nonlinear, version):
     torch.manual_seed(0)
     model = make(nonlinear=nonlinear, version=version).model(3, 3).double().eval()
-    first, second = (Side(s.vectors.double(), s.lengths) for s in (side(1), side(2)))
+    first, second = (BatchSide(s.vectors.double(), s.lengths) for s in (side(1), side(2)))
     lstm = model.encoder.enc_lstm
     pooled = []
     for s in (first, second):

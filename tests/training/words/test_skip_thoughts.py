@@ -8,7 +8,7 @@ from stsbench.encoders.words.gru_halves import SkipThoughtsEncoder
 from stsbench.errors import TrainingError
 from stsbench.training.words.skip_thoughts import (
     TINY,
-    Batch,
+    SentenceBatch,
     SkipThoughts,
     SkipThoughtsTraining,
     join_halves,
@@ -67,8 +67,8 @@ def test_cost_is_the_literal_sum_over_words_sentences_and_decoders(condition, bi
     torch.manual_seed(1)
     model = SkipThoughts(7, 3, 4, bidirectional=bidirectional, condition=condition)
     rows = np.array([1, 2, 4])
-    targets = {"next": Batch(SENTENCES, rows + 1), "previous": Batch(SENTENCES, rows - 1)}
-    cost = model(Batch(SENTENCES, rows), targets)
+    targets = {"next": SentenceBatch(SENTENCES, rows + 1), "previous": SentenceBatch(SENTENCES, rows - 1)}
+    cost = model(SentenceBatch(SENTENCES, rows), targets)
     assert float(cost.detach()) == pytest.approx(literal_cost(model, rows.tolist()), rel=1e-5)
 
 

@@ -16,7 +16,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.encoders.trained import RUN_FILE
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.seen import find_overlaps
+from stsbench.recipes.seen_tests import find_overlaps
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stsbench.cards.facts import SplitFacts
-from stsbench.data.form import check_form
+from stsbench.data.split_checks import check_form
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.verify import check_split
 from stsbench.errors import DataError

@@ -44,7 +44,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
             return None
         # A DecodeError is a ValueError in some versions of msgspec alone.
         except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
-            raise OutputError(f"{path}: is no record of a run's start: {one_line(error)}") from error
+            raise OutputError(f"{path}: is not the record of a run's start: {one_line(error)}") from error
 
     def write(self, folder: Path) -> None:
         """Write it down."""
