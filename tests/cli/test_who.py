@@ -269,7 +269,7 @@ def test_folders_that_end_alike_are_told_apart_and_not_averaged(stsbench, tmp_pa
     board = stsbench.fine("leaderboard", "--suite", "quickstart", "--format", "csv")
     assert board.count("\nQuickstart,,,run") == 2
     found = stsbench.json("compare", "runA/final", "runB/final")
-    assert found["differences"][0]["seeds"] == 1
+    assert found["differences"][0]["seeds"] == [1, 1]
 
 
 def test_a_folder_is_told_apart_from_what_the_results_hold_of_another(stsbench, tmp_path):
