@@ -149,7 +149,7 @@ def _read(folder: Path, name: str) -> TrainedRun:
     if (run.recipe, run.seed) != (name, seed):
         raise EncoderError(
             f"{folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, but is in the folder of '{name}', "
-            f"seed {seed}, are looked for; move its folder, or give it by its path"
+            f"seed {seed}; move its folder, or give it by its path"
         )
     return run
 

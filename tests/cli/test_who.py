@@ -201,7 +201,7 @@ def test_a_run_of_another_recipe_is_not_the_recipes(tmp_path, monkeypatch):
 def test_a_record_that_lies_where_anothers_is_looked_for_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder(Path("runs/simcse-small/seed2"), run__json=run_record())
-    with pytest.raises(StsbenchError, match="is of recipe 'simcse-small', seed 1, and lies where those of .* seed 2"):
+    with pytest.raises(StsbenchError, match="is of recipe 'simcse-small', seed 1, but is in the folder of .* seed 2;"):
         trained_runs("simcse-small")
 
 
