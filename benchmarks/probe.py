@@ -71,7 +71,7 @@ from stsbench.evaluators.probe.draws import Orders, stratified_folds
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import make_pool
 from stsbench.evaluators.probe.training import Fold
-from stsbench.registry import call_with_params
+from stsbench.registry.names import call_with_params
 
 IntArray = npt.NDArray[np.int64]
 T = TypeVar("T")

@@ -58,7 +58,7 @@ COVERED = {
     "cli/test_bad_checkpoints.py": ["encoders.checkpoints.sizes"],
     "encoders/test_facts.py": ["encoders.seams"],
     "encoders/test_parameters.py": ["encoders.devices"],
-    "encoders/engine/test_drift.py": ["encoders.path_names", "provenance"],
+    "encoders/engine/test_drift.py": ["encoders.path_names", "provenance.machine"],
     "encoders/fitted/test_flow_encoder.py": [
         "encoders.fitted.fitted",
         "encoders.fitted.flow_recipe",

@@ -261,7 +261,7 @@ def test_a_module_of_the_current_folder_is_found_by_its_name_and_the_folder_not_
     write(tmp_path / "later.py", TRAP)
     write(tmp_path / "lost.py", "raise SystemExit")
     code = (
-        "import sys; sys.path.remove(''); from stsbench.registry import Registry; r = Registry('kind', {}, group='g');"
+        "import sys; sys.path.remove(''); from stsbench.registry.names import Registry; r = Registry('kind', {}, group='g');"
         "before = list(sys.path); print(r.load('here_encoders:Hashed').__name__); assert sys.path == before;"
         "import importlib.util; assert importlib.util.find_spec('later') is None"
     )
@@ -270,7 +270,7 @@ def test_a_module_of_the_current_folder_is_found_by_its_name_and_the_folder_not_
 
 
 def test_a_module_that_breaks_leaves_the_path_as_it_was(tmp_path, monkeypatch):
-    from stsbench.registry import Registry
+    from stsbench.registry.names import Registry
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])

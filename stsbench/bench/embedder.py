@@ -21,8 +21,8 @@ from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
 from stsbench.errors import EncoderError, StsbenchError, shown
-from stsbench.files import without_folders
-from stsbench.identity import fitted_on, identity, inherit_maker
+from stsbench.files.whole import without_folders
+from stsbench.provenance.identity import fitted_on, identity, inherit_maker
 
 Store = Path | str | None
 """Where embeddings are kept: a folder, ``default`` for the user's cache folder, or None for memory alone."""

@@ -10,7 +10,7 @@ from stsbench.bench.embedder import Embedder
 from stsbench.bench.tasks import ScoredTask
 from stsbench.encoders.known import KnownEncoder
 from stsbench.errors import DataError, StsbenchError
-from stsbench.identity import same_encoder, without_texts
+from stsbench.provenance.identity import same_encoder, without_texts
 from stsbench.results.folder import read_items, read_result
 from stsbench.results.record import Result, cell_digest, items_path, result_path
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from stsbench import settings as places
-from stsbench.arguments import NAME, NAMES, PLACE, SEED, STORE, checked
 from stsbench.bench.cells import Cell, RunSettings, plan_cells
 from stsbench.bench.embedder import Embedder, Store, chosen_data_folder, make_embedder
 from stsbench.bench.executor import Executor, local
@@ -21,7 +20,8 @@ from stsbench.encoders.given import find_given
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import SourceError, StsbenchError, choose
-from stsbench.files import remove, remove_stale, write_whole
+from stsbench.files.whole import remove, remove_stale, write_whole
+from stsbench.registry.arguments import NAME, NAMES, PLACE, SEED, STORE, checked
 from stsbench.results.record import Result
 
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stsbench import provenance
 from stsbench.bench.embedder import Embedder
 from stsbench.bench.existing import done_already
 from stsbench.bench.listener import Listener
@@ -20,6 +19,7 @@ from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Encoder, WordEncoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluators.seams import Scores
+from stsbench.provenance import machine
 from stsbench.results.folder import checked_json
 from stsbench.results.record import Result, columns_digest
 
@@ -133,7 +133,7 @@ class _TaskScorer:
 
     def _run_facts(self, encoder: KnownEncoder, seconds: float) -> dict[str, Any]:
         task, aside = self.task, _set_aside(self.task, self.embedder)
-        commit, dirty = provenance.commit()
+        commit, dirty = machine.commit()
         runs = facts_of(encoder.encoder)
         encoded = 0 if self.told else self.embedder.encoded(task)
         self.told = True
@@ -148,7 +148,7 @@ class _TaskScorer:
             "data_revision": source.revision,
             "device": runs.device_used,
             "dtype": runs.dtype,
-            "versions": provenance.versions(),
+            "versions": machine.versions(),
             "commit": commit,
             "dirty": dirty,
             **({"set_aside": aside} if aside else {}),

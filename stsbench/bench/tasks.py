@@ -18,7 +18,7 @@ from stsbench.data.task import Task, expand_names, load_task
 from stsbench.errors import CardError, ProtocolError, StsbenchError, UnknownName, did_you_mean, one_line
 from stsbench.evaluators import EVALUATORS
 from stsbench.evaluators.seams import Evaluator
-from stsbench.registry import call_with_params, fit
+from stsbench.registry.names import call_with_params, fit
 from stsbench.results.record import columns_digest
 
 

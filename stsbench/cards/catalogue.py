@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import msgspec
 
-from stsbench.arguments import PLACES, checked
 from stsbench.cards.digests import encoder_digest, of_card, recipe_digest
 from stsbench.cards.facts import CorpusCard, EncoderCard, Suite, TaskCard
 from stsbench.cards.recipe import RecipeCard
 from stsbench.cards.strict import Record, convert, parse_toml
 from stsbench.errors import CardError, UnknownName
+from stsbench.registry.arguments import PLACES, checked
 
 RecordT = TypeVar("RecordT", bound=Record)
 

@@ -14,7 +14,7 @@ from stsbench.check.tolerance import TOLERANCES, Tolerance, classify
 from stsbench.compare.comparison import Effort
 from stsbench.compare.paired import holm
 from stsbench.errors import DataError
-from stsbench.identity import same_encoder
+from stsbench.provenance.identity import same_encoder
 from stsbench.results.comparable import protocol_key, why_not_comparable
 
 UNCHANGED = ("same", "other-machine")

@@ -14,7 +14,7 @@ import msgspec
 
 from stsbench.check.packed import Packed, pack, packed_problem
 from stsbench.errors import DataError, OutputError, cut, one_line
-from stsbench.files import file_part, read_bounded
+from stsbench.files.whole import file_part, read_bounded
 from stsbench.results.checks import HASH, cell_problem, doubled_key
 from stsbench.results.comparable import protocol_key
 from stsbench.results.folder import Problem, columns_of, lost, read_folder, verified

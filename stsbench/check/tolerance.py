@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from stsbench.check.lock import LockedCell
 from stsbench.errors import StsbenchError, UnknownName
-from stsbench.identity import same_encoder
+from stsbench.provenance.identity import same_encoder
 
 HALF = ("float16", "bfloat16")
 FEW = 1800

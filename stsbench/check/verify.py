@@ -20,7 +20,7 @@ from stsbench.check.remade import remade_problems
 from stsbench.errors import DataError, StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS
 from stsbench.numbers.sharing import COLUMNS
-from stsbench.registry import fit
+from stsbench.registry.names import fit
 from stsbench.results.folder import lost, read_folder, read_items
 from stsbench.results.record import Result, columns_digest, items_path
 

@@ -39,7 +39,7 @@ DATA_COMMANDS: Mapping[str, tuple[type[Options], str]] = {
 
 def _version(value: bool) -> None:
     if value:
-        from stsbench.provenance import version_of
+        from stsbench.provenance.machine import version_of
 
         say(version_of("stsbench"))
         raise typer.Exit

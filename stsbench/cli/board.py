@@ -10,7 +10,7 @@ from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import LeaderboardOptions
 from stsbench.cli.printing import complain_of_all, console, print_json, say, table
 from stsbench.cli.tables import print_table
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 from stsbench.leaderboard.exports.imported import read_mteb
 from stsbench.leaderboard.published.rows import sources
 from stsbench.leaderboard.published.specs import read_table_card, table_names

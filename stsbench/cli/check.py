@@ -32,7 +32,7 @@ from stsbench.cli.options.scores import CheckOptions, LockOptions
 from stsbench.cli.printing import complain, console, print_json, say, say_words, table
 from stsbench.data.task import expand_names
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 
 SHORT = 24
 """A table of more rows shows those that matter."""

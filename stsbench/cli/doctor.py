@@ -12,7 +12,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.options.catalogue import DoctorOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.doctor import diagnosis
-from stsbench.provenance import version_of
+from stsbench.provenance.machine import version_of
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
 

@@ -10,7 +10,7 @@ from stsbench.cli.options.scores import ExportOptions
 from stsbench.cli.printing import complain_of_all, print_json, say
 from stsbench.data.task import expand_names
 from stsbench.errors import DataError, StsbenchError, choose
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 from stsbench.leaderboard.exports.eval_results import eval_results
 from stsbench.leaderboard.exports.every_eval_ever import every_eval_ever
 from stsbench.leaderboard.exports.model_index import model_index, to_yaml, write_card

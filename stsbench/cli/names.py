@@ -14,7 +14,7 @@ from stsbench.check.lock import LockedCell, Side
 from stsbench.encoders.checkpoints.families import cards_of
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName
-from stsbench.files import file_part
+from stsbench.files.whole import file_part
 from stsbench.leaderboard.published.rows import published_rows, sources
 from stsbench.leaderboard.published.specs import read_table_card, row_facts, table_names
 from stsbench.leaderboard.tables.layout import MARKS

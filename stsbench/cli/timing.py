@@ -14,7 +14,7 @@ from stsbench.cli.options.encoders import TimingOptions
 from stsbench.cli.printing import console, say, say_words, table
 from stsbench.cli.run import parse_assignments
 from stsbench.errors import choose
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 from stsbench.leaderboard.published.rows import PublishedRow, published_rows
 from stsbench.leaderboard.render.markdown import escape_markdown
 from stsbench.recipes.timing import Timing, TimingPlan, Timings, measure

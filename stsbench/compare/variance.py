@@ -8,6 +8,7 @@ effects; Searle, Casella and McCulloch 1992, chapter 4). Degrees of freedom are 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ FARTHEST = 2.0
 """Two correlations are never farther apart."""
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Sample:
     """One encoder's score by each of s seeds, (s,), and how much each item moves it, (s, n).
 
     ``drift`` holds the errors of means over seeds that are averaged already.

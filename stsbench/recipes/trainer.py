@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from stsbench.recipes.plan import TrainPlan
-from stsbench.registry import Registry
+from stsbench.registry.names import Registry
 from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy.typing as npt
 
-from stsbench.arguments import NAME, PLACE, checked
 from stsbench.errors import DataError, OutputError, choose, one_line
-from stsbench.files import read_bounded, write_whole
+from stsbench.files.whole import read_bounded, write_whole
+from stsbench.registry.arguments import NAME, PLACE, checked
 from stsbench.results.checks import doubled_key, result_problem
 from stsbench.results.items import as_arrays, items_problem, read_columns, to_parquet
 from stsbench.results.record import SCHEMA, Result, columns_digest, file_place, items_path

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
 from stsbench.errors import DataError
-from stsbench.identity import versions_in, without_versions
+from stsbench.provenance.identity import versions_in, without_versions
 from stsbench.results.checks import OVERLAPS
 from stsbench.results.comparable import protocol_key
 from stsbench.results.record import Result

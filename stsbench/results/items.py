@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.errors import DataError, cut, one_line
-from stsbench.expanded import check_parquet
+from stsbench.files.expanded import check_parquet
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, split_parts
 from stsbench.results.checks import ROUNDING
 

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.files import file_part
-from stsbench.identity import without_texts
+from stsbench.files.whole import file_part
+from stsbench.provenance.identity import without_texts
 
 SCHEMA = 1
 ENCODER_LENGTH, NAME_LENGTH = 255, 100

@@ -17,7 +17,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.fitted.fitted import PostProcessed, texts_digest
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.errors import DataError, UnknownName
-from stsbench.identity import fitted_on
+from stsbench.provenance.identity import fitted_on
 from stsbench.results.folder import scan_results
 from stsbench.results.groups import gather_runs
 from tests.encoders.fakes import Plain, hashed

@@ -15,7 +15,7 @@ from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.errors import CardError, UnknownName
 from stsbench.evaluators import EVALUATORS
-from stsbench.registry import fit
+from stsbench.registry.names import fit
 
 CATALOGUE = Catalogue()
 TASKS, ENCODER_CARDS = CATALOGUE.paths("tasks"), CATALOGUE.paths("baselines")

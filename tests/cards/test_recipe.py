@@ -7,7 +7,7 @@ import pytest
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.leaderboard.published.rows import published_row
-from stsbench.registry import call_with_params
+from stsbench.registry.names import call_with_params
 from stsbench.training.loop.optimisers import make_optimiser, make_schedule
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.seams import Learner

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import stsbench as package
-from stsbench import registry
+from stsbench.registry import names as registry
 from tests.cli.commands import HASHED, QUICK, one_line, process, python
 
 HEAVY = ("torch", "transformers", "numpy", "scipy", "pandas", "datasets", "pyarrow", "numba", "huggingface_hub")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -182,7 +183,7 @@ def test_the_mean_of_tasks_moves_with_its_seeds():
             quality = 1 + 0.2 * rng.normal(size=(4, 1))
             sides.append([task_sample(rng, quality) for _ in range(2)])
         joint = [mean_sample(side, sharings) for side in sides]
-        other = [mean_sample([side[0], side[1]._replace(seeds=(9,))], sharings) for side in sides]
+        other = [mean_sample([side[0], replace(side[1], seeds=(9,))], sharings) for side in sides]
         by_seed += difference_of(joint[0], joint[1], Sharing.none(400), weights).p <= 0.05
         apart += difference_of(other[0], other[1], Sharing.none(400), weights).p <= 0.05
     assert by_seed / trials <= chance(trials)[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -27,7 +29,7 @@ def test_what_seeds_add_is_their_variance_less_what_items_explain():
     expected = (one.scores.var(ddof=1) - explained) / 3
     found = over_seeds(one, SHARING)
     assert found is not None and found.df == 2 and found.error**2 == pytest.approx(expected)
-    assert over_seeds(one._replace(scores=np.full(3, 0.7)), SHARING) == StandardError(0.0, 2)
+    assert over_seeds(replace(one, scores=np.full(3, 0.7)), SHARING) == StandardError(0.0, 2)
     assert over_seeds(sample(1, seeds=1), SHARING) is None
 
 
@@ -42,7 +44,7 @@ def test_a_difference_adds_items_and_the_seeds_of_both_sides():
     assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / found.error, df))
     reach = stats.t.ppf(0.975, df) * found.error
     assert found.interval() == pytest.approx((found.difference - reach, found.difference + reach))
-    assert difference_of(a, a._replace(seeds=()), SHARING, EVEN).p == 1.0
+    assert difference_of(a, replace(a, seeds=()), SHARING, EVEN).p == 1.0
 
 
 def test_of_items_that_all_share_a_sentence_nothing_is_known():
@@ -56,7 +58,7 @@ def test_a_mean_over_tasks_is_taken_seed_by_seed_where_all_have_the_same():
     joint = mean_sample([one, two], [SHARING, SHARING])
     assert joint.scores == pytest.approx((one.scores + two.scores) / 2) and joint.drift == ()
     np.testing.assert_allclose(joint.shares, np.concatenate([one.shares, two.shares], axis=1) / 2)
-    apart = mean_sample([one, two._replace(seeds=(7, 8, 9))], [SHARING, SHARING])
+    apart = mean_sample([one, replace(two, seeds=(7, 8, 9))], [SHARING, SHARING])
     spreads = [over_seeds(s, SHARING) for s in (one, two)]
     assert apart.score == pytest.approx(joint.score) and apart.shares.shape == (1, 48)
     assert apart.drift == tuple(StandardError(s.error / 2, s.df) for s in spreads if s)

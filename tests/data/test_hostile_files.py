@@ -29,7 +29,7 @@ from stsbench.data.readers.pairs import read_pair_table, read_semeval
 from stsbench.data.readers.text import DataFile
 from stsbench.data.task import expand_names
 from stsbench.errors import CardError, DataError, StsbenchError
-from stsbench.registry import check_params
+from stsbench.registry.names import check_params
 from tests.cards.test_catalogue import ENCODER
 
 COLUMNS: dict[str, Any] = {"sentence1": 0, "sentence2": 1, "gold": 2}

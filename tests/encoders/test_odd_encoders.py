@@ -217,7 +217,7 @@ def test_parameters_that_it_cannot_take_are_refused_in_one_line(name, params, me
 
 
 def test_given_parameters_tell_embeddings_apart():
-    from stsbench.identity import identity
+    from stsbench.provenance.identity import identity
 
     three, five = (stsbench.load_encoder("odd_encoders:Any", params={"size": size}) for size in (3, 5))
     assert None is not identity(three) != identity(five)

@@ -13,8 +13,8 @@ import msgspec
 
 from stsbench.cards.facts import MakeFacts
 from stsbench.errors import CardError, DataError, OutputError, SourceError, one_line
-from stsbench.expanded import check_parquet
-from stsbench.files import remove, write_whole
+from stsbench.files.expanded import check_parquet
+from stsbench.files.whole import remove, write_whole
 
 _ROWS = 512
 FileProgress = Callable[[int, int], None]

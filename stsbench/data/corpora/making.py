@@ -12,7 +12,7 @@ from stsbench.data.corpora.documents import FileProgress, OpensTokenizer, write_
 from stsbench.data.corpora.files import fetch_corpus
 from stsbench.data.corpora.tables import read_training_text
 from stsbench.errors import DataError, OutputError, choose
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 
 
 class _Order(NamedTuple):

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from stsbench.data.json_lines import read_json_lines
 from stsbench.errors import DataError, did_you_mean, one_line
-from stsbench.expanded import bounded, check_parquet, chunks
+from stsbench.files.expanded import bounded, check_parquet, chunks
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
 """What opens a compressed file for reading, by the end of its name."""

@@ -12,7 +12,7 @@ from stsbench.data.hub.failures import Address, explained
 from stsbench.data.hub.files import HubFolder, address_of, fetch_file
 from stsbench.data.hub.listing import look_up
 from stsbench.data.hub.unpacking import unpack_archive
-from stsbench.files import scratch_beside
+from stsbench.files.whole import scratch_beside
 
 
 def fetch_archive(source: HubSource, *, without: str | None = None, progress: bool = False) -> HubFolder:

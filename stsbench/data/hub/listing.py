@@ -14,7 +14,7 @@ import msgspec
 from stsbench import settings
 from stsbench.data.hub.failures import Address, OddAnswer, Unreached, explained, is_known, persistently
 from stsbench.errors import SourceError
-from stsbench.files import scratch_beside
+from stsbench.files.whole import scratch_beside
 
 SHA256, GIT_HASH = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 

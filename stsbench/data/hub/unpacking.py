@@ -18,7 +18,7 @@ from typing import IO
 from stsbench.data.hub.failures import detail
 from stsbench.data.hub.names import path_within
 from stsbench.errors import SourceError
-from stsbench.expanded import MOST_BYTES, Readable, bounded, check_parquet, chunks
+from stsbench.files.expanded import MOST_BYTES, Readable, bounded, check_parquet, chunks
 
 MOST_MEMBERS = 20_000
 MOST_HEADER = 64 << 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 
-from stsbench.registry import Registry
+from stsbench.registry.names import Registry
 
 
 def _is_reader(found: object) -> bool:

@@ -18,7 +18,7 @@ from stsbench import settings
 from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.sealed import is_sealed, seal
 from stsbench.errors import EncoderError, OutputError, one_line
-from stsbench.files import remove, remove_stale, write_whole
+from stsbench.files.whole import remove, remove_stale, write_whole
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from pathlib import Path
 from stsbench import settings
 from stsbench.data.verify import file_digest
 from stsbench.errors import SourceError
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 
 
 def remembered_digest(path: Path) -> str:

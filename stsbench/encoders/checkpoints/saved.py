@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stsbench.errors import EncoderError, UnknownName, one_line
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 
 FILE = "stsbench.json"
 KINDS = ("transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts", "fastsent")

@@ -8,7 +8,7 @@ from pathlib import Path
 from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.errors import SourceError
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 
 SEAL = "sha256.json"
 LARGE = 64 << 20

@@ -16,14 +16,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from stsbench import provenance
 from stsbench.data.verify import file_digest
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.facts import facts_of
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.errors import OutputError
-from stsbench.files import write_whole
-from stsbench.identity import is_ours
+from stsbench.files.whole import write_whole
+from stsbench.provenance import machine
+from stsbench.provenance.identity import is_ours
 
 FILE = "samples.json"
 SAMPLES = (
@@ -124,7 +124,7 @@ class Watch:
 def conditions(encoder: Encoder) -> dict[str, str]:
     """All that may move an embedding and is not in its fingerprint."""
     gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
-    found = {**provenance.versions(), "machine": provenance.processor() + gpu}
+    found = {**machine.versions(), "machine": machine.processor() + gpu}
     found["device"] = facts_of(encoder).device or "auto"
     if not is_ours(type(encoder)):
         found["code"] = _code(type(encoder))

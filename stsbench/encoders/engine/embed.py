@@ -17,8 +17,8 @@ from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_k
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
 from stsbench.encoders.seams import Encoder, FloatArray, TokenEncoder
 from stsbench.errors import EncoderError, one_line
-from stsbench.identity import identity
-from stsbench.registry import staying
+from stsbench.provenance.identity import identity
+from stsbench.registry.names import staying
 
 TOKEN_BUDGET = 2048
 CHUNK = 1024

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from stsbench.data.verify import file_digest
 from stsbench.encoders.seams import FloatArray
 from stsbench.errors import OutputError
-from stsbench.files import remove, remove_stale, write_whole
+from stsbench.files.whole import remove, remove_stale, write_whole
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 BLOCK_BYTES = 16 << 20

@@ -22,8 +22,8 @@ from stsbench.encoders.checkpoints.sealed import is_sealed, seal
 from stsbench.encoders.facts import facts_of
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.errors import EncoderError
-from stsbench.files import write_whole
-from stsbench.identity import derived
+from stsbench.files.whole import write_whole
+from stsbench.provenance.identity import derived
 
 TARGET = "target"
 """The word for the sentences of the very task that is scored."""

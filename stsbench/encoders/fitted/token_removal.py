@@ -21,7 +21,7 @@ from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.pooling import Mean
 from stsbench.errors import CardError, EncoderError, choose
-from stsbench.identity import derived
+from stsbench.provenance.identity import derived
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""

@@ -13,7 +13,7 @@ import numpy as np
 from stsbench.data.verify import file_digest
 from stsbench.encoders.seams import FloatArray
 from stsbench.errors import CardError, EncoderError, SourceError, one_line
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""

@@ -16,7 +16,7 @@ from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.transformer.prompt import Prompt
 from stsbench.errors import CardError, EncoderError
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 if TYPE_CHECKING:
     import torch

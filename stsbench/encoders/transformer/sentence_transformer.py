@@ -23,7 +23,7 @@ from stsbench.encoders.devices import check_device, check_dtype, pick_device
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer.modules import digests, named_prompt, plain_transformer_params, read_modules
 from stsbench.errors import CardError, EncoderError, one_line
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 __all__ = ["SentenceTransformerEncoder", "plain_transformer_params"]
 

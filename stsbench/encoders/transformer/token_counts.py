@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
 from stsbench.encoders.transformer.backbone import load_tokenizer
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 
 class TokenCounter:

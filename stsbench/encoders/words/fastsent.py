@@ -13,7 +13,7 @@ from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.folder import WordFolder
 from stsbench.encoders.words.tokenisers import libraries, tokeniser
 from stsbench.encoders.words.words import CHUNK, sum_vectors
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 if TYPE_CHECKING:
     import torch

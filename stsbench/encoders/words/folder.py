@@ -13,7 +13,7 @@ from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint
 from stsbench.encoders.checkpoints.saved import FILE, write_saved
 from stsbench.errors import EncoderError, OutputError, one_line
-from stsbench.files import remove, scratch_beside, write_whole
+from stsbench.files.whole import remove, scratch_beside, write_whole
 
 if TYPE_CHECKING:
     import torch

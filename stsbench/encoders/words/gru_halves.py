@@ -21,7 +21,7 @@ from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.folder import WordFolder
 from stsbench.encoders.words.tokenisers import libraries, tokeniser
 from stsbench.errors import CardError, EncoderError, choose, did_you_mean
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 if TYPE_CHECKING:
     import torch

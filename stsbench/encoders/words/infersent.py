@@ -24,7 +24,7 @@ from stsbench.encoders.words.tokenisers import libraries, tokeniser
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors
 from stsbench.errors import CardError, DataError, EncoderError, did_you_mean
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 if TYPE_CHECKING:
     import torch

@@ -24,8 +24,8 @@ from stsbench.encoders.checkpoints.sealed import is_sealed, seal
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.vector_files import VectorBlock, read_blocks
 from stsbench.errors import DataError, OutputError
-from stsbench.files import remove_stale, scratch_beside
-from stsbench.identity import fingerprint
+from stsbench.files.whole import remove_stale, scratch_beside
+from stsbench.provenance.identity import fingerprint
 
 FORMAT = 1
 """Raise when a change here can change a converted folder."""

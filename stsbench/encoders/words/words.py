@@ -24,7 +24,7 @@ from stsbench.encoders.checkpoints.digest_cache import remembered_digest
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.errors import CardError, DataError, SourceError, choose
-from stsbench.identity import fingerprint
+from stsbench.provenance.identity import fingerprint
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import OutputError, one_line
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 from stsbench.leaderboard.exports.measured import SOURCE, MeasuredScore, measured
 from stsbench.results.record import Result
 

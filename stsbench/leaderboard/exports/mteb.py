@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.errors import DataError
-from stsbench.files import file_part, write_whole
+from stsbench.files.whole import file_part, write_whole
 from stsbench.leaderboard.exports.model import Model, model_of
 from stsbench.leaderboard.exports.tasks import MtebTask, mteb_task
 from stsbench.results.record import Result

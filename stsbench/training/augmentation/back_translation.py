@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.errors import OutputError
-from stsbench.files import write_whole
-from stsbench.provenance import versions
+from stsbench.files.whole import write_whole
+from stsbench.provenance.machine import versions
 from stsbench.training.augmentation.translation import Translator
 
 DirectionProgress = Callable[[str, int, int], None]

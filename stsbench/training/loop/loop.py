@@ -22,7 +22,7 @@ from stsbench.cards.recipe import SelectionFacts, TrainingFacts
 from stsbench.encoders.seams import Encoder
 from stsbench.encoders.unfinished import WHOLE, last_checkpoint
 from stsbench.errors import CardError, OutputError, Stopped, TrainingError, one_line
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.interrupt import Interrupt
 from stsbench.training.loop.on_cpu import speed_up

@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from stsbench.encoders.unfinished import STATE
 from stsbench.errors import TrainingError, one_line
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 
 
 @dataclass(frozen=True)

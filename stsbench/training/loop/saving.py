@@ -13,7 +13,7 @@ from safetensors.torch import save
 from stsbench.encoders.checkpoints.saved import write_saved
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.errors import OutputError
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 from stsbench.training.student import Student
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 
 from stsbench.cards.recipe import SelectionFacts
 from stsbench.errors import choose
-from stsbench.files import write_whole
+from stsbench.files.whole import write_whole
 from stsbench.training.loop.batches import BatchPlan
 from stsbench.training.loop.interrupt import Interrupt
 from stsbench.training.seams import Learner, Validate

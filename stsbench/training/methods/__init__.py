@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stsbench.registry import Registry
+from stsbench.registry.names import Registry
 
 METHODS_BY_TRAINER = {
     "loop": {

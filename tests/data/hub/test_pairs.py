@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench import expanded
 from stsbench.cards.facts import HubSource
 from stsbench.data.hub import fetch_pairs
 from stsbench.data.splits import PairSplit
 from stsbench.errors import CardError, DataError, SourceError
+from stsbench.files import expanded
 from tests import hub_server
 from tests.hub_files import ROWS, jsonl, parquet
 from tests.hub_server import Hub, point_at

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench import provenance
 from stsbench.bench.embedder import open_shelf
 from stsbench.encoders.engine import drift
 from stsbench.encoders.engine.drift import BOUNDS, FILE, SAMPLES
 from stsbench.encoders.engine.embed import Engine
+from stsbench.provenance import machine
 from stsbench.results.folder import scan_results
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Array, Plain
@@ -43,8 +43,8 @@ def use(folder: Path, encoder: Plain) -> tuple[str, int]:
 
 @pytest.fixture
 def upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {**provenance.versions(), "torch": "99.0"}
-    monkeypatch.setattr(provenance, "versions", lambda: found)
+    found = {**machine.versions(), "torch": "99.0"}
+    monkeypatch.setattr(machine, "versions", lambda: found)
 
 
 def test_nothing_is_embedded_where_nothing_has_changed(tmp_path):
@@ -57,7 +57,7 @@ def test_nothing_is_embedded_where_nothing_has_changed(tmp_path):
 @pytest.mark.parametrize("change", ["versions", "processor", "_code"])
 def test_what_rounds_differently_is_kept_and_not_asked_again(tmp_path, monkeypatch, change):
     use(tmp_path, Sampled())
-    place = drift if change == "_code" else provenance
+    place = drift if change == "_code" else machine
     monkeypatch.setattr(place, change, lambda *_: {"torch": "99.0"} if change == "versions" else "another")
     moved = Sampled(1e-6)
     assert use(tmp_path, moved) == ("", 0)
@@ -71,7 +71,7 @@ def test_what_rounds_differently_is_kept_and_not_asked_again(tmp_path, monkeypat
 @pytest.mark.parametrize(("dtype", "bound"), BOUNDS.items())
 def test_the_bound_is_that_of_the_type(tmp_path, monkeypatch, dtype, bound):
     with monkeypatch.context() as before:
-        before.setattr(provenance, "versions", lambda: {"torch": "98.0"})
+        before.setattr(machine, "versions", lambda: {"torch": "98.0"})
         use(tmp_path, Sampled(dtype=dtype))
     assert use(tmp_path, Sampled(0.9 * bound, dtype)) == ("", 0)
     (record,) = tmp_path.glob(f"*/{FILE}")
@@ -83,7 +83,7 @@ def test_the_bound_is_that_of_the_type(tmp_path, monkeypatch, dtype, bound):
 @pytest.mark.usefixtures("upgrade")
 def test_what_moved_is_set_aside_and_made_anew(tmp_path, monkeypatch):
     with monkeypatch.context() as before:
-        before.setattr(provenance, "versions", lambda: {"torch": "98.0"})
+        before.setattr(machine, "versions", lambda: {"torch": "98.0"})
         use(tmp_path, Sampled())
         (stored,) = (path.read_bytes() for path in tmp_path.glob("*/*.npy"))
     said, encoded = use(tmp_path, Sampled(0.5))
@@ -117,7 +117,7 @@ def test_a_sample_that_cannot_be_embedded_stops_no_run(tmp_path, monkeypatch):
             return super().encode(sentences)
 
     assert use(tmp_path, Picky()) == ("", 3)
-    monkeypatch.setattr(provenance, "processor", lambda: "another")
+    monkeypatch.setattr(machine, "processor", lambda: "another")
     assert use(tmp_path, Picky()) == ("", 0)
 
 

@@ -15,7 +15,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.encoders.transformer.modules import digests, plain_transformer_params
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
-from stsbench.identity import without_versions
+from stsbench.provenance.identity import without_versions
 from tests.encoders.made_checkpoints import MAKES, SENTENCES, change
 from tests.hub_server import hub
 from tests.pickles import Call, written

@@ -12,7 +12,7 @@ import pytest
 from stsbench.data.splits import Split
 from stsbench.data.task import load_task
 from stsbench.evaluators.probe import PROTOCOLS, ProbeEvaluator
-from stsbench.registry import call_with_params
+from stsbench.registry.names import call_with_params
 from tests.evaluators.probe.helpers import View
 
 pytestmark = pytest.mark.data

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench import arguments
-from stsbench.arguments import NAMES, PLACE, SEED, Kind, checked
 from stsbench.errors import StsbenchError
+from stsbench.registry import arguments
+from stsbench.registry.arguments import NAMES, PLACE, SEED, Kind, checked
 
 
 @checked(tasks=NAMES, seed=SEED, out=PLACE)

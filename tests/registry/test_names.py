@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import pytest
 
-from stsbench import registry
 from stsbench.data.readers import READERS
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.errors import CardError, StsbenchError, UnknownName
 from stsbench.evaluators import EVALUATORS
-from stsbench.registry import Registry, call_with_params, fit
+from stsbench.registry import names as registry
+from stsbench.registry.names import Registry, call_with_params, fit
 
 ANIMALS = Registry("animal", {"counter": "collections:Counter", "path": "pathlib:Path"}, group="animals")
 
@@ -26,7 +26,7 @@ def test_names_load_what_they_stand_for():
 
 def test_nothing_is_imported_before_it_is_asked_for():
     code = (
-        "import sys; from stsbench.registry import Registry;"
+        "import sys; from stsbench.registry.names import Registry;"
         "r = Registry('kind', {'a': 'wave:open'}, group='g'); print('wave' in sys.modules); r.load('a');"
         "print('wave' in sys.modules)"
     )

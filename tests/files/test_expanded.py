@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stsbench import expanded
 from stsbench.data.corpora.tables import read_training_text
 from stsbench.data.hub.unpacking import check_unpacked_size
 from stsbench.errors import DataError, SourceError
+from stsbench.files import expanded
 from stsbench.results.items import read_columns
 
 ROWS = 200_000

@@ -17,7 +17,7 @@ from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.errors import EncoderError
-from stsbench.identity import (
+from stsbench.provenance.identity import (
     fingerprint,
     fitted_on,
     identity,

@@ -1,0 +1,1 @@
+"""What is written whole, and what a file becomes when it is read."""

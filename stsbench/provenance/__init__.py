@@ -1,0 +1,1 @@
+"""Where a score comes from: versions, commit, machine, and what tells one embedding from another."""

@@ -1,0 +1,1 @@
+"""Names to objects, values to types."""
