@@ -114,7 +114,7 @@ def test_again_offline_and_at_the_pinned_commit_only(hub: Hub, monkeypatch: pyte
     assert (fetch(revision=commit).n, fetch().n) == (3, 1)
     assert len(hub.asked) == before
     # The datasets library, left to itself, would give the revision it cached last.
-    assert "no whole copy" in refused(SourceError, revision="a" * 40)
+    assert "no complete copy" in refused(SourceError, revision="a" * 40)
 
 
 def test_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch):
