@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,8 +18,7 @@ from stsbench.cards.digests import encoder_digest, of_card, recipe_digest
 from stsbench.cards.facts import CorpusCard, EncoderCard, Suite, TaskCard
 from stsbench.cards.recipe import RecipeCard
 from stsbench.cards.strict import Record, convert, parse_toml
-from stsbench.errors import CardError, UnknownName
-from stsbench.registry.arguments import PLACES, checked
+from stsbench.errors import CardError, StsbenchError, UnknownName, shown
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -37,10 +37,12 @@ class Catalogue:
     one of them at least. An id taken twice is an error.
     """
 
-    @checked(folders=PLACES)
     def __init__(self, folders: str | Path | Sequence[str | Path] = ()) -> None:
         """Note the user's folders, or only one; cards are looked for once, and read when asked for."""
-        self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))
+        given = [folders] if isinstance(folders, str | Path) else folders
+        if not isinstance(given, Sequence) or not all(isinstance(one, str | PathLike) for one in given):
+            raise StsbenchError(f"Catalogue: folders must be a path or a list of paths; it is {shown(folders)}")
+        self.folders = tuple(map(Path, given))
         self._paths: dict[str, dict[str, Path]] = {}
         self._digests: dict[str, frozenset[str]] = {}
         for folder in self.folders:

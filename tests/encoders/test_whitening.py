@@ -216,7 +216,9 @@ def test_a_damaged_fit_is_made_again(damage):
 
 
 def test_before_it_is_fitted_it_says_so():
-    with pytest.raises(EncoderError, match=r"encoder 'w' is fitted on texts \(target\); call fit_texts\(sentences\) first"):
+    with pytest.raises(
+        EncoderError, match=r"encoder 'w' is fitted on texts \(target\); call fit_texts\(sentences\) first"
+    ):
         whitened().encode(["a"])
 
 
