@@ -14,7 +14,7 @@ from stsbench import settings
 from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.converted import as_safetensors
 from stsbench.encoders.checkpoints.sizes import check_counts
-from stsbench.errors import CardError, EncoderError, SourceError, one_line
+from stsbench.errors import CardError, EncoderError, SourceError, one_line, shown
 
 MODULE_FILES = ("*/config.json", "*/model.safetensors")
 NOT_READ = {
@@ -208,6 +208,17 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise EncoderError(f"{path}: is not a JSON object")
     return value
+
+
+def check_padding(path: Path) -> None:
+    """Refuse a ``tokenizer_config.json`` that pads on neither side; not every transformers says what is wrong.
+
+    Raises:
+        EncoderError: names the key and its value.
+    """
+    side = read_json(path).get("padding_side", "right") if path.is_file() else "right"
+    if side not in ("left", "right"):
+        raise EncoderError(f"{path}: 'padding_side' is {shown(side)}; give 'left' or 'right'")
 
 
 def _number(path: Path, key: str) -> int | None:

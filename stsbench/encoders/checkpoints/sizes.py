@@ -8,13 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.errors import EncoderError, one_line
+from stsbench.errors import EncoderError, one_line, shown
 
 MOST_LAYERS = 1_000
 MOST_COUNTED = 1_000_000
 """Of anything else that is counted: heads, experts, labels."""
 MOST_TOKENS = 100_000_000
 """Of words and of positions."""
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "type_vocab_size",
+    "max_position_embeddings",
+)
 SLACK = 2.0
 """A model may have so many times the values of its weights: tied ones are written once, a head may be missing."""
 SPARE = 50_000_000
@@ -40,6 +49,12 @@ def check_counts(config: Mapping[str, Any], path: Path) -> None:
             continue
         if not 0 <= value <= most:
             raise EncoderError(f"{path}: '{key}' is {value:.6g}; what is read is 0 to {most:,}")
+
+
+def odd_sizes(config: Mapping[str, Any]) -> str:
+    """Which sizes of a configuration are not whole numbers, to be added to why it cannot be loaded; none: ""."""
+    odd = [f"'{key}' is {shown(config[key])}" for key in SIZES if key in config and type(config[key]) is not int]
+    return f"; in config.json {', '.join(odd)}" if odd else ""
 
 
 def check_size(model: Any, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-from stsbench.encoders.checkpoints.sizes import check_size
+from stsbench.encoders.checkpoints.checkpoint import Checkpoint, check_padding, read_json
+from stsbench.encoders.checkpoints.sizes import check_size, odd_sizes
 from stsbench.encoders.devices import open_device
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.transformer.kernels import use_onednn_linears
@@ -134,6 +134,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
     Raises:
         EncoderError: it cannot be loaded, or knows no words.
     """
+    check_padding(checkpoint.folder / "tokenizer_config.json")
     with _quiet():
         tokenizer = _load(transformers.AutoTokenizer, checkpoint)
     check_vocabulary(tokenizer, checkpoint.folder)
@@ -208,7 +209,9 @@ def _load(kind: Any, checkpoint: Checkpoint, **options: Any) -> Any:  # noqa: AN
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
     except Exception as error:  # what others wrote makes transformers raise anything
         what = "model" if is_model else "tokenizer"
-        raise EncoderError(f"{folder}: the {what} cannot be loaded: {_why(error)}") from error
+        # Not every transformers names the key.
+        odd = odd_sizes(read_json(folder / "config.json"))
+        raise EncoderError(f"{folder}: the {what} cannot be loaded: {_why(error)}{odd}") from error
     except BaseException as error:
         # The package tokenizers, written in Rust, panics on some broken files.
         if type(error).__name__ != "PanicException":
