@@ -110,10 +110,16 @@ def test_scoring_and_training_do_not_know_each_other(above, below):
     assert below not in arrows()[above]
 
 
-def test_no_class_is_called_as_another():
-    names: dict[str, list[str]] = {}
+def defined(node: ast.stmt) -> Iterator[str]:
+    """The public class or function that a top-level statement defines."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+        yield node.name
+
+
+def test_one_name_one_thing():
+    places: dict[str, list[str]] = {}
     for module, path in modules().items():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                names.setdefault(node.name, []).append(module)
-    assert {name: places for name, places in names.items() if len(places) > 1} == {}
+            for name in defined(node):
+                places.setdefault(name, []).append(module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

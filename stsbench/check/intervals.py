@@ -42,7 +42,7 @@ def interval_problem(job: Job) -> str | None:
     return f"field 'interval': {told[0]:.6g} to {told[1]:.6g}, the items make {low:.6g} to {high:.6g}"
 
 
-def is_known(result: Result) -> bool:
+def can_remake_interval(result: Result) -> bool:
     """Whether a Result's interval can be made again."""
     return result.interval_method in METHODS
 

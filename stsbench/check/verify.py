@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
-from stsbench.check.intervals import Job, interval_problem, is_known
+from stsbench.check.intervals import Job, can_remake_interval, interval_problem
 from stsbench.check.remade import remade_problems
 from stsbench.errors import DataError, StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS
@@ -161,7 +161,7 @@ def _make_again(one: Verified, result: Result, columns: Mapping[str, npt.NDArray
     if problems is None:
         one.unknown.append("nobody knows how its protocol makes a score of its items")
     one.problems += problems or []
-    if not is_known(result):
+    if not can_remake_interval(result):
         one.unknown.append(f"its interval was made in a way of its own ('{cut(result.interval_method)}')")
 
 

@@ -56,7 +56,7 @@ def _fetched(task: Task) -> Iterator[str]:
         yield f"{split} {loaded.split.n} rows ({'; '.join([loaded.source, *loaded.notes])})"
 
 
-def verify_command(options: VerifyDataOptions) -> int:
+def verify_data_command(options: VerifyDataOptions) -> int:
     """Check splits against their cards; returns 0, or 2 where one differs."""
     names, catalogue = options.names, Catalogue(options.cards)
     folder = options.data or settings.data_folder()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.compare.align import Column, align
-from stsbench.compare.items import Dependence, Items, joint_sharing, read_items
+from stsbench.compare.items import Dependence, Items, joint_sharing, read_paired_items
 from stsbench.compare.paired import Averaged, Correlated, Williams, combine, holm, permutation_p
 from stsbench.compare.variance import Contrast, difference_of, mean_sample
 from stsbench.numbers.spread import spread
@@ -143,7 +143,7 @@ def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iter
     Raises:
         DataError: per-item columns are missing, broken, or of other items.
     """
-    items = read_items(column.results, effort.dependence)
+    items = read_paired_items(column.results, effort.dependence)
     for pair in itertools.combinations(range(len(names)), 2):
         bare = _untested(column, names, *pair)
         if items is None:

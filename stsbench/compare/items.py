@@ -31,7 +31,7 @@ class Items:
     sharing: Sharing
 
 
-def read_items(encoders: Sequence[Sequence[Result]], dependence: Dependence = "sentences") -> Items | None:
+def read_paired_items(encoders: Sequence[Sequence[Result]], dependence: Dependence = "sentences") -> Items | None:
     """The per-item columns of k encoders on one task, each with its seeds; None where no paired test is known.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stsbench.compare.items import joint_sharing, read_items
+from stsbench.compare.items import joint_sharing, read_paired_items
 from stsbench.compare.variance import estimate, mean_sample
 from stsbench.errors import DataError
 from stsbench.results.record import Result
@@ -24,7 +24,7 @@ def mean_interval(cells: Sequence[Sequence[Result]]) -> tuple[float, float] | No
         Low and high, in the scores' unit; None where a task has no per-item columns at hand, or no statistic is known of them.
     """
     try:
-        tasks = [read_items([list({one.items: one for one in seeds}.values())]) for seeds in cells]
+        tasks = [read_paired_items([list({one.items: one for one in seeds}.values())]) for seeds in cells]
     except DataError:
         return None
     known = [one for one in tasks if one is not None]

@@ -259,7 +259,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def rank_intervals(drawn: FloatArray, *, level: float = 0.95) -> list[tuple[int, int]]:
+def rank_intervals_of_draws(drawn: FloatArray, *, level: float = 0.95) -> list[tuple[int, int]]:
     """Each encoder's interval of ranks, 1 the best, from its score in each draw, (k, draws).
 
     In a draw an encoder's rank is one more than the number of those above it (Goldstein and Spiegelhalter 1996).

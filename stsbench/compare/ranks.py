@@ -6,8 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from stsbench.compare.comparison import Effort
-from stsbench.compare.items import joint_sharing, read_items
-from stsbench.compare.paired import rank_intervals as ranks_of_draws
+from stsbench.compare.items import joint_sharing, read_paired_items
+from stsbench.compare.paired import rank_intervals_of_draws
 from stsbench.compare.variance import joint_draws, mean_sample
 from stsbench.errors import ProtocolError
 from stsbench.results.comparable import why_not_comparable
@@ -39,7 +39,10 @@ def rank_intervals(
     whole = {key: cells for key, cells in whole.items() if cells and all(cells)}
     _check_alike(list(whole.values()), tasks)
     columns = (
-        [read_items([_one_a_seed(row[at]) for row in whole.values()], effort.dependence) for at in range(len(tasks))]
+        [
+            read_paired_items([_one_a_seed(row[at]) for row in whole.values()], effort.dependence)
+            for at in range(len(tasks))
+        ]
         if whole
         else []
     )
@@ -49,7 +52,7 @@ def rank_intervals(
     sharings = [items.sharing for items in tested]
     samples = [mean_sample([items.samples[at] for items in tested], sharings) for at in range(len(whole))]
     drawn = joint_draws(samples, joint_sharing(tested), draws=effort.draws, rng=effort.rng(" ".join(tasks)))
-    return dict(zip(whole, ranks_of_draws(drawn), strict=True))
+    return dict(zip(whole, rank_intervals_of_draws(drawn), strict=True))
 
 
 def _one_a_seed(results: Sequence[Result]) -> list[Result]:

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.check.intervals import Job, interval_problem, is_known
+from stsbench.check.intervals import Job, can_remake_interval, interval_problem
 from stsbench.check.remade import remade_problems
 from stsbench.check.verify import Known, Verification, verify
 from stsbench.errors import DataError, OutputError
 from stsbench.evaluators.probe import ProbeEvaluator
 from stsbench.evaluators.probe.protocols import PROTOCOLS as PROBES
 from stsbench.evaluators.relatedness import RelatednessEvaluator
-from stsbench.evaluators.retrieval.evaluator import make_scores
+from stsbench.evaluators.retrieval.evaluator import make_retrieval_scores
 from stsbench.evaluators.retrieval.protocols import PROTOCOLS as RETRIEVALS
 from stsbench.evaluators.retrieval.ranks import Ranks
 from stsbench.evaluators.seams import Scores
@@ -65,7 +65,7 @@ def of_retrieval() -> Result:
     protocol = dataclasses.replace(RETRIEVALS["senteval"], folds=2, fold_images=20)
     rng = np.random.default_rng(1)
     folds = [Ranks(rng.integers(0, 30, 20), rng.integers(0, 15, (20, 5))) for _ in range(2)]
-    return result_of(make_scores(folds, dev_recall=0.2, looks=[]), protocol, seed=3)
+    return result_of(make_retrieval_scores(folds, dev_recall=0.2, looks=[]), protocol, seed=3)
 
 
 @cache
@@ -93,7 +93,7 @@ def job(result: Result) -> Job:
 def test_what_an_evaluator_measures_is_made_again(name):
     result = results()[name]
     assert remade_problems(*job(result)) == []
-    assert is_known(result) and interval_problem(job(result)) is None
+    assert can_remake_interval(result) and interval_problem(job(result)) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,7 +143,7 @@ def test_ranks_of_retrieval_are_needed_and_make_the_recalls():
 
 def test_of_a_protocol_of_ones_own_nobody_knows():
     own = make_result("a", "own-task", 0.5, protocol={"name": "own"}, scores={"accuracy": 0.5}, interval_method="own")
-    assert remade_problems(own, {}) is None and not is_known(own) and interval_problem(Job(own, {})) is None
+    assert remade_problems(own, {}) is None and not can_remake_interval(own) and interval_problem(Job(own, {})) is None
 
 
 # Folders.

@@ -18,7 +18,7 @@ from stsbench.compare.paired import (
     holm,
     mcnemar,
     permutation_p,
-    rank_intervals,
+    rank_intervals_of_draws,
     williams,
 )
 from stsbench.numbers.statistics import CORRELATIONS, FloatArray, Parts
@@ -200,7 +200,7 @@ def test_rank_intervals_count_who_is_above_in_each_sample():
     for encoder in range(4):
         ranks = sorted(1 + sum(scores[:, s] > scores[encoder, s]) for s in range(4))
         by_hand.append((ranks[0], ranks[-1]))
-    assert rank_intervals(scores, level=0.9) == by_hand == [(1, 2), (1, 3), (2, 3), (4, 4)]
+    assert rank_intervals_of_draws(scores, level=0.9) == by_hand == [(1, 2), (1, 3), (2, 3), (4, 4)]
 
 
 # Calibration: no pair below has a difference, so that one in twenty may seem to.

@@ -206,7 +206,7 @@ def explained(address: Address, without: str | None) -> Iterator[None]:
         raise kind(_sentence(failure, cause, address, without)) from error
 
 
-def is_known(error: BaseException) -> bool:
+def is_hub_failure(error: BaseException) -> bool:
     """Whether an error is one of the ways in which the Hub fails."""
     return _failure(error) is not None
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from stsbench import settings
-from stsbench.data.hub.failures import Address, OddAnswer, Unreached, explained, is_known, persistently
+from stsbench.data.hub.failures import Address, OddAnswer, Unreached, explained, is_hub_failure, persistently
 from stsbench.errors import SourceError
 from stsbench.files.whole import scratch_beside
 
@@ -97,7 +97,7 @@ def _ask(address: Address) -> Listing:
         listing = Listing(commit=info.sha, files=_hashes(info.siblings or []))
     except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
         # The library takes the answer as it comes; what it cannot take is no answer of the Hub's.
-        if is_known(error) and not isinstance(error, RecursionError):
+        if is_hub_failure(error) and not isinstance(error, RecursionError):
             raise
         raise OddAnswer(type(error).__name__) from error
     if not _is_answer(listing, address):

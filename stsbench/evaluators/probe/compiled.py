@@ -92,7 +92,7 @@ class _Lockstep:
             for block in rows.pool.blocks(rows.at, multiple_of=batch):
                 labels = rows.labels[done : done + len(block.rows)]
                 done += len(block.rows)
-                self.steps = kernels.train(
+                self.steps = kernels.train_classifiers(
                     block.u, block.v, _FEATURES[rows.pool.features], block.rows, labels, batch,
                     self.weights, self.first, self.second, self.decay,
                     _OPTIMISERS[self.optimiser.name], self.optimiser.learning_rate, self.optimiser.momentum,

@@ -14,7 +14,7 @@ from stsbench.evaluators.probe.classifier import ProbeItems, ProbeProtocol, Prob
 from stsbench.evaluators.probe.order import toolkit_order
 from stsbench.evaluators.probe.pool import Features, make_pool
 from stsbench.evaluators.probe.protocols import PROTOCOLS
-from stsbench.evaluators.probe.report import Labelled, embedding_notes, make_scores
+from stsbench.evaluators.probe.report import Labelled, embedding_notes, make_probe_scores
 from stsbench.evaluators.probe.schemes import run_scheme
 from stsbench.evaluators.seams import Scores
 
@@ -95,7 +95,7 @@ class ProbeEvaluator:
         width = next(iter(rows.values())).pool.width
         solver = self.protocol.solver(ProbeRun(width, classes, seed, self.device, self.threads))
         outcome = run_scheme(rows, self.protocol, solver, seed=seed)
-        scores = make_scores(Labelled(labelled, classes), outcome, f1=self.f1, rounding=self.protocol.rounding)
+        scores = make_probe_scores(Labelled(labelled, classes), outcome, f1=self.f1, rounding=self.protocol.rounding)
         pools = [r.pool for r in rows.values()]
         notes = (*embedding_notes(pools), *solver.notes())
         return replace(scores, zero_vectors=sum(pool.zero_rows for pool in pools), notes=notes)

@@ -181,7 +181,7 @@ _INT, _FLOAT = types.int64, types.float64
 
 
 @entry(_INT(_ROWS, _ROWS, _INT, _IDS, _IDS, _INT, _F3, _F3, _F3, _F1, _INT, _FLOAT, _FLOAT, _INT, types.boolean))
-def train(
+def train_classifiers(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, labels: IndexArray, batch: int,
     weights: FloatArray, first: FloatArray, second: FloatArray, decay: FloatArray,
     code: int, rate: float, momentum: float, step: int, summed: bool,

@@ -38,7 +38,7 @@ class Labelled(NamedTuple):
         return str(names[label]) if label < len(names) else str(label)
 
 
-def make_scores(task: Labelled, outcome: ProbeOutcome, *, f1: bool, rounding: int | None) -> Scores:
+def make_probe_scores(task: Labelled, outcome: ProbeOutcome, *, f1: bool, rounding: int | None) -> Scores:
     """Put an outcome into numbers.
 
     ``majority`` is the accuracy of always answering the training items' most frequent class. F1 is

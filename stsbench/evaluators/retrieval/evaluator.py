@@ -59,7 +59,7 @@ class RetrievalEvaluator:
         (train, *rest), looks = self._sides(captions, embed, device)
         trained = train_maps(train, rest[0], self.protocol, seed=self.protocol.base_seed + seed, device=device)
         folds = rank_folds(trained.maps, rest[1], self.protocol)
-        return make_scores(folds, dev_recall=trained.recall / 600, looks=looks)
+        return make_retrieval_scores(folds, dev_recall=trained.recall / 600, looks=looks)
 
     def _sides(
         self, splits: Mapping[str, CaptionSplit], embed: Embed, device: str
@@ -113,7 +113,7 @@ def check_splits(splits: Mapping[str, Split], protocol: RetrievalProtocol) -> di
     return checked
 
 
-def make_scores(folds: list[Ranks], *, dev_recall: float, looks: list[Inspected]) -> Scores:
+def make_retrieval_scores(folds: list[Ranks], *, dev_recall: float, looks: list[Inspected]) -> Scores:
     """Put ranks into numbers; the items are the test images, each with its captions.
 
     Args:
