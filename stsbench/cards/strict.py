@@ -18,7 +18,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A strict, frozen record."""
 
 
-RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _doubled(text: str, error: Exception) -> str:
     return f"key '{key[1]}' is given twice (line {len(lines)})" if key else ""
 
 
-def convert(table: dict[str, Any], record: type[RecordT], *, where: str) -> RecordT:
+def convert(table: dict[str, Any], record: type[StructT], *, where: str) -> StructT:
     """Turn a parsed table into its record, naming the key of the first thing wrong."""
     if key := _endless(table):
         raise CardError(f"{where}: key '{key}': nan and inf are not allowed; give a number, or leave the key out")

@@ -7,24 +7,22 @@ held to what it can be.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.errors import cut
 from stsbench.evaluators.retrieval.ranks import Ranks, mean_scores, recall_of_images
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, FloatArray, split_parts, subset_indices
 from stsbench.results.checks import ROUNDING
+from stsbench.results.items import Arrays
 from stsbench.results.record import Result
 
-Columns = Mapping[str, npt.NDArray[Any]]
 Problems = Iterator[str]
 POINTS = 1e-4
 """Accuracies and F1 of probes are rounded to a hundredth of a point."""
 
 
-def remade_problems(result: Result, columns: Columns) -> list[str] | None:
+def remade_problems(result: Result, columns: Arrays) -> list[str] | None:
     """How a Result's numbers differ from those that its items make; None where nobody knows how they are made.
 
     The interval is not among them, see :mod:`stsbench.check.intervals`.
@@ -37,7 +35,7 @@ def remade_problems(result: Result, columns: Columns) -> list[str] | None:
     return list(make(result, columns)) if make is not None else None
 
 
-def _sts(result: Result, columns: Columns) -> Problems:
+def _sts(result: Result, columns: Arrays) -> Problems:
     """Every metric by every aggregation, and of each subset."""
     gold, similarity, subset = columns["gold"], columns["similarity"], columns["subset"].tolist()
     for name, value in result.scores.items():
@@ -70,7 +68,7 @@ def _correlation(metric: str, values: FloatArray, gold: FloatArray) -> float:
     return CORRELATIONS[metric](values, gold) if np.ptp(values) and np.ptp(gold) else 0.0
 
 
-def _regressor(result: Result, columns: Columns) -> Problems:
+def _regressor(result: Result, columns: Arrays) -> Problems:
     gold, prediction = columns["gold"], columns["prediction"]
     made = {metric: _correlation(metric, prediction, gold) for metric in CORRELATIONS}
     made["mse"] = float(np.mean((prediction - gold) ** 2))
@@ -79,7 +77,7 @@ def _regressor(result: Result, columns: Columns) -> Problems:
             yield from _differs(f"field 'scores': '{cut(name)}'", value, made.get(name))
 
 
-def _probe(result: Result, columns: Columns) -> Problems:
+def _probe(result: Result, columns: Arrays) -> Problems:
     """Accuracy is held to its items where these are read; precision needs them alone, recall the class's support too."""
     prediction, correct = columns["prediction"], columns["correct"].astype(bool)
     for label, (name, values) in enumerate(result.per_subset.items()):
@@ -103,7 +101,7 @@ def _probe(result: Result, columns: Columns) -> Problems:
             yield from _differs("field 'scores': 'majority'", value, nearest)
 
 
-def _retrieval(result: Result, columns: Columns) -> Problems:
+def _retrieval(result: Result, columns: Arrays) -> Problems:
     """Ranks within folds of images make every recall."""
     size, per_image = (int(result.protocol[key]) for key in ("fold_images", "captions_per_image"))
     names = ["i2t_rank", *(f"t2i_rank_{at + 1}" for at in range(per_image))]
@@ -121,7 +119,7 @@ def _retrieval(result: Result, columns: Columns) -> Problems:
             yield from _differs(f"field 'scores': '{cut(name)}'", value, made.get(name))
 
 
-MAKERS: Mapping[str, Callable[[Result, Columns], Problems]] = {
+MAKERS: Mapping[str, Callable[[Result, Arrays], Problems]] = {
     "similarity": _sts,
     "selection": _regressor,
     "kfold": _probe,

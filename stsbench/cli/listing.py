@@ -19,7 +19,7 @@ from stsbench.encoders.unfinished import unfinished_runs
 from stsbench.errors import UnknownName, choose
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 
-Rows = list[list[str]]
+TableRows = list[list[str]]
 
 
 def list_command(options: ListOptions) -> None:
@@ -34,7 +34,7 @@ def list_command(options: ListOptions) -> None:
         say(f"no {kind} here; pass --cards DIR with cards of your own")
 
 
-def _tasks(catalogue: Catalogue) -> tuple[list[str], Rows]:
+def _tasks(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     rows = []
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
@@ -48,23 +48,23 @@ def _tasks(catalogue: Catalogue) -> tuple[list[str], Rows]:
     return ["task", "name", "evaluator", "language", "n", "sources"], rows
 
 
-def _encoders(catalogue: Catalogue) -> tuple[list[str], Rows]:
+def _encoders(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     cards = {name: catalogue.encoder(name) for name in catalogue.paths("baselines")}
     rows = [[name, c.name, c.backbone, c.supervision] for name, c in cards.items()]
     return ["encoder", "name", "backbone", "supervision"], rows
 
 
-def _recipes(catalogue: Catalogue) -> tuple[list[str], Rows]:
+def _recipes(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     cards = {name: catalogue.recipe(name) for name in catalogue.paths("trainers")}
     rows = [[name, c.method, c.backbone, c.data.corpus] for name, c in cards.items()]
     return ["recipe", "method", "backbone", "corpus"], rows
 
 
-def _suites(catalogue: Catalogue) -> tuple[list[str], Rows]:
+def _suites(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     return ["suite", "name", "tasks"], [[k, s.name, ", ".join(s.tasks)] for k, s in catalogue.suites().items()]
 
 
-def _corpora(catalogue: Catalogue) -> tuple[list[str], Rows]:
+def _corpora(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     rows = []
     for name, card in catalogue.corpora().items():
         columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
@@ -73,7 +73,7 @@ def _corpora(catalogue: Catalogue) -> tuple[list[str], Rows]:
     return ["corpus", "columns", "n", "sources"], rows
 
 
-LISTS: dict[str, Callable[[Catalogue], tuple[list[str], Rows]]] = {
+LISTS: dict[str, Callable[[Catalogue], tuple[list[str], TableRows]]] = {
     "tasks": _tasks,
     "encoders": _encoders,
     "recipes": _recipes,

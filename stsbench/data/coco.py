@@ -24,7 +24,7 @@ from stsbench.errors import DataError, OutputError, one_line
 from stsbench.files.whole import remove, scratch_beside, write_whole
 
 SPLITS = ("train", "valid", "test")
-FloatArray = npt.NDArray[np.float32]
+FeatureArray = npt.NDArray[np.float32]
 
 
 class Converted(NamedTuple):
@@ -155,7 +155,7 @@ def _at(table: Any, key: object) -> Any:  # noqa: ANN401 - whatever the pickle h
     raise DataError(f"type {_name(table)} where {key!r} was to be looked up")
 
 
-def _features(value: object) -> FloatArray:
+def _features(value: object) -> FeatureArray:
     """The features of all images as one array: from an array, or from a list or dict of one array an image."""
     if isinstance(value, _Array):
         whole = _array(value)
@@ -226,7 +226,7 @@ def _name(value: object) -> str:
     return type(value).__name__.lstrip("_").lower()
 
 
-def _write_features(path: Path, features: FloatArray) -> None:
+def _write_features(path: Path, features: FeatureArray) -> None:
     """Write the array ``features``, whole or not at all, without holding the file's bytes beside it."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file

@@ -20,7 +20,7 @@ from stsbench.data.readers.text import DataFile, TextTable, check_delimiter, rea
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.errors import CardError, DataError, did_you_mean
 
-Key = str | int
+ColumnKey = str | int
 """A column by header name or by position."""
 
 
@@ -61,14 +61,14 @@ def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledS
 def read_labelled_table(
     files: Sequence[DataFile],
     *,
-    sentence: Key,
-    label: Key,
+    sentence: ColumnKey,
+    label: ColumnKey,
     classes: Sequence[str],
     delimiter: str = "\t",
     header: bool = False,
     quoting: bool = False,
     fields: Annotated[int, Meta(ge=0, le=1_000_000)] = 0,
-    split_column: Key | None = None,
+    split_column: ColumnKey | None = None,
     split: str = "",
 ) -> LabelledSplit:
     """Read sentences and labels from delimited files (SST).
@@ -90,14 +90,14 @@ def read_labelled_table(
 def read_labelled_pair_table(
     files: Sequence[DataFile],
     *,
-    sentence1: Key,
-    sentence2: Key,
-    label: Key,
+    sentence1: ColumnKey,
+    sentence2: ColumnKey,
+    label: ColumnKey,
     classes: Sequence[str],
     delimiter: str = "\t",
     header: bool = False,
     quoting: bool = False,
-    split_column: Key | None = None,
+    split_column: ColumnKey | None = None,
     split: str = "",
 ) -> LabelledPairSplit:
     """Read sentence pairs and labels from delimited files (MRPC, SICK-E)."""
@@ -224,7 +224,7 @@ def _even_table(path: Path, delimiter: str, header: bool, quoting: bool, fields:
     return table
 
 
-def _rows_of_split(table: TextTable, column: Key | None, split: str) -> Sequence[int]:
+def _rows_of_split(table: TextTable, column: ColumnKey | None, split: str) -> Sequence[int]:
     """The positions of a split's rows: all of them where no column tells splits apart."""
     if column is None:
         return range(len(table.rows))

@@ -26,7 +26,7 @@ from stsbench.provenance.identity import derived
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
 FACTS = {"kind": "token_removal", "code": CODE_VERSION}
-Count = Literal["paper", "script"]
+Counting = Literal["paper", "script"]
 Ids = npt.NDArray[np.int64]
 
 
@@ -48,7 +48,7 @@ class TokenRemovalEncoder:
         k: int,
         name: str = "",
         fit: str = "target",
-        count: Count = "paper",
+        count: Counting = "paper",
         base_params: Mapping[str, Any] | None = None,
         model: str | None = None,
         catalogue: Catalogue | None = None,

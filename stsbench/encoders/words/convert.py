@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from stsbench.encoders.checkpoints.digest_cache import remembered_digest
+from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.folder import check_shapes, write_word_folder
 from stsbench.encoders.words.gru_halves import Half, HalvesConfig
 from stsbench.encoders.words.infersent import VERSIONS, InferSentConfig
 from stsbench.encoders.words.words import find_vectors
 from stsbench.errors import CardError, EncoderError, SourceError, one_line
 
-Array = npt.NDArray[np.float32]
 TABLES = {"uni": "utable.npy", "bi": "btable.npy"}
 UNKNOWN, EOS = "UNK", "<eos>"
 
@@ -98,7 +97,7 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     return write_word_folder(out, kind="skip_thoughts", config=config, tensors=tensors, words=list(rows))
 
 
-def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, Array]:
+def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatArray]:
     """A GRU of the published code as PyTorch's: the same equations, with no recurrent bias."""
     w, u, b, wx, ux, bx = (archive[f"{prefix}_{name}"].astype(np.float32) for name in ("W", "U", "b", "Wx", "Ux", "bx"))
     return {
