@@ -26,9 +26,10 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.compare.paired import Correlated
 from stsbench.compare.variance import Sample, difference_of, mean_sample
 from stsbench.data.task import load_task
+from stsbench.numbers.arrays import Float64Array, IntArray
 from stsbench.numbers.intervals import correlation_interval
-from stsbench.numbers.sharing import IntArray, Sharing, sentence_columns, sentences_of
-from stsbench.numbers.statistics import FloatArray, Parts, spearman
+from stsbench.numbers.sharing import Sharing, sentence_columns, sentences_of
+from stsbench.numbers.statistics import Parts, spearman
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 EFFECTS = (0.0, 0.2, 0.45)
@@ -62,10 +63,10 @@ class Field:
         self._sentence = rng.normal(size=1 + max(int(one.sentences.max()) for one in structures))
         self._pair = rng.normal(size=1 + max(int(one.pair.max()) for one in structures))
 
-    def __call__(self, one: Structure) -> FloatArray:
+    def __call__(self, one: Structure) -> Float64Array:
         """A task's values, (n,), of mean 0 and variance 1."""
         own = np.sqrt(1 - 2 * self._effect) * self._pair[one.pair]
-        found: FloatArray = own + np.sqrt(self._effect) * self._sentence[one.sentences].sum(axis=1)
+        found: Float64Array = own + np.sqrt(self._effect) * self._sentence[one.sentences].sum(axis=1)
         return found
 
 
@@ -86,9 +87,9 @@ def structures(tasks: Sequence[str], data: Path | None) -> list[Structure]:
     return [Structure(task, sentences, pair, Sharing(sentences)) for task, sentences, pair in rows]
 
 
-def gold_of(meaning: FloatArray) -> FloatArray:
+def gold_of(meaning: Float64Array) -> Float64Array:
     """Gold scores from 0 to 5, many the same."""
-    rounded: FloatArray = np.clip(np.round(2 * (meaning + 1.25)), 0, 5)
+    rounded: Float64Array = np.clip(np.round(2 * (meaning + 1.25)), 0, 5)
     return rounded
 
 
@@ -100,10 +101,10 @@ def truth(quality: float) -> float:
     return spearman(gold_of(meaning), quality * meaning + np.sqrt(1 - quality**2) * error)
 
 
-def encode(meaning: FloatArray, shared: FloatArray, own: FloatArray, quality: float = QUALITY) -> FloatArray:
+def encode(meaning: Float64Array, shared: Float64Array, own: Float64Array, quality: float = QUALITY) -> Float64Array:
     """An encoder's similarities, (n,), of which part of the errors is shared by all encoders."""
-    error: FloatArray = np.sqrt(COMMON) * shared + np.sqrt(1 - COMMON) * own
-    found: FloatArray = quality * meaning + np.sqrt(1 - quality**2) * error
+    error: Float64Array = np.sqrt(COMMON) * shared + np.sqrt(1 - COMMON) * own
+    found: Float64Array = quality * meaning + np.sqrt(1 - quality**2) * error
     return found
 
 
@@ -116,7 +117,7 @@ def two_encoders(tasks: Sequence[Structure], effect: float, rng: Rng) -> Iterato
         yield one, Correlated(values=values, gold=gold_of(meaning), parts=one.parts, metric="spearman")
 
 
-def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, FloatArray]:
+def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, Float64Array]:
     """By task and for the mean: false positives with what is shared and without, coverage likewise, as shares."""
     rng, true = np.random.default_rng([int(100 * effect), trials]), truth(QUALITY)
     found = {name: np.zeros(4) for name in (*(one.task for one in tasks), "mean")}
@@ -152,7 +153,7 @@ def always(sample: Sample, score: float) -> Sample:
     return Sample(np.array([score]), np.zeros_like(sample.shares), ())
 
 
-def weights_of(tasks: Sequence[Structure]) -> FloatArray:
+def weights_of(tasks: Sequence[Structure]) -> Float64Array:
     """What share of the mean over tasks each pair is."""
     return np.concatenate([np.full(len(one.pair), 1 / len(one.pair) / len(tasks)) for one in tasks])
 
@@ -186,11 +187,11 @@ def print_found(tasks: Sequence[Structure], trials: int) -> None:
 
 
 def trained(
-    tasks: Sequence[Structure], quality: FloatArray, fields: tuple[Field, Field, Field], rng: Rng
+    tasks: Sequence[Structure], quality: Float64Array, fields: tuple[Field, Field, Field], rng: Rng
 ) -> list[Sample]:
     """One recipe's encoders on each task, one a quality: errors of the recipe, and of each seed's own."""
     meaning, shared, recipe = fields
-    rows: list[list[FloatArray]] = [[] for _ in tasks]
+    rows: list[list[Float64Array]] = [[] for _ in tasks]
     for value in quality:
         seed = Field(tasks, 0.2, rng)
         for at, one in enumerate(tasks):
@@ -204,7 +205,7 @@ def trained(
     return found
 
 
-def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int) -> FloatArray:
+def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int) -> Float64Array:
     """How often recipes with this true difference are called different, by seeds and items, and by items alone, (2,)."""
     rng = np.random.default_rng([len(tasks), count, int(1e5 * spread), int(1e5 * better), trials])
     sharings, joint, weights = [one.sharing for one in tasks], joint_sharing_of(tasks), weights_of(tasks)
@@ -221,9 +222,9 @@ def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: fl
     return called / trials
 
 
-def qualities(count: int, spread: float, better: float, rng: Rng) -> FloatArray:
+def qualities(count: int, spread: float, better: float, rng: Rng) -> Float64Array:
     """The quality of each seed's encoder, (count,), the same on all tasks."""
-    found: FloatArray = QUALITY + better + spread * rng.normal(size=count)
+    found: Float64Array = QUALITY + better + spread * rng.normal(size=count)
     return found
 
 

@@ -111,9 +111,12 @@ def test_scoring_and_training_do_not_know_each_other(above, below):
 
 
 def defined(node: ast.stmt) -> Iterator[str]:
-    """The public class or function that a top-level statement defines."""
+    """The public class, function or type that a top-level statement defines."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
         yield node.name
+    elif isinstance(node, ast.Assign):
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        yield from (name for name in names if name[0].isupper() and not name.isupper())
 
 
 def test_one_name_one_thing():

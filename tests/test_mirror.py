@@ -114,6 +114,7 @@ COVERED = {
     ],
     "recipes/test_trainer.py": ["recipes.loop_trainer", "recipes.train"],
     "recipes/test_rounds_trainer.py": ["encoders.unfinished", "encoders.trained", "training.loop.selection"],
+    "numbers/test_statistics.py": ["numbers.arrays"],
     "results/test_record.py": ["results.folder", "results.items"],
     "cli/test_forgeries.py": ["results.checks"],
     "test_conftest.py": ["settings"],

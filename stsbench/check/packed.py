@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.compare.items import tested_column
-from stsbench.numbers.statistics import FloatArray
+from stsbench.numbers.arrays import Float64Array
 
-Kind = Literal["ranks", "levels", "right"]
+PackedKind = Literal["ranks", "levels", "right"]
 LEVEL_BITS = 16
 """A value that is no rank is one of 65,536 levels between the lowest and the highest."""
 MOST_BITS = 32
@@ -35,7 +35,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     column: str
-    kind: Kind
+    kind: PackedKind
     bits: int
     low: float = 0.0
     high: float = 1.0
@@ -60,7 +60,7 @@ def pack(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -
     return Packed(column=name, kind="levels", bits=LEVEL_BITS, low=low, high=high, text=_text(codes, LEVEL_BITS))
 
 
-def unpack(packed: Packed, n: int) -> FloatArray | npt.NDArray[np.bool_]:
+def unpack(packed: Packed, n: int) -> Float64Array | npt.NDArray[np.bool_]:
     """The column, (n,): ranks, levels as values, or whether items are right.
 
     Raises:
@@ -71,7 +71,7 @@ def unpack(packed: Packed, n: int) -> FloatArray | npt.NDArray[np.bool_]:
         return codes.astype(np.bool_)
     if packed.kind == "ranks":
         return codes.astype(np.float64)
-    levels: FloatArray = packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
+    levels: Float64Array = packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
     return levels
 
 

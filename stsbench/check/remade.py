@@ -12,7 +12,8 @@ import numpy as np
 
 from stsbench.errors import cut
 from stsbench.evaluators.retrieval.ranks import Ranks, mean_scores, recall_of_images
-from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, FloatArray, split_parts, subset_indices
+from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, split_parts, subset_indices
 from stsbench.results.checks import ROUNDING
 from stsbench.results.items import Arrays
 from stsbench.results.record import Result
@@ -49,7 +50,7 @@ def _sts(result: Result, columns: Arrays) -> Problems:
     yield from _sts_subsets(result, gold, similarity, subset)
 
 
-def _sts_subsets(result: Result, gold: FloatArray, similarity: FloatArray, subset: Sequence[str]) -> Problems:
+def _sts_subsets(result: Result, gold: Float64Array, similarity: Float64Array, subset: Sequence[str]) -> Problems:
     parts = subset_indices(subset)
     if result.per_subset and set(result.per_subset) != set(parts):
         yield f"field 'per_subset': its {len(result.per_subset)} subsets are not the items' {len(parts)}"
@@ -64,7 +65,7 @@ def _sts_subsets(result: Result, gold: FloatArray, similarity: FloatArray, subse
             yield from _differs(f"field 'per_subset': '{cut(name)}': '{cut(metric)}'", value, made)
 
 
-def _correlation(metric: str, values: FloatArray, gold: FloatArray) -> float:
+def _correlation(metric: str, values: Float64Array, gold: Float64Array) -> float:
     return CORRELATIONS[metric](values, gold) if np.ptp(values) and np.ptp(gold) else 0.0
 
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from stsbench.compare.paired import Averaged, Correlated, Paired
 from stsbench.compare.variance import Sample
 from stsbench.errors import DataError
-from stsbench.numbers.sharing import IntArray, Sharing, sentences_of
-from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Correlation, FloatArray, Parts, split_parts
+from stsbench.numbers.arrays import Float64Array, IntArray
+from stsbench.numbers.sharing import Sharing, sentences_of
+from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Correlation, Parts, split_parts
 from stsbench.results.folder import columns_of
 from stsbench.results.record import Result
 
@@ -124,7 +125,7 @@ def _sentences(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]) -> I
     return next((one for one in known if one is not None), None)
 
 
-def _stack(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], name: str) -> list[FloatArray]:
+def _stack(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], name: str) -> list[Float64Array]:
     """One column of each encoder, (s, n)."""
     rows = [[np.asarray(one[name], dtype=np.float64) for one in seeds if name in one] for seeds in columns]
     shapes = {row.shape for seeds in rows for row in seeds}

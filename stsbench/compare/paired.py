@@ -26,8 +26,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.intervals import correlation_shares, item_weights
-from stsbench.numbers.statistics import CORRELATIONS, FloatArray, Parts
+from stsbench.numbers.statistics import CORRELATIONS, Parts
 
 BLOCK = 256
 ROUNDING = 1e-12
@@ -46,19 +47,19 @@ class Paired(Protocol):
     """The per-item values of k encoders on one task, over the same n items; seeds may be several an encoder."""
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self) -> Float64Array:
         """What share of the score each item is, (n,)."""
         ...
 
-    def scores(self, encoder: int) -> FloatArray:
+    def scores(self, encoder: int) -> Float64Array:
         """An encoder's score by each seed, (s,)."""
         ...
 
-    def shares(self, encoder: int) -> FloatArray:
+    def shares(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's score, by each seed, (s, n)."""
         ...
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray | None:
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
         """The difference of the first seeds, second minus first, (permutations,), after random swaps of items."""
         ...
 
@@ -72,31 +73,31 @@ class Correlated:
     ``mean`` and ``wmean``. ``metric`` is a name of ``CORRELATIONS``.
     """
 
-    values: Sequence[FloatArray]
-    gold: FloatArray
+    values: Sequence[Float64Array]
+    gold: Float64Array
     parts: Parts
     metric: str
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self) -> Float64Array:
         """What share of the score each item is, (n,)."""
         return item_weights(self.parts, len(self.gold))
 
-    def scores(self, encoder: int) -> FloatArray:
+    def scores(self, encoder: int) -> Float64Array:
         """An encoder's correlation by each seed, (s,); 0 where all its values are one."""
         return np.array([self._score(row) for row in self.values[encoder]])
 
-    def _score(self, values: FloatArray) -> float:
+    def _score(self, values: Float64Array) -> float:
         metric, parts = CORRELATIONS[self.metric], zip(*self.parts, strict=True)
         known = [w * metric(values[at], self.gold[at]) for at, w in parts if np.ptp(values[at]) > 0]
         return float(sum(known))
 
-    def shares(self, encoder: int) -> FloatArray:
+    def shares(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's correlation, by each seed, (s, n)."""
         rows = [correlation_shares(self.metric, row, self.gold, self.parts) for row in self.values[encoder]]
         return np.array(rows)
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray | None:
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
         """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
         if CORRELATIONS[self.metric].scale is None:
             return None
@@ -121,7 +122,7 @@ class Correlated:
             tests.append(williams(*(float(u @ v) / len(at) for u, v in ((a, gold), (b, gold), (a, b))), n=len(at)))
         return tests[0] if len(tests) == 1 else combine(tests, self.parts.shares)
 
-    def _scaled(self, x: FloatArray) -> FloatArray:
+    def _scaled(self, x: Float64Array) -> Float64Array:
         """Ranks or values with mean 0 and variance 1, (n,); zeros where all are the same."""
         scale = CORRELATIONS[self.metric].scale
         assert scale is not None, f"{self.metric} has no scale"
@@ -135,30 +136,30 @@ class Correlated:
 class Averaged:
     """Values whose mean is the score: whether an item is right, or its recall; for each encoder (s, n)."""
 
-    values: Sequence[FloatArray]
+    values: Sequence[Float64Array]
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self) -> Float64Array:
         """What share of the score each item is, (n,)."""
         n = self.values[0].shape[1]
         return np.full(n, 1 / n)
 
-    def scores(self, encoder: int) -> FloatArray:
+    def scores(self, encoder: int) -> Float64Array:
         """An encoder's mean by each seed, (s,)."""
-        found: FloatArray = self.values[encoder].mean(axis=1)
+        found: Float64Array = self.values[encoder].mean(axis=1)
         return found
 
-    def shares(self, encoder: int) -> FloatArray:
+    def shares(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's mean, by each seed, (s, n)."""
         values = self.values[encoder]
-        found: FloatArray = (values - values.mean(axis=1, keepdims=True)) / values.shape[1]
+        found: Float64Array = (values - values.mean(axis=1, keepdims=True)) / values.shape[1]
         return found
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> FloatArray | None:
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
         """The difference after random swaps, (permutations,)."""
         items = self.values[second][0] - self.values[first][0]
         swapped = [swaps @ items for swaps in Swaps(len(items), permutations, rng)]
-        found: FloatArray = (items.sum() - 2 * np.concatenate(swapped)) / len(items)
+        found: Float64Array = (items.sum() - 2 * np.concatenate(swapped)) / len(items)
         return found
 
     def mcnemar(self, first: int, second: int) -> float | None:
@@ -176,7 +177,7 @@ class Swaps:
         """Draw the seed of all blocks."""
         self._n, self._permutations, self._seed = n, permutations, int(rng.integers(2**63))
 
-    def __iter__(self) -> Iterator[FloatArray]:
+    def __iter__(self) -> Iterator[Float64Array]:
         """Draw the blocks one after another."""
         rng = np.random.default_rng(self._seed)
         for start in range(0, self._permutations, BLOCK):
@@ -185,7 +186,9 @@ class Swaps:
             yield np.unpackbits(eights, axis=1, count=self._n).astype(np.float64)
 
 
-def _swapped(a: FloatArray, b: FloatArray, gold: FloatArray, at: npt.NDArray[np.int64], swaps: Swaps) -> FloatArray:
+def _swapped(
+    a: Float64Array, b: Float64Array, gold: Float64Array, at: npt.NDArray[np.int64], swaps: Swaps
+) -> Float64Array:
     """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (m,), those of the items ``at``.
 
     With m and h half the sum and half the difference, a' = m - e h and b' = m + e h for signs e: all that
@@ -196,17 +199,17 @@ def _swapped(a: FloatArray, b: FloatArray, gold: FloatArray, at: npt.NDArray[np.
     swapped = np.concatenate([block[:, at] @ columns for block in swaps])
     with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).T
 
-    def correlation(sign: int) -> FloatArray:
+    def correlation(sign: int) -> Float64Array:
         variance = np.sum(m * m + h * h) + 2 * sign * squares - (m.sum() + sign * sums) ** 2 / len(m)
         covariance = m @ gold + sign * with_gold
         flat = variance <= len(m) * ROUNDING
-        found: FloatArray = np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
+        found: Float64Array = np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
         return found
 
     return correlation(1) - correlation(-1)
 
 
-def permutation_p(observed: float, permuted: FloatArray) -> float:
+def permutation_p(observed: float, permuted: Float64Array) -> float:
     """The two-sided p-value; the observed order counts as one permutation (Phipson and Smyth 2010)."""
     return float((1 + np.sum(np.abs(permuted) >= abs(observed) - ROUNDING)) / (1 + len(permuted)))
 
@@ -231,7 +234,7 @@ def williams(r_first: float, r_second: float, r_between: float, *, n: int) -> Wi
     return Williams(difference, error, float(2 * stats.t.sf(abs(difference) / error, n - 3)) if error else 0.0)
 
 
-def combine(tests: Sequence[Williams], weights: FloatArray) -> Williams:
+def combine(tests: Sequence[Williams], weights: Float64Array) -> Williams:
     """Williams' tests of independent parts as one: the weighted sum of their differences, by the normal law."""
     from scipy import stats
 
@@ -259,7 +262,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def rank_intervals_of_draws(drawn: FloatArray, *, level: float = 0.95) -> list[tuple[int, int]]:
+def rank_intervals_of_draws(drawn: Float64Array, *, level: float = 0.95) -> list[tuple[int, int]]:
     """Each encoder's interval of ranks, 1 the best, from its score in each draw, (k, draws).
 
     In a draw an encoder's rank is one more than the number of those above it (Goldstein and Spiegelhalter 1996).

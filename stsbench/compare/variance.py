@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.intervals import StandardError, standard_error
 from stsbench.numbers.sharing import Sharing
-from stsbench.numbers.statistics import FloatArray
 
 ROUNDING = 1e-12
 FARTHEST = 2.0
@@ -29,8 +29,8 @@ class Sample:
     ``drift`` holds the errors of means over seeds that are averaged already.
     """
 
-    scores: FloatArray
-    shares: FloatArray
+    scores: Float64Array
+    shares: Float64Array
     seeds: tuple[Hashable, ...]
     drift: tuple[StandardError, ...] = ()
 
@@ -75,7 +75,7 @@ def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
     return StandardError(max(variance, 0.0) ** 0.5, count - 1)
 
 
-def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: FloatArray) -> Contrast:
+def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
     """The difference of two encoders on the same items: second minus first.
 
     Args:
@@ -89,7 +89,7 @@ def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: Floa
     return _total(second.score - first.score, [items, *(one for one in found if one is not None)])
 
 
-def estimate(sample: Sample, sharing: Sharing, weights: FloatArray) -> Contrast:
+def estimate(sample: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
     """One encoder's score against 0; see :func:`difference_of`."""
     items = standard_error(sample.shares.mean(axis=0), sharing, weights)
     found = [over_seeds(sample, sharing), *sample.drift]
@@ -114,7 +114,7 @@ def mean_sample(samples: Sequence[Sample], sharings: Sequence[Sharing]) -> Sampl
     """
     k = len(samples)
     if len({sample.seeds for sample in samples}) == 1:
-        scores: FloatArray = np.mean([sample.scores for sample in samples], axis=0)
+        scores: Float64Array = np.mean([sample.scores for sample in samples], axis=0)
         return Sample(scores, np.concatenate([s.shares for s in samples], axis=1) / k, samples[0].seeds)
     spreads = [over_seeds(sample, sharing) for sample, sharing in zip(samples, sharings, strict=True)]
     return Sample(
@@ -125,7 +125,7 @@ def mean_sample(samples: Sequence[Sample], sharings: Sequence[Sharing]) -> Sampl
     )
 
 
-def joint_draws(samples: Sequence[Sample], sharing: Sharing, *, draws: int, rng: np.random.Generator) -> FloatArray:
+def joint_draws(samples: Sequence[Sample], sharing: Sharing, *, draws: int, rng: np.random.Generator) -> Float64Array:
     """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law."""
     covariance = sharing.covariance(np.array([sample.shares.mean(axis=0) for sample in samples]))
     values, vectors = np.linalg.eigh(covariance)
@@ -136,5 +136,5 @@ def joint_draws(samples: Sequence[Sample], sharing: Sharing, *, draws: int, rng:
         apart = [one for one in (over_seeds(sample, sharing), *sample.drift) if one is not None]
         found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * rng.standard_normal(draws)
     # Rounded, so that encoders whose items are the same have the same score in every draw.
-    rounded: FloatArray = np.round(found, 9)
+    rounded: Float64Array = np.round(found, 9)
     return rounded

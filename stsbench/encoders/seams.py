@@ -16,6 +16,7 @@ import numpy.typing as npt
 from stsbench.encoders.engine.tokens import TokenIds
 
 FloatArray = npt.NDArray[np.float32]
+IndexArray = npt.NDArray[np.int64]
 
 
 @runtime_checkable

@@ -15,16 +15,16 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from stsbench.data.splits import PairSplit, Split
-from stsbench.encoders.seams import Embed
-from stsbench.encoders.seams import FloatArray as Float32Array
+from stsbench.encoders.seams import Embed, FloatArray
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.order import token_counts
 from stsbench.evaluators.probe.pool import make_pool
 from stsbench.evaluators.seams import Scores, by_name
+from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sharing_from
 from stsbench.numbers.sharing import sentence_columns
-from stsbench.numbers.statistics import CORRELATIONS, FloatArray, split_parts
+from stsbench.numbers.statistics import CORRELATIONS, split_parts
 
 CorrelationName = Literal["pearson", "spearman"]
 CLASSES = 5
@@ -86,7 +86,7 @@ PROTOCOLS: dict[str, RelatednessProtocol] = by_name(
 class Regressor(NamedTuple):
     """Weights (c, w) at the best check, the value of that check, and the epochs trained in all."""
 
-    weights: Float32Array
+    weights: FloatArray
     dev: float
     epochs: int
 
@@ -98,13 +98,13 @@ class OrderedPairs:
     ``zeros`` counts the sentences whose embedding is a zero vector.
     """
 
-    u: Float32Array
-    v: Float32Array
-    gold: FloatArray
+    u: FloatArray
+    v: FloatArray
+    gold: Float64Array
     order: npt.NDArray[np.int64]
     zeros: int
 
-    def predict(self, weights: Float32Array) -> FloatArray:
+    def predict(self, weights: FloatArray) -> Float64Array:
         """The score that the regressor expects of each pair, (n,): its probabilities dotted with 1..5."""
         width = 2 * self.u.shape[1]
         with np.errstate(over="ignore", invalid="ignore"):  # told of once predictions are seen not to be finite
@@ -184,7 +184,7 @@ def make_pairs(split: Split, embed: Embed, name: str) -> OrderedPairs:
     return OrderedPairs(u, v, split.gold[order], order, pool.zero_rows)
 
 
-def soft_labels(gold: FloatArray) -> Float32Array:
+def soft_labels(gold: Float64Array) -> FloatArray:
     """Spread each score over the classes beside it, (n, 5): 3.2 is 0.8 of class 3 and 0.2 of class 4.
 
     Below 1 there is no class 0 to take a share: a score of 0.3 is 0.3 of class 1 and nothing else, a
@@ -225,14 +225,14 @@ def train_regressor(
     return Regressor(kept, best, epochs)
 
 
-def correlate(predictions: FloatArray, gold: FloatArray, metric: str) -> float:
+def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:
     """Correlation of predictions with gold scores; 0 where there is none, as in the toolkit."""
     if not np.isfinite(predictions).all() or np.ptp(predictions) == 0:
         return 0.0
     return CORRELATIONS[metric](predictions, gold)
 
 
-def _notes(zeros: int, predictions: FloatArray) -> tuple[str, ...]:
+def _notes(zeros: int, predictions: Float64Array) -> tuple[str, ...]:
     notes = []
     if zeros:
         notes.append(f"{zeros} sentences have a zero vector as embedding")

@@ -10,10 +10,9 @@ This module compiles when it is first imported: import it only where something i
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
-from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.seams import FloatArray, IndexArray
 from stsbench.evaluators.probe.compilation import entry, helper
 from stsbench.evaluators.probe.kernels import (
     ABS_MUL,
@@ -27,8 +26,6 @@ from stsbench.evaluators.probe.kernels import (
     softmax,
     update,
 )
-
-IndexArray = npt.NDArray[np.int64]
 
 
 @helper

@@ -17,13 +17,13 @@ from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.seams import Embed
 from stsbench.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.evaluators.seams import Scores, by_name
+from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sharing_from
 from stsbench.numbers.sharing import sentence_columns
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
-    FloatArray,
     split_parts,
     subset_indices,
 )
@@ -122,7 +122,7 @@ class StsEvaluator:
         )
 
     def _each_subset(
-        self, similarity: FloatArray, gold: FloatArray, subsets: Mapping[str, npt.NDArray[np.int64]]
+        self, similarity: Float64Array, gold: Float64Array, subsets: Mapping[str, npt.NDArray[np.int64]]
     ) -> tuple[dict[str, dict[str, float]], list[str]]:
         """The correlations of each subset, none where none exist, and a note on each of these.
 
@@ -141,7 +141,7 @@ class StsEvaluator:
         return found, notes
 
 
-def _similarities(split: PairSplit, embed: Embed) -> tuple[FloatArray, int]:
+def _similarities(split: PairSplit, embed: Embed) -> tuple[Float64Array, int]:
     """Cosine of each pair, (n,), and how many pairs held a zero vector."""
     texts = split.texts()
     embeddings = np.asarray(embed(texts), dtype=np.float32)
@@ -153,7 +153,7 @@ def _similarities(split: PairSplit, embed: Embed) -> tuple[FloatArray, int]:
     return similarity, int(zero.sum())
 
 
-def _correlations(x: FloatArray, y: FloatArray, at: npt.NDArray[np.int64], name: str) -> dict[str, float]:
+def _correlations(x: Float64Array, y: Float64Array, at: npt.NDArray[np.int64], name: str) -> dict[str, float]:
     """All correlations over these pairs."""
     where = f"subset '{name}'" if name else "the task"
     if len(at) < 2 or np.ptp(y[at]) == 0:
@@ -164,7 +164,7 @@ def _correlations(x: FloatArray, y: FloatArray, at: npt.NDArray[np.int64], name:
 
 
 def _aggregate(
-    similarity: FloatArray,
+    similarity: Float64Array,
     split: PairSplit,
     subsets: Mapping[str, npt.NDArray[np.int64]],
     per_subset: Mapping[str, Mapping[str, float]],

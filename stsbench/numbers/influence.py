@@ -8,22 +8,22 @@ over other items is their mean, whence its variance, for independent items and f
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from stsbench.numbers.arrays import Float64Array
+
 ROUNDING = 1e-13
 """A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
 BLOCK = 1 << 22
 
 
-def pearson_influence(x: FloatArray, y: FloatArray) -> FloatArray:
+def pearson_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """The influence of each item on Pearson's correlation, (n,); NaN where there is no correlation."""
     u, v = _standardised(x), _standardised(y)
-    found: FloatArray = u * v - np.mean(u * v) * (u * u + v * v) / 2
+    found: Float64Array = u * v - np.mean(u * v) * (u * u + v * v) / 2
     return found
 
 
-def spearman_influence(x: FloatArray, y: FloatArray) -> FloatArray:
+def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """The influence of each item on Spearman's correlation, average ranks for ties, (n,); NaN where there is none.
 
     The correlation is Pearson's of the mid-distribution functions of x and y, which an item moves twice: by its own
@@ -36,11 +36,11 @@ def spearman_influence(x: FloatArray, y: FloatArray) -> FloatArray:
     of_product = u * v + _mean_above(x, v) + _mean_above(y, u) - 3 * product
     of_u, of_v = (w * w + 2 * _mean_above(z, w) - 3 * s for z, w, s in ((x, u, spread_u), (y, v, spread_v)))
     scale = np.sqrt(spread_u * spread_v)
-    found: FloatArray = of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2
+    found: Float64Array = of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2
     return found
 
 
-def kendall_influence(x: FloatArray, y: FloatArray) -> FloatArray:
+def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """The influence of each item on Kendall's tau-b, (n,); NaN where there is no correlation. Takes n x n steps."""
     product, of_x, of_y = np.empty((3, len(x)))
     rows = max(1, BLOCK // len(x))
@@ -54,30 +54,30 @@ def kendall_influence(x: FloatArray, y: FloatArray) -> FloatArray:
         return np.full(len(x), np.nan)
     scale = np.sqrt(untied_x * untied_y)
     tau = product.mean() / scale
-    found: FloatArray = 2 * (product / scale - tau) - tau * (of_x / untied_x + of_y / untied_y - 2)
+    found: Float64Array = 2 * (product / scale - tau) - tau * (of_x / untied_x + of_y / untied_y - 2)
     return found
 
 
-def _standardised(x: FloatArray) -> FloatArray:
+def _standardised(x: Float64Array) -> Float64Array:
     centred = x - x.mean()
     spread = np.sqrt(np.mean(centred**2))
     if spread <= ROUNDING * abs(x.mean()):
         return np.full(len(x), np.nan)
-    found: FloatArray = centred / spread
+    found: Float64Array = centred / spread
     return found
 
 
-def _centred_ranks(x: FloatArray) -> FloatArray:
+def _centred_ranks(x: Float64Array) -> Float64Array:
     """The mid-distribution function less one half: average ranks, between -1/2 and 1/2, with mean 0."""
     from scipy import stats
 
-    ranks: FloatArray = (stats.rankdata(x) - 0.5) / len(x) - 0.5
+    ranks: Float64Array = (stats.rankdata(x) - 0.5) / len(x) - 0.5
     return ranks
 
 
-def _mean_above(x: FloatArray, w: FloatArray) -> FloatArray:
+def _mean_above(x: Float64Array, w: Float64Array) -> Float64Array:
     """For each item the sum of w, (n,), over items above it by x and half of those beside it, divided by n."""
     _, group = np.unique(x, return_inverse=True)
     sums = np.bincount(group, weights=w)
-    found: FloatArray = (sums.sum() - np.cumsum(sums) + 0.5 * sums)[group] / len(x)
+    found: Float64Array = (sums.sum() - np.cumsum(sums) + 0.5 * sums)[group] / len(x)
     return found

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.sharing import FloatArray, Sharing, sentences_of
+from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.sharing import Sharing, sentences_of
 from stsbench.numbers.statistics import CORRELATIONS, Parts
 
 LEVEL = 0.95
@@ -36,7 +37,7 @@ def sharing_from(columns: Mapping[str, npt.NDArray[Any]], n: int) -> Sharing:
     return Sharing.none(n) if sentences is None else Sharing(sentences)
 
 
-def item_weights(parts: Parts, n: int) -> FloatArray:
+def item_weights(parts: Parts, n: int) -> Float64Array:
     """What share of the score each of n items is, (n,), the items of a part sharing its own alike."""
     weights = np.zeros(n)
     for at, share in zip(*parts, strict=True):
@@ -44,7 +45,7 @@ def item_weights(parts: Parts, n: int) -> FloatArray:
     return weights
 
 
-def correlation_shares(metric: str, values: FloatArray, gold: FloatArray, parts: Parts) -> FloatArray:
+def correlation_shares(metric: str, values: Float64Array, gold: Float64Array, parts: Parts) -> Float64Array:
     """How much each item moves a correlation, or its average over subsets, (n,).
 
     No item moves a correlation that there is none of; NaN where a subset is too small to tell.
@@ -56,7 +57,7 @@ def correlation_shares(metric: str, values: FloatArray, gold: FloatArray, parts:
     return shares
 
 
-def standard_error(shares: FloatArray, sharing: Sharing, weights: FloatArray) -> StandardError:
+def standard_error(shares: Float64Array, sharing: Sharing, weights: Float64Array) -> StandardError:
     """The error of a score of which each item moves a share; weights are the items', all (n,); NaN of too few items."""
     items = sharing.effective_items(weights)
     if items < 2:
@@ -65,7 +66,7 @@ def standard_error(shares: FloatArray, sharing: Sharing, weights: FloatArray) ->
 
 
 def correlation_interval(
-    score: float, metric: str, values: FloatArray, gold: FloatArray, *, parts: Parts, sharing: Sharing
+    score: float, metric: str, values: Float64Array, gold: Float64Array, *, parts: Parts, sharing: Sharing
 ) -> tuple[float, float]:
     """The interval of a correlation of values with gold scores, both (n,), or of its average over subsets."""
     from scipy import stats
@@ -81,7 +82,7 @@ def correlation_interval(
     return float(low), float(high)
 
 
-def share_interval(values: FloatArray, sharing: Sharing) -> tuple[float, float]:
+def share_interval(values: Float64Array, sharing: Sharing) -> tuple[float, float]:
     """Wilson's interval of a mean of values between 0 and 1, (n,), with as many items as vary like independent ones."""
     from scipy import stats
 

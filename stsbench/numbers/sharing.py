@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from stsbench.numbers.arrays import Float64Array, IntArray
+
 SentenceKeys = npt.NDArray[np.uint32]
 COLUMNS = ("sentence1", "sentence2")
 """The per-item columns that tell which sentences an item holds."""
@@ -64,7 +64,7 @@ class Sharing:
         """The number of items."""
         return len(self._first)
 
-    def covariance(self, shares: FloatArray) -> FloatArray:
+    def covariance(self, shares: Float64Array) -> Float64Array:
         """Sums of products of shares over all pairs of items that share a sentence, (k, k) of (k, n).
 
         Where the sum is less than that of each item with itself (a pair that stands twice is one item), as by chance or where one
@@ -72,18 +72,18 @@ class Sharing:
         """
         by_sentence = self._sums(self._first, shares) + self._sums(self._last[self._two], shares[:, self._two])
         by_pair, twice = self._sums(self._pair, shares), self._sums(self._pair[self._two], shares[:, self._two])
-        found: FloatArray = by_sentence @ by_sentence.T - twice @ twice.T
-        least: FloatArray = by_pair @ by_pair.T
+        found: Float64Array = by_sentence @ by_sentence.T - twice @ twice.T
+        least: Float64Array = by_pair @ by_pair.T
         return found if np.all(np.diag(found) >= np.diag(least)) else least
 
-    def variance(self, shares: FloatArray) -> float:
+    def variance(self, shares: Float64Array) -> float:
         """The sum of products of shares, (n,), over all pairs of items that share a sentence."""
         return float(self.covariance(shares[None])[0, 0])
 
-    def effective_items(self, weights: FloatArray) -> float:
+    def effective_items(self, weights: Float64Array) -> float:
         """How many independent items of equal weight would tell as much; weights, (n,), are shares of the score."""
         return float(weights.sum()) ** 2 / self.variance(weights)
 
-    def _sums(self, group: IntArray, shares: FloatArray) -> FloatArray:
+    def _sums(self, group: IntArray, shares: Float64Array) -> Float64Array:
         width = 1 + int(max(self._last.max(), self._pair.max()))
         return np.array([np.bincount(group, weights=row, minlength=width) for row in shares])

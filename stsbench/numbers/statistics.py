@@ -9,35 +9,35 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.influence import FloatArray as FloatArray
+from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.influence import kendall_influence, pearson_influence, spearman_influence
 
 
-def spearman(x: FloatArray, y: FloatArray) -> float:
+def spearman(x: Float64Array, y: Float64Array) -> float:
     """Spearman's rank correlation, average ranks for ties; x, y are (n,)."""
     from scipy import stats
 
     return float(stats.spearmanr(x, y).statistic)
 
 
-def pearson(x: FloatArray, y: FloatArray) -> float:
+def pearson(x: Float64Array, y: Float64Array) -> float:
     """Pearson's correlation; x, y are (n,)."""
     from scipy import stats
 
     return float(stats.pearsonr(x, y).statistic)
 
 
-def kendall(x: FloatArray, y: FloatArray) -> float:
+def kendall(x: Float64Array, y: Float64Array) -> float:
     """Kendall's tau-b; x, y are (n,)."""
     from scipy import stats
 
     return float(stats.kendalltau(x, y).statistic)
 
 
-def _ranks(x: FloatArray) -> FloatArray:
+def _ranks(x: Float64Array) -> Float64Array:
     from scipy import stats
 
-    ranks: FloatArray = stats.rankdata(x, axis=-1)
+    ranks: Float64Array = stats.rankdata(x, axis=-1)
     return ranks
 
 
@@ -52,25 +52,25 @@ class Correlation:
 
     name: str
     label: str
-    function: Callable[[FloatArray, FloatArray], float]
-    scale: Callable[[FloatArray], FloatArray] | None = None
-    influence_function: Callable[[FloatArray, FloatArray], FloatArray] | None = None
+    function: Callable[[Float64Array, Float64Array], float]
+    scale: Callable[[Float64Array], Float64Array] | None = None
+    influence_function: Callable[[Float64Array, Float64Array], Float64Array] | None = None
     by_rank: bool = False
     """Whether it depends on the order of the values alone."""
     better: Literal["high", "low"] = "high"
 
-    def __call__(self, x: FloatArray, y: FloatArray) -> float:
+    def __call__(self, x: Float64Array, y: Float64Array) -> float:
         """The correlation of x and y, both (n,)."""
         return self.function(x, y)
 
-    def influence(self, x: FloatArray, y: FloatArray) -> FloatArray:
+    def influence(self, x: Float64Array, y: Float64Array) -> Float64Array:
         """How much each item moves the correlation, (n,), whence intervals and tests; NaN where there is none."""
         if self.influence_function is not None:
             return self.influence_function(x, y)
         if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
             return np.full(len(x), np.nan)
         without = np.array([self.function(np.delete(x, k), np.delete(y, k)) for k in range(len(x))])
-        found: FloatArray = (len(x) - 1) * (without.mean() - without)
+        found: Float64Array = (len(x) - 1) * (without.mean() - without)
         return found
 
 
@@ -90,7 +90,7 @@ _CORRELATIONS = (
 )
 CORRELATIONS: Mapping[str, Correlation] = {row.name: row for row in _CORRELATIONS}
 
-AGGREGATIONS: Mapping[str, Callable[[FloatArray], FloatArray] | None] = {
+AGGREGATIONS: Mapping[str, Callable[[Float64Array], Float64Array] | None] = {
     "all": None,
     "mean": np.ones_like,
     "wmean": lambda sizes: sizes,
@@ -102,7 +102,7 @@ class Parts(NamedTuple):
     """The indices of the items that are correlated together, and each part's share of the score."""
 
     indices: list[npt.NDArray[np.int64]]
-    shares: FloatArray
+    shares: Float64Array
 
 
 def split_parts(subset: Sequence[str], aggregation: str) -> Parts:

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from stsbench.errors import DataError, cut, one_line
 from stsbench.files.expanded import check_parquet
+from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, split_parts
 from stsbench.results.checks import ROUNDING
 
 if TYPE_CHECKING:
     from stsbench.results.record import Result
 
-FloatArray = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[Any]]
 NEEDED = {
     "similarity": ("gold", "similarity"),
@@ -104,14 +104,14 @@ def _wrong_columns(result: Result, needed: Sequence[str], columns: Arrays) -> It
             yield f"column '{name}' holds more than finite numbers"
 
 
-def _wrong_mean(result: Result, values: FloatArray) -> Iterator[str]:
+def _wrong_mean(result: Result, values: Float64Array) -> Iterator[str]:
     # A probe's score is the mean of folds, which are rounded and not all of one size.
     folds = result.protocol.get("kfold", 0)
     yield from _another(result, float(values.mean()), 1e-4 + folds / result.n if isinstance(folds, int) else 1e-4)
 
 
 def _wrong_correlation(
-    result: Result, gold: FloatArray, found: FloatArray, *, columns: Arrays, off: float
+    result: Result, gold: Float64Array, found: Float64Array, *, columns: Arrays, off: float
 ) -> Iterator[str]:
     correlate = CORRELATIONS.get(str(result.protocol.get("metric")))
     aggregation = result.protocol.get("aggregation", "all")

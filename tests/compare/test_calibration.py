@@ -11,8 +11,9 @@ from scipy import stats
 
 from stsbench.compare.paired import Averaged, Correlated, holm, permutation_p
 from stsbench.compare.variance import Contrast, Sample, difference_of, mean_sample
+from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.sharing import Sharing
-from stsbench.numbers.statistics import FloatArray, Parts
+from stsbench.numbers.statistics import Parts
 
 PAIRS, PERMUTATIONS = 1500, 299
 
@@ -23,14 +24,14 @@ def chance(trials: int, rate: float = 0.05) -> tuple[float, float]:
     return low / trials, high / trials
 
 
-def exchangeable(rng: np.random.Generator, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def exchangeable(rng: np.random.Generator, n: int) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Gold scores from 0 to 5, many the same, and two encoders with errors in common, one on another scale."""
     meaning, shared = rng.normal(size=(2, n))
     a, b = meaning + 0.5 * shared + 0.6 * rng.normal(size=(2, n))
     return np.clip(np.round(4 * (meaning + 0.6)) / 2, 0, 5), a, np.exp(b)
 
 
-def unlike(rng: np.random.Generator, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def unlike(rng: np.random.Generator, n: int) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Equal Spearman, unlike shapes: the second encoder errs little on four pairs of five and wildly on the fifth."""
     meaning, shared = rng.normal(size=(2, n))
     a = meaning + 0.4 * shared + 0.8 * rng.normal(size=n)
@@ -38,7 +39,7 @@ def unlike(rng: np.random.Generator, n: int) -> tuple[FloatArray, FloatArray, Fl
     return np.clip(np.round(2 * meaning + 1), 0, 5), a, 1.2 * meaning + 0.4 * shared + wild * rng.normal(size=n)
 
 
-def correlated(rows: list[FloatArray], gold: FloatArray, metric: str) -> Correlated:
+def correlated(rows: list[Float64Array], gold: Float64Array, metric: str) -> Correlated:
     parts = Parts([np.arange(len(gold))], np.ones(1))
     return Correlated(values=[row[None] for row in rows], gold=gold, parts=parts, metric=metric)
 
@@ -47,7 +48,7 @@ def observed(data: Correlated | Averaged) -> float:
     return float(data.scores(1)[0] - data.scores(0)[0])
 
 
-def swapped(data: Correlated | Averaged, permutations: int, rng: np.random.Generator) -> FloatArray:
+def swapped(data: Correlated | Averaged, permutations: int, rng: np.random.Generator) -> Float64Array:
     found = data.permuted(0, 1, permutations=permutations, rng=rng)
     assert found is not None
     return found
@@ -150,7 +151,7 @@ def test_the_level_is_kept_where_pairs_share_one_sentence():
     assert calls[0] / 500 <= chance(500)[1] < calls[1] / 500
 
 
-def trained(rng: np.random.Generator, gold: FloatArray, shared: FloatArray, seeds: int, spread: float) -> Sample:
+def trained(rng: np.random.Generator, gold: Float64Array, shared: Float64Array, seeds: int, spread: float) -> Sample:
     """Encoders of one recipe: a quality that changes from seed to seed, and errors of their own."""
     quality, own = 1 + spread * rng.normal(size=(seeds, 1)), rng.normal(size=(seeds, len(gold)))
     values = [quality * gold + 0.8 * shared + 0.4 * own]
@@ -190,7 +191,7 @@ def test_the_mean_of_tasks_moves_with_its_seeds():
     assert apart > 1.5 * by_seed
 
 
-def task_sample(rng: np.random.Generator, quality: FloatArray) -> Sample:
+def task_sample(rng: np.random.Generator, quality: Float64Array) -> Sample:
     gold = rng.normal(size=200)
     values = [quality * gold + 0.8 * rng.normal(size=(4, 200))]
     data = Correlated(values=values, gold=gold, parts=Parts([np.arange(200)], np.ones(1)), metric="pearson")

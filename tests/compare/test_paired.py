@@ -21,12 +21,13 @@ from stsbench.compare.paired import (
     rank_intervals_of_draws,
     williams,
 )
-from stsbench.numbers.statistics import CORRELATIONS, FloatArray, Parts
+from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.statistics import CORRELATIONS, Parts
 
 METRICS: list[Literal["spearman", "pearson"]] = ["spearman", "pearson"]
 
 
-def correlate(x: FloatArray, y: FloatArray, metric: str) -> float:
+def correlate(x: Float64Array, y: Float64Array, metric: str) -> float:
     return float(stats.spearmanr(x, y).statistic if metric == "spearman" else stats.pearsonr(x, y).statistic)
 
 
@@ -63,9 +64,9 @@ def test_shares_are_the_influences_of_each_seed(metric):
     assert data.weights == pytest.approx(np.full(40, 1 / 40))
 
 
-def scaled(x: FloatArray, metric: str) -> FloatArray:
+def scaled(x: Float64Array, metric: str) -> Float64Array:
     ranked = stats.rankdata(x) if metric == "spearman" else x
-    result: FloatArray = (ranked - np.mean(ranked)) / np.std(ranked)
+    result: Float64Array = (ranked - np.mean(ranked)) / np.std(ranked)
     return result
 
 

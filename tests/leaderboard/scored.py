@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.numbers.statistics import CORRELATIONS, FloatArray
+from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result, columns_digest
 from tests.made import SIMCSE, make_result
@@ -23,7 +24,7 @@ RUN = {
 
 
 def sts(
-    encoder: str, task: str, gold: FloatArray, similarity: FloatArray, *, subset: Sequence[str] = (), **changes: Any
+    encoder: str, task: str, gold: Float64Array, similarity: Float64Array, *, subset: Sequence[str] = (), **changes: Any
 ) -> Result:
     """An STS result; its protocol can be given."""
     protocol = changes.get("protocol", SIMCSE)
@@ -51,7 +52,7 @@ def _result(encoder: str, task: str, score: float, n: int, items: dict[str, Any]
     return make_result(encoder, task, **{"score": score, **fixed, **changes})
 
 
-def drawn(seed: int, n: int = 60) -> tuple[FloatArray, FloatArray]:
+def drawn(seed: int, n: int = 60) -> tuple[Float64Array, Float64Array]:
     """Gold scores, and similarities that follow them."""
     rng = np.random.default_rng(seed)
     gold = np.clip(np.round(2 * rng.normal(size=n) + 2.5), 0, 5)

@@ -7,23 +7,24 @@ import itertools
 import numpy as np
 import pytest
 
-from stsbench.numbers.influence import FloatArray, kendall_influence, pearson_influence, spearman_influence
+from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.influence import kendall_influence, pearson_influence, spearman_influence
 from stsbench.numbers.statistics import CORRELATIONS, Correlation
 
 STEP = 1e-6
 
 
-def weighted_pearson(x: FloatArray, y: FloatArray, w: FloatArray) -> float:
+def weighted_pearson(x: Float64Array, y: Float64Array, w: Float64Array) -> float:
     dx, dy = x - w @ x, y - w @ y
     return float((w @ (dx * dy)) / np.sqrt((w @ dx**2) * (w @ dy**2)))
 
 
-def weighted_spearman(x: FloatArray, y: FloatArray, w: FloatArray) -> float:
+def weighted_spearman(x: Float64Array, y: Float64Array, w: Float64Array) -> float:
     ranks = [np.array([sum(w[v < one]) + sum(w[v == one]) / 2 for one in v]) for v in (x, y)]
     return weighted_pearson(ranks[0], ranks[1], w)
 
 
-def weighted_kendall(x: FloatArray, y: FloatArray, w: FloatArray) -> float:
+def weighted_kendall(x: Float64Array, y: Float64Array, w: Float64Array) -> float:
     both = of_x = of_y = 0.0
     for i, j in itertools.product(range(len(x)), repeat=2):
         a, b = np.sign(x[i] - x[j]), np.sign(y[i] - y[j])
@@ -34,7 +35,7 @@ def weighted_kendall(x: FloatArray, y: FloatArray, w: FloatArray) -> float:
 LITERAL = {"pearson": weighted_pearson, "spearman": weighted_spearman, "kendall": weighted_kendall}
 
 
-def tied(n: int) -> tuple[FloatArray, FloatArray]:
+def tied(n: int) -> tuple[Float64Array, Float64Array]:
     rng = np.random.default_rng(n)
     y = rng.integers(0, 6, size=n).astype(np.float64)
     return np.round(y / 5 + rng.normal(0, 0.4, size=n), 1), y

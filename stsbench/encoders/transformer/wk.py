@@ -35,10 +35,10 @@ import numpy.typing as npt
 import torch
 from numba import njit
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.errors import EncoderError
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])
 
 WINDOW = 2
@@ -123,13 +123,13 @@ def _in_threads(work: Callable[[int, int], None], rows: int) -> None:
         list(pool.map(work, cuts[:-1], cuts[1:]))
 
 
-def _below(layers: int, window: int, released: bool) -> Ints:
+def _below(layers: int, window: int, released: bool) -> IndexArray:
     """Count the lower neighbours of each layer, (l,)."""
     every = range(layers)
     return np.array([len(every[k - window : k]) if released else min(k, window) for k in every])
 
 
-def _sentences(attended: npt.NDArray[np.bool_]) -> Ints:
+def _sentences(attended: npt.NDArray[np.bool_]) -> IndexArray:
     """Say which row each token counts for, (b * t,); -1 for padding and for each row's last token."""
     after = attended[:, ::-1].cumsum(axis=1)[:, ::-1]  # attended tokens from here on
     kept = attended & ((after > 1) | (attended.sum(axis=1, keepdims=True) == 1))
@@ -137,7 +137,12 @@ def _sentences(attended: npt.NDArray[np.bool_]) -> Ints:
 
 
 def _add(
-    states: Sequence[npt.NDArray[np.floating]], sentence: Ints, below: Ints, window: int, total: Floats, weight: Floats
+    states: Sequence[npt.NDArray[np.floating]],
+    sentence: IndexArray,
+    below: IndexArray,
+    window: int,
+    total: Floats,
+    weight: Floats,
 ) -> None:
     """Add tokens, given as one (n, h) a layer, to the sentences they belong to."""
     n, h = states[0].shape
@@ -160,7 +165,7 @@ def _compiled(function: F) -> F:
 
 
 @_compiled
-def _add_tokens(x: Floats, sentence: Ints, below: Ints, window: int, total: Floats, weight: Floats) -> None:
+def _add_tokens(x: Floats, sentence: IndexArray, below: IndexArray, window: int, total: Floats, weight: Floats) -> None:
     """Add each token of x (n, l, h) to its sentence in total (b, h), weighted, and its weight to weight (b, 1)."""
     layers = x.shape[1]
     cosines, alpha = np.empty((layers, layers)), np.empty(layers)
@@ -210,7 +215,7 @@ def _spread(cosines: Floats) -> float:
 
 
 @_compiled
-def _fill_weights(cosines: Floats, below: Ints, window: int, alpha: Floats) -> None:
+def _fill_weights(cosines: Floats, below: IndexArray, window: int, alpha: Floats) -> None:
     """Weigh the layers of a token, with sum 1, by alignment and novelty."""
     layers = len(cosines)
     novelty, members = np.empty(layers), np.empty(2 * window + 1, np.int64)

@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.errors import StsbenchError
-from stsbench.evaluators.probe.pool import IndexArray, Pool
+from stsbench.evaluators.probe.pool import Pool
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecut
 
 import numpy as np
 
-from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.seams import FloatArray, IndexArray
 from stsbench.evaluators.probe import kernels
 from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.draws import first_weights
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
-from stsbench.evaluators.probe.pool import BLOCKS, IndexArray
+from stsbench.evaluators.probe.pool import BLOCKS
 from stsbench.evaluators.probe.training import Fold, Mask, TrainedClassifier, train_until_stopped
 
 _OPTIMISERS = {"adam": kernels.ADAM, "rmsprop": kernels.RMSPROP, "sgd": kernels.SGD}

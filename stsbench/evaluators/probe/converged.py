@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.evaluators.probe.classifier import ProbeItems, Searched
 from stsbench.evaluators.probe.features import CHUNK_VALUES, feature_chunks
 from stsbench.evaluators.probe.minimise import minimise
-from stsbench.evaluators.probe.pool import IndexArray
 
 _KEPT_BYTES = 1 << 30
 

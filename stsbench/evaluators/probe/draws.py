@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.errors import DataError
 
 if TYPE_CHECKING:
     import torch
-
-IndexArray = npt.NDArray[np.int64]
 
 
 class Orders:

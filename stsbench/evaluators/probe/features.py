@@ -8,8 +8,9 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.errors import UnknownName
-from stsbench.evaluators.probe.pool import Features, IndexArray, Pool
+from stsbench.evaluators.probe.pool import Features, Pool
 
 CHUNK_VALUES = 1 << 22
 

@@ -16,13 +16,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
-from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.seams import FloatArray, IndexArray
 from stsbench.evaluators.probe.compilation import entry, exp, helper
-
-IndexArray = npt.NDArray[np.int64]
 
 LANES = 16
 ADAM, RMSPROP, SGD = 0, 1, 2

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.evaluators.probe.classifier import ProbeItems, ProbeRun, Searched, Solver
 from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings
-from stsbench.evaluators.probe.pool import IndexArray
 from stsbench.evaluators.probe.training import Fold, MinibatchTrainer, TrainedClassifier
 
 

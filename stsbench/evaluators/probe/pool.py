@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
-from stsbench.encoders.seams import Embed, Embeddings, FloatArray
+from stsbench.encoders.seams import Embed, Embeddings, FloatArray, IndexArray
 from stsbench.errors import DataError, EncoderError
 
-IndexArray = npt.NDArray[np.int64]
 Features = Literal["u", "abs_mul", "concat_mul_abs"]
 BLOCKS: dict[Features, int] = {"u": 1, "abs_mul": 2, "concat_mul_abs": 4}
 """How many embedding sizes wide each kind of features is."""

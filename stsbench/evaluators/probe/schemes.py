@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.errors import DataError
 from stsbench.evaluators.probe.classifier import ProbeItems, ProbeProtocol, Solver
 from stsbench.evaluators.probe.draws import stratified_folds
-from stsbench.evaluators.probe.pool import IndexArray
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.draws import first_weights
 from stsbench.evaluators.probe.features import combine_sides
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
-from stsbench.evaluators.probe.pool import EmbeddingBlock, Features, IndexArray, Pool
+from stsbench.evaluators.probe.pool import EmbeddingBlock, Features, Pool
 from stsbench.evaluators.probe.training import Fold, Mask, TrainedClassifier, train_until_stopped
 
 STACK_VALUES = 1 << 26

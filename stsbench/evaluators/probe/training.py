@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.evaluators.probe.classifier import ProbeItems
 from stsbench.evaluators.probe.draws import Orders
 from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings
-from stsbench.evaluators.probe.pool import IndexArray
 
 Mask = npt.NDArray[np.bool_]
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.encoders.seams import IndexArray
 from stsbench.errors import EncoderError
 from stsbench.evaluators.retrieval.protocols import RetrievalProtocol
 from stsbench.evaluators.retrieval.ranks import Ranks, rank_fold, summed_recall
 from stsbench.evaluators.retrieval.rows import PlacedRows
-
-IndexArray = npt.NDArray[np.int64]
 
 
 class Linear(NamedTuple):

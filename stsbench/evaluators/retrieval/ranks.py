@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-IndexArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
+from stsbench.encoders.seams import FloatArray, IndexArray
+
 DEPTHS = (1, 5, 10)
 
 

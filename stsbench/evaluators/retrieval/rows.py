@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from stsbench.encoders.seams import Embeddings
+from stsbench.encoders.seams import Embeddings, FloatArray, IndexArray
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
     import torch
 
-IndexArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 CHUNK = 8192
 
 

@@ -19,7 +19,7 @@ import torch
 from numba import njit
 
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import Encoder
+from stsbench.encoders.seams import Encoder, FloatArray, IndexArray
 from stsbench.encoders.words.fastsent import FastSentConfig, FastSentEncoder
 from stsbench.encoders.words.folder import write_word_folder
 from stsbench.encoders.words.tokenisers import tokeniser
@@ -30,8 +30,6 @@ from stsbench.training.words.huffman import HuffmanTree
 from stsbench.training.words.rounds import Round, StandaloneMethod, TrainingJob, WeightsKeeper, check_loss
 from stsbench.training.words.vocabulary import Vocabulary, centres, read_ordered
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])
 TABLE, LIMIT = 1000, 6.0
 _powers = np.exp((np.arange(TABLE, dtype=np.float32) / np.float32(TABLE) * 2 - 1) * LIMIT)
@@ -49,7 +47,13 @@ def _compiled(function: F) -> F:
 
 @_compiled
 def _descend(
-    points: Ints, codes: Ints, nodes: Floats, state: Floats, error: Floats, rate: np.float32, table: Floats
+    points: IndexArray,
+    codes: IndexArray,
+    nodes: FloatArray,
+    state: FloatArray,
+    error: FloatArray,
+    rate: np.float32,
+    table: FloatArray,
 ) -> float:
     """Go down a word's way: nodes learn from the state (d,), the error (d,) from the nodes; returns the loss."""
     loss = 0.0
@@ -71,7 +75,7 @@ def _descend(
 
 
 @_compiled
-def _probability(product: np.float32, table: Floats) -> Any:  # noqa: ANN401 - a float32 once compiled
+def _probability(product: np.float32, table: FloatArray) -> Any:  # noqa: ANN401 - a float32 once compiled
     """The sigmoid, read from a table where there is one; -1 outside of it."""
     if not len(table):
         return np.float32(1.0) / (np.float32(1.0) + np.exp(-product))
@@ -84,13 +88,13 @@ def _probability(product: np.float32, table: Floats) -> Any:  # noqa: ANN401 - a
 @_compiled
 def learn_word(
     sources: npt.NDArray[np.int32],
-    points: Ints,
-    codes: Ints,
-    source: Floats,
-    nodes: Floats,
+    points: IndexArray,
+    codes: IndexArray,
+    source: FloatArray,
+    nodes: FloatArray,
     rate: np.float32,
     mean: bool,
-    table: Floats,
+    table: FloatArray,
 ) -> float:
     """Let a sentence's words (t,) predict one word, given its way down the tree; returns minus its log probability.
 
@@ -114,20 +118,20 @@ def learn_word(
 
 @_compiled
 def learn_block(
-    centres: Ints,
+    centres: IndexArray,
     ids: npt.NDArray[np.int32],
-    offsets: Ints,
+    offsets: IndexArray,
     targets: npt.NDArray[np.int32],
-    target_offsets: Ints,
-    ways: Ints,
-    points: Ints,
-    codes: Ints,
-    source: Floats,
-    nodes: Floats,
+    target_offsets: IndexArray,
+    ways: IndexArray,
+    points: IndexArray,
+    codes: IndexArray,
+    source: FloatArray,
+    nodes: FloatArray,
     rate: np.float32,
     autoencode: bool,
     mean: bool,
-    table: Floats,
+    table: FloatArray,
 ) -> tuple[float, int]:
     """Learn from some sentences and their neighbours, word by word; returns the summed loss and how many words.
 
@@ -207,7 +211,7 @@ class FastSentTraining(StandaloneMethod):
         """The learning rate after so many sentences: down in a line to ``min_rate``."""
         return max(self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate)
 
-    def weights(self, words: int, seed: int) -> tuple[Floats, Floats]:
+    def weights(self, words: int, seed: int) -> tuple[FloatArray, FloatArray]:
         """Initial source vectors, uniform within 0.5 / size, and inner nodes, zero."""
         rng = np.random.default_rng(seed)
         source = ((rng.random((words, self.size)) - 0.5) / self.size).astype(np.float32)
@@ -224,11 +228,11 @@ class FastSentTraining(StandaloneMethod):
 
     def learn(
         self,
-        inner: Ints,
+        inner: IndexArray,
         draws: tuple[TokenIds, ...],
         tree: HuffmanTree,
-        source: Floats,
-        nodes: Floats,
+        source: FloatArray,
+        nodes: FloatArray,
         rate: float,
     ) -> tuple[float, int]:
         """Learn from the sentences ``inner``; returns the summed loss and how many words were predicted.
@@ -255,7 +259,7 @@ class FastSentTraining(StandaloneMethod):
         )
         return float(loss), int(words)
 
-    def _write(self, folder: Path, source: Floats, vocabulary: Vocabulary) -> None:
+    def _write(self, folder: Path, source: FloatArray, vocabulary: Vocabulary) -> None:
         params = {"mean": self.mean, "tokens": self.tokens}
         config = FastSentConfig(size=self.size, lowercase=self.lowercase)
         tensors = {"source": torch.from_numpy(source)}
