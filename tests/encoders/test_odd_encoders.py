@@ -191,7 +191,6 @@ def test_it_is_scored_as_the_usual_one(name, tmp_path):
     assert (name == "Module") is (odd.run["dtype"] == "float32")
 
 
-@pytest.mark.filterwarnings("ignore:coroutine 'Later.encode' was never awaited")
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_in_one_line(name, tmp_path):
     with pytest.raises(StsbenchError) as caught:

@@ -6,7 +6,7 @@ token count and cut into batches by a token budget. What the store has is not em
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -147,6 +147,9 @@ def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str]) -> _Plan:
 def as_array(returned: object, name: str) -> npt.NDArray[Any]:
     """What an encoder returned as an array of numbers, whatever their type; raises EncoderError where it is none."""
     what = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
+    if isinstance(returned, Coroutine):
+        # Nobody will await it, which Python would warn of whenever it is collected.
+        returned.close()
     try:
         array = np.asarray(returned)
     except (TypeError, ValueError, RuntimeError) as error:
