@@ -107,7 +107,7 @@ def second_run(checkpoint: Path) -> tuple[float, float]:
         for out in ("first", "second"):
             command = [sys.executable, "-m", "stsbench", "run", "--encoder", str(checkpoint), "--tasks", "sts"]
             start = time.perf_counter()
-            subprocess.run([*command, "--store", f"{folder}/store", "--out", f"{folder}/{out}"], check=True,
+            subprocess.run([*command, "--store", f"{folder}/store", "--results", f"{folder}/{out}"], check=True,
                            capture_output=True)  # fmt: skip
             seconds.append(time.perf_counter() - start)
     return seconds[0], seconds[1]

@@ -52,7 +52,7 @@ def test_example_encoder_runs_as_printed(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_package/my_module.py").write_text(code[1], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     out = str(tmp_path / "results")
-    assert main(["run", "--encoder", "my_package.my_module:Hashed", "--tasks", "quickstart-en", "--out", out]) == 0
+    assert main(["run", "--encoder", "my_package.my_module:Hashed", "--tasks", "quickstart-en", "--results", out]) == 0
     assert "hashed" in capsys.readouterr().out
     # What its fingerprint promises: the same embeddings in every process.
     script = "from my_package.my_module import Hashed; print(Hashed().encode(['a man plays', '']).nonzero())"

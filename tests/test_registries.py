@@ -126,7 +126,7 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     command = Command(capsys)
     cards = ("--cards", ".")
     assert "a thing of mine" in command("list", "mine", *cards).out
-    trained = command("train", "learned", "--eval-data", "data", *cards)
+    trained = command("train", "learned", "--data", "data", *cards)
     assert trained.code == 0, trained.err
     names = "kinded,pooled,worded,learned"
     scored = command("run", "-e", names, "--tasks", "ours", "--protocol", "mine", "--data", "data", *cards)

@@ -75,7 +75,7 @@ def _corpus(name: str, catalogue: Catalogue) -> str:
     if corpus.tasks:
         return f"{name}, text of the evaluation data"
     home = f"the file {corpus.file or corpus.path} in STSBENCH_CORPORA"
-    return f"{name}: {home}{f', or {corpus.repo} of the Hub' if corpus.repo else ''}, or --data FILE"
+    return f"{name}: {home}{f', or {corpus.repo} of the Hub' if corpus.repo else ''}, or --text FILE"
 
 
 def how_exact(card: EncoderCard | RecipeCard) -> str:

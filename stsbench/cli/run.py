@@ -29,11 +29,11 @@ SHOWN_FAILURES = 3
 def run_command(options: RunOptions) -> int:
     """Carry out a run and print its table; returns 0, 2 where anything failed, 3 where that was a bug."""
     catalogue = Catalogue(options.cards)
-    names = Names(catalogue).to_load(options.encoder, options.out)
+    names = Names(catalogue).to_load([*options.encoders, *options.encoder], options.results)
     settings = RunSettings(
         encoders=names or ["minilm"],
         tasks=options.tasks or ("sts" if names else "quickstart"),
-        out=options.out,
+        out=options.results,
         params=parse_assignments(options.assign),
         protocol=options.protocol,
         data=options.data,

@@ -26,7 +26,7 @@ from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
 from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
-SAME = ("base", "assign", "text", "keep", "corpora", "evaluation_data", "out", "cards", "device", "deterministic")
+SAME = ("base", "assign", "text", "keep", "corpora", "data", "out", "cards", "device", "deterministic")
 """The options by which a run that was stopped is finished: all that decide what is trained, and where."""
 
 
@@ -63,7 +63,7 @@ def _plans(options: TrainOptions) -> list[TrainPlan]:
             out=options.out or settings.runs_folder(),
             base=base,
             corpora=options.corpora,
-            data=options.evaluation_data,
+            data=options.data,
             device=options.device,
             fresh=options.fresh,
             command=shlex.join([*command, "--seeds", str(seed)]),
@@ -81,7 +81,7 @@ def _replaced(options: TrainOptions) -> dict[str, Any]:
     given = parse_assignments(options.assign)
     if options.base and (twice := [key for key in given if key.startswith("base.")]):
         raise StsbenchError(f"--set {twice[0]} has no effect beside --base; leave it out")
-    for flag, key, value in (("--data", "data.corpus", options.text), ("--keep", "selection.keep", options.keep)):
+    for flag, key, value in (("--text", "data.corpus", options.text), ("--keep", "selection.keep", options.keep)):
         if value is not None:
             if {key, key.partition(".")[2]} & {*given}:
                 raise StsbenchError(f"{flag} and --set both give {key}; leave out one of them")

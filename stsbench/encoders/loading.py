@@ -156,6 +156,8 @@ def _find_untrained(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> K
 def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderError | UnknownName:
     if (recipe := re.split(r"[+@]", spec, maxsplit=1)[0]) in catalogue.paths("trainers"):
         return EncoderError(f"recipe '{spec}' has not been trained here; run: stsbench train {recipe}")
+    if spec in catalogue.paths("tasks") or spec in catalogue.suites():
+        return EncoderError(f"'{spec}' is a task or a suite, not an encoder; give it by --tasks {spec}")
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
     return UnknownName("encoder", spec, known, hint=hint)
 

@@ -41,7 +41,7 @@ FAKE = ["--encoder", "tests.encoders.fakes:SLOW", "--tasks", "quickstart-en,quic
 
 def start(folder: Path, arguments: Sequence[str], *, block: int = 1000, budget: int = 200) -> subprocess.Popen[bytes]:
     code = START.format(block=block, budget=budget)
-    command = [sys.executable, "-c", code, "run", *arguments, "--store", "store", "--out", "results"]
+    command = [sys.executable, "-c", code, "run", *arguments, "--store", "store", "--results", "results"]
     folder.mkdir(exist_ok=True)
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "STSBENCH_CACHE": str(folder / "cache"), "PYTHONPATH": root}

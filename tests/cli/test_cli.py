@@ -41,7 +41,7 @@ def test_version(stsbench):
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
         (["data", "verfy"], "No such command 'verfy'. Did you mean 'verify'?"),
         (["run", "--taks", "stsb"], "No such option: --taks"),
-        (["run", "stsb"], "Got unexpected extra argument"),
+        (["run", "stsb"], "stsb: 'stsb' is a task or a suite, not an encoder; give it by --tasks stsb"),
         (["list"], "Missing argument 'kind'; see"),
         (["run", "--seeds"], "Option '--seeds' requires an argument"),
         (["list", "task"], "unknown list 'task'; did you mean 'tasks'"),
@@ -99,7 +99,7 @@ def test_a_process_ends_with_the_same_line(tmp_path, arguments):
 
 
 def test_a_process_runs_a_module_of_the_folder_it_is_called_in(tmp_path, own):
-    run = ["run", *QUICK, *HASHED, "--out", str(tmp_path)]
+    run = ["run", *QUICK, *HASHED, "--results", str(tmp_path)]
     # Python's own -m puts the folder first; an installed command has to do it itself.
     code = f"import sys; sys.path.remove(''); from stsbench.cli import main; sys.exit(main({run}))"
     done = python("-c", code, cwd=own)

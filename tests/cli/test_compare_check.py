@@ -163,7 +163,7 @@ def test_lock_refuses_in_one_line(stsbench):
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """minilm on the English quickstart: as its card says, with a wrong pooling, and in bfloat16."""
     folder = tmp_path_factory.mktemp("scored")
-    run = ["run", "--encoder", "minilm", *QUICK, "--no-store", "--out"]
+    run = ["run", "--encoder", "minilm", *QUICK, "--no-store", "--results"]
     assert main([*run, str(folder / "old")]) == 0
     assert main([*run, str(folder / "pooling"), "--set", "pooling=cls_before_pooler"]) == 0
     assert main([*run, str(folder / "half"), "--set", "dtype=bfloat16"]) == 0
@@ -195,7 +195,7 @@ def test_shuffled_data_are_not_comparable(stsbench):
     for folder, table in (("one", TABLE), ("two", shuffled)):
         own = make_own(Path(folder), table_tsv=table)
         write(own.cards / "tasks" / "table.toml", PAIR_TABLE.replace(sha256(TABLE), sha256(table)))
-        stsbench.fine("run", *HASHED, "--tasks", "table", *own.options(), "--out", f"{folder}/results")
+        stsbench.fine("run", *HASHED, "--tasks", "table", *own.options(), "--results", f"{folder}/results")
     code, out, _ = stsbench("check", "two/results", "--against", "one/results")
     assert code == 2 and "hashed on table: not comparable: data hash differs: " in out
     message = stsbench.refused("compare", "one/results/hashed", "two/results/hashed")

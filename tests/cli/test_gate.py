@@ -315,7 +315,7 @@ def test_an_accuracy_in_points_never_passes(stsbench):
 
 
 def test_a_size_that_is_not_the_cards_never_passes(stsbench, own):
-    stsbench.fine("run", *HASHED, *QUICK, "--no-store", "--out", "run")
+    stsbench.fine("run", *HASHED, *QUICK, "--no-store", "--results", "run")
     shutil.copytree("run", "run-old")
     edited(n=299, per_subset={})(of("run", "hashed", "quickstart-en"))
     assert "field 'n': 299 items, the card of quickstart-en says 300" in refused(stsbench, "run", "run-old")

@@ -32,6 +32,13 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[4].split()[2] == f"{100 * low:.2f}–{100 * high:.2f}"
 
 
+def test_encoders_are_named_with_or_without_an_option(stsbench):
+    named = stsbench.json("run", "own_encoders:Hashed", *QUICK)
+    assert named == stsbench.json("run", *HASHED, *QUICK)
+    both = stsbench.json("run", "own_encoders:ready,own_encoders:Hashed", "-e", "own_encoders:ready", *QUICK)
+    assert [one["encoder"] for one in both["results"]] == ["ready-made", "hashed"]
+
+
 def test_json_is_the_results_and_the_failures(stsbench, tmp_path):
     found = stsbench.json("run", *HASHED, *QUICK)
     (result,) = found["results"]
@@ -231,7 +238,7 @@ def test_assignments_are_toml_or_text():
         parse_seeds("1;2")
 
 
-@pytest.mark.parametrize("option", ["--out", "--store"])
+@pytest.mark.parametrize("option", ["--results", "--store"])
 @pytest.mark.parametrize("below", ["file/results", "/proc/nothing/results"])
 def test_a_folder_that_cannot_be_written_is_one_line(stsbench, tmp_path, option, below):
     # Tests may run as root, whom no permission stops: a folder below a file stops all.

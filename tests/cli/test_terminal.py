@@ -376,7 +376,7 @@ def test_absurd_numbers_are_one_line(stsbench: Command, tmp_path: Path, command,
 @pytest.mark.parametrize(
     "command",
     [
-        ["run", "--encoder"], ["run", "--tasks"], ["run", "--data"], ["run", "--out"], ["run", "--cards"],
+        ["run", "--encoder"], ["run", "--tasks"], ["run", "--data"], ["run", "--results"], ["run", "--cards"],
         ["run", "--set"], ["run", "--store"], ["run", "--protocol"], ["run", "--split"], ["run", "--seeds"],
         ["list"], ["show"], ["train"], ["lock", "--out"], ["lock"], ["compare"], ["data", "fetch"],
         ["leaderboard", "--table"], ["leaderboard", "--suite"], ["leaderboard", "--out"], ["leaderboard", "--mteb"],
@@ -399,7 +399,7 @@ def test_absurd_seeds_are_one_line(stsbench: Command, number):
 
 @pytest.mark.parametrize(
     "command",
-    [["run", *QUICK, *HASHED, "--out"], ["run", *QUICK, *HASHED, "--data"], ["run", *QUICK, *HASHED, "--store"],
+    [["run", *QUICK, *HASHED, "--results"], ["run", *QUICK, *HASHED, "--data"], ["run", *QUICK, *HASHED, "--store"],
      ["lock"], ["check", "x", "--against"], ["leaderboard", "--results"], ["leaderboard", "--table"],
      ["list", "tasks", "--cards"], ["train", "consert-small", "--out"], ["show"], ["compare", "a"]],
     ids=" ".join,

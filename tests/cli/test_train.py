@@ -42,7 +42,7 @@ def test_test_sentences_in_the_corpus_are_found_and_marked(stsbench, cards, mask
 
     texts = [*sentences(40), *load_task("quickstart-en").texts()[:3]]
     Path("leaky.txt").write_text("\n".join(texts) + "\n")
-    call = ("train", "little", "--cards", cards, "--base", masked_lm, "--data", "leaky.txt", "--json")
+    call = ("train", "little", "--cards", cards, "--base", masked_lm, "--text", "leaky.txt", "--json")
     (run,) = json.loads(stsbench(*call).out)
     assert (run["overlap"]["quickstart-en"], run["overlap"]["quickstart-es-en"]) == ("text", "unknown")
     done = stsbench("run", "-e", run["recipe"], "-t", "quickstart-en", "--cards", cards, "--json")
@@ -141,9 +141,9 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
         (["little", "BASE", "--set", "steps=many"], "steps"),
         (["little", "BASE", "--set", "views=quads"], "'quads' is none of dropout, pairs, triplets"),
         (["little", "BASE", "--set", "pooling=mean(9)"], "asks for layer 9; the model has 3"),
-        (["little", "BASE", "--data", "one.txt"], "1 row"),
-        (["little", "BASE", "--data", "none.txt"], "none.txt"),
-        (["little", "BASE", "--data", "pairs.csv"], "has no text"),
+        (["little", "BASE", "--text", "one.txt"], "1 row"),
+        (["little", "BASE", "--text", "none.txt"], "none.txt"),
+        (["little", "BASE", "--text", "pairs.csv"], "has no text"),
         (["little", "BASE", "--set", "split=dev"], "unknown split of quickstart-en 'dev'"),
         (["little", "BASE", "--set", "learning_rate=1e30"], "the loss is nan"),
         (["little", "BASE", "--set", "data.rows=99"], "the corpus has 60"),
@@ -153,7 +153,7 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
         (["little", "BASE", "--out", "text.txt"], "text.txt"),
         (["little", "BASE", "--report-to", "nobody"], "--report-to nobody"),
         (["little", "BASE", "--seeds", "1,x"], "--seeds '1,x': give whole numbers"),
-        (["little", "BASE", "--data", "empty.txt"], "empty.txt: the file is empty"),
+        (["little", "BASE", "--text", "empty.txt"], "empty.txt: the file is empty"),
         (["little", "BASE", "--set", "learning_rate=-1"], "'training.learning_rate': expected `float` > 0"),
         (["little", "BASE", "--set", "every=0"], "'selection.every': expected `int` >= 1"),
         (["little", "BASE", "--set", "betas=[0.9,1.0]"], "'training.betas[1]': expected `float` < 1"),

@@ -52,7 +52,7 @@ def test_only_what_decides_the_weights_makes_another_run(stsbench, cards, masked
 def test_a_mistake_leaves_the_finished_run_alone(stsbench, cards, masked_lm):
     call = ("train", "little", "--cards", cards, "--base", masked_lm)
     assert stsbench(*call).code == 0
-    assert stsbench(*call, "--fresh", "--data", "none.txt").code == 2
+    assert stsbench(*call, "--fresh", "--text", "none.txt").code == 2
     Path("text.txt").rename("gone.txt")
     assert stsbench(*call, "--fresh").code == 2
     assert trained_runs("little")[0].facts["steps"] == 12

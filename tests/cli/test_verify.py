@@ -22,7 +22,7 @@ ROOT = Path(package.__file__).parent.parent
 
 @pytest.fixture
 def results(stsbench, own: Path) -> Path:
-    stsbench.fine("run", *HASHED, "--tasks", "quickstart", "--no-store", "--out", "results")
+    stsbench.fine("run", *HASHED, "--tasks", "quickstart", "--no-store", "--results", "results")
     return Path("results")
 
 

@@ -61,7 +61,14 @@ def test_a_hub_id_is_kept_by_a_parameter():
 
 def test_the_run_tells_it_once_for_all_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write(tmp_path / "cards" / "baselines" / "tiny.toml", CARD)
-    arguments = ("--cards", tmp_path / "cards", "--out", tmp_path / "out", "--tasks", "quickstart-en,quickstart-es-en")
+    arguments = (
+        "--cards",
+        tmp_path / "cards",
+        "--results",
+        tmp_path / "out",
+        "--tasks",
+        "quickstart-en,quickstart-es-en",
+    )
     code, out, _ = Command(capsys)("run", "--encoder", "tiny", *arguments)
     assert code == 0
     assert " ".join(out.split()).count("quickstart-en, quickstart-es-en: the checkpoint of tiny is of revision") == 1
@@ -78,7 +85,7 @@ def test_a_part_of_a_checkpoint_in_the_cache_gives_no_score(
     for name in tiny_bert():
         hf_hub_download("owner/st", name)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    arguments = ("--tasks", "quickstart-en", "--out", tmp_path / "out")
+    arguments = ("--tasks", "quickstart-en", "--results", tmp_path / "out")
     code, _, err = Command(capsys)("run", "--encoder", "owner/st", *arguments)
     assert code == 2 and "but no list of all it needs" in err
     assert not list((tmp_path / "out").rglob("*.json"))

@@ -84,7 +84,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_parameter_that_the_fingerprint_does_not_know_is_another_encoder(own, capsys):
     stsbench = Command(capsys)
     run = ("run", "--encoder", "own_constant:Hashed", "--tasks", "quickstart-en")
-    for more in ((), ("--set", "size=31"), ("--set", "size=31", "--no-store", "--out", "elsewhere")):
+    for more in ((), ("--set", "size=31"), ("--set", "size=31", "--no-store", "--results", "elsewhere")):
         stsbench.fine(*run, *more)
     stored = {r.fingerprint: r for r in scan_results(own / "results").results}
     (fresh,) = scan_results(own / "elsewhere").results

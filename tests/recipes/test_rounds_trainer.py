@@ -75,7 +75,7 @@ def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypat
     known = find_encoder(str(runs[0].folder))
     assert known.encoder.encode(["the cat sleeps here"]).shape == (1, 8)
     out = str(recipe.parent / "results")
-    assert main(["run", "--encoder", str(runs[0].folder), "--tasks", "quickstart-en", "--out", out]) == 0
+    assert main(["run", "--encoder", str(runs[0].folder), "--tasks", "quickstart-en", "--results", out]) == 0
 
 
 def test_a_finished_run_is_not_trained_again(recipe):
@@ -164,7 +164,7 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
 def test_a_corpus_without_its_columns_is_one_line(tmp_path, capsys):
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("anchor,positive\na,b\nc,d\n")
-    assert train(write(tmp_path), "--data", str(pairs)) == 2
+    assert train(write(tmp_path), "--text", str(pairs)) == 2
     assert "has no text (has anchor, positive)" in capsys.readouterr().err
 
 

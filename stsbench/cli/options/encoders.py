@@ -6,7 +6,18 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from stsbench.cli.options.shared import MOST, Corpora, Data, Given, Options, TableFile, WithCards, WithJson, each_name
+from stsbench.cli.options.shared import (
+    MOST,
+    Corpora,
+    Data,
+    Given,
+    Options,
+    Results,
+    TableFile,
+    WithCards,
+    WithJson,
+    each_name,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -16,14 +27,11 @@ class RunOptions(WithJson):
     With no argument: the encoder 'minilm' on the suite 'quickstart', which needs no network.
     """
 
+    encoders: Annotated[
+        list[str], Argument(callback=each_name, help="Encoders: card names, Hub ids, folders, card files.")
+    ] = field(default_factory=list)
     encoder: Annotated[
-        list[str],
-        Option(
-            "--encoder",
-            "-e",
-            callback=each_name,
-            help="Encoders: card names, Hub ids, folders, card files; comma list.",
-        ),
+        list[str], Option("--encoder", "-e", callback=each_name, help="The same as an option; comma list.")
     ] = field(default_factory=list)
     tasks: Annotated[str | None, Option("--tasks", "-t", help="Tasks and suites, comma list; default suite 'sts'.")] = (
         None
@@ -37,7 +45,7 @@ class RunOptions(WithJson):
         field(default_factory=list)
     )
     data: Data = None
-    out: Annotated[Path, Option("--out", help="Results folder.")] = Path("results")
+    results: Results = Path("results")
     store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
     no_store: Annotated[bool, Option("--no-store", help="Keep embeddings in memory only.")] = False
     fresh: Annotated[bool, Option("--fresh", help="Score again even what the results folder has.")] = False
@@ -67,11 +75,9 @@ class TrainOptions(WithJson):
         default_factory=list
     )
     base: Annotated[str, Option("--base", help="Start from this checkpoint (folder, Hub id or encoder).")] = ""
-    text: Annotated[str | None, Option("--data", help="Train on this corpus or file.")] = None
+    text: Annotated[str | None, Option("--text", help="Train on this corpus or file.")] = None
     corpora: Corpora = None
-    evaluation_data: Annotated[
-        Path | None, Option("--eval-data", help="Folder of evaluation data; default STSBENCH_DATA.")
-    ] = None
+    data: Data = None
     out: Annotated[Path | None, Option("--out", help="Folder of runs; default STSBENCH_RUNS, or 'runs'.")] = None
     fresh: Annotated[bool, Option("--fresh", help="Train again from the start, even a finished or stopped run.")] = (
         False

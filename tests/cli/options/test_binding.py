@@ -62,8 +62,12 @@ def handed(options: type[Options], *words: str) -> Options:
 
 
 def test_what_is_typed_arrives_and_all_else_is_as_declared():
-    found = handed(RunOptions, "-e", "a,b+views=['x', 'y']", "--encoder", "c", "--set", "k=1,2", "--out", "there", "-v")
-    expected = RunOptions(encoder=["a", "b+views=['x', 'y']", "c"], assign=["k=1,2"], out=Path("there"), verbose=True)
+    found = handed(
+        RunOptions, "-e", "a,b+views=['x', 'y']", "--encoder", "c", "--set", "k=1,2", "--results", "there", "-v"
+    )
+    expected = RunOptions(
+        encoder=["a", "b+views=['x', 'y']", "c"], assign=["k=1,2"], results=Path("there"), verbose=True
+    )
     assert dataclasses.asdict(found) == dataclasses.asdict(expected)
     assert dataclasses.asdict(handed(RunOptions)) == dataclasses.asdict(RunOptions())
     both = handed(CheckOptions, "new", "--against", "old", "--against-encoder", "x, y", "--cards", "a", "--cards", "b")
@@ -76,11 +80,11 @@ def test_what_is_typed_arrives_and_all_else_is_as_declared():
 
 def test_options_are_typed_again_as_they_were():
     words = shlex.split(
-        "little --seeds 1,2 --set a=1 --set 'b=x y' --data text --cards one --deterministic --yes --fresh"
+        "little --seeds 1,2 --set a=1 --set 'b=x y' --text text --cards one --deterministic --yes --fresh"
     )
     found = handed(TrainOptions, *words)
     assert found.typed("base", "assign", "text", "cards", "device", "deterministic") == shlex.split(
-        "--set a=1 --set 'b=x y' --data text --cards one --deterministic"
+        "--set a=1 --set 'b=x y' --text text --cards one --deterministic"
     )
 
 
@@ -95,8 +99,8 @@ def test_options_are_typed_again_as_they_were():
         ("train simcse-small --dry-run --fresh", "--fresh has no effect beside --dry-run"),
         ("train simcse-small --dry-run --report-to wandb", "--report-to has no effect beside --dry-run"),
         ("train simcse-small --dry-run --checkpoint-seconds 9", "--checkpoint-seconds has no effect beside --dry-run"),
-        ("train simcse-small --data a --set data.corpus=b", "--data and --set both give data.corpus"),
-        ("train simcse-small --data a --set corpus=b", "--data and --set both give data.corpus"),
+        ("train simcse-small --text a --set data.corpus=b", "--text and --set both give data.corpus"),
+        ("train simcse-small --text a --set corpus=b", "--text and --set both give data.corpus"),
         ("train simcse-small --keep last --set keep=best", "--keep and --set both give selection.keep"),
         ("train simcse-small --base a --set base.model=b", "--set base.model has no effect beside --base"),
         ("train fastsent-small --report-to wandb", "in rounds; leave out --report-to"),
