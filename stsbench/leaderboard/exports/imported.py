@@ -16,7 +16,19 @@ from stsbench.leaderboard.exports.tasks import MtebTask, mteb_facts, mteb_task
 from stsbench.leaderboard.tables.averages import mean_of
 from stsbench.leaderboard.tables.fill import expected
 from stsbench.leaderboard.tables.runs import Wanted
-from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Group, Number, Row, Table, TableCell, TableColumn, Terms
+from stsbench.leaderboard.tables.table import (
+    AVERAGE,
+    EXACT,
+    Group,
+    Number,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    Terms,
+    Traits,
+)
+from stsbench.leaderboard.tables.traits import hub_address
 
 PROTOCOL = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
 """How MTEB scores STS: one correlation a task or language. Prompts are those MTEB has for a model."""
@@ -134,6 +146,7 @@ def with_imported(table: Table, imported: Imported) -> Table:
             label=f"{model.name} [{model.revision[:6]}]" if names.count(model.name) > 1 else model.name,
             cells=_cells({tasks[task]: 100 * score for task, score in scores.items() if task in tasks}, table.terms),
             imported=", ".join(f"mteb {version}" for version in sorted(imported.versions[model])),
+            traits=Traits(model=hub_address(model.name)),
         )
         for model, scores in imported.scores.items()
         if any(task in tasks for task in scores)

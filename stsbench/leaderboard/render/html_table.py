@@ -90,7 +90,10 @@ def _rows(block: LayoutBlock, frame: Frame) -> Iterator[str]:
 
 
 def _start(line: TableLine) -> str:
-    facts = {"encoder": line.row.encoder, **line.row.traits._asdict(), "side": line.side}
+    traits = line.row.traits
+    facts: dict[str, str] = {"encoder": line.row.encoder}
+    facts |= {"method": traits.method, "backbone": traits.backbone, "supervision": traits.supervision}
+    facts |= {"parameters": str(traits.parameters or ""), "year": str(traits.year or ""), "side": line.side}
     if line.row.imported and line.side == "published":
         facts["side"] = "imported"
     attributes = (f' data-{key}="{escape(value)}"' for key, value in facts.items() if value)

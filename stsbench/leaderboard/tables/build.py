@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.facts import EncoderCard
 from stsbench.errors import CardError, UnknownName
 from stsbench.leaderboard.published.rows import PublishedRow, misprints, published_row, sources
 from stsbench.leaderboard.published.specs import RowFacts, TableCard, read_table_card, row_facts
@@ -13,7 +14,8 @@ from stsbench.leaderboard.tables.baseline import baseline_groups, majority_level
 from stsbench.leaderboard.tables.columns import plan
 from stsbench.leaderboard.tables.fill import Filler
 from stsbench.leaderboard.tables.own import board_groups
-from stsbench.leaderboard.tables.table import AVERAGE, DELTA, Group, Number, Row, Table, TableCell, Traits
+from stsbench.leaderboard.tables.table import AVERAGE, DELTA, Group, Number, Row, Table, TableCell
+from stsbench.leaderboard.tables.traits import traits_of
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result
 
@@ -100,7 +102,7 @@ def _paper_rows(
         otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
         overlap=source.overlap,
         misprint=_misprint_of(source),
-        traits=Traits(source.method, source.backbone, source.supervision),
+        traits=traits_of(filler.catalogue, _card_of(filler.catalogue, source, measured), source),
         results=measured[0].results if measured else (),
     )
     yield row
@@ -115,6 +117,12 @@ def _paper_rows(
             misprint="",
             results=other.results,
         )
+
+
+def _card_of(catalogue: Catalogue, source: PublishedRow, measured: Sequence[Runs]) -> EncoderCard | None:
+    if measured:
+        return measured[0].card
+    return catalogue.encoder(source.encoder) if source.encoder in catalogue.paths("baselines") else None
 
 
 def _misprint_of(row: PublishedRow) -> str:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from stsbench.cards.facts import EncoderCard
 from stsbench.leaderboard.published.rows import PublishedRow, published_rows, sources
 from stsbench.leaderboard.published.specs import BoardFacts
 from stsbench.leaderboard.tables.fill import Filler, Numbers
 from stsbench.leaderboard.tables.table import AVERAGE, Group, Row, Traits
+from stsbench.leaderboard.tables.traits import traits_of
 from stsbench.results.groups import Runs
 from stsbench.results.record import Result
 
@@ -59,17 +59,15 @@ def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterato
         label = one.name
         if card and facts.published:
             label = f"{card.name} [{one.mark}]" if one.mark else card.name
-        yield BoardEntry(label, one.encoder, _traits(card), one.overlap, source, printed, numbers, one.results)
+        traits = traits_of(filler.catalogue, card)
+        yield BoardEntry(label, one.encoder, traits, one.overlap, source, printed, numbers, one.results)
     done = {one.encoder for one, _ in measured if one.card}
     for name, (source, printed) in published.items():
         if name not in done:
-            label = filler.catalogue.encoder(name).name if name in known else source.row
-            encoder = name if name in known else ""
-            yield BoardEntry(label, encoder, _traits(source), source.overlap, source, printed, {}, [])
-
-
-def _traits(known: EncoderCard | PublishedRow | None) -> Traits:
-    return Traits(known.method, known.backbone, known.supervision) if known else Traits()
+            card = filler.catalogue.encoder(name) if name in known else None
+            traits = traits_of(filler.catalogue, card, source)
+            label, encoder = (card.name, name) if card else (source.row, "")
+            yield BoardEntry(label, encoder, traits, source.overlap, source, printed, {}, [])
 
 
 def _published(filler: Filler, facts: BoardFacts) -> dict[str, tuple[PublishedRow, Numbers]]:

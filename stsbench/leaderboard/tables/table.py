@@ -67,11 +67,18 @@ NOTHING = TableCell()
 
 
 class Traits(NamedTuple):
-    """What an encoder is: its method, its backbone and what it was trained on; empty where nobody says."""
+    """What an encoder is: its method, its backbone and what it was trained on; empty where nobody says.
+
+    ``parameters`` are those of the network, ``year`` that of the work, ``paper`` and ``model`` are addresses.
+    """
 
     method: str = ""
     backbone: str = ""
     supervision: str = ""
+    parameters: int | None = None
+    year: int | None = None
+    paper: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
