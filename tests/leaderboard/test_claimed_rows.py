@@ -17,7 +17,7 @@ PAPERS = ("sgopt", "simcse", "consert", "declutr")
 TRAINING = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 
 SYSTEMS = "a system of the shared task itself: its scores alone were published"
-FIGURE = "read off a figure: 'stsbench analyse' draws it anew"
+FIGURE = "read off a figure: 'stsbench run --set pooling=…' measures any layer and pooling"
 ONE_VALUE = "a paper's recipe with one value replaced"
 NOT_HERE = "a combination that no method here has"
 ENSEMBLE = "two encoders' similarities added: no encoder of its own"

@@ -84,8 +84,19 @@ def test_a_table_of_the_users_own(tmp_path):
         ('"stsb"', '{average_of = "simcse-1"}', "table 'simcse-1' has no average"),
         (
             "[[groups]]",
-            '[average]\ntask = "sts"\ndelta = "Gone"\n[[groups]]',
-            "'delta' names .*Gone', which is not a row",
+            '[average]\ntask = "sts"\n[delta]\nrow = "Gone"\n[[groups]]',
+            r"\[delta\]: 'row' names .*Gone', which is not a row",
+        ),
+        ("[[groups]]", '[delta]\nrow = "BERT-base"\n[[groups]]', r"\[delta\]: the table has no average; name a column"),
+        (
+            "[[groups]]",
+            '[delta]\nrow = "BERT-base"\ncolumn = "sts13"\n[[groups]]',
+            r"\[delta\]: 'column' is 'sts13', which is not a column",
+        ),
+        (
+            '["BERT-base"]',
+            '[{row = "BERT-base", metric = "nrom"}]',
+            "row 'BERT-base': metric 'nrom' is unknown",
         ),
     ],
 )

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
+
 from stsbench.cards.strict import Record, convert, parse_toml
 from stsbench.errors import CardError, UnknownName, did_you_mean
 from stsbench.leaderboard.published.metrics import METRICS
@@ -38,11 +40,15 @@ class ColumnFacts(Record, frozen=True, kw_only=True):
 
 
 class RowFacts(Record, frozen=True, kw_only=True):
-    """A published row under another label, or one that the paper scored otherwise than its columns say."""
+    """A published row under another label, or one that the paper scored otherwise than its columns say.
+
+    ``metric`` is that of a row whose numbers measure something else than those of other rows of the table.
+    """
 
     row: str
     label: str = ""
     protocol: str | None = None
+    metric: str = ""
 
 
 class GroupFacts(Record, frozen=True, kw_only=True):
@@ -60,7 +66,7 @@ class AverageFacts(Record, frozen=True, kw_only=True):
     ``rounding``: ``cells`` averages the cells as printed, ``once`` the exact ones, ``never`` leaves the
     average exact. In ``of``, a list
     among the keys counts as one, its mean. ``composite`` allows columns that are scored in
-    different ways. ``delta`` names the row that a further column measures the distance to.
+    different ways.
     """
 
     task: str
@@ -68,7 +74,13 @@ class AverageFacts(Record, frozen=True, kw_only=True):
     rounding: str = "once"
     of: list[str | list[str]] = []
     composite: bool = False
-    delta: str = ""
+
+
+class DeltaFacts(Record, frozen=True, kw_only=True):
+    """A further column: the distance of each row to this one, in the average or in the column of this key."""
+
+    row: str
+    column: str = ""
 
 
 class BoardFacts(Record, frozen=True, kw_only=True):
@@ -96,6 +108,7 @@ class TableCard(Record, frozen=True, kw_only=True):
     heads: dict[str, str] = {}
     decimals: int = 2
     average: AverageFacts | None = None
+    delta: DeltaFacts | None = None
     groups: list[GroupFacts] = []
     board: BoardFacts | None = None
     note: str = ""
@@ -158,14 +171,7 @@ def column_facts(card: TableCard) -> list[ColumnFacts]:
 def row_facts(group: GroupFacts) -> list[RowFacts]:
     """A group's rows, each as a record that says its protocol if row or group does."""
     facts = [RowFacts(row=row) if isinstance(row, str) else row for row in group.rows]
-    return [
-        f if f.protocol is not None or group.protocol is None else RowFacts(**_fields(f) | {"protocol": group.protocol})
-        for f in facts
-    ]
-
-
-def _fields(record: RowFacts) -> dict[str, Any]:
-    return {"row": record.row, "label": record.label, "protocol": record.protocol}
+    return [f if f.protocol is not None else structs.replace(f, protocol=group.protocol) for f in facts]
 
 
 def _wrong_form(card: TableCard) -> Iterator[str]:
@@ -198,6 +204,8 @@ def _wrong_columns(card: TableCard) -> Iterator[str]:
             yield f"columns: 'average_of' is '{facts.average_of}'; it takes a table of the project's"
         if facts.metric and facts.metric not in METRICS:
             yield f"columns: metric '{facts.metric}' is unknown{did_you_mean(facts.metric, METRICS)}"
+    if card.delta and not (card.delta.column or card.average):
+        yield "[delta]: the table has no average; name a column"
 
 
 def _wrong_rows(card: TableCard) -> Iterator[str]:
@@ -206,3 +214,5 @@ def _wrong_rows(card: TableCard) -> Iterator[str]:
         for row in row_facts(group):
             if row.row not in known:
                 yield f"no row '{row.row}' in {card.paper}/{card.table}{did_you_mean(row.row, known)}"
+            if row.metric and row.metric not in METRICS:
+                yield f"row '{row.row}': metric '{row.metric}' is unknown{did_you_mean(row.metric, METRICS)}"

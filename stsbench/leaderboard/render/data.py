@@ -49,6 +49,7 @@ def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
 
 def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
     spread = {c.key for c in table.columns for row in table.rows() if _has_deviation(row.cell(c.key))}
+    sourced = {c.key for c in table.columns for row in table.rows() if _is_of_another(row, c.key)}
     for group in table.groups:
         for row in group.rows:
             for side in sides(show or "both"):
@@ -60,6 +61,8 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 record: dict[str, Any] = dict(zip(FACTS, facts, strict=True))
                 for key, one in numbers.items():
                     record |= _ranks(one) if key == RANKS else _value(key, one, spread=key in spread)
+                    if key in sourced:
+                        record[f"{key}_published_row"] = row.cell(key).printed_in if side != "measured" else ""
                 yield record
                 if show == "merged":
                     break
@@ -76,6 +79,11 @@ def _ranks(one: Number | None) -> dict[str, int | None]:
 
 def _has_deviation(cell: TableCell) -> bool:
     return any(one is not None and one.deviation is not None for one in (cell.measured, cell.published))
+
+
+def _is_of_another(row: Row, key: str) -> bool:
+    """Whether a number was printed in another row than the one that its own row names."""
+    return row.cell(key).printed_in not in ("", row.key)
 
 
 def to_json(tables: Sequence[Table]) -> str:
@@ -115,15 +123,17 @@ def _row(row: Row) -> dict[str, Any]:
         "quoted_from": row.quoted,
         "scored_otherwise": row.otherwise,
         "imported": row.imported,
+        "metric": row.metric,
         "overlap": row.overlap,
         "misprint": row.misprint,
     }
-    cells = {key: _cell(cell) for key, cell in row.cells.items() if cell.measured or cell.published}
+    cells = {key: _cell(cell, row.key) for key, cell in row.cells.items() if cell.measured or cell.published}
     return {"label": row.label, **{key: value for key, value in facts.items() if value}, "cells": cells}
 
 
-def _cell(cell: TableCell) -> Mapping[str, Any]:
+def _cell(cell: TableCell, of_row: str) -> Mapping[str, Any]:
     facts: dict[str, Any] = {
+        "published_row": cell.printed_in if cell.printed_in != of_row else "",
         "measured": _number(cell.measured),
         "published": _number(cell.published),
         "difference": _plain(cell.difference.value) if cell.difference else None,

@@ -44,8 +44,8 @@ def make_table(name: str, card: TableCard, results: Sequence[Result], catalogue:
         groups = board_groups(filler, card.board, runs)
     else:
         groups = list(_paper_groups(filler, _by_row(runs, catalogue)))
-    if card.average and card.average.delta:
-        groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.average.delta}")
+    if card.delta:
+        groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
     levels = of_columns(majority_levels(results), {column.key: column.wanted for column in filler.plan.tasks})
     groups += baseline_groups(levels, filler.plan.terms)
     return Table(
@@ -61,9 +61,11 @@ def make_table(name: str, card: TableCard, results: Sequence[Result], catalogue:
 
 
 def _number(card: TableCard) -> str:
-    """A paper's own number for its table: ``table-e.1`` is Table E.1."""
+    """A paper's own number for its table, or what it is instead: ``table-e.1`` is Table E.1."""
     word, _, number = card.table.partition("-")
-    return f"{word.capitalize()} {number.upper()}".strip()
+    if not any(map(str.isdigit, number)):
+        return card.table.replace("-", " ").capitalize()
+    return f"{word.capitalize()} {number.upper()}"
 
 
 def _by_row(runs: Sequence[Runs], catalogue: Catalogue) -> Mapping[str, list[Runs]]:
@@ -91,7 +93,7 @@ def _paper_rows(
     """A published row with what was measured of it; further states of the encoder follow as rows of their own."""
     source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
     label, measured = facts.label or facts.row, runs.get(source.key, [])
-    printed = filler.published(source, facts.protocol)
+    printed = filler.published(source, facts.protocol, metric=facts.metric)
     first = filler.measured(measured[0], facts.protocol) if measured else {}
     row = Row(
         label=label,
@@ -102,6 +104,7 @@ def _paper_rows(
         otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
         overlap=source.overlap,
         misprint=_misprint_of(source),
+        metric=facts.metric,
         traits=traits_of(filler.catalogue, _card_of(filler.catalogue, source, measured), source),
         results=measured[0].results if measured else (),
     )
@@ -130,16 +133,16 @@ def _misprint_of(row: PublishedRow) -> str:
     return found.reason if found else ""
 
 
-def _with_distances(groups: Sequence[Group], key: str) -> list[Group]:
-    """The same groups with each row's distance to the average of one row."""
+def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Group]:
+    """The same groups with each row's distance to one row's number in a column."""
     aim = next((row for group in groups for row in group.rows if row.key == key), None)
     if aim is None:
-        raise CardError(f"[average]: 'delta' names '{key}', which is not a row of the table")
-    return [replace(group, rows=[_with_distance(row, aim) for row in group.rows]) for group in groups]
+        raise CardError(f"[delta]: 'row' names '{key}', which is not a row of the table")
+    return [replace(group, rows=[_with_distance(row, aim, column) for row in group.rows]) for group in groups]
 
 
-def _with_distance(row: Row, aim: Row) -> Row:
-    ours, theirs = row.cell(AVERAGE), aim.cell(AVERAGE)
+def _with_distance(row: Row, aim: Row, column: str) -> Row:
+    ours, theirs = row.cell(column), aim.cell(column)
     if row is aim:
         return row
     cell = TableCell(

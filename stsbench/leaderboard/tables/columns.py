@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
@@ -16,6 +16,7 @@ from stsbench.leaderboard.published.specs import (
     column_facts,
     protocols,
     read_table_card,
+    row_facts,
 )
 from stsbench.leaderboard.tables.runs import Wanted
 from stsbench.leaderboard.tables.table import AVERAGE, DELTA, EXACT, TableColumn, Terms
@@ -43,11 +44,12 @@ def plan(card: TableCard, catalogue: Catalogue) -> Plan:
     """
     facts = column_facts(card) or [ColumnFacts(task=task) for task in _tasks_of(card.suite, catalogue)]
     tasks = [_column(one, card, catalogue) for one in facts]
-    if card.average is None:
-        return Plan(tasks, [], [])
-    terms: Terms = card.average.of or [column.key for column in tasks]
-    _check_average(card.average, terms, tasks)
-    return Plan(tasks, _made(card.average, card.decimals), terms)
+    terms: Terms = (card.average.of or [column.key for column in tasks]) if card.average else []
+    if card.average:
+        _check_average(card.average, terms, tasks)
+    if card.delta and card.delta.column not in ("", *(column.key for column in tasks)):
+        raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
+    return Plan(tasks, list(_made(card)), terms)
 
 
 def _tasks_of(suite: str, catalogue: Catalogue) -> Sequence[str]:
@@ -71,7 +73,7 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
         mixed = other.average.composite
         return TableColumn(key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed)
     protocol = card.protocol if facts.protocol is None else facts.protocol
-    usual = protocols()[protocol].metric if protocol in protocols() else ""
+    usual = protocols()[protocol].metric if protocol in protocols() else _metric_of_rows(card)
     if card.fields:
         usual = score_name(card.fields).partition(".")[0]
     metric = facts.metric or usual
@@ -102,16 +104,20 @@ def wanted_of(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalog
     return Wanted(facts.task, split, facts.split, protocol, metric, card.evaluator, whole), card.name
 
 
-def _made(facts: AverageFacts, decimals: int) -> list[TableColumn]:
-    made = [
-        TableColumn(key=AVERAGE, head=facts.head, kind="average", decimals=decimals, mixed=facts.composite),
-        TableColumn(
-            key=EXACT, head=f"{facts.head} (exact)", kind="exact", decimals=decimals + 4, mixed=facts.composite
-        ),
-    ]
-    if facts.delta:
-        made.insert(1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals))
-    return made
+def _metric_of_rows(card: TableCard) -> str:
+    """The metric of the first row that says its own; nothing where none does."""
+    return next((facts.metric for group in card.groups for facts in row_facts(group) if facts.metric), "")
+
+
+def _made(card: TableCard) -> Iterator[TableColumn]:
+    facts, decimals = card.average, card.decimals
+    if facts:
+        yield TableColumn(key=AVERAGE, head=facts.head, kind="average", decimals=decimals, mixed=facts.composite)
+    if card.delta:
+        yield TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
+    if facts:
+        head = f"{facts.head} (exact)"
+        yield TableColumn(key=EXACT, head=head, kind="exact", decimals=decimals + 4, mixed=facts.composite)
 
 
 def _check_average(facts: AverageFacts, terms: Terms, tasks: Sequence[TableColumn]) -> None:

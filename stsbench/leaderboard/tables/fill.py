@@ -26,12 +26,15 @@ class Filler(NamedTuple):
     plan: Plan
     catalogue: Catalogue
 
-    def published(self, row: PublishedRow, otherwise: str | None = None, *, lenient: bool = False) -> Numbers:
+    def published(
+        self, row: PublishedRow, otherwise: str | None = None, *, metric: str = "", lenient: bool = False
+    ) -> Numbers:
         """The printed numbers of a row, and its average.
 
         Args:
             row: the published row.
             otherwise: the protocol of a row that is not scored as the columns say.
+            metric: that of a row which measures something else than its columns say.
             lenient: leave out scores of other protocols without a word, as boards do.
 
         Raises:
@@ -39,7 +42,8 @@ class Filler(NamedTuple):
         """
         found: Numbers = {}
         for column, other in zip(self.plan.tasks, self._other_tables(), strict=True):
-            score = _printed(row, column.wanted, otherwise, lenient=lenient)
+            wanted = column.wanted._replace(metric=metric) if column.wanted and metric else column.wanted
+            score = _printed(row, wanted, otherwise, lenient=lenient)
             if score is not None and (not lenient or not other or row.encoder or self._fills(other, row)):
                 found[column.key] = Number(score.value, score.deviation, score.decimals)
         return found | self._averages(row, found, otherwise)
@@ -91,16 +95,26 @@ class Filler(NamedTuple):
         """Whether a row prints every task of another table, and not only an average: ablations do not."""
         return EXACT in self._other(name).published(row, lenient=True)
 
-    def cells(self, key: str, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
-        """Cells with both numbers, and what is wrong in print."""
+    def cells(
+        self, printed_in: Mapping[str, str] | str, published: Numbers, measured: Numbers
+    ) -> Mapping[str, TableCell]:
+        """Cells with both numbers, and what is wrong in print.
+
+        Args:
+            printed_in: the key of the published row that all published numbers are of, or that of each by column.
+            published: the printed numbers by column.
+            measured: the measured ones.
+        """
         wrong = misprints()
         made = {}
         for column in self.plan.columns:
+            key = printed_in if isinstance(printed_in, str) else printed_in.get(column.key, "")
             task = self._task(column)
             misprint = wrong.get((key, task)) if task and column.key in published else None
             made[column.key] = TableCell(
                 measured=measured.get(column.key),
                 published=published.get(column.key),
+                printed_in=key if column.key in published else "",
                 misprint=misprint.reason if misprint and column.kind != "exact" else "",
             )
         return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -223,14 +224,25 @@ def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[Layou
 
 
 def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:
+    """What is wrong in print, row by row; what is wrong for the same reason in several rows of a column, once."""
+    several = Counter(said for line in block.lines for said in _wrong_cells(columns, line))
+    told: set[tuple[str, str]] = set()
     for line in block.lines:
         if line.side == "published" and not line.further:
             label = f"{block.title}, {line.label}" if block.title else line.label
             if WRONG in line.marks:
                 yield f"{WRONG} {label}: {line.row.misprint}"
-            for column, cell in zip(columns, line.cells, strict=True):
-                if cell.mark:
-                    yield f"{WRONG} {label}, {column.head}: {line.row.cell(column.key).misprint}"
+            for head, reason in _wrong_cells(columns, line):
+                if (head, reason) not in told:
+                    where = (block.title if several[head, reason] > 1 else label, head)
+                    yield f"{WRONG} {', '.join(filter(None, where))}: {reason}"
+                told.add((head, reason))
+
+
+def _wrong_cells(columns: Sequence[TableColumn], line: TableLine) -> Iterator[tuple[str, str]]:
+    for column, cell in zip(columns, line.cells, strict=True):
+        if cell.mark:
+            yield column.head, line.row.cell(column.key).misprint
 
 
 def _in_order(lines: Sequence[TableLine], value: Callable[[Row], str]) -> str:

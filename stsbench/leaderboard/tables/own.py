@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stsbench.leaderboard.published.rows import PublishedRow, published_rows, sources
+from stsbench.leaderboard.published.rows import PublishedRow, misprints, published_rows, sources
 from stsbench.leaderboard.published.specs import BoardFacts
 from stsbench.leaderboard.tables.fill import Filler, Numbers
-from stsbench.leaderboard.tables.table import AVERAGE, Group, Row, Traits
+from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Group, Row, Traits
 from stsbench.leaderboard.tables.traits import traits_of
 from stsbench.results.groups import Runs
 from stsbench.results.record import Result
@@ -33,8 +33,18 @@ class BoardEntry(NamedTuple):
     overlap: str
     source: PublishedRow | None
     published: Numbers
+    printed_in: Mapping[str, str]
+    """The key of the published row that each published number is of, by column."""
     measured: Numbers
     results: Sequence[Result]
+
+
+class Printed(NamedTuple):
+    """What is published of an encoder: its first row, the numbers of this and further rows, and the row of each."""
+
+    row: PublishedRow | None
+    numbers: Numbers
+    printed_in: Mapping[str, str]
 
 
 def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> list[Group]:
@@ -52,25 +62,32 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
 def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[BoardEntry]:
     known = filler.catalogue.paths("baselines")
     published = _published(filler, facts) if facts.published else {}
+    nothing = Printed(None, {}, {})
     measured = [(one, numbers) for one in runs if (numbers := filler.measured(one))]
     for one, numbers in measured:
         card = one.card
-        source, printed = published.get(one.encoder, (None, {})) if card else (None, {})
+        printed = published.get(one.encoder, nothing) if card else nothing
         label = one.name
         if card and facts.published:
             label = f"{card.name} [{one.mark}]" if one.mark else card.name
         traits = traits_of(filler.catalogue, card)
-        yield BoardEntry(label, one.encoder, traits, one.overlap, source, printed, numbers, one.results)
+        yield BoardEntry(label, one.encoder, traits, one.overlap, *printed, numbers, one.results)
     done = {one.encoder for one, _ in measured if one.card}
-    for name, (source, printed) in published.items():
-        if name not in done:
+    for name, printed in published.items():
+        if printed.row is not None and name not in done:
             card = filler.catalogue.encoder(name) if name in known else None
-            traits = traits_of(filler.catalogue, card, source)
-            label, encoder = (card.name, name) if card else (source.row, "")
-            yield BoardEntry(label, encoder, traits, source.overlap, source, printed, {}, [])
+            traits = traits_of(filler.catalogue, card, printed.row)
+            label, encoder = (card.name, name) if card else (right_label(printed.row), "")
+            yield BoardEntry(label, encoder, traits, printed.row.overlap, *printed, {}, [])
 
 
-def _published(filler: Filler, facts: BoardFacts) -> dict[str, tuple[PublishedRow, Numbers]]:
+def right_label(row: PublishedRow) -> str:
+    """What a published row is called, or should be where the name is a misprint."""
+    found = misprints().get((row.key, ""))
+    return found.expected if found and found.kind == "label" and found.expected else row.row
+
+
+def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
     """Published rows that fit the board, by encoder, or by paper and row where there is none."""
     found: dict[str, list[tuple[PublishedRow, Numbers]]] = {}
     for row in _trusted():
@@ -82,8 +99,8 @@ def _published(filler: Filler, facts: BoardFacts) -> dict[str, tuple[PublishedRo
     chosen = {name: _merged(filler, name, rows, whole=facts.whole) for name, rows in found.items()}
     # Two papers may take the same numbers over from a third.
     seen: dict[tuple[float, ...], str] = {}
-    for name, (_, numbers) in chosen.items():
-        seen.setdefault(tuple(numbers[key].value for key in sorted(numbers)), name)
+    for name, printed in chosen.items():
+        seen.setdefault(tuple(printed.numbers[key].value for key in sorted(printed.numbers)), name)
     return {name: chosen[name] for name in seen.values()}
 
 
@@ -96,18 +113,20 @@ def _trusted() -> Iterator[PublishedRow]:
             yield row
 
 
-def _merged(
-    filler: Filler, name: str, rows: Sequence[tuple[PublishedRow, Numbers]], *, whole: bool
-) -> tuple[PublishedRow, Numbers]:
+def _merged(filler: Filler, name: str, rows: Sequence[tuple[PublishedRow, Numbers]], *, whole: bool) -> Printed:
     """The fullest row, of those the one that the encoder's card names first; the others may fill its holes."""
     known = name in filler.catalogue.paths("baselines")
     order = {key: place for place, key in enumerate(filler.catalogue.encoder(name).published)} if known else {}
-    rows = sorted(rows, key=lambda pair: (-len(pair[1]) if whole else 0, order.get(pair[0].key, len(order))))
+    rows = sorted(
+        rows, key=lambda pair: (-len(pair[1]) if whole else AVERAGE not in pair[1], order.get(pair[0].key, len(order)))
+    )
     first, numbers = rows[0]
-    if not whole:
-        for _, others in reversed(rows):
-            numbers = {**numbers, **others}
-    return first, numbers
+    printed_in = dict.fromkeys(numbers, first.key)
+    for row, others in () if whole else rows[1:]:
+        # An average of other cells than the row's own would be none of it.
+        added = {key: number for key, number in others.items() if key not in (*numbers, AVERAGE, EXACT)}
+        numbers, printed_in = {**numbers, **added}, {**printed_in, **dict.fromkeys(added, row.key)}
+    return Printed(first, numbers, printed_in)
 
 
 def _row(filler: Filler, entry: BoardEntry, *, named: bool) -> Row:
@@ -115,7 +134,7 @@ def _row(filler: Filler, entry: BoardEntry, *, named: bool) -> Row:
     key = entry.source.key if entry.source else ""
     return Row(
         label=f"{entry.label} ({source})" if named and source else entry.label,
-        cells=filler.cells(key, entry.published, entry.measured),
+        cells=filler.cells(entry.printed_in, entry.published, entry.measured),
         encoder=entry.encoder,
         key=key,
         source=source,
@@ -130,11 +149,13 @@ def _by_average(row: Row) -> tuple[bool, float, str]:
     return best is None, -(best.value if best else 0.0), row.label
 
 
-def _order(row: Row) -> tuple[bool, float, str]:
-    """Best average first, as shown; rows that have none follow, best first number first."""
-    cell = row.cell(AVERAGE)
-    best = cell.measured or cell.published
-    if best is None:
-        first = next((n for c in row.cells.values() if (n := c.measured or c.published)), None)
-        return True, -(first.value if first else 0.0), row.label
-    return False, -best.value, row.label
+def _order(row: Row) -> tuple[int, float, str]:
+    """Best average first, as shown. Rows without follow by the first column that they fill, best first.
+
+    Numbers of two columns are never compared: a mean over other tasks says nothing beside this one.
+    """
+    columns = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
+    for place, key in enumerate(columns):
+        if best := row.cell(key).measured or row.cell(key).published:
+            return place, -best.value, row.label
+    return len(columns), 0.0, row.label

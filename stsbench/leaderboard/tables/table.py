@@ -49,10 +49,11 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
-    """What was measured and what was published, and why the published number may be wrong."""
+    """What was measured and what was published, in which row, and why the published number may be wrong."""
 
     measured: Number | None = None
     published: Number | None = None
+    printed_in: str = ""
     misprint: str = ""
 
     @property
@@ -88,7 +89,8 @@ class Row:
     ``key`` is that of the published row, ``quoted`` the work a paper took the row over from,
     ``otherwise`` the protocol of a row that is not scored as its columns say, ``source`` where a
     board has a published row from, ``imported`` what made the scores of a row that was neither measured
-    here nor published. ``results`` are those it was measured by. A row that ``is_baseline`` is no encoder's.
+    here nor published. ``results`` are those it was measured by. ``metric`` is that of a row which measures something
+    else than its columns say. A row that ``is_baseline`` is no encoder's.
     """
 
     label: str
@@ -101,6 +103,7 @@ class Row:
     imported: str = ""
     overlap: str = ""
     misprint: str = ""
+    metric: str = ""
     is_baseline: bool = False
     traits: Traits = Traits()
     results: Sequence[Result] = ()

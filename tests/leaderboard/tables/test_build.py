@@ -21,6 +21,7 @@ PAPERS = [name for name in table_names() if name not in BOARDS]
 
 def test_all_tables_that_were_promised_are_there():
     promised = [f"sgopt-{n}" for n in range(1, 7)] + [f"consert-{n}" for n in (2, 3, 4)]
+    promised += ["bert-flow-1", "sgopt-figure-1", "sgopt-domain-shift"]
     promised += [f"declutr-{n}" for n in (1, 2, 3, 4)] + [f"simcse-{n}" for n in ("5", "e1", "b2", "b3", "c1")]
     assert {*promised, *BOARDS} <= set(table_names())
     assert table_names()[:5] == BOARDS
@@ -61,6 +62,70 @@ def test_a_board_of_ours_has_rows_from_what_is_published(name):
 )
 def test_columns_are_in_the_papers_order(name, heads):
     assert list(lay_out(build_table(name)).heads) == heads.split()
+
+
+def test_a_number_of_a_board_names_the_published_row_that_prints_it():
+    rows, several = published_rows(), set()
+    for name in BOARDS:
+        table = build_table(name)
+        wanted = {column.key: column.wanted for column in table.columns if column.wanted}
+        for one in table.rows():
+            for key, cell in one.cells.items():
+                assert bool(cell.printed_in) == bool(cell.published), (name, one.label, key)
+                if cell.published and key in wanted:
+                    scores = rows[cell.printed_in].scores
+                    found = {s.value for s in scores if (s.task, s.metric) == (wanted[key].task, wanted[key].metric)}
+                    # An average that is not printed is made of cells of the same row.
+                    assert cell.published.value in found or (key in BOARDS and not found), (name, one.label, key)
+                if cell.published and cell.printed_in != one.key:
+                    several.add((name, one.label))
+    assert len(several) > 30 and {name for name, _ in several} == {"all", "multilingual"}
+
+
+def test_rows_without_an_average_are_sorted_by_the_first_column_that_they_fill():
+    for group in build_table("all").groups:
+        places = []
+        for one in group.rows:
+            filled = [n.value if (n := cell.published) else None for cell in one.cells.values()]
+            first = next(place for place, value in enumerate(filled) if value is not None)
+            places.append((first, -(filled[first] or 0)))
+        assert places == sorted(places), group.section
+    unsupervised = build_table("all").groups[0].rows
+    assert unsupervised[0].cell("sts").published and unsupervised[-1].cell("sts").published is None
+
+
+def test_a_name_that_is_a_misprint_is_right_on_boards_and_marked_in_the_papers_table():
+    for name in ("multilingual", "all"):
+        sections = {one.label: group.section for group in build_table(name).groups for one in group.rows}
+        assert sections["ECNU"] == sections["UMCC-DLSI-run2"] == "Trained on STS scores" and "ENCU" not in sections
+    layout = lay_out(build_table("sgopt-3"))
+    assert "ENCU†*" in [line.label + line.marks for block in layout.blocks for line in block.lines]
+    assert "* Task winner, supervised, ENCU: the team of SemEval-2017 is ECNU" in layout.legend
+
+
+def test_rows_that_measure_different_things_stand_below_the_same_heads():
+    table = build_table("bert-flow-1")
+    shown = {line.label: [c.text for c in line.cells] for block in lay_out(table).blocks for line in block.lines}
+    assert shown["Mean norm"] == ["0.95", "1.04", "1.22", "1.45"]
+    assert shown["Mean dot product with the 7 nearest"] == ["0.72", "0.90", "1.17", "1.60"]
+    assert [note for note in lay_out(table).legend if note[0] == "*"] == [
+        "* 5,000 to 10,000: the column's head reads 5K to 1K"
+    ]
+    assert {one.metric for one in table.rows()} >= {"mean_norm", "knn3_distance", "knn5_dot"}
+
+
+def test_differences_are_those_to_the_row_that_is_named():
+    distances = {one.label: n.value for one in build_table("sgopt-5").rows() if (n := one.cell(DELTA).published)}
+    assert {label: round(value, 2) for label, value in distances.items()} == {
+        **{"L_opt2": -1.48, "L_opt1": -2.01, "SG (L_base)": -2.45, "SG-OPT (tau 0.01, lambda 0.1)": 0},
+        **{"tau 0.1": -4.23, "tau 0.001": -0.46, "lambda 0": -0.86, "lambda 1": -1.44},
+        "without projection head": -1.84,
+    }
+
+
+def test_a_figure_is_no_numbered_table():
+    assert lay_out(build_table("sgopt-figure-1")).caption.endswith("(SG-OPT, Figure 1)")
+    assert lay_out(build_table("sgopt-domain-shift")).caption.endswith("(SG-OPT, Figure domain shift)")
 
 
 def test_groups_are_those_of_the_paper():
