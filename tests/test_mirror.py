@@ -31,7 +31,7 @@ COVERED = {
         "cli.options.shared",
     ],
     "cli/test_board.py": ["leaderboard.tables.asked"],
-    "cli/test_compare_check.py": ["cli.check", "cli.compare"],
+    "cli/test_compare_check.py": ["cli.check", "cli.compare", "leaderboard.render.comparison"],
     "cli/test_doctor.py": ["doctor.diagnosis", "doctor.hub_trial"],
     "cli/test_run.py": ["cli.dry_run"],
     "cli/test_terminal.py": ["cli.printing", "cli.screen", "cli.streams"],

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import CompareOptions
-from stsbench.cli.printing import complain_of_all, console, print_json, say, say_words, table
+from stsbench.cli.printing import complain_of_all, console, say, say_words, table
 from stsbench.compare.comparison import Comparison, Effort, compare
-from stsbench.compare.sentences import columns, sentences
+from stsbench.compare.sentences import columns, notes_below, sentences
 from stsbench.data.task import expand_names
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, choose
+from stsbench.files.whole import write_whole
+from stsbench.leaderboard.render import TERMINAL
+from stsbench.leaderboard.render.comparison import WRITERS, render_comparison
 from stsbench.results.folder import Problem, ResultFolder, read_folder, verified
 from stsbench.results.groups import of_one_encoder
 from stsbench.results.record import Result
@@ -21,6 +23,8 @@ from stsbench.results.record import Result
 
 def compare_command(options: CompareOptions) -> None:
     """Compare encoders and print, for each pair, a table and a sentence."""
+    fmt = "json" if options.as_json else options.output
+    choose("format", fmt, {TERMINAL: None, **WRITERS})
     specs = options.encoders
     effort = Effort(seed=options.seed, dependence="none" if options.independent else "sentences")
     if len(specs) < 2:
@@ -31,10 +35,14 @@ def compare_command(options: CompareOptions) -> None:
     wanted = expand_names(options.tasks, catalogue) if options.tasks else None
     results = _results(specs, options.results, catalogue)
     found = compare(results, tasks=wanted, protocol=options.protocol, effort=effort)
-    if options.as_json:
-        print_json({**dataclasses.asdict(found), "sentences": sentences(found)})
+    if options.out is not None:
+        text = render_comparison(found, "markdown" if fmt == TERMINAL else fmt)
+        write_whole(options.out, text.encode())
+        say(f"wrote {options.out}")
+    elif fmt == TERMINAL:
+        _print(found)
     else:
-        _print(found, effort)
+        say(render_comparison(found, fmt), end="")
 
 
 def _results(specs: Sequence[str], folder: Path, catalogue: Catalogue) -> dict[str, Sequence[Result]]:
@@ -67,7 +75,7 @@ def _tell(problems: Sequence[Problem]) -> None:
     complain_of_all("skipped", (problem.line for problem in problems))
 
 
-def _print(comparison: Comparison, effort: Effort) -> None:
+def _print(comparison: Comparison) -> None:
     for (first, second, differences), sentence in zip(comparison.pairs(), sentences(comparison), strict=True):
         say(f"A = {first}\nB = {second}\n")
         head, rows = columns(differences)
@@ -75,9 +83,5 @@ def _print(comparison: Comparison, effort: Effort) -> None:
         say("")
         say_words(sentence)
         say("")
-    for note in comparison.notes:
-        say_words(note)
-    items = "taken as independent" if effort.dependence == "none" else "that share a sentence are not independent"
-    say(f"scores are times 100; items {items}")
-    say("p: Student's t; of items that share no sentence, a paired permutation test")
-    say("Holm: p corrected for all comparisons above; docs/statistics.md says more")
+    for line in notes_below(comparison):
+        say_words(line)

@@ -36,7 +36,7 @@ def align(
         names = " and ".join(f"'{name}'" for name in encoders)
         raise DataError(f"{names} have no task in common{f' by protocol {protocol!r}' if protocol else ''}")
     left = [task for task in order if task not in shared]
-    notes = [f"skipped, not scored for every encoder: {', '.join(left)}"] if left else []
+    notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []
     columns = [column for task in shared for column in _columns(task, list(encoders), [one[task] for one in cells])]
     return columns, notes
 

@@ -14,7 +14,9 @@ from stsbench.compare.align import Column, align
 from stsbench.compare.items import Dependence, Items, joint_sharing, read_paired_items
 from stsbench.compare.paired import Averaged, Correlated, Williams, combine, holm, permutation_p
 from stsbench.compare.variance import Contrast, difference_of, mean_sample
+from stsbench.errors import DataError
 from stsbench.numbers.spread import spread
+from stsbench.results.again import command_again, lacking_columns, lacking_said
 from stsbench.results.comparable import protocol_key
 from stsbench.results.record import Result
 
@@ -78,6 +80,8 @@ class Comparison:
     encoders: Sequence[str]
     differences: Sequence[Difference]
     level: float
+    dependence: Dependence = "sentences"
+    """Which items were taken to err together."""
     notes: Sequence[str] = field(default_factory=list)
 
     def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
@@ -118,6 +122,7 @@ def compare(
     """
     effort = effort or Effort()
     columns, notes = align(encoders, tasks=tasks, protocol=protocol)
+    _check_columns(columns)
     names = list(encoders)
     found: dict[tuple[int, int], list[Measured]] = {pair: [] for pair in itertools.combinations(range(len(names)), 2)}
     for column in columns:
@@ -125,16 +130,33 @@ def compare(
             found[measured.pair].append(measured)
     by_task = _corrected([one.difference for group in found.values() for one in group], effort.level)
     means = _corrected([mean for group in found.values() for mean in _means(group)], effort.level)
-    notes += _unknown([one for group in found.values() for one in group], effort)
-    return Comparison(encoders=names, differences=[*by_task, *means], level=effort.level, notes=notes)
+    notes += _unknown([one for group in found.values() for one in group], columns, effort)
+    return Comparison(
+        encoders=names,
+        differences=[*by_task, *means],
+        level=effort.level,
+        dependence=effort.dependence,
+        notes=notes,
+    )
 
 
-def _unknown(measured: Sequence[Measured], effort: Effort) -> list[str]:
+def _check_columns(columns: Sequence[Column]) -> None:
+    """Raise DataError where results have no per-item columns; says what makes them."""
+    lacking = lacking_columns(one for column in columns for seeds in column.results for one in seeds)
+    if lacking:
+        raise DataError(f"{lacking_said(lacking)}, which tests need; run: {command_again(lacking)}")
+
+
+def _unknown(measured: Sequence[Measured], columns: Sequence[Column], effort: Effort) -> list[str]:
     """A note on tasks whose results do not tell which items share a sentence."""
     tasks = dict.fromkeys(one.difference.task for one in measured if one.items and one.items.sentences is None)
     if not tasks or effort.dependence == "none":
         return []
-    return [f"{', '.join(tasks)}: taken as independent; score again to record which items share a sentence"]
+    older = [one for column in columns for seeds in column.results for one in seeds if column.task in tasks]
+    return [
+        f"{', '.join(tasks)}: taken as independent, for no result says which items share a sentence; "
+        f"run: {command_again(older)}"
+    ]
 
 
 def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iterator[Measured]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stsbench.compare.comparison import Comparison, Difference
+from stsbench.results.comparable import protocol_key
 
 COLUMNS = ["task", "A", "B", "B − A", "95% interval", "p", "Williams", "Holm"]
 
 
 def sentences(comparison: Comparison) -> list[str]:
     """For each pair of encoders, which differences are real."""
+    corrected = _corrected(comparison)
     return [
-        _sentence(first, second, differences, comparison.level) for first, second, differences in comparison.pairs()
+        f"{_sentences(first, second, differences)}. {corrected}.{_one_run(differences)}"
+        for first, second, differences in comparison.pairs()
     ]
 
 
-def _sentence(first: str, second: str, differences: Sequence[Difference], level: float) -> str:
+def _sentences(first: str, second: str, differences: Sequence[Difference]) -> str:
     tasks = [d for d in differences if not d.is_average]
     tested = [d for d in tasks if d.p is not None]
     real, chance = [d for d in tested if d.real], [d for d in tested if not d.real]
@@ -25,23 +28,30 @@ def _sentence(first: str, second: str, differences: Sequence[Difference], level:
         won = [d for d in real if sign * d.difference > 0]
         if won:
             listed = ", ".join(f"{d.task} ({_signed(100 * d.difference * sign, 2)})" for d in won)
-            count = f"{len(won)} of {_tasks(len(tasks))}: " if len(tasks) > 1 else ""
+            count = f"{len(won)} of {_count(len(tasks), 'task')}: " if len(tasks) > 1 else ""
             parts.append(f"{winner} is better than {loser} on {count}{listed}")
     if chance:
         parts.append(_chance(first, second, chance, len(real)))
     untested = [d.task for d in tasks if d.p is None]
     if untested:
-        parts.append(f"no paired test is known for {', '.join(untested)}")
+        parts.append(f"No paired test is known for {', '.join(untested)}")
     parts += [_mean(d) for d in differences if d.is_average and d.p is not None]
-    return f"{'; '.join(parts)} ({_level(differences, level)}).{_one_run(differences)}"
+    return ". ".join(parts)
 
 
-def _level(differences: Sequence[Difference], level: float) -> str:
-    """The level, and over how many tests Holm's correction was taken."""
-    means = [d.family for d in differences if d.is_average and d.family]
-    tasks = [d.family for d in differences if not d.is_average and d.family]
-    over = [f"{counts[0]} {what}" for counts, what in ((tasks, "tests of tasks"), (means, "of means")) if counts]
-    return f"level {level:g}, corrected after Holm over {' and '.join(over)}" if over else f"level {level:g}"
+def _corrected(comparison: Comparison) -> str:
+    """The level, and over which tests Holm's correction was taken."""
+    tested = [d for d in comparison.differences if d.p is not None]
+    tasks, means = ([d for d in tested if d.is_average is average] for average in (False, True))
+    over = []
+    if tasks:
+        pairs = _count(len({(d.first, d.second) for d in tasks}), "pair")
+        each = _count(len({(d.task, d.split, protocol_key(d.protocol)) for d in tasks}), "task")
+        over.append(f"{_count(len(tasks), 'test')} ({pairs} of encoders, {each})")
+    if means:
+        over.append(f"{_count(len(means), 'test')} of means")
+    level = f"Level {comparison.level:g}"
+    return f"{level}; Holm's correction over {' and, by itself, over '.join(over)}" if over else level
 
 
 def _one_run(differences: Sequence[Difference]) -> str:
@@ -53,23 +63,34 @@ def _one_run(differences: Sequence[Difference]) -> str:
 
 def _chance(first: str, second: str, chance: Sequence[Difference], real: int) -> str:
     if real:
-        return f"no significant difference on the other {_tasks(len(chance))}"
+        return f"No significant difference on the other {_count(len(chance), 'task')}"
     where = chance[0].task if len(chance) == 1 else f"any of {len(chance)} tasks"
     smallest = min(d.p_corrected if d.p_corrected is not None else d.p for d in chance if d.p is not None)
     at = "p" if len(chance) == 1 else "lowest p"
-    return f"no significant difference between {first} and {second} on {where} ({at} {p_is(smallest)})"
+    return f"No significant difference between {first} and {second} on {where} ({at} {p_is(smallest)})"
 
 
 def _mean(mean: Difference) -> str:
     better = mean.second if mean.difference > 0 else mean.first
-    size = f"{100 * abs(mean.difference):.2f} points"
+    size, p = f"{100 * abs(mean.difference):.2f} points", p_is(mean.p if mean.p_corrected is None else mean.p_corrected)
     if mean.real:
-        return f"{better} is better by {size} in the {mean.task} tasks"
-    return f"no significant difference in the {mean.task} tasks, {size} (p {p_is(mean.p)})"
+        return f"{better} is better by {size} in the {mean.task} tasks (p {p})"
+    return f"No significant difference in the {mean.task} tasks: {size} (p {p})"
 
 
-def _tasks(count: int) -> str:
-    return f"{count} task{'s' if count != 1 else ''}"
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def notes_below(comparison: Comparison) -> list[str]:
+    """What the columns mean, and what was left out."""
+    independent = comparison.dependence == "none"
+    return [
+        *comparison.notes,
+        f"Scores are times 100. Items {'are taken as independent' if independent else 'that share a sentence are not independent'}.",
+        "p: Student's t; of items that share no sentence, a paired permutation test.",
+        "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
+    ]
 
 
 def columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
@@ -85,7 +106,7 @@ def _rows(differences: Sequence[Difference]) -> list[list[str]]:
             d.task,
             *(_score(d, side) for side in (0, 1)),
             _signed(100 * d.difference, 2),
-            " ".join(map(_end, d.interval)) if d.interval else "–",
+            " to ".join(map(_end, d.interval)) if d.interval else "–",
             *(p_text(p) for p in (d.p, d.p_williams, d.p_corrected)),
         ]
         for d in differences

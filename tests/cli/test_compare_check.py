@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import shutil
@@ -46,12 +48,33 @@ def test_compare_prints_a_table_and_a_sentence(stsbench):
     out = stsbench.fine("compare", "bad", "good")
     assert out.startswith("A = bad\nB = good\n")
     assert "good is better than bad on 1 of 2 tasks: sts12 (+" in out and "Williams" in out
-    assert max(map(len, (line for line in out.splitlines() if not line.startswith("good")))) <= 92
+    table = out.partition("\n\n")[2].partition("\n\n")[0]
+    assert table.startswith("task ") and max(map(len, table.splitlines())) <= 80
     found = stsbench.json("compare", "good", "bad", "--protocol", "simcse")
     (difference,) = found["differences"]
     assert difference["real"] and difference["p_corrected"] < 0.01 and difference["interval"][1] < 0
     assert found["sentences"][0].startswith("good is better than bad on sts12 (+")
     assert stsbench.json("compare", "good", "bad", "--tasks", "mr")["differences"][0]["real"] is False
+
+
+def test_compare_writes_every_format(stsbench):
+    fill(Path("results"))
+    markdown = stsbench.fine("compare", "bad", "good", "--format", "markdown")
+    assert markdown.startswith("**A = bad, B = good**\n\n| task | A | B | B − A | 95% interval |")
+    assert "\n\ngood is better than bad on 1 of 2 tasks: sts12 (+" in markdown
+    assert "\n\nScores are times 100. Items that share a sentence are not independent." in markdown
+    latex = stsbench.fine("compare", "bad", "good", "--format", "latex", "--independent")
+    assert latex.startswith("% \\usepackage{booktabs}\n") and " & B $-$ A & 95\\% interval & " in latex
+    assert "Items are taken as independent." in latex
+    rows = list(csv.DictReader(io.StringIO(stsbench.fine("compare", "bad", "good", "--format", "csv"))))
+    plain = stsbench.json("compare", "bad", "good")
+    assert stsbench.fine("compare", "bad", "good", "--format", "json") == json.dumps(plain, indent=1) + "\n"
+    assert [row["task"] for row in rows] == [one["task"] for one in plain["differences"]] == ["mr", "sts12"]
+    for row, one in zip(rows, plain["differences"], strict=True):
+        assert float(row["difference"]) == one["difference"] and float(row["interval_high"]) == one["interval"][1]
+        assert float(row["p_corrected"]) == one["p_corrected"] and row["real"] == str(one["real"])
+    assert stsbench.fine("compare", "bad", "good", "--out", "there.md") == "wrote there.md\n"
+    assert Path("there.md").read_text() == markdown
 
 
 def test_compare_takes_folders(stsbench):
@@ -84,6 +107,8 @@ def test_compare_takes_folders(stsbench):
         (["bad", "good", "--tasks", "mrr"], "unknown task or suite 'mrr'"),
         (["bad", "good", "--results", "gone"], "results folder 'gone' does not exist"),
         (["bad"], "compare needs at least two encoders"),
+        (["bad", "good", "--format", "marcdown"], "unknown format 'marcdown'; did you mean 'markdown'"),
+        (["bad", "good", "--format", "csv", "--json"], "--format has no effect beside --json"),
     ],
 )
 def test_compare_refuses_in_one_line(stsbench, arguments, message):

@@ -94,7 +94,10 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     alone = compare({"a": [a], "b": [b]}, effort=dataclasses.replace(FEW, dependence="none"))
     untold = compare(dict(zip("ab", ([one] for one in pair()), strict=True)), effort=FEW)
     assert alone.differences == untold.differences and alone.notes == []
-    assert untold.notes == ["sts12: taken as independent; score again to record which items share a sentence"]
+    assert untold.notes == [
+        "sts12: taken as independent, for no result says which items share a sentence; "
+        "run: stsbench run --fresh a b --tasks sts12"
+    ]
     assert alone.differences[0].interval != found.interval
 
 
@@ -114,7 +117,10 @@ def test_a_task_that_tells_its_sentences_stands_beside_one_that_does_not():
     more = pair("sts13", shift=0.9)
     found = compare({"a": [a, more[0]], "b": [b, more[1]]}, effort=FEW)
     assert found.differences[-1].p is not None
-    assert found.notes == ["sts13: taken as independent; score again to record which items share a sentence"]
+    assert found.notes == [
+        "sts13: taken as independent, for no result says which items share a sentence; "
+        "run: stsbench run --fresh a b --tasks sts13"
+    ]
 
 
 def test_accuracies_are_tested_by_mcnemar():
@@ -159,7 +165,7 @@ def test_items_without_a_known_statistic_give_the_difference_alone():
     found = compare({r.encoder: [r] for r in results}, effort=FEW)
     (difference,) = found.differences
     assert (difference.interval, difference.p, difference.p_corrected, difference.real) == (None, None, None, False)
-    assert "no paired test is known for own" in sentences(found)[0]
+    assert "No paired test is known for own" in sentences(found)[0]
 
 
 # What may be compared.
@@ -190,7 +196,7 @@ def test_what_only_one_has_is_left_out_and_said():
     more = probe("a", "mr", [True, False])
     found = compare({"a": [a, more], "b": [b]}, effort=FEW)
     assert [d.task for d in found.differences] == ["sts12"]
-    assert found.notes[0] == "skipped, not scored for every encoder: mr"
+    assert found.notes[0] == "Skipped: not scored for every encoder: mr"
     with pytest.raises(DataError, match="'a' and 'b' have no task in common"):
         compare({"a": [more], "b": [b]}, effort=FEW)
     with pytest.raises(DataError, match="no task in common by protocol 'wmean'"):
@@ -320,9 +326,13 @@ def test_broken_items_are_one_clear_line(tmp_path):
     write(tmp_path, a, b)
     items_path(b.path_in(tmp_path)).unlink()
     known, _ = read_folder(tmp_path)
+    again = "which tests need; run: stsbench run --fresh"
+    with pytest.raises(DataError, match=f"^no per-item columns of b on sts12, {again} b --tasks sts12 --results"):
+        compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
+    items_path(b.path_in(tmp_path)).write_text("no columns")
     with pytest.raises(DataError, match=r"sts12.*items.parquet: cannot be read"):
         compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
-    with pytest.raises(DataError, match="result of a on sts12 holds no per-item columns"):
+    with pytest.raises(DataError, match=f"^no per-item columns of a on sts12, {again} a --tasks sts12$"):
         bare = msgspec.structs.replace(a, per_item={})
         compare({"a": [bare], "b": [b]}, effort=FEW)
 

@@ -91,9 +91,12 @@ class CompareOptions(WithJson):
     independent: Annotated[bool, Option("--independent", help="Treat items that share a sentence as independent.")] = (
         False
     )
+    output: Annotated[str, Option("--format", help="terminal, markdown, latex, csv or json")] = "terminal"
+    out: TableFile = None
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
+        given.apart("--json", "--format")
         if not self.results.is_dir() and all(Path(one).is_dir() for one in self.encoders):
             given.idle("where all that is compared are folders", "--results")
 

@@ -25,8 +25,12 @@ FACTS = ("table", "section", "group", "row", "encoder", "published_row", "side")
 
 def to_csv(tables: Sequence[Table], show: Show | None = None) -> str:
     """One line for the measured numbers of a row, one for the published ones, one for the difference."""
-    records = [record for table in tables for record in _records(table, show)]
-    heads = dict.fromkeys([*FACTS, *(key for record in records for key in record)])
+    return csv_text([record for table in tables for record in _records(table, show)], FACTS)
+
+
+def csv_text(records: Sequence[Mapping[str, Any]], first: Sequence[str] = ()) -> str:
+    """Records as CSV, the heads in ``first`` before the others; what a record lacks is empty."""
+    heads = dict.fromkeys([*first, *(key for record in records for key in record)])
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(map(_safe, heads))

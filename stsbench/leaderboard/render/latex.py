@@ -32,6 +32,7 @@ SIGNS = {
     "¶": r"\textsuperscript{\P}",
     "*": r"\textsuperscript{*}",
     "±": r"$\pm$",
+    "−": "$-$",
     "–": "--",
     "Δ": r"$\Delta$",
     "°": r"\textsuperscript{$\circ$}",
@@ -48,7 +49,11 @@ SMALL_LINES, SMALL_COLUMNS, PAGE_LINES = 40, 10, 70
 
 def to_latex(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
     """All tables, each with its legend below; needs the packages that the first line names."""
-    layouts = [lay_out(table, show, exact=exact) for table in tables]
+    return layouts_to_latex([lay_out(table, show, exact=exact) for table in tables])
+
+
+def layouts_to_latex(layouts: Sequence[Layout]) -> str:
+    """All that is laid out; see :func:`to_latex`."""
     packages = "booktabs,longtable" if any(map(_is_long, layouts)) else "booktabs"
     parts = ("\n".join(_long(layout) if _is_long(layout) else _float(layout)) for layout in layouts)
     return f"% \\usepackage{{{packages}}}\n" + "\n\n".join(parts) + "\n"

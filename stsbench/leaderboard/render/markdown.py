@@ -12,12 +12,17 @@ from stsbench.leaderboard.tables.table import Table
 
 def to_markdown(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
     """All tables, each under its caption."""
-    return "\n\n".join("\n".join(_lines(lay_out(table, show, exact=exact))) for table in tables) + "\n"
+    return layouts_to_markdown([lay_out(table, show, exact=exact) for table in tables])
+
+
+def layouts_to_markdown(layouts: Sequence[Layout]) -> str:
+    """All that is laid out, each under its caption."""
+    return "\n\n".join("\n".join(_lines(layout)) for layout in layouts) + "\n"
 
 
 def _lines(layout: Layout) -> Iterator[str]:
     yield f"**{escape_markdown(layout.caption)}**\n"
-    yield _row(["encoder", *map(escape_markdown, layout.heads)])
+    yield _row([layout.label_head, *map(escape_markdown, layout.heads)])
     yield _row(["---", *["---:"] * len(layout.heads)])
     above = ""
     for block in layout.blocks:

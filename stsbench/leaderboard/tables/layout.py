@@ -65,6 +65,8 @@ class Layout:
     heads: Sequence[str]
     blocks: Sequence[LayoutBlock]
     legend: Sequence[str]
+    label_head: str = "encoder"
+    """What the labels of lines are."""
 
 
 def lay_out(table: Table, show: Show | None = None, *, exact: bool = False) -> Layout:
