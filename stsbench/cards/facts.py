@@ -37,9 +37,9 @@ class FileFacts(Record, frozen=True, kw_only=True):
 
 
 class SplitFacts(Record, frozen=True, kw_only=True):
-    """What must be found in a split: counts, characters of each column, mean gold score."""
+    """What must be found in a split: counts, characters of each column, mean gold score. What is left out is not checked."""
 
-    n: Count
+    n: Count | None = None
     ungraded: Count0 = 0
     """Pairs that the release holds without a gold score: never scored, training text of some methods."""
     characters: list[Count0] = []
@@ -51,9 +51,10 @@ class SplitFacts(Record, frozen=True, kw_only=True):
 class FileSource(Record, frozen=True, kw_only=True):
     """A source made of files: a folder below the data folder, or files shipped in the package."""
 
-    reader: str
     files: dict[str, list[FileFacts]]
+    reader: str = "table"
     folder: str = ""
+    """Below the data folder; or, if it begins with ``./`` or ``../``, seen from the card's own folder."""
     params: dict[str, Any] = {}
 
 

@@ -74,7 +74,8 @@ _PROBLEM = re.compile(r"^(?P<what>.*?)(?: - at `\$?\.?(?P<where>.*)`)?$", re.S)
 
 def _explain(message: str, record: type[msgspec.Struct]) -> str:
     """Reword msgspec's message: which key, in which table, and the nearest right name."""
-    match = _PROBLEM.match(message)
+    # TOML has no null: what may be None is left out.
+    match = _PROBLEM.match(message.replace(" | null", ""))
     what, place = (match["what"], match["where"] or "") if match else (message, "")
     inside = f" in [{place}]" if place else ""
     if unknown := re.match(r"Object contains unknown field `(.*)`", what):

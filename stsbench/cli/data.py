@@ -15,6 +15,7 @@ from stsbench.cards.facts import TaskCard
 from stsbench.cli.options.catalogue import ConvertCocoOptions, FetchOptions, MakeOptions, VerifyDataOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.data.corpora.files import fetch_corpus
+from stsbench.data.sources import place_of
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import Task, expand_names, load_task
 from stsbench.data.verify import characters
@@ -92,9 +93,10 @@ def _present(catalogue: Catalogue, folder: Path | None) -> list[str]:
 
 def local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
     """Where a split's files lie, or would, in the data folder."""
-    if folder is None or card.local is None:
+    place = place_of(card.local, folder) if card.local is not None else None
+    if card.local is None or place is None:
         return []
-    return [folder / card.local.folder / file.path for file in card.local.files.get(split, [])]
+    return [place / file.path for file in card.local.files.get(split, [])]
 
 
 def _verified(task: Task, split: str) -> dict[str, Any]:

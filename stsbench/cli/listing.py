@@ -39,12 +39,8 @@ def _tasks(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
         sources = [word for word in ("package", "local", "hub") if getattr(card, word) is not None]
-        scored = (
-            card.splits[card.score_split].n
-            if card.score_split in card.splits
-            else sum(facts.n for facts in card.splits.values())
-        )
-        rows.append([name, card.name, card.evaluator, ",".join(card.languages), str(scored), ", ".join(sources)])
+        scored = card.splits[card.score_split].n
+        rows.append([name, card.name, card.evaluator, ",".join(card.languages), str(scored or ""), ", ".join(sources)])
     return ["task", "name", "evaluator", "language", "n", "sources"], rows
 
 

@@ -55,7 +55,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
         raise SourceError(f"data folder '{data}' does not exist")
     if card.package is not None:
         return Loaded(split=_from_files(task, card, card.package, split, PACKAGED), source="package")
-    if card.local is not None and data is not None and holds(card.local, split, data):
+    if card.local is not None and holds(card.local, split, data):
         return Loaded(split=_from_files(task, card, card.local, split, data), source="local")
     if card.hub is None:
         raise SourceError(_nowhere(task, card, split, data, "it is local only"))
@@ -65,37 +65,48 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
         raise SourceError(_nowhere(task, card, split, data, one_line(error))) from error
 
 
-def holds(source: FileSource, split: str, data: Path) -> bool:
-    """Whether a data folder has every file of a split."""
-    return all((data / source.folder / file.path).is_file() for file in source.files.get(split, []))
+def place_of(source: FileSource, data: Path | None) -> Path | None:
+    """The folder of a source's files: below the data folder, or where its card says; None where there is no data folder."""
+    if Path(source.folder).is_absolute():
+        return Path(source.folder)
+    return None if data is None else data / source.folder
+
+
+def holds(source: FileSource, split: str, data: Path | None) -> bool:
+    """Whether every file of a split is there."""
+    place = place_of(source, data)
+    return place is not None and all((place / file.path).is_file() for file in source.files.get(split, []))
 
 
 def is_at_hand(card: TaskCard, data: Path | None) -> bool:
     """Whether a task's scored split can be read without a network."""
     if card.package is not None:
         return True
-    return card.local is not None and data is not None and holds(card.local, card.score_split, data)
+    return card.local is not None and holds(card.local, card.score_split, data)
 
 
 def _nowhere(task: str, card: TaskCard, split: str, data: Path | None, why: str) -> str:
-    wanted = ""
-    if card.local is not None:
-        missing = [f.path for f in card.local.files.get(split, []) if not _there(card.local, f.path, data)]
-        where = f"{data}/{card.local.folder}" if data else f"DIR/{card.local.folder}"
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        wanted = f"; pass --data DIR (or set STSBENCH_DATA) with {where}/{missing[0]}{more}" if missing else ""
+    wanted = _missing(card.local, split, data) if card.local is not None else ""
     packaged = "; 'stsbench run' alone needs neither data nor network"
     return f"no data for {task} ({split}): {why}{wanted}{packaged}"
 
 
-def _there(source: FileSource, path: str, data: Path | None) -> bool:
-    return data is not None and (data / source.folder / path).is_file()
+def _missing(source: FileSource, split: str, data: Path | None) -> str:
+    """Which files of a split are not there, and what to do about it."""
+    place, files = place_of(source, data), [file.path for file in source.files.get(split, [])]
+    missing = [path for path in files if place is None or not (place / path).is_file()]
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    if not missing:
+        return ""
+    if Path(source.folder).is_absolute():
+        return f"; there is no file {place}/{missing[0]}{more}; put it there, or change 'folder' in the card"
+    return f"; pass --data DIR (or set STSBENCH_DATA) with {place or f'DIR/{source.folder}'}/{missing[0]}{more}"
 
 
-def _from_files(task: str, card: TaskCard, source: FileSource, split: str, root: Path) -> Split:
+def _from_files(task: str, card: TaskCard, source: FileSource, split: str, root: Path | None) -> Split:
     """Read a split of files whose bytes must be those that the card names."""
     read = _read(task, card, source, split, root)
-    where = f"{task} ({split}) in {root / source.folder}"
+    where = f"{task} ({split}) in {place_of(source, root)}"
     check_split(read, card.splits[split], gold_range=card.gold_range, where=where)
     # Hashes come last: what a reader finds wrong says more than "the bytes differ".
     for path, fact in _files(source, split, root):
@@ -103,11 +114,12 @@ def _from_files(task: str, card: TaskCard, source: FileSource, split: str, root:
     return read
 
 
-def _files(source: FileSource, split: str, root: Path) -> list[tuple[Path, FileFacts]]:
-    return [(root / source.folder / fact.path, fact) for fact in source.files.get(split, [])]
+def _files(source: FileSource, split: str, root: Path | None) -> list[tuple[Path, FileFacts]]:
+    place = place_of(source, root)
+    return [] if place is None else [(place / fact.path, fact) for fact in source.files.get(split, [])]
 
 
-def _read(task: str, card: TaskCard, source: FileSource, split: str, root: Path) -> Split:
+def _read(task: str, card: TaskCard, source: FileSource, split: str, root: Path | None) -> Split:
     files = [
         DataFile(path=path, subset=fact.subset, label=fact.label, pinned=bool(fact.sha256))
         for path, fact in _files(source, split, root)

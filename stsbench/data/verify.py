@@ -90,7 +90,8 @@ def check_split(
         DataError: names the first fact that differs.
     """
     check_form(split, where=where)
-    _check(where, "rows", split.n, facts.n, todo)
+    if facts.n is not None:
+        _check(where, "rows", split.n, facts.n, todo)
     if facts.characters:
         _check(where, "characters", characters(split), facts.characters, todo)
     if isinstance(split, PairSplit):

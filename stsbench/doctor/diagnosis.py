@@ -12,6 +12,7 @@ from typing import NamedTuple
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue, card_folder
 from stsbench.cards.facts import TaskCard
+from stsbench.data.sources import place_of
 from stsbench.data.verify import check_file
 from stsbench.errors import DataError, one_line
 from stsbench.provenance import machine
@@ -170,9 +171,10 @@ def _state(card: TaskCard, data: Path | None) -> str:
     """``found``, ``missing``, or what is wrong with a task's files."""
     if card.package is not None:
         return "found"
-    if card.local is None or data is None:
+    place = place_of(card.local, data) if card.local is not None else None
+    if card.local is None or place is None:
         return "missing"
-    files = [(data / card.local.folder / fact.path, fact) for facts in card.local.files.values() for fact in facts]
+    files = [(place / fact.path, fact) for facts in card.local.files.values() for fact in facts]
     there = [path.is_file() for path, _ in files]
     if not any(there):
         return "missing"

@@ -227,5 +227,6 @@ def _no_type_of_toml(kind: type, value: object) -> NoReturn:
 
 
 def _lower(error: Exception) -> str:
-    text = one_line(error).partition(", got ")[0].partition(" - at ")[0].replace("null", "None")
+    # TOML has no null: what may be None is left out.
+    text = one_line(error).partition(", got ")[0].partition(" - at ")[0].replace(" | null", "").replace("null", "None")
     return text[0].lower() + text[1:]

@@ -213,8 +213,8 @@ def _wrong_size(result: Result) -> Iterator[str]:
         return
     if result.split not in card.splits:
         yield f"field 'split': {shown(result.split)} is none of {', '.join(card.splits)}"
-    elif card.evaluator in BY_ROWS and result.n != card.splits[result.split].n:
-        yield f"field 'n': {shown(result.n)} items, the card of {cut(result.task)} says {card.splits[result.split].n}"
+    elif card.evaluator in BY_ROWS and (n := card.splits[result.split].n) not in (None, result.n):
+        yield f"field 'n': {shown(result.n)} items, the card of {cut(result.task)} says {n}"
 
 
 @cache

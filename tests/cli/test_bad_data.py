@@ -32,7 +32,7 @@ SEMEVAL_FAULTS: Faults = {
     ),
     "a decimal comma": ({"gs_txt": GOLD.replace(".", ",")}, "gs.txt: line 2: gold score '3,5' is not a number"),
     "Latin-1": ({"in_txt": PAIRS.encode("latin-1")}, "in.txt: line 3: not valid UTF-8 (byte 0xe9)"),
-    "UTF-16": ({"in_txt": PAIRS.encode("utf-16")}, "in.txt: line 1: a NUL byte; restore the file as released"),
+    "UTF-16": ({"in_txt": PAIRS.encode("utf-16")}, "in.txt: is UTF-16; save it as UTF-8"),
     "a NUL byte": ({"in_txt": PAIRS.replace("dog", "d\0g", 1)}, "in.txt: line 2: a NUL byte"),
     "a tab too many": ({"in_txt": PAIRS.replace("a dog", "a\tdog")}, "in.txt: differs from the release the card names"),
     "CRLF": ({"in_txt": PAIRS.replace("\n", "\r\n")}, "in.txt: differs from the release the card names (its line ends"),
@@ -67,7 +67,7 @@ TABLE_FAULTS: Faults = {
         {"table_tsv": TABLE.replace("\t2\n", "\n")},
         "table.tsv: line 4: 2 columns, column 'score' is missin",
     ),
-    "no rows": ({"table_tsv": "s1\ts2\tscore\n"}, "rows 0, the card says 4"),
+    "no rows": ({"table_tsv": "s1\ts2\tscore\n"}, "table.tsv: no rows below the header"),
     "a row too many": ({"table_tsv": TABLE + "a\tb\t1\n"}, "rows 5, the card says 4; fetch the data again"),
     "other characters": ({"table_tsv": TABLE.replace("cat", "cats", 1)}, "characters [34, 41], the card says [33, 41]"),
     "another mean": (
@@ -85,7 +85,7 @@ TABLE_FAULTS: Faults = {
         "table.tsv: differs from the release the card names (its line",
     ),
     "empty": ({"table_tsv": ""}, "table.tsv: the file is empty; fetch it again"),
-    "one end of line": ({"table_tsv": "\n"}, "table.tsv: no column 's1'"),
+    "one end of line": ({"table_tsv": "\n"}, "table.tsv: the file holds no row"),
 }
 
 

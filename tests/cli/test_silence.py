@@ -39,9 +39,9 @@ def scores(stsbench, *run: str | Path) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("max_length=32.0", "'max_length': expected `int | None`, not 32.0"),
-        ("max_length='32'", "'max_length': expected `int | None`, not '32'"),
-        ("max_length=true", "'max_length': expected `int | None`, not True"),
+        ("max_length=32.0", "'max_length': expected `int`, not 32.0"),
+        ("max_length='32'", "'max_length': expected `int`, not '32'"),
+        ("max_length=true", "'max_length': expected `int`, not True"),
         ("normalise=1", "'normalise': expected `bool`, not 1; write true or false"),
         ("normalise=True", "not 'True'; write true or false"),
         ("normalize=true", "unknown key 'normalize'; did you mean 'normalise'"),

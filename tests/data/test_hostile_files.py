@@ -169,7 +169,11 @@ def test_features_that_float32_cannot_hold(tmp_path: Path) -> None:
         ("c.json", '[["\\ud800"], ["b"]]', ""),
         ("c.csv", f"image,caption\n{LONG},a\n", "c.csv: line 2: image '1{40}' is not a row of the features"),
         ("c.csv", "image,caption\n²,a\n", "c.csv: line 2: image '²' is not a row of the features"),
-        ("c.csv", 'image,caption\n0,"' + "a" * 200_000 + '"\n', "c.csv: not valid CSV: field larger than field limit"),
+        (
+            "c.csv",
+            'image,caption\n0,"' + "a" * 200_000 + '"\n',
+            "c.csv: line 2: not valid CSV: field larger than field limit",
+        ),
     ],
 )
 def test_captions_that_are_none(tmp_path: Path, name: str, content: str, message: str) -> None:

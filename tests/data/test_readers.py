@@ -19,7 +19,8 @@ from stsbench.data.readers.pairs import read_pair_table, read_semeval
 from stsbench.data.readers.text import DataFile, read_text
 from stsbench.data.sources import holds, load_split
 from stsbench.data.splits import CaptionSplit, LabelledSplit, Split
-from stsbench.errors import CardError, DataError
+from stsbench.data.task import load_task
+from stsbench.errors import CardError, DataError, SourceError
 
 PAIRS = "a cat\tthe cat\na dog\tthe dog\nun café\ta coffee\n\u2028odd\tline\nlast\trow\n"
 GOLD = "5.0\n\n2.5\n0\n1\n"
@@ -222,3 +223,40 @@ def _row_hash(split: Split, at: int) -> str:
         target = split.gold[at] if hasattr(split, "gold") else split.classes[split.labels[at]]
         row = [split.sentences1[at], split.sentences2[at], str(target)]
     return hashlib.sha256("\x1f".join(row).encode()).hexdigest()[:16]
+
+
+OWN_CARD = """name = "Own"
+evaluator = "sts"
+languages = ["en"]
+paper = "none"
+license = "none"
+[splits.test]
+[local]
+folder = "{folder}"
+[local.files]
+test = [{{path = "pairs.csv"}}]
+"""
+
+
+@pytest.mark.parametrize("folder", ["../../mine", ".", "{tmp}/mine"])
+def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    cards = tmp_path / "cards" / "tasks"
+    home = cards if folder == "." else tmp_path / "mine"
+    cards.mkdir(parents=True)
+    home.mkdir(exist_ok=True)
+    (cards / "own.toml").write_text(OWN_CARD.format(folder=folder.format(tmp=tmp_path)))
+    catalogue = Catalogue(tmp_path / "cards")
+    with pytest.raises(SourceError, match=f"there is no file {home}/pairs.csv; put it there, or change 'folder'"):
+        load_task("own", catalogue=catalogue).load()
+    (home / "pairs.csv").write_text("s1;s2;score\na;b;1\nc;d;2,5\n")
+    with pytest.raises(DataError, match="line 3: gold score '2,5' is not a number"):
+        load_task("own", catalogue=catalogue).load()
+    (home / "pairs.csv").write_text("s1;s2;score\na;b;1\nc;d;2.5\n")
+    assert load_task("own", catalogue=catalogue).load().n == 2
+
+
+def test_every_card_of_the_project_counts_its_rows() -> None:
+    assert [name for name in TASKS if any(facts.n is None for facts in CATALOGUE.task(name).splits.values())] == []

@@ -22,6 +22,7 @@ def _is_reader(found: object) -> bool:
 READERS = Registry(
     "reader",
     {
+        "table": "stsbench.data.readers.columns:read_any_table",
         "semeval": "stsbench.data.readers.pairs:read_semeval",
         "pair_table": "stsbench.data.readers.pairs:read_pair_table",
         "class_files": "stsbench.data.readers.labelled:read_class_files",

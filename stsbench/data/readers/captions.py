@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.data.readers.text import DataFile, read_delimited, read_text
+from stsbench.data.readers.recognise import FileLayout, read_delimited
+from stsbench.data.readers.text import DataFile, read_text
 from stsbench.data.splits import CaptionSplit
 from stsbench.errors import CardError, DataError, did_you_mean, one_line
 
@@ -151,13 +152,12 @@ def _from_json(path: Path) -> list[list[str]]:
 
 
 def _from_csv(path: Path, n_images: int) -> list[list[str]]:
-    table = read_delimited(path, delimiter=",", header=True, quoting=True)
+    table = read_delimited(path, FileLayout(",", header=True, quoting=True), named=True)
     by_image: list[list[str]] = [[] for _ in range(n_images)]
     for at, (image, caption) in enumerate(zip(table.column("image"), table.column("caption"), strict=True)):
         if not image.isdecimal() or len(image) > DIGITS or int(image) >= n_images:
             raise DataError(
-                f"{path}: line {table.first_line + at}: image '{image[:40]}' is not a row of the features "
-                f"(0 to {n_images - 1})"
+                f"{table.place(at)}: image '{image[:40]}' is not a row of the features (0 to {n_images - 1})"
             )
         by_image[int(image)].append(caption)
     return by_image

@@ -7,7 +7,7 @@ Rows keep the order of the file; sorting them is the evaluator's affair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.data.readers.text import DataFile, TextTable, check_delimiter, read_delimited, read_lines, read_text
+from stsbench.data.readers.recognise import FileLayout, check_delimiter, read_table
+from stsbench.data.readers.table import ColumnKey, TextTable, needs_header, rows_of_split
+from stsbench.data.readers.text import DataFile, read_lines, read_text
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.errors import CardError, DataError, did_you_mean
-
-ColumnKey = str | int
-"""A column by header name or by position."""
 
 
 def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledSplit:
@@ -53,7 +52,7 @@ def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledS
             _, blank, question = rest.partition(" ")
             if not colon or not blank:
                 raise DataError(f"{file.path}: line {at}: expected 'LABEL:fine question', got '{line[:40]}'")
-            labels.add(coarse, file.path, at)
+            labels.add(coarse, f"{file.path}: line {at}")
             sentences.append(_rejoin(question))
     return LabelledSplit(sentences=sentences, labels=labels.ids(), classes=list(classes))
 
@@ -64,25 +63,27 @@ def read_labelled_table(
     sentence: ColumnKey,
     label: ColumnKey,
     classes: Sequence[str],
-    delimiter: str = "\t",
-    header: bool = False,
-    quoting: bool = False,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    quoting: bool | None = None,
     fields: Annotated[int, Meta(ge=0, le=1_000_000)] = 0,
     split_column: ColumnKey | None = None,
+    split_values: Mapping[str, str] | None = None,
     split: str = "",
 ) -> LabelledSplit:
-    """Read sentences and labels from delimited files (SST).
+    """Read sentences and labels from tables of any kind (SST).
 
     ``fields`` cuts a line into that many fields at most: the last one keeps its delimiters.
-    With ``split_column`` only the rows of this split are read.
+    With ``split_column`` only the rows of this split are read, see :func:`rows_of_split`.
     """
     sentences: list[str] = []
     labels = _Labels(classes)
     for file in files:
-        table = _even_table(file.path, delimiter, header, quoting, fields)
+        layout = FileLayout(delimiter, header, quoting)
+        table = _even_table(file.path, layout, fields, named=needs_header(sentence, label, split_column))
         texts, names = table.column(sentence), table.column(label)
-        for at in _rows_of_split(table, split_column, split):
-            labels.add(names[at].strip(), file.path, table.first_line + at)
+        for at in rows_of_split(table, split_column, split, split_values):
+            labels.add(names[at].strip(), table.place(at))
             sentences.append(_rejoin(texts[at]))
     return LabelledSplit(sentences=sentences, labels=labels.ids(), classes=list(classes))
 
@@ -94,21 +95,23 @@ def read_labelled_pair_table(
     sentence2: ColumnKey,
     label: ColumnKey,
     classes: Sequence[str],
-    delimiter: str = "\t",
-    header: bool = False,
-    quoting: bool = False,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    quoting: bool | None = None,
     split_column: ColumnKey | None = None,
+    split_values: Mapping[str, str] | None = None,
     split: str = "",
 ) -> LabelledPairSplit:
-    """Read sentence pairs and labels from delimited files (MRPC, SICK-E)."""
+    """Read sentence pairs and labels from tables of any kind (MRPC, SICK-E)."""
     left: list[str] = []
     right: list[str] = []
     labels = _Labels(classes)
     for file in files:
-        table = _even_table(file.path, delimiter, header, quoting, 0)
+        layout = FileLayout(delimiter, header, quoting)
+        table = _even_table(file.path, layout, 0, named=needs_header(sentence1, sentence2, label, split_column))
         texts1, texts2, names = table.column(sentence1), table.column(sentence2), table.column(label)
-        for at in _rows_of_split(table, split_column, split):
-            labels.add(names[at].strip(), file.path, table.first_line + at)
+        for at in rows_of_split(table, split_column, split, split_values):
+            labels.add(names[at].strip(), table.place(at))
             left.append(_rejoin(texts1[at]))
             right.append(_rejoin(texts2[at]))
     return LabelledPairSplit(sentences1=left, sentences2=right, labels=labels.ids(), classes=list(classes))
@@ -129,7 +132,7 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledP
             raise DataError(f"{file.path}: {len(lines)} lines, but {files[2].path.name} has {len(names)}")
     labels = _Labels(classes)
     for at, name in enumerate(names, start=1):
-        labels.add(name, files[2].path, at)
+        labels.add(name, f"{files[2].path}: line {at}")
     return LabelledPairSplit(
         sentences1=[_rejoin(line) for line in premises],
         sentences2=[_rejoin(line) for line in hypotheses],
@@ -154,7 +157,7 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
     sentences: list[str] = []
     for row in rows:
         if row.tag == _PROBING_TAGS[split]:
-            labels.add(row.label, row.path, row.line)
+            labels.add(row.label, f"{row.path}: line {row.line}")
             sentences.append(_rejoin(row.sentence))
     if not sentences:
         raise DataError(f"{files[0].path}: no row is tagged '{_PROBING_TAGS[split]}' ({split})")
@@ -190,14 +193,12 @@ class _Labels:
         self._id_of = {name: at for at, name in enumerate(classes)}
         self._ids: list[int] = []
 
-    def add(self, name: str, path: Path, line: int) -> None:
+    def add(self, name: str, where: str) -> None:
         """Note one row's label."""
         if name not in self._id_of:
             known = list(self._id_of)
             some = ", ".join(known[:6]) + (", …" if len(known) > 6 else "")
-            raise DataError(
-                f"{path}: line {line}: unknown label '{name[:40]}' (known: {some}){did_you_mean(name, known)}"
-            )
+            raise DataError(f"{where}: unknown label '{name[:40]}' (known: {some}){did_you_mean(name, known)}")
         self._ids.append(self._id_of[name])
 
     def ids(self) -> npt.NDArray[np.int64]:
@@ -210,26 +211,15 @@ def _rejoin(text: str) -> str:
     return " ".join(text.split())
 
 
-def _even_table(path: Path, delimiter: str, header: bool, quoting: bool, fields: int) -> TextTable:
+def _even_table(path: Path, layout: FileLayout, fields: int, *, named: bool) -> TextTable:
     """Read a table whose rows all have the header's number of fields (without one, the first row's)."""
     if fields:
+        delimiter = "\t" if layout.delimiter is None else layout.delimiter
         check_delimiter(path, delimiter, quoting=False)
         rows = [line.strip().split(delimiter, fields - 1) for line in read_lines(path)]
-        table = TextTable(path=path, header=[], rows=rows, first_line=1)
+        table = TextTable(path=path, header=[], rows=rows, numbers=range(1, len(rows) + 1))
     else:
-        table = read_delimited(path, delimiter=delimiter, header=header, quoting=quoting)
-    if not table.rows:
-        raise DataError(f"{path}: no rows below the header")
+        table = read_table(path, layout, named=named)
+    table.check_filled()
     table.check_even(fields)
     return table
-
-
-def _rows_of_split(table: TextTable, column: ColumnKey | None, split: str) -> Sequence[int]:
-    """The positions of a split's rows: all of them where no column tells splits apart."""
-    if column is None:
-        return range(len(table.rows))
-    names = table.column(column)
-    rows = [at for at, name in enumerate(names) if name == split]
-    if not rows:
-        raise DataError(f"{table.path}: no row of split '{split}' (has {', '.join(sorted(set(names)))})")
-    return rows

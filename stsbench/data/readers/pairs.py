@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
 
-from stsbench.data.readers.text import DataFile, TextTable, parse_number, read_delimited, read_lines
+from stsbench.data.readers.recognise import FileLayout, read_delimited, read_table
+from stsbench.data.readers.table import ColumnKey, TextTable, needs_header, rows_of_split
+from stsbench.data.readers.text import DataFile, parse_number, read_lines
 from stsbench.data.splits import PairSplit
 from stsbench.errors import CardError, DataError
 
@@ -33,7 +35,7 @@ def read_semeval(files: Sequence[DataFile], *, first_rows: Annotated[int, Meta(g
 
 
 def _read_subset(pairs: DataFile, gold: DataFile, first_rows: int) -> PairSplit:
-    table = read_delimited(pairs.path, delimiter="\t", header=False)
+    table = read_delimited(pairs.path, FileLayout("\t", header=False, quoting=False), named=False)
     left, right = table.column(0), table.column(1)
     _check_even(table, pairs)
     scores = read_lines(gold.path)
@@ -42,12 +44,11 @@ def _read_subset(pairs: DataFile, gold: DataFile, first_rows: int) -> PairSplit:
     if len(left) != len(scores):
         raise DataError(f"{pairs.path}: {len(left)} pairs, but {gold.path.name} has {len(scores)} lines")
     graded = [i for i, score in enumerate(scores) if score.strip()]
+    numbers = [parse_number(scores[i], where=f"{gold.path}: line {i + 1}", what="gold score") for i in graded]
     return PairSplit(
         sentences1=[left[i] for i in graded],
         sentences2=[right[i] for i in graded],
-        gold=np.array(
-            [parse_number(scores[i], path=gold.path, line=i + 1, what="gold score") for i in graded], dtype=np.float64
-        ),
+        gold=np.array(numbers, dtype=np.float64),
         subset=[pairs.subset] * len(graded),
         ungraded=[text for i, score in enumerate(scores) if not score.strip() for text in (left[i], right[i])],
     )
@@ -62,31 +63,36 @@ def _check_even(table: TextTable, file: DataFile) -> None:
 def read_pair_table(
     files: Sequence[DataFile],
     *,
-    sentence1: str | int,
-    sentence2: str | int,
-    gold: str | int,
-    subset: str | int | None = None,
-    delimiter: str = "\t",
-    header: bool = False,
-    quoting: bool = False,
+    sentence1: ColumnKey,
+    sentence2: ColumnKey,
+    gold: ColumnKey,
+    subset: ColumnKey | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    quoting: bool | None = None,
+    split_column: ColumnKey | None = None,
+    split_values: Mapping[str, str] | None = None,
+    split: str = "",
 ) -> PairSplit:
-    """Read pairs from delimited files, columns given by header name or position.
+    """Read pairs from tables of any kind, columns given by name or position.
 
     Files are read one after the other as one split (the Hub's SICK-R is train, trial and test).
+    With ``split_column`` only the rows of this split are read, see :func:`rows_of_split`.
     """
     left: list[str] = []
     right: list[str] = []
     scores: list[float] = []
     subsets: list[str] = []
     for file in files:
-        table = read_delimited(file.path, delimiter=delimiter, header=header, quoting=quoting)
-        left += table.column(sentence1)
-        right += table.column(sentence2)
-        cells = table.column(gold)
+        layout = FileLayout(delimiter, header, quoting)
+        table = read_table(file.path, layout, named=needs_header(sentence1, sentence2, gold, subset, split_column))
+        table.check_filled()
+        texts1, texts2, cells = table.column(sentence1), table.column(sentence2), table.column(gold)
         _check_even(table, file)
-        scores += [
-            parse_number(cell, path=file.path, line=table.first_line + at, what="gold score")
-            for at, cell in enumerate(cells)
-        ]
-        subsets += table.column(subset) if subset is not None else [file.subset] * len(cells)
+        parts = table.column(subset) if subset is not None else [file.subset] * len(cells)
+        for at in rows_of_split(table, split_column, split, split_values):
+            left.append(texts1[at])
+            right.append(texts2[at])
+            scores.append(parse_number(cells[at], where=table.place(at), what="gold score"))
+            subsets.append(parts[at])
     return PairSplit(sentences1=left, sentences2=right, gold=np.array(scores, dtype=np.float64), subset=subsets)
