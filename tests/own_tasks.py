@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 import stsbench
 from stsbench.bench.cells import RunSettings
+from stsbench.bench.tasks import GivenTasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.seams import Encoder
@@ -70,7 +70,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def evaluate(place: Path, encoder: Any, tasks: str | Sequence[str] = "pets,plants", **options: Any) -> list[Result]:
+def evaluate(place: Path, encoder: Any, tasks: GivenTasks = "pets,plants", **options: Any) -> list[Result]:
     options = {"data": place / "data", "catalogue": Catalogue([place / "cards"]), **options}
     return list(stsbench.evaluate(encoder, tasks, **options))
 

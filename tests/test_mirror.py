@@ -12,8 +12,8 @@ PACKAGE, TESTS = Path(stsbench.__file__).parent, Path(__file__).parent
 FACES = ("__init__", "__main__")
 COVERED = {
     "bench/test_embedder.py": ["bench.fit_texts"],
-    "bench/test_resume.py": ["bench.existing"],
-    "bench/test_run.py": ["bench.listener", "bench.score"],
+    "bench/test_iterate.py": ["bench.listener", "bench.score"],
+    "bench/test_resume.py": ["bench.existing", "bench.run"],
     "check/test_gate.py": [
         "check.judged",
         "check.lock",
@@ -94,6 +94,9 @@ COVERED = {
         "evaluators.retrieval.ranks",
         "evaluators.retrieval.rows",
     ],
+    "interface/test_reading.py": ["interface.comparison"],
+    "interface/test_results.py": ["interface.grid", "interface.page"],
+    "interface/test_scoring.py": ["interface.progress"],
     "leaderboard/exports/test_model_index.py": ["leaderboard.exports.measured"],
     "leaderboard/exports/test_mteb.py": ["leaderboard.exports.tasks"],
     "leaderboard/published/test_rows.py": ["leaderboard.published.metrics", "leaderboard.published.specs"],
@@ -112,6 +115,7 @@ COVERED = {
         "leaderboard.render.latex",
         "leaderboard.render.markdown",
     ],
+    "plots/test_dots.py": ["plots.chart"],
     "recipes/test_trainer.py": ["recipes.loop_trainer", "recipes.train"],
     "recipes/test_rounds_trainer.py": ["encoders.unfinished", "encoders.trained", "training.loop.selection"],
     "numbers/test_statistics.py": ["numbers.arrays"],

@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ __all__ = ["cards"]
 
 ROOT = Path(stsbench.__file__).parent.parent
 HEAVY = ["torch", "transformers", "sentence_transformers", "datasets", "numpy", "scipy", "sklearn", "pandas",
-         "pyarrow", "numba", "rich", "typer", "msgspec", "huggingface_hub"]  # fmt: skip
+         "pyarrow", "numba", "rich", "typer", "msgspec", "huggingface_hub", "matplotlib"]  # fmt: skip
 
 
 public: Any = stsbench
@@ -49,6 +50,7 @@ def test_importing_the_package_imports_nothing_heavy():
 NO_TORCH = [
     "cards.catalogue", "registry", "results.record", "data.sources", "data.hub", "data.task", "data.corpora.load", "numbers.statistics",
     "leaderboard.tables.build", "leaderboard.render", "compare.comparison", "check.gate", "bench.cells", "bench.run", "recipes.train",
+    "interface.results", "interface.reading", "interface.scoring", "interface.tables", "plots.dots",
     "encoders.loading", "encoders.transformer.encoder", "encoders.engine.embed", "encoders.engine.store", "cli.app",
 ]  # fmt: skip
 
@@ -85,13 +87,23 @@ print(*sorted(sys.modules), file=sys.stderr)
 
 
 def test_the_public_names():
-    names = set("Catalogue Encoder Result StsbenchError Task __version__ evaluate load_encoder load_task".split())
-    assert set(stsbench.__all__) == names | {"read_results", "train"}
+    names = """Catalogue Encoder Result Results StsbenchError Task __version__ compare evaluate iterate leaderboard
+        load_encoder load_task read_results train""".split()
+    assert stsbench.__all__ == dir(stsbench) == sorted(names)
     for name in stsbench.__all__:
         assert getattr(stsbench, name) is not None
-    assert set(stsbench.__all__) <= set(dir(stsbench))
     with pytest.raises(AttributeError, match="module 'stsbench' has no attribute 'evalute'"):
         _ = stsbench.evalute
+
+
+def test_rooms_do_not_take_the_names_of_functions():
+    code = """
+import stsbench, stsbench.compare.comparison, stsbench.leaderboard.render
+from stsbench.compare.comparison import Effort
+from stsbench.leaderboard import render
+print(callable(stsbench.compare), callable(stsbench.leaderboard), render.__name__, stsbench.numbers.__name__)
+"""
+    assert run(code).split() == ["True", "True", "stsbench.leaderboard.render", "stsbench.numbers"]
 
 
 @pytest.mark.parametrize("name", sorted(set(stsbench.__all__) - {"__version__"}))
@@ -102,7 +114,14 @@ def test_no_public_name_needs_torch(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: public.evaluate("minilm", None), "evaluate: tasks must be a name or a list of names; it is None"),
+        (lambda: public.evaluate("minilm", None), "evaluate: tasks must be a name, a Task or a list of them"),
+        (lambda: public.evaluate("minilm", 7), "a Task or a list of them; it is 7"),
+        (lambda: public.evaluate("minilm", []), "no task is named; give tasks or suites"),
+        (lambda: public.evaluate(42, "quickstart"), "42 is not an encoder; give a name, an object with name"),
+        (lambda: public.evaluate([], "quickstart"), "no encoder is given; give a name such as minilm"),
+        (lambda: public.evaluate("", "quickstart"), "no encoder is given"),
+        (lambda: public.evaluate({"mine": "minilm"}, "quickstart"), "'minilm' is a name already"),
+        (lambda: public.iterate("minilm", 7), "iterate: tasks must be a name, a Task or a list of them; it is 7"),
         (lambda: public.evaluate("minilm", "quickstrat"), "unknown task or suite 'quickstrat'; did you mean"),
         (lambda: public.evaluate("minilmm", "quickstart"), "unknown encoder 'minilmm'; did you mean 'minilm'"),
         (lambda: public.evaluate("minilm", "stsb", seed="a"), "evaluate: seed must be a whole number from 0 to"),
@@ -118,6 +137,23 @@ def test_no_public_name_needs_torch(name):
         (lambda: public.Catalogue(3), "Catalogue: folders must be a path or a list of paths; it is 3"),
         (lambda: public.Catalogue("nowhere"), "cards folder 'nowhere' does not exist"),
         (lambda: public.read_results(3), "read_results: folder must be a path; it is 3"),
+        (lambda: public.read_results(None), "read_results: folder must be a path; it is None"),
+        (lambda: public.Results([3]), "Results: 3 is not a Result; give what evaluate or read_results returns"),
+        (lambda: public.Results().save(3), "Results.save: folder must be a path; it is 3"),
+        (lambda: public.Results().compare(), "compare needs at least two encoders"),
+        (lambda: public.Results().plot(), "there are no scores to draw"),
+        (lambda: public.compare(), "compare needs at least two encoders"),
+        (lambda: public.compare(3, 4), "compare: 3 is neither Results nor the name or folder of an encoder"),
+        (lambda: public.compare([3], 4), "compare: [3] is neither Results nor"),
+        (lambda: public.compare(results=3), "compare: results must be a path; it is 3"),
+        (lambda: public.compare(public.Results(), seed="a"), "compare: seed must be a whole number from 0"),
+        (lambda: public.compare("minilm", "mpnet", results="nowhere"), "results folder 'nowhere' does not exist"),
+        (lambda: public.leaderboard(3), "leaderboard: results must be Results or a results folder; it is 3"),
+        (lambda: public.leaderboard(suite="stss"), "unknown suite 'stss'; did you mean 'sts'"),
+        (lambda: public.leaderboard(table="simcse-55"), "simcse-55"),
+        (lambda: public.leaderboard(show="mesured"), "unknown show 'mesured'"),
+        (lambda: public.leaderboard(exact=1), "leaderboard: exact must be True or False; it is 1"),
+        (lambda: public.leaderboard([]), "no results for suite 'sts'"),
         (lambda: public.read_results("nowhere"), "results folder 'nowhere' does not exist"),
         (lambda: public.read_results(on_error="skipp"), "unknown on_error 'skipp'"),
         (lambda: public.train(3), "train: recipe must be a name or a path; it is 3"),
@@ -140,7 +176,8 @@ def test_results_that_a_run_has_written_are_read_and_checked(tmp_path):
         write_result(result, tmp_path)
     found = stsbench.read_results(tmp_path)
     assert [result.task for result in found] == ["quickstart-en", "quickstart-es-en"]
-    assert stsbench.read_results(str(tmp_path / "plain")) == found
+    assert isinstance(found, stsbench.Results)
+    assert list(stsbench.read_results(str(tmp_path / "plain"))) == list(found)
     for path in (tmp_path / "plain").glob("*.json"):
         path.write_text(path.read_text().replace('"score": ', '"score": 0.123, "was": '))
     with pytest.raises(
@@ -148,7 +185,7 @@ def test_results_that_a_run_has_written_are_read_and_checked(tmp_path):
     ):
         stsbench.read_results(tmp_path)
     with pytest.warns(UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*is not a result file") as said:
-        assert stsbench.read_results(tmp_path, on_error="skip") == []
+        assert len(stsbench.read_results(tmp_path, on_error="skip")) == 0
     assert len(said) == 2
 
 
@@ -202,6 +239,7 @@ def test_a_stopped_run_says_the_call_that_finishes_it(cards, masked_lm, tmp_path
 
 def test_the_signatures_that_people_rely_on():
     parameters = inspect.signature(stsbench.evaluate).parameters
+    assert list(parameters) == list(inspect.signature(stsbench.iterate).parameters)
     assert list(parameters)[:2] == ["encoder", "tasks"]
     defaults = {name: parameters[name].default for name in ("protocol", "data", "seed", "store", "on_error")}
     assert defaults == {"protocol": None, "data": None, "seed": 0, "store": "default", "on_error": "raise"}
@@ -230,7 +268,7 @@ def test_evaluate_an_encoder_of_ones_own(tmp_path):
     encoder = Plain()
     assert isinstance(encoder, stsbench.Encoder)
     results = stsbench.evaluate(encoder, ["quickstart-en", "quickstart-es-en"], store=tmp_path, seed=1)
-    assert iter(results) is results
+    assert isinstance(results, Sequence)
     first, second = results
     assert isinstance(first, stsbench.Result)
     assert (first.task, second.task) == ("quickstart-en", "quickstart-es-en")

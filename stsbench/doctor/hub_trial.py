@@ -171,12 +171,12 @@ class _Steps:
 
     def _run(self) -> Mapping[str, int]:
         """Score all tasks, from the Hub and with a store of our own; returns sentences embedded and found in the store."""
-        from stsbench.bench.run import evaluate
+        from stsbench.bench.iterate import iterate
 
         nowhere = self.folder / "no data"
         nowhere.mkdir(exist_ok=True)
         results = list(
-            evaluate(
+            iterate(
                 self.encoder,
                 list(self.trial.published),
                 data=nowhere,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,21 +136,36 @@ def _from_run(run: TrainedRun, name: str, extra: dict[str, Any], catalogue: Cata
     return replace(known, name=called, names=(), run=run, claims=None, card_digest=run.digest)
 
 
+def check_loadable(spec: str, catalogue: Catalogue) -> None:
+    """Look for what a name stands for, and make no encoder of it.
+
+    Raises:
+        UnknownName: nothing; offers the nearest card. EncoderError: a recipe that has not been trained.
+    """
+    if not _trained(spec, catalogue)[2]:
+        _maker(spec, {}, catalogue)
+
+
 def _find_untrained(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
+    return _maker(spec, extra, catalogue)()
+
+
+def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[], KnownEncoder]:
+    """What makes the encoder that a name stands for."""
     if spec.endswith(".toml"):
-        return _from_file(Path(spec), extra, catalogue)
+        return partial(_from_file, Path(spec), extra, catalogue)
     cards, own = catalogue.paths("baselines"), _entry_points()
     if spec in cards:
-        return _from_card(spec, cards[spec], extra, catalogue)
+        return partial(_from_card, spec, cards[spec], extra, catalogue)
     if _is_folder(spec):
-        return _from_checkpoint(spec, extra, catalogue)
+        return partial(_from_checkpoint, spec, extra, catalogue)
     for name, changes in variants(spec):
         if changes and (name in cards or name in own or "/" in name or ":" in name or _is_folder(name)):
-            return _find_untrained(name, replaced_once(spec, changes, extra), catalogue)
+            return _maker(name, replaced_once(spec, changes, extra), catalogue)
     if ":" in spec or spec in own:
-        return _own(spec, extra, catalogue)
+        return partial(_own, spec, extra, catalogue)
     if "/" in spec:
-        return _from_hub(spec, extra, catalogue)
+        return partial(_from_hub, spec, extra, catalogue)
     raise _unknown(spec, [*cards, *own], catalogue)
 
 

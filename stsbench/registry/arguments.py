@@ -56,10 +56,11 @@ PARAMETERS = Kind(_are_parameters, "a dict of values by name")
 FUNCTION = Kind(callable, "a function")
 
 
-def checked(**kinds: Kind | type) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
+def checked(called: str = "", /, **kinds: Kind | type) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
     """Check arguments of a function at each call; None is let through where it is the default.
 
     Args:
+        called: what the user calls the function; default its own name.
         kinds: by argument, what it may be, or the class that it must be of.
 
     Returns:
@@ -69,15 +70,14 @@ def checked(**kinds: Kind | type) -> Callable[[Callable[P, ReturnT]], Callable[P
 
     def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
         signature = inspect.signature(function)
+        what = called or function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
                 left_out = value is None and signature.parameters[name].default is None
                 if name in wanted and not left_out and not wanted[name].accepts(value):
-                    raise StsbenchError(
-                        f"{function.__qualname__.removesuffix('.__init__')}: {name} must be {wanted[name].wanted}; it is {shown(value)}"
-                    )
+                    raise StsbenchError(f"{what}: {name} must be {wanted[name].wanted}; it is {shown(value)}")
             return function(*args, **kwargs)
 
         return call

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy.typing as npt
 
-from stsbench.errors import DataError, OutputError, choose, one_line
+from stsbench.errors import DataError, OutputError, one_line
 from stsbench.files.whole import read_bounded, write_whole
-from stsbench.registry.arguments import NAME, PLACE, checked
 from stsbench.results.checks import doubled_key, result_problem
 from stsbench.results.items import as_arrays, items_problem, read_columns, to_parquet
 from stsbench.results.record import SCHEMA, Result, columns_digest, file_place, items_path
@@ -167,32 +165,6 @@ def columns_of(result: Result) -> Mapping[str, npt.NDArray[Any]]:
     if not result.per_item:
         raise DataError(f"the result of {result.encoder} on {result.task} holds no per-item columns")
     return as_arrays(result.per_item)
-
-
-@checked(folder=PLACE, on_error=NAME)
-def read_results(folder: str | Path = "results", *, on_error: Literal["raise", "skip"] = "raise") -> list[Result]:
-    """Read all Results of a results folder, or of the folder of one encoder in it.
-
-    Every file is checked as the command line does: its fields, and its score against the per-item columns beside it.
-
-    Args:
-        folder: the results folder.
-        on_error: ``skip`` leaves out files that are no Results, with a warning for each.
-
-    Raises:
-        DataError: a file is broken, or its columns do not make its score.
-        OutputError: there is no such folder, or it cannot be read.
-    """
-    choose("on_error", on_error, {"raise": None, "skip": None})
-    there = read_folder(Path(folder))
-    found = verified(there.results)
-    problems = [*there.problems, *found.problems]
-    if problems and on_error == "raise":
-        more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
-        raise DataError(f"{problems[0].line}{more}; on_error='skip' leaves such files out")
-    for problem in problems:
-        warnings.warn(problem.line, stacklevel=3)
-    return found.results
 
 
 class Problem(NamedTuple):

@@ -15,7 +15,7 @@ from stsbench.cli.names import Names, chosen_results
 from stsbench.errors import StsbenchError, UnknownName
 from stsbench.leaderboard.published.specs import read_table_card, row_facts, table_names
 from stsbench.recipes.plan import read_recipe
-from stsbench.results.folder import read_results, write_result
+from stsbench.results.folder import scan_results, write_result
 from stsbench.results.record import Result
 from tests.cli.commands import QUICK, make_own
 from tests.cli.little_recipe import cards  # noqa: F401 - a fixture
@@ -217,7 +217,7 @@ def test_a_title_runs_and_its_results_carry_the_id(stsbench, tmp_path):
     assert "both replace 'size'" in stsbench.refused(
         "run", "-e", "mine+size=7", "--set", "size=8", *QUICK, "--cards", own.cards
     )
-    assert len(read_results(tmp_path / "results")) == 3
+    assert len(scan_results(tmp_path / "results").results) == 3
 
 
 def test_a_recipes_name_with_its_changes_trains_them(stsbench, tmp_path):

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from stsbench.bench.run import evaluate
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.loading import find_encoder, find_encoders
 from stsbench.encoders.trained import TrainedRun, trained_runs
 from stsbench.errors import StsbenchError
+from stsbench.interface.scoring import evaluate
 from stsbench.results.folder import scan_results, write_result
 from stsbench.results.groups import called, gather_runs
 from tests import hub_server

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from stsbench.bench.fit_texts import texts_to_fit
-from stsbench.bench.run import evaluate
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import HubSource
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import Task, load_task
 from stsbench.errors import CardError, DataError, SourceError
+from stsbench.interface.scoring import evaluate
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, write
 from tests.data.made_encoders import Letters

@@ -104,7 +104,7 @@ def test_a_function_that_takes_something_else_is_refused_at_once(function, messa
 )
 def test_what_a_function_returns_is_checked(returned, message):
     with pytest.raises(EncoderError) as caught:
-        next(stsbench.evaluate(lambda sentences: returned, "quickstart-en"))
+        next(stsbench.iterate(lambda sentences: returned, "quickstart-en"))
     assert message in str(caught.value)
 
 
@@ -152,7 +152,7 @@ def test_a_library_model_with_a_name_and_a_fingerprint_is_an_encoder_itself(mode
 
 
 @pytest.mark.parametrize(
-    "thing", [3, None, b"minilm", ["minilm"], {"encoder": "minilm"}, object(), int, Called, torch.nn.Linear(1, 1)]
+    "thing", [3, None, b"minilm", {"minilm"}, [3], {"mine": 3}, object(), int, Called, torch.nn.Linear(1, 1)]
 )
 def test_what_is_no_encoder_is_one_line(thing):
     with pytest.raises(

@@ -184,7 +184,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("name", WORKS)
 def test_it_is_scored_as_the_usual_one(name, tmp_path):
     usual, odd = (
-        next(stsbench.evaluate(f"odd_encoders:{one}", "quickstart-en", store=tmp_path)) for one in ("Usual", name)
+        next(stsbench.iterate(f"odd_encoders:{one}", "quickstart-en", store=tmp_path)) for one in ("Usual", name)
     )
     assert odd.score == usual.score
     assert (name == "Noted") is ("with care" in odd.notes)
@@ -194,7 +194,7 @@ def test_it_is_scored_as_the_usual_one(name, tmp_path):
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_in_one_line(name, tmp_path):
     with pytest.raises(StsbenchError) as caught:
-        next(stsbench.evaluate(f"odd_encoders:{name}", "quickstart-en", store=tmp_path))
+        next(stsbench.iterate(f"odd_encoders:{name}", "quickstart-en", store=tmp_path))
     assert REFUSED[name] in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -12,7 +12,7 @@ from stsbench.cli.options.shared import (
     Data,
     Given,
     Options,
-    Results,
+    ResultsOption,
     TableFile,
     WithCards,
     WithJson,
@@ -45,7 +45,7 @@ class RunOptions(WithJson):
         field(default_factory=list)
     )
     data: Data = None
-    results: Results = Path("results")
+    results: ResultsOption = Path("results")
     store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
     no_store: Annotated[bool, Option("--no-store", help="Keep embeddings in memory only.")] = False
     fresh: Annotated[bool, Option("--fresh", help="Score again even what the results folder has.")] = False

@@ -13,7 +13,7 @@ from stsbench.cli.options.shared import (
     OnlyEncoders,
     OnlyProtocol,
     OnlyTasks,
-    Results,
+    ResultsOption,
     TableFile,
     WithJson,
     each_name,
@@ -69,7 +69,7 @@ class ExportOptions(WithJson):
     """Write results in a format of other tools: MTEB's, the Hub's, Every Eval Ever's."""
 
     fmt: Annotated[str, Option("--format", help="mteb, model-index, eval-results or every-eval-ever")]
-    results: Results = Path("results")
+    results: ResultsOption = Path("results")
     encoder: OnlyEncoders = field(default_factory=list)
     tasks: OnlyTasks = None
     protocol: OnlyProtocol = None
@@ -84,7 +84,7 @@ class CompareOptions(WithJson):
     """Say which differences between encoders are real: paired tests over the same items."""
 
     encoders: Annotated[list[str], Argument(help="Encoders of the results folder, or folders of results.")]
-    results: Results = Path("results")
+    results: ResultsOption = Path("results")
     tasks: OnlyTasks = None
     protocol: OnlyProtocol = None
     seed: Annotated[int, Option("--seed", min=0, max=LAST_SEED, help="Seed of the draws.")] = 0

@@ -31,7 +31,7 @@ def each_name(parameter: CallbackParam, given: list[str] | None) -> list[str] | 
 
 Data = Annotated[Path | None, Option("--data", help="Folder of evaluation data; default STSBENCH_DATA.")]
 Corpora = Annotated[Path | None, Option("--corpora", help="Folder of training text; default STSBENCH_CORPORA.")]
-Results = Annotated[Path, Option("--results", help="Results folder.")]
+ResultsOption = Annotated[Path, Option("--results", help="Results folder.")]
 OnlyEncoders = Annotated[
     list[str], Option("--encoder", "-e", callback=each_name, help="Only these encoders; comma list.")
 ]

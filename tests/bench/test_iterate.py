@@ -9,16 +9,115 @@ import pytest
 from scipy.stats import spearmanr
 
 import stsbench
+from stsbench.bench.iterate import iterate
 from stsbench.bench.listener import Listener
 from stsbench.cards.catalogue import Catalogue
-from stsbench.errors import EncoderError, SourceError, UnknownName
+from stsbench.data.task import Task
+from stsbench.errors import EncoderError, SourceError, StsbenchError, UnknownName
 from stsbench.evaluators.sts import StsEvaluator
 from tests.encoders.fakes import Plain
 from tests.own_tasks import evaluate, place
 
 __all__ = ["place"]
 
-# --- evaluate ---
+# --- the stream ---
+
+
+def test_a_result_is_there_as_soon_as_it_is_scored(place):
+    scored: list[str] = []
+    stream = iterate(
+        Plain(),
+        "pets,plants",
+        data=place / "data",
+        catalogue=Catalogue([place / "cards"]),
+        listener=Listener(scoring=scored.append),
+    )
+    assert scored == []
+    assert next(stream).task == "pets"
+    assert scored == ["pets"]
+    assert [result.task for result in stream] == ["plants"]
+
+
+def test_several_encoders_come_one_after_the_other_and_tasks_are_read_once(place, monkeypatch):
+    read: list[str] = []
+    load = Task.load
+
+    def noting(task: Task, split: str) -> Any:
+        read.append(task.name)
+        return load(task, split)
+
+    monkeypatch.setattr(Task, "load", noting)
+    results = evaluate(place, [Plain(), Plain("other", "o-1", d=3)], ["pets", "stones"])
+    found = [(one.encoder, one.task) for one in results]
+    assert found == [("plain", "pets"), ("plain", "stones"), ("other", "pets"), ("other", "stones")]
+    assert read == ["pets", "stones"]
+
+
+def test_a_dict_names_encoders(place):
+    results = evaluate(place, {"three": lambda texts: Plain(d=3).encode(texts), "four": Plain()}, "stones")
+    alone = [evaluate(place, Plain(d=d), "stones", store=None)[0].score for d in (3, 4)]
+    assert [one.encoder for one in results] == ["three", "four"]
+    assert [one.score for one in results] == alone
+
+
+def test_names_are_a_list_or_a_comma_list(place):
+    for both in (
+        "tests.encoders.fakes:Plain, tests.encoders.fakes:Neighbourly",
+        ["tests.encoders.fakes:Plain", Plain("other")],
+    ):
+        assert len(evaluate(place, both, "stones")) == 2
+
+
+def test_the_same_encoder_is_scored_once(place):
+    encoder = Plain()
+    assert len(evaluate(place, [encoder, Plain()], "stones")) == 1
+    assert len(evaluate(place, [encoder, Plain(fingerprint="plain-2")], "stones")) == 2
+
+
+def test_what_nothing_tells_apart_is_refused_before_anything_is_done(place):
+    called: list[int] = []
+    two = [lambda texts: called.append(1), lambda texts: called.append(2)]
+    with pytest.raises(StsbenchError, match="two of the encoders are called 'lambda'; name them by a dict"):
+        evaluate(place, two, "stones")
+    with pytest.raises(StsbenchError, match="name='mine' is for one encoder; name several by a dict"):
+        evaluate(place, [Plain(), Plain("other")], "stones", name="mine")
+    assert called == []
+
+
+def test_a_wrong_name_among_many_is_told_before_anything_is_done(place):
+    encoder = Plain()
+    with pytest.raises(UnknownName, match="unknown encoder 'minilmm'; did you mean 'minilm'"):
+        evaluate(place, [encoder, "minilmm"], "stones")
+    assert encoder.calls == []
+
+
+def test_one_of_several_encoders_that_fails_stops_or_is_told(place):
+    class Broken(Plain):
+        def encode(self, sentences: Sequence[str]) -> Any:
+            return super().encode(sentences)[1:]
+
+    told: list[str] = []
+    listener = Listener(failed=lambda what, error: told.append(what))
+    both = [Broken("broken"), Plain()]
+    with pytest.raises(EncoderError, match="'broken' returned shape"):
+        evaluate(place, both, "stones")
+    results = evaluate(place, both, "stones", on_error="skip", listener=listener)
+    assert [one.encoder for one in results] == ["plain"]
+    assert told == ["broken"]
+    with pytest.raises(EncoderError, match="'broken' returned shape"):
+        evaluate(place, Broken("broken"), "stones", on_error="skip")
+
+
+def test_tasks_may_be_tasks(place):
+    catalogue = Catalogue([place / "cards"])
+    pets = stsbench.load_task("pets", data=place / "data", catalogue=catalogue)
+    (one,) = stsbench.evaluate(Plain(), pets, catalogue=catalogue)
+    both = evaluate(place, Plain(), [pets, "stones,pets"])
+    assert [result.task for result in both] == ["pets", "stones"]
+    assert one.score == both[0].score
+
+
+# --- one encoder ---
 
 
 def test_results_come_in_the_order_of_the_tasks(place):

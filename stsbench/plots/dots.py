@@ -1,0 +1,112 @@
+"""Dots with their 95% intervals, in groups one below the other: scores by task, or differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stsbench.errors import DataError, cut, one_line, visible
+
+if TYPE_CHECKING:
+    from stsbench.plots.chart import Chart
+
+WIDTH, LINE_HEIGHT, FRAME = 6.5, 0.2, 0.9
+"""In inches: of a chart, of one dot's line, and of axis and title."""
+SIZE = 5.5
+"""Of a dot, in points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dot:
+    """One number: in which group it stands, of which series it is, and its interval, if one is known.
+
+    A dot that is not ``filled`` is drawn as a ring.
+    """
+
+    group: str
+    series: str
+    value: float
+    interval: tuple[float, float] | None = None
+    filled: bool = True
+
+
+def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = False) -> Chart:
+    """Draw dots, groups and series in the order in which they come first.
+
+    Args:
+        dots: at most one for each group and series.
+        axis: what the numbers are.
+        title: above the chart.
+        zero: whether a line stands at 0.
+
+    Raises:
+        DataError: there are no dots.
+        StsbenchError: matplotlib is not installed.
+    """
+    if not dots:
+        raise DataError("there are no scores to draw")
+    from stsbench.plots.chart import new_chart, styled
+
+    groups = list(dict.fromkeys(dot.group for dot in dots))
+    series = list(dict.fromkeys(dot.series for dot in dots))
+    lines = len(groups) * (len(series) + 1)
+    with styled():
+        chart = new_chart(WIDTH, FRAME + LINE_HEIGHT * lines)
+        axes = chart.add_subplot()
+        _draw_groups(axes, groups, len(series) + 1)
+        if zero:
+            axes.axvline(0, color="black", linewidth=0.8)
+        for place, name in enumerate(series):
+            _draw_series(axes, [dot for dot in dots if dot.series == name], name, place, groups, len(series) + 1)
+        axes.set_xlabel(axis)
+        axes.set_title(_text(title), fontsize="medium", loc="left")
+        if len(series) > 1:
+            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return chart
+
+
+def _draw_groups(axes: Any, groups: Sequence[str], height: int) -> None:  # noqa: ANN401 - matplotlib is not imported for it
+    """A band behind every second group, and its name in the middle."""
+    from stsbench.plots.chart import BAND
+
+    for place in range(0, len(groups), 2):
+        axes.axhspan(place * height - 0.5, (place + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0)
+    axes.set_yticks([(place + 0.5) * height - 0.5 for place in range(len(groups))], [*map(_text, groups)])
+    axes.set_ylim(len(groups) * height - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def _draw_series(
+    axes: Any,  # noqa: ANN401 - matplotlib is not imported for it
+    dots: Sequence[Dot],
+    name: str,
+    place: int,
+    groups: Sequence[str],
+    height: int,
+) -> None:
+    from stsbench.plots.chart import look
+
+    colour, marker = look(place)
+    # What stands in the legend is filled, whatever the first dot is.
+    axes.plot([], [], marker=marker, markersize=SIZE, linestyle="none", color=colour, label=_text(name))
+    for dot in dots:
+        y = groups.index(dot.group) * height + place + 0.5
+        if dot.interval is not None:
+            axes.hlines(y, *dot.interval, color=colour, linewidth=1.5)
+        axes.plot(
+            [dot.value],
+            [y],
+            marker=marker,
+            markersize=SIZE,
+            linestyle="none",
+            color=colour,
+            markerfacecolor=colour if dot.filled else "white",
+        )
+
+
+def _text(name: str) -> str:
+    """A name as matplotlib draws it: one that begins with a line would be left out of the legend."""
+    shown = cut(visible(one_line(name)))
+    return f"\u200b{shown}" if shown.startswith("_") else shown
