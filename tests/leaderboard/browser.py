@@ -61,17 +61,29 @@ class Page:
         return message
 
     def open(
-        self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
+        self,
+        path: Path,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        script: bool = True,
+        paper: bool = False,
+        state: str = "",
     ) -> None:
-        """Load a file in a window of this size, with the system's colours light or dark."""
+        """Load a file in a window of this size, with the system's colours light or dark, or as if on paper.
+
+        ``state`` is what stands behind the # of the address.
+        """
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        self._call("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self._call("Emulation.setScriptExecutionDisabled", value=not script)
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.events.clear()
-        self._call("Page.navigate", url=path.as_uri())
+        # A page of which only what stands behind the # is another would not be loaded again.
+        self._call("Page.navigate", url=path.as_uri() + (f"?{self._number}#{state}" if state else ""))
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
 
@@ -99,6 +111,20 @@ class Page:
         errors = [event["params"] for event in self.events if event["method"] == "Runtime.exceptionThrown"]
         entries = [event["params"]["entry"] for event in self.events if event["method"] == "Log.entryAdded"]
         return [json.dumps(one) for one in errors] + [one["text"] for one in entries]
+
+    def names(self) -> list[tuple[str, str]]:
+        """The role and the name of each thing in the page, as those who hear it are told."""
+        nodes = self._call("Accessibility.getFullAXTree")["nodes"]
+        shown = [node for node in nodes if not node["ignored"]]
+        return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in shown]
+
+    def save_downloads(self, folder: Path) -> None:
+        """Keep what the page hands to download."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def pdf(self, path: Path) -> None:
+        """Print the page as it wants to be printed."""
+        path.write_bytes(base64.b64decode(self._call("Page.printToPDF", preferCSSPageSize=True)["data"]))
 
     def picture(self, path: Path) -> None:
         """Write a picture of the window."""

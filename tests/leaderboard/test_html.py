@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.leaderboard.published.rows import sources
 from stsbench.leaderboard.published.specs import table_names
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.tables.build import build_table
@@ -22,7 +23,7 @@ from tests.leaderboard.shown import UNROUNDED, sts
 
 HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
 VOID = {"meta", "input", "img"}
-ASIDE = {"facts", "of"}
+ASIDE = {"facts", "of", "apart", "apart grouped"}
 """Classes of text that stands in a row's head beside the label."""
 
 
@@ -112,10 +113,14 @@ def test_a_page_loads_nothing(name):
     assert {tag for tag, _ in reader.tags} & {"img", "link", "iframe", "object", "embed", "source", "base"} == set()
     assert reader.attributes("src") == reader.attributes("srcset") == []
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket|sendBeacon|import\(", text)
-    # Links lead within the page, or to the paper.
-    outside = [link for link in reader.attributes("href") if not link.startswith("#")]
-    paper = build_table(name).paper
-    assert outside == ([paper.url] if paper else [])
+    # Links lead within the page, or to papers and models; no browser tells them where it comes from.
+    table = build_table(name)
+    outside = {link for link in reader.attributes("href") if not link.startswith("#")}
+    known = {one.url for one in sources().papers.values()}
+    known |= {link for row in table.rows() for link in (row.traits.paper, row.traits.model)}
+    assert outside <= known and all(link.startswith("https://") for link in outside)
+    assert table.paper is None or table.paper.url in outside
+    assert '<meta name="referrer" content="no-referrer">' in text
 
 
 def test_the_policy_lets_the_pages_own_script_run_and_no_other():
@@ -147,7 +152,7 @@ def test_a_hostile_name_is_text_everywhere():
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert not any(name.startswith("on") for _, attrs in reader.tags for name in attrs)
     assert reader.rows[0] == ["encoder", HOSTILE] and HOSTILE in reader.rows[-1][0]
-    for name in ("data-method", "data-backbone", "data-supervision", "data-task"):
+    for name in ("data-method", "data-backbone", "data-supervision", "data-key"):
         assert reader.attributes(name) == [HOSTILE]
 
 
@@ -155,13 +160,14 @@ def test_the_best_is_bold_and_the_second_best_underlined():
     text = render([small()], "html", show="both")
     assert "<b>70.0</b>" in text and "<u>60.00</u>" in text
     assert "<b>Bold</b>: best of its group; <u>underlined</u>: second best, measured and published apart." in text
-    assert "apart" not in render([small()], "html", show="published")
+    assert "second best." in render([small()], "html", show="published")
 
 
 def test_an_interval_is_a_bar_that_says_its_ends():
     text = render([small()], "html")
     # The interval spans 4.5 points of a scale of 10: from 2.75 to 7.25, its score at 4.876.
-    assert 'title="95% interval 68.00 to 72.50" style="--a:27.5;--b:72.5;--m:48.8"' in text
+    ends = 'data-low="68.00" data-high="72.50" style="--a:27.5;--b:72.5;--m:48.8"'
+    assert f'<i class="ci" role="img" title="95% interval 68.00 to 72.50" {ends}>' in text
     assert text.count('class="ci"') == 1
     assert "Bars: 95% intervals, on one scale in each column." in text
     assert "Bars:" not in render([small()], "html", show="published")
@@ -169,7 +175,8 @@ def test_an_interval_is_a_bar_that_says_its_ends():
 
 def test_ranks_have_no_bar_and_the_lowest_is_best():
     text = render([with_ranks(small(), {0: (1, 3)})], "html")
-    assert '<th scope="col" data-better="low">Rank</th>' in text and "<td>1–3</td>" in text
+    head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low">Rank</th>'
+    assert head in text and "<td>1–3</td>" in text
     assert text.count('class="ci"') == 1
 
 
@@ -177,7 +184,7 @@ def test_imported_rows_are_neither_measured_nor_published():
     row = Row(label="theirs", cells={"a": TableCell(published=Number(1.0))}, imported="mteb 2.0")
     text = render([replace(small(), groups=[Group(rows=[row])])], "html")
     assert '<tr data-side="imported">' in text
-    assert re.search(r'>theirs<a class="mark" href="#t1-note1" title="mteb 2.0">°</a>', text)
+    assert re.search(r'>theirs</span><a class="mark" href="#t1-note1" title="mteb 2.0">°</a>', text)
 
 
 def test_rows_say_what_filters_ask_for():
@@ -219,4 +226,5 @@ def test_heads_and_regions_are_named_for_those_who_hear_the_page():
     heads = [attrs.get("scope") for tag, attrs in reader.tags if tag == "th"]
     assert heads == 2 * [*["col"] * 3, "rowgroup", *["row"] * 4]
     fields = [attrs for tag, attrs in reader.tags if tag == "input"]
-    assert [one.get("type") for one in fields] == ["search", "checkbox", "checkbox"] and fields[0]["aria-label"]
+    assert [one.get("type") for one in fields] == ["search", *["number"] * 4, *["checkbox"] * 3]
+    assert all(one["aria-label"] for one in fields if one["type"] != "checkbox")

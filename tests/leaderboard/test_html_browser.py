@@ -1,80 +1,14 @@
-"""The HTML page in a browser: sorted, filtered, light and dark, on a phone, without script; it asks for nothing."""
+"""The HTML page in a browser: sorted and filtered; it asks for nothing and shows names as they are."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stsbench.leaderboard.render import render
-from stsbench.leaderboard.tables.build import build_table
-from stsbench.leaderboard.tables.ranks import with_ranks
 from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
-from tests.leaderboard.browser import NAMES, Page, find_browser, open_browser
-from tests.leaderboard.shown import STS, UNROUNDED, sts
+from tests.leaderboard.pages import LABELS, TITLES, choose, click, column, heads
+from tests.leaderboard.shown import STS
 from tests.leaderboard.test_html import HOSTILE
-
-LABELS = """[...document.querySelectorAll("tbody tr:not(.title) th[scope=row]")]
-    .filter((head) => head.getClientRects().length).map((head) => head.firstChild.textContent)"""
-TITLES = """[...document.querySelectorAll(".section, .title")].filter((one) => one.getClientRects().length)
-    .map((one) => one.textContent)"""
-COLOURS = """["color", "background-color"].map((name) => getComputedStyle(document.body).getPropertyValue(name))"""
-WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
-MINILM = (0.72, 0.80, 0.75, 0.85, 0.78, 0.82, 0.77)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pages: a paper's table and our own board, both with measured numbers, and one with a hostile name."""
-    made = tmp_path_factory.mktemp("pages")
-    results = [*sts("simcse-bert-base", *UNROUNDED), *sts("minilm", *MINILM), *sts("stranger", *UNROUNDED[::-1])]
-    hostile = Row(label=HOSTILE, cells={"a": TableCell(published=Number(1.0))})
-    strange = Table(name="n", title=HOSTILE, columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[hostile])])
-    rows = [Row(label=label, cells={"a": TableCell(measured=Number(1.0))}) for label in "abc"]
-    plain = Table(name="r", title="r", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)])
-    for name, tables in {
-        "paper": [build_table("simcse-5", results)],
-        "board": [build_table("sts", results)],
-        "declutr": [build_table("declutr-2")],
-        "two": [build_table("simcse-5"), build_table("simcse-e1")],
-        "hostile": [strange],
-        "ranked": [with_ranks(plain, {0: (10, 12), 1: (1, 2), 2: (2, 11)})],
-    }.items():
-        (made / f"{name}.html").write_text(render(tables, "html"), encoding="utf-8")
-    return made
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    program = find_browser()
-    if program is None:
-        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
-    with open_browser(program, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
-def choose(page: Page, field: str, value: str) -> None:
-    page.run(f"""{{ const field = document.getElementById("{field}"); field.value = "{value}";
-        field.dispatchEvent(new Event(field.id === "search" ? "input" : "change", {{ bubbles: true }})); }}""")
-
-
-def click(page: Page, selector: str) -> None:
-    page.run(f"document.querySelector({selector!r}).click()")
-
-
-def column(page: Page, place: int) -> list[str]:
-    """The shown numbers of a column, of rows that have one."""
-    cells = page.run(f"""[...document.querySelectorAll("tbody tr:not(.further) > :nth-child({place}):is(td)")]
-        .filter((cell) => cell.getClientRects().length).map((cell) => cell.firstChild.textContent)""")
-    return [text for text in cells if text != "–"]
-
-
-def heads(page: Page) -> list[Any]:
-    shown: list[Any] = page.run("""[...document.querySelectorAll("thead th")]
-        .filter((head) => head.getClientRects().length).map((head) => head.textContent)""")
-    return shown
 
 
 @pytest.mark.parametrize("name", ["paper", "board", "declutr", "two", "hostile"])
@@ -238,60 +172,30 @@ def test_one_set_of_choices_for_all_tables(page, folder):
     assert len(shown) == 2 and min(shown) > 1
 
 
-def luminance(colour: str) -> float:
-    red, green, blue = (float(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(","))
-    parts = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+def test_rows_are_chosen_by_size_and_year(page, folder):
+    page.open(folder / "board.html")
+    choose(page, "parameters-to", "50")
+    assert page.run(LABELS) == ["all-MiniLM-L6-v2"]
+    choose(page, "parameters-to", "")
+    choose(page, "parameters-from", "300")
+    large = page.run(LABELS)
+    assert large and all("large" in label.lower() for label in large)
+    choose(page, "parameters-from", "")
+    whole = len(page.run(LABELS))
+    counted = []
+    for year in ("2018", "2019", "2020", "2021"):
+        choose(page, "year-from", year)
+        choose(page, "year-to", year)
+        counted.append(len(page.run(LABELS)))
+    assert min(counted) > 0 and sum(counted) < whole
 
 
-def contrast(first: str, second: str) -> float:
-    low, high = sorted((luminance(first), luminance(second)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_colours_follow_the_system_can_be_changed_and_can_be_read(page, folder, dark):
-    page.open(folder / "paper.html", dark=dark)
-    ink, paper = page.run(COLOURS)
-    assert (luminance(paper) < luminance(ink)) == dark
-    texts = page.run("""[".further td", ".notes li", ".mark", "#status"].map((one) =>
-        getComputedStyle(document.querySelector(one)).color)""")
-    # WCAG AA for text of this size.
-    assert all(contrast(colour, paper) >= 4.5 for colour in [ink, *texts])
-    assert page.run('document.getElementById("theme").textContent') == ("Light" if dark else "Dark")
-    click(page, "#theme")
-    assert page.run(COLOURS) != [ink, paper]
-    page.run("localStorage.clear()")
-
-
-@pytest.mark.parametrize("script", [True, False])
-@pytest.mark.parametrize("name", ["paper", "board", "declutr", "two", "hostile"])
-def test_on_a_phone_only_the_table_scrolls_sideways(page, folder, name, script):
-    page.open(folder / f"{name}.html", width=360, height=740, script=script)
-    width, window = page.run(WIDTHS)
-    assert width == window == 360
-    sizes = page.run("""[...document.querySelectorAll("body *")].filter((one) => one.getClientRects().length
-        && one.textContent.trim() && !one.children.length).map((one) => parseFloat(getComputedStyle(one).fontSize))""")
-    assert min(sizes) >= 13
-
-
-def test_names_and_heads_stay_in_sight(page, folder):
-    page.open(folder / "declutr.html", width=360, height=740)
-    places = page.run("""{ const box = document.querySelector(".scroll"), name = document.querySelector("tbody th[scope=row]"),
-        head = document.querySelector("thead th"); box.scrollTo(300, 100);
-        [box.scrollLeft, ...[name, head].map((one) => one.getBoundingClientRect().left - box.getBoundingClientRect().left),
-         head.getBoundingClientRect().top - box.getBoundingClientRect().top]; }""")
-    assert places[0] == 300 and places[1:3] == [0, 0] and places[3] >= 0
-    # A name leaves room for numbers.
-    assert page.run('document.querySelector("tbody th[scope=row]").offsetWidth') <= 0.5 * 360
-
-
-def test_without_script_the_page_is_plain_tables(page, folder):
-    page.open(folder / "paper.html", script=False)
-    assert page.run(LABELS)[0] == "GloVe (avg.)" and len(page.run(LABELS)) == 25
-    assert len(page.run(TITLES)) == 8
-    assert page.run('document.getElementById("controls").getClientRects().length') == 0
-    assert page.run('document.querySelectorAll("thead button").length') == 0
+def test_rows_of_one_name_are_told_apart_without_groups(page, folder):
+    page.open(folder / "alike.html")
+    told = 'document.querySelector(".apart.grouped").getClientRects().length'
+    assert page.run(told) == 0
+    click(page, "#groups")
+    assert page.run(told) > 0
 
 
 def test_a_board_of_many_encoders_answers_at_once(page, folder):

@@ -1,6 +1,7 @@
 """Tables as one HTML page that needs no other file and no network: sorted and filtered by the reader.
 
-Style and script stand beside this file and are put into the page. Without script the page is plain tables.
+The page, its style and its script stand in the folder ``board`` and are put together here. Without script the page is
+plain tables.
 """
 
 from __future__ import annotations
@@ -16,26 +17,35 @@ from stsbench.leaderboard.render.html_table import table_lines
 from stsbench.leaderboard.tables.layout import Show, lay_out
 from stsbench.leaderboard.tables.table import Table
 
+SCRIPTS = ("tables", "order", "filters", "columns", "comparison", "download", "theme", "address", "start")
+"""The parts of the script, each using those before it; functions may use all."""
+
 
 def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
     """All tables, each with its legend below.
 
     Unless ``show`` says otherwise, measured and published numbers are both there: the reader picks.
     """
-    style, script = _asset("board.css"), _asset("board.js")
+    script = page_script()
     layouts = [lay_out(table, show or "both", exact=exact) for table in tables]
     lines = (
         line
         for number, (table, layout) in enumerate(zip(tables, layouts, strict=True), start=1)
         for line in table_lines(table, layout, f"t{number}")
     )
-    return Template(_asset("board.html")).substitute(
+    return Template(_asset("page.html")).substitute(
         title=escape(tables[0].caption if len(tables) == 1 else "Leaderboard"),
         policy=_policy(script),
-        style=style,
+        style=_asset("page.css"),
         body="\n".join(lines),
         script=script,
     )
+
+
+def page_script() -> str:
+    """The script of the page: its parts in one function, so that nothing of it is seen outside."""
+    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def _policy(script: str) -> str:
@@ -45,4 +55,4 @@ def _policy(script: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+    return (resources.files(__package__) / "board" / name).read_text(encoding="utf-8")

@@ -1,0 +1,63 @@
+// The order of rows: within their groups, or all together.
+
+/** The number of a unit's first shown line that has one in this column; NaN where none has. */
+function numberIn(unit, place) {
+  const numbers = shownLines(unit).map((line) => parseFloat(line.cells[place].textContent));
+  return numbers.find((number) => !Number.isNaN(number)) ?? NaN;
+}
+
+function comparing(place, sign) {
+  if (place === 0) return (a, b) => sign * a.name.localeCompare(b.name, "en", { numeric: true });
+  return (a, b) => {
+    const left = a.key, right = b.key;
+    if (Number.isNaN(left) || Number.isNaN(right)) return Number.isNaN(left) - Number.isNaN(right);
+    return sign * (left - right);
+  };
+}
+
+function placeRows(table) {
+  const grouped = byId("groups").checked, order = [...table.units];
+  if (table.sorted) {
+    for (const unit of order) unit.key = numberIn(unit, table.sorted.place);
+    order.sort(comparing(table.sorted.place, table.sorted.sign));
+  }
+  const [first] = [...table.element.tBodies].filter((body) => body.className !== "section");
+  for (const unit of order) (grouped ? unit.body : first).append(...unit.lines);
+  for (const title of table.element.querySelectorAll(".title, .section")) title.hidden = !grouped;
+  if (grouped) hideEmpty(table);
+  else for (const body of table.element.tBodies) body.hidden = body !== first;
+}
+
+/** Groups without a row that is shown go, and headings above nothing but such groups. */
+function hideEmpty(table) {
+  const full = new Set(table.units.filter((unit) => unit.shown).map((unit) => unit.body));
+  let heading = null;
+  for (const body of table.element.tBodies) {
+    if (body.className === "section") (heading = body).hidden = true;
+    else if (!(body.hidden = !full.has(body)) && heading) heading.hidden = false;
+  }
+}
+
+/** Sort by a column: a sign of 1 puts the lowest first, -1 the highest, 0 is the order that the page came in. */
+function setSorting(table, place, sign) {
+  table.sorted = sign ? { place, sign } : null;
+  for (const head of table.heads) head.removeAttribute("aria-sort");
+  if (sign) table.heads[place].setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+}
+
+/** First the best on top, then the worst, then the order that the page came in. */
+function sortNext(table, place) {
+  const natural = place === 0 || table.heads[place].dataset.better === "low" ? 1 : -1;
+  const before = table.sorted?.place === place ? table.sorted.sign : 0;
+  setSorting(table, place, before === 0 ? natural : before === natural ? -natural : 0);
+  placeRows(table);
+  remember();
+}
+
+function addSorting(table) {
+  table.heads.forEach((head, place) => {
+    const button = create("button", { type: "button" }, ...head.childNodes);
+    button.addEventListener("click", () => sortNext(table, place));
+    head.append(button);
+  });
+}
