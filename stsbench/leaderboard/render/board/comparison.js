@@ -1,6 +1,6 @@
 // Two rows side by side: their numbers and intervals, and how far the numbers are apart.
 let chosen = [];
-const UNTESTED = "Differences of the numbers as shown. They are not tested: two intervals that overlap, or do not, decide nothing.";
+const UNTESTED = "Differences of the numbers as shown. They are not tested: do not read intervals that overlap, or do not, as a test.";
 const OTHERWISE = "These rows are scored in different ways, so their numbers have no difference.";
 
 /** A box at every name, made when it is first asked for. */
