@@ -115,7 +115,7 @@ COVERED = {
         "leaderboard.render.latex",
         "leaderboard.render.markdown",
     ],
-    "plots/test_dots.py": ["plots.chart"],
+    "plots/test_dots.py": ["plots.chart", "plots.panels"],
     "recipes/test_trainer.py": ["recipes.loop_trainer", "recipes.train"],
     "recipes/test_rounds_trainer.py": ["encoders.unfinished", "encoders.trained", "training.loop.selection"],
     "numbers/test_statistics.py": ["numbers.arrays"],

@@ -15,9 +15,11 @@ from stsbench.leaderboard.exports.imported import read_mteb
 from stsbench.leaderboard.published.rows import sources
 from stsbench.leaderboard.published.specs import read_table_card, table_names
 from stsbench.leaderboard.render import check_format, render
+from stsbench.leaderboard.render.figures import table_figure
 from stsbench.leaderboard.tables.asked import Asked, find_suite
 from stsbench.leaderboard.tables.layout import check_show, lay_out
 from stsbench.leaderboard.tables.table import Table
+from stsbench.plots import FIGURES
 from stsbench.results.folder import scan_results
 from stsbench.results.record import Result
 
@@ -31,7 +33,10 @@ def leaderboard_command(options: LeaderboardOptions) -> None:
         return
     fmt, show = "json" if options.as_json else check_format(options.output), check_show(options.show)
     made = _tables(options, Catalogue(options.cards))
-    if options.out is not None:
+    if fmt in FIGURES and options.out is not None:
+        write_whole(options.out, table_figure(made, show, exact=options.exact).to_bytes(fmt))
+        say(f"wrote {options.out}")
+    elif options.out is not None:
         text = render(made, "markdown" if fmt == "terminal" else fmt, show=show, exact=options.exact)
         write_whole(options.out, text.encode())
         say(f"wrote {options.out}")

@@ -16,6 +16,7 @@ from stsbench.errors import StsbenchError, choose
 from stsbench.files.whole import write_whole
 from stsbench.leaderboard.render import TERMINAL
 from stsbench.leaderboard.render.comparison import WRITERS, render_comparison
+from stsbench.leaderboard.render.figures import comparison_figure
 from stsbench.results.folder import Problem, ResultFolder, read_folder, verified
 from stsbench.results.groups import of_one_encoder
 from stsbench.results.record import Result
@@ -35,6 +36,11 @@ def compare_command(options: CompareOptions) -> None:
     wanted = expand_names(options.tasks, catalogue) if options.tasks else None
     results = _results(specs, options.results, catalogue)
     found = compare(results, tasks=wanted, protocol=options.protocol, effort=effort)
+    if options.plot is not None:
+        write_whole(options.plot, comparison_figure(found).to_bytes(options.plot.suffix.removeprefix(".")))
+        # On stdout where that is for people, and not beside JSON or CSV.
+        if fmt == TERMINAL or options.out is not None:
+            say(f"wrote {options.plot}")
     if options.out is not None:
         text = render_comparison(found, "markdown" if fmt == TERMINAL else fmt)
         write_whole(options.out, text.encode())

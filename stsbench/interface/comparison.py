@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.compare.comparison import Comparison, Difference, Effort, compare
-from stsbench.compare.sentences import columns, sentences
+from stsbench.compare.comparison import Comparison, Effort, compare
+from stsbench.compare.sentences import sentences
 from stsbench.data.task import expand_names
-from stsbench.errors import DataError, StsbenchError
-from stsbench.interface.page import html_table
+from stsbench.errors import StsbenchError
+from stsbench.interface.page import layout_html
+from stsbench.leaderboard.render.comparison import comparison_layouts, comparison_records, render_comparison
+from stsbench.leaderboard.render.figures import comparison_figure
 from stsbench.registry.arguments import NAME, NAMES, SEED, SWITCH, checked
 from stsbench.results.record import Result
 
@@ -38,17 +40,21 @@ class EncoderComparison(Comparison):
         return "\n".join([*self.sentences, *self.notes])
 
     def _repr_html_(self) -> str:
-        parts = []
-        for (first, second, differences), sentence in zip(self.pairs(), self.sentences, strict=True):
-            heads, rows = columns(differences)
-            parts.append(html_table(heads, rows, [f"A = {first}, B = {second}; in points", sentence]))
-        return "\n".join([*parts, *(html_table([], [], [note]) for note in self.notes)])
+        return "\n".join(map(layout_html, comparison_layouts(self)))
 
     def to_frame(self) -> pd.DataFrame:
-        """The differences as a DataFrame of pandas, a row a pair and task; scores are never times 100."""
+        """The lines of the CSV as a DataFrame of pandas, one a difference; scores are never times 100."""
         import pandas as pd
 
-        return pd.DataFrame.from_records([_record(one) for one in self.differences])
+        return pd.DataFrame.from_records(comparison_records(self))
+
+    def to_markdown(self) -> str:
+        """A table a pair of encoders, in markdown."""
+        return render_comparison(self, "markdown")
+
+    def to_latex(self) -> str:
+        """A table a pair of encoders, in LaTeX."""
+        return render_comparison(self, "latex")
 
     def plot(self) -> Chart:
         """Draw each difference as a dot with its 95% interval, by task; a ring is one that is not real.
@@ -56,44 +62,7 @@ class EncoderComparison(Comparison):
         Raises:
             DataError: no paired test is known for any. StsbenchError: matplotlib is not installed (extra ``plots``).
         """
-        from stsbench.plots.dots import Dot, draw_dots
-
-        dots = [
-            Dot(
-                group=one.task,
-                series=f"{one.second} − {one.first}",
-                value=100 * one.difference,
-                interval=(100 * one.interval[0], 100 * one.interval[1]),
-                filled=one.real,
-            )
-            for one in self.differences
-            if one.interval is not None
-        ]
-        if not dots:
-            raise DataError("there is no interval to draw: no paired test is known for any of these results")
-        title = dots[0].series if len(self.encoders) == 2 else ""
-        return draw_dots(dots, axis="difference × 100, with its 95% interval; ○ not real", title=title, zero=True)
-
-
-def _record(one: Difference) -> dict[str, object]:
-    low, high = one.interval or (None, None)
-    return {
-        "first": one.first,
-        "second": one.second,
-        "task": one.task,
-        "split": one.split,
-        "protocol": one.protocol["name"],
-        "n": one.n,
-        "first_score": one.scores[0],
-        "second_score": one.scores[1],
-        "difference": one.difference,
-        "low": low,
-        "high": high,
-        "p": one.p,
-        "p_williams": one.p_williams,
-        "p_corrected": one.p_corrected,
-        "real": one.real,
-    }
+        return comparison_figure(self)
 
 
 @checked("compare", tasks=NAMES, protocol=NAME, seed=SEED, independent=SWITCH)

@@ -89,7 +89,9 @@ def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
             if suite.average and len(suite.tasks) > 1:
                 yield GridColumn(f"mean of {suite.name}", [tasks[task] for task in suite.tasks])
         if not suites and len(tasks) > 1 and len({way.protocol for way in mine}) == 1:
-            yield GridColumn(f"mean of {len(tasks)}", list(tasks.values()))
+            # Of which tasks it is, the protocol tells.
+            whose = f", {mine[0].name}" if len(alike) > 1 else ""
+            yield GridColumn(f"mean of {len(tasks)}{whose}", list(tasks.values()))
 
 
 def grid_row(runs: Runs, columns: Sequence[GridColumn]) -> GridRow:

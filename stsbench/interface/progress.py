@@ -10,7 +10,7 @@ from importlib import import_module
 
 from stsbench.bench.listener import Listener
 from stsbench.errors import visible
-from stsbench.interface.page import html_table
+from stsbench.interface.page import html_note
 
 SECONDS = 0.3
 """Between two pictures in a notebook, each of which goes to the reader's browser."""
@@ -42,14 +42,13 @@ def in_notebook() -> bool:
 
 @contextmanager
 def _in_notebook(table: Callable[[], str]) -> Iterator[Listener]:
-    display = import_module("IPython.display")
-    handle = display.display(display.HTML(""), display_id=True)
+    handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
     last = -SECONDS
 
     def show(line: str) -> None:
         nonlocal last
         if time.monotonic() - last >= SECONDS:
-            handle.update(display.HTML(f"{table()}\n{html_table([], [], [line])}"))
+            handle.update({"text/html": f"{table()}\n{html_note(line)}", "text/plain": line}, raw=True)
             last = time.monotonic()
 
     def encoding(done: int, total: int) -> None:
@@ -61,7 +60,7 @@ def _in_notebook(table: Callable[[], str]) -> Iterator[Listener]:
     try:
         yield Listener(encoding=encoding, scoring=scoring)
     finally:
-        handle.update(display.HTML(""))
+        handle.update({"text/plain": ""}, raw=True)
 
 
 @contextmanager

@@ -8,21 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.errors import StsbenchError, choose, one_line, shown
-from stsbench.interface.page import html_table
+from stsbench.errors import StsbenchError, choose, shown
+from stsbench.interface.page import layout_html
 from stsbench.interface.reading import RESULTS, read_results
 from stsbench.leaderboard.exports.imported import read_mteb
 from stsbench.leaderboard.published.specs import read_table_card
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.render.data import frame
+from stsbench.leaderboard.render.figures import table_figure
 from stsbench.leaderboard.tables.asked import Asked, find_suite
-from stsbench.leaderboard.tables.layout import Layout, Show, check_show, lay_out
+from stsbench.leaderboard.tables.layout import Show, check_show, lay_out
 from stsbench.leaderboard.tables.table import Table
 from stsbench.registry.arguments import NAME, NAME_OR_PLACE, PLACE, SWITCH, checked
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from stsbench.plots.chart import Chart
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -40,7 +43,7 @@ class Leaderboard:
         return self.to_markdown()
 
     def _repr_html_(self) -> str:
-        return "\n".join(_page(lay_out(table, self.show, exact=self.exact)) for table in self.tables)
+        return "\n".join(layout_html(lay_out(table, self.show, exact=self.exact)) for table in self.tables)
 
     def to_markdown(self) -> str:
         """The tables in markdown."""
@@ -63,6 +66,14 @@ class Leaderboard:
         import pandas as pd
 
         return pd.concat({table.caption: frame(table, self.show) for table in self.tables}, names=["caption"])
+
+    def plot(self) -> Chart:
+        """Draw a table: a panel a column, a dot a measured number with its 95% interval, a ring a published one.
+
+        Raises:
+            StsbenchError: there are several tables, nothing to draw, or matplotlib is not installed (extra ``plots``).
+        """
+        return table_figure(self.tables, self.show, exact=self.exact)
 
     def _as(self, fmt: str) -> str:
         return render(self.tables, fmt, show=self.show, exact=self.exact)
@@ -130,17 +141,3 @@ def _results(given: object, catalogue: Catalogue, *, needed: bool) -> Sequence[R
     if isinstance(given, Sequence) and all(isinstance(one, Result) for one in given):
         return list(given)
     raise StsbenchError(f"leaderboard: results must be Results or a results folder; it is {shown(given)}")
-
-
-def _page(layout: Layout) -> str:
-    """A table for a notebook: its caption, sections and groups as lines of their own."""
-    rows: list[list[str]] = []
-    above = ""
-    for block in layout.blocks:
-        titles = [block.section if block.section != above else "", block.title]
-        rows += [[title, *[""] * len(layout.heads)] for title in filter(None, titles)]
-        above = block.section
-        for line in block.lines:
-            cells = [cell.text + cell.mark + cell.deviation for cell in line.cells]
-            rows.append([one_line(line.label) + line.marks, *cells])
-    return html_table(["encoder", *layout.heads], rows, [layout.caption, *layout.legend])

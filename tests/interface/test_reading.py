@@ -13,7 +13,6 @@ from stsbench.interface.reading import compare_encoders
 from stsbench.interface.results import Results
 from tests.encoders.fakes import Plain
 from tests.interface.notebook import page_of
-from tests.made import make_result
 
 TASKS = "quickstart-en,quickstart-es-en"
 
@@ -85,9 +84,12 @@ def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):
     frame = found.to_frame()
     assert list(frame.task) == ["quickstart-en", "quickstart-es-en", "mean of 2"]
     assert list(frame.difference) == [one.difference for one in found.differences]
-    assert list(zip(frame.low, frame.high, strict=True)) == [one.interval for one in found.differences]
+    assert list(zip(frame.interval_low, frame.interval_high, strict=True)) == [
+        one.interval for one in found.differences
+    ]
     page = page_of(found)
-    assert "A = other, B = plain" not in page and "A = plain, B = other" in page
+    assert ">A = plain, B = other<" in page and "A = other" not in page
+    assert "A = plain, B = other" in found.to_markdown() and r"\begin{tabular}" in found.to_latex()
     assert f">{100 * found.differences[0].scores[0]:.2f}</td>" in page
     assert page.count("<table>") == 1
 
@@ -99,12 +101,3 @@ def test_differences_are_drawn(folder):
     dots = {round(float(line.get_xdata()[0]), 6) for line in axes.lines if len(line.get_xdata()) == 1}
     assert dots == {round(100 * one.difference, 6) for one in found.differences}
     assert len(axes.get_legend().get_texts()) == 3
-
-
-def test_without_intervals_there_is_nothing_to_draw():
-    found = EncoderComparison(encoders=["a", "b"], differences=[], level=0.05)
-    with pytest.raises(StsbenchError, match="no interval to draw"):
-        found.plot()
-    results = [make_result(name, protocol={"name": "mine"}, scores={"accuracy": 0.5}, score=0.5) for name in "ab"]
-    with pytest.raises(StsbenchError):
-        Results(results).compare()

@@ -142,7 +142,7 @@ def test_a_notebook_shows_encoders_by_tasks(two):
     for result in two:
         low, high = result.interval
         assert f">{100 * result.score:.2f}<br>" in page
-        assert f">{100 * low:.2f}–{100 * high:.2f}</span>" in page
+        assert f">{100 * low:.2f} to {100 * high:.2f}</span>" in page
     assert ">mean of 2</th>" in page
     assert page.count("<tr>") == 3
     # Colours are those of the page, light or dark.

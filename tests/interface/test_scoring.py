@@ -24,13 +24,14 @@ class Page:
     def __init__(self) -> None:
         self.shown: list[str] = []
 
-    def display(self, thing: str, *, display_id: bool) -> Page:
+    def display(self, forms: dict[str, str], *, raw: bool, display_id: bool) -> Page:
         assert display_id
-        self.update(thing)
+        self.update(forms, raw=raw)
         return self
 
-    def update(self, thing: str) -> None:
-        self.shown.append(thing)
+    def update(self, forms: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(forms.get("text/html", "") + forms["text/plain"])
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Page:
     """As if this were the Python of a notebook."""
     page, shell, display = Page(), ModuleType("IPython"), ModuleType("IPython.display")
     vars(shell)["get_ipython"] = lambda: SimpleNamespace(kernel=object())
-    vars(display).update(HTML=str, display=page.display)
+    vars(display)["display"] = page.display
     monkeypatch.setitem(sys.modules, "IPython", shell)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr(progress, "SECONDS", 0)

@@ -18,6 +18,8 @@ from stsbench.cli.options.shared import (
     WithJson,
     each_name,
 )
+from stsbench.errors import StsbenchError
+from stsbench.plots import FIGURES
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -31,7 +33,9 @@ class LeaderboardOptions(WithJson):
     list_tables: Annotated[bool, Option("--list-tables", help="List all tables.")] = False
     suite: Annotated[str, Option("--suite", help="The suite whose tasks are the columns.")] = "sts"
     protocol: Annotated[str | None, Option("--protocol", "-p", help="Show this protocol's results.")] = None
-    output: Annotated[str, Option("--format", help="terminal, markdown, latex, html, csv or json")] = "terminal"
+    output: Annotated[
+        str, Option("--format", help="terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf")
+    ] = "terminal"
     show: Annotated[
         str | None, Option("--show", help="published, measured, difference, both, or merged: whichever there is.")
     ] = None
@@ -54,6 +58,8 @@ class LeaderboardOptions(WithJson):
         given.apart("--table", "--suite", "--protocol")
         given.apart("--json", "--format")
         fmt = "json" if self.as_json else self.output
+        if fmt in FIGURES and self.out is None:
+            raise StsbenchError(f"--format {fmt} is a figure; add --out FILE")
         if fmt in ("csv", "json"):
             given.idle(f"as {fmt}, which holds both averages", "--exact")
         if self.table and fmt == "json":
@@ -93,10 +99,15 @@ class CompareOptions(WithJson):
     )
     output: Annotated[str, Option("--format", help="terminal, markdown, latex, csv or json")] = "terminal"
     out: TableFile = None
+    plot: Annotated[
+        Path | None, Option("--plot", help="Draw the differences into this file too: .svg, .png or .pdf.")
+    ] = None
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
         given.apart("--json", "--format")
+        if self.plot is not None and self.plot.suffix.removeprefix(".") not in FIGURES:
+            raise StsbenchError(f"--plot '{self.plot}': give a file that ends in .{', .'.join(FIGURES)}")
         if not self.results.is_dir() and all(Path(one).is_dir() for one in self.encoders):
             given.idle("where all that is compared are folders", "--results")
 

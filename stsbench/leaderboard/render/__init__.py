@@ -11,6 +11,7 @@ from stsbench.leaderboard.render.latex import to_latex
 from stsbench.leaderboard.render.markdown import to_markdown
 from stsbench.leaderboard.tables.layout import Show
 from stsbench.leaderboard.tables.table import Table
+from stsbench.plots import FIGURES
 
 Writer = Callable[[Sequence[Table], Show | None, bool], str]
 WRITERS: Mapping[str, Writer] = {
@@ -25,8 +26,8 @@ TERMINAL = "terminal"
 
 
 def check_format(name: str) -> str:
-    """The same, if it is a format; raises UnknownName."""
-    choose("format", name, {TERMINAL: None, **WRITERS})
+    """The same, if it is a format, of text or of a figure; raises UnknownName."""
+    choose("format", name, {TERMINAL: None, **WRITERS, **dict.fromkeys(FIGURES)})
     return name
 
 

@@ -19,7 +19,7 @@ from stsbench.leaderboard.tables.table import Row, TableColumn
 WRITERS: Mapping[str, Callable[[Comparison], str]] = {
     "markdown": lambda comparison: layouts_to_markdown(comparison_layouts(comparison)),
     "latex": lambda comparison: layouts_to_latex(comparison_layouts(comparison)),
-    "csv": lambda comparison: csv_text([_record(one) for one in comparison.differences]),
+    "csv": lambda comparison: csv_text(comparison_records(comparison)),
     "json": lambda comparison: json.dumps(comparison_as_dict(comparison), indent=1, ensure_ascii=False) + "\n",
 }
 
@@ -69,6 +69,11 @@ def _layout(first: str, second: str, cells: tuple[list[str], list[list[str]]], l
         blocks=[LayoutBlock(section="", title="", lines=lines)],
         legend=legend,
     )
+
+
+def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
+    """The lines of the CSV: one a difference."""
+    return [_record(one) for one in comparison.differences]
 
 
 def _record(one: Difference) -> dict[str, Any]:
