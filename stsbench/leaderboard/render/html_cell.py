@@ -15,6 +15,10 @@ LEAST_SPAN = 10.0
 """Points that a column's scale spans at least: a lone narrow interval looks narrow."""
 MEANS = ("average", "exact")
 """The kinds of column that stay in sight when a table is scrolled."""
+MEASURED = ("task", *MEANS)
+"""The kinds of column whose intervals are bars."""
+STANDINGS = ("ranks", "letters")
+"""The kinds of column that say how rows stand to each other: the lowest is best."""
 
 
 class BarScale(NamedTuple):
@@ -46,7 +50,7 @@ class Frame(NamedTuple):
 
 def bar_scales(layout: Layout) -> dict[str, BarScale]:
     """The scale of each column that has intervals."""
-    found = {column.key: _with_intervals(layout, column) for column in layout.columns if column.kind != "ranks"}
+    found = {column.key: _with_intervals(layout, column) for column in layout.columns if column.kind in MEASURED}
     return {key: _scale(numbers) for key, numbers in found.items() if numbers}
 
 
@@ -95,7 +99,7 @@ def _attributes(text: str, column: TableColumn) -> str:
     """The classes of a cell, and how many signs a number lacks of its column's decimals: points stand under points."""
     _, point, digits = text.partition(".")
     missing = column.decimals - len(digits) + (not point)
-    short = missing > 0 and text != NONE and column.kind != "ranks"
+    short = missing > 0 and text != NONE and column.kind not in STANDINGS
     classes = ["mean"] * (column.kind in MEANS) + ["less"] * short
     named = f' class="{" ".join(classes)}"' if classes else ""
     return f'{named} style="--less:{missing}"' if short else named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from stsbench.leaderboard.render.html_cell import MEANS, Frame, bar_scales, cell_html, has_outliers
+from stsbench.leaderboard.render.html_cell import MEANS, STANDINGS, Frame, bar_scales, cell_html, has_outliers
 from stsbench.leaderboard.render.html_row import Apart, row_head, row_start, told_apart
 from stsbench.leaderboard.tables.layout import Layout, LayoutBlock
 from stsbench.leaderboard.tables.table import Table, TableColumn
@@ -35,7 +35,7 @@ def table_lines(table: Table, layout: Layout, identity: str) -> Iterator[str]:
 
 
 def _head(column: TableColumn, head: str) -> str:
-    better = ' data-better="low"' if column.better == "low" or column.kind == "ranks" else ""
+    better = ' data-better="low"' if column.better == "low" or column.kind in STANDINGS else ""
     mean = ' class="mean"' if column.kind in MEANS else ""
     return (
         f'<th scope="col"{mean} data-key="{escape(column.key)}" data-kind="{column.kind}"{better}>{escape(head)}</th>'

@@ -36,9 +36,9 @@ function numberCell(cell) {
   return create("td", {}, text || "–", ...(around ? [create("small", { className: "dev" }, around)] : []));
 }
 
-/** How far two numbers are apart, with as many decimals as the longer has; nothing of what is no number. */
+/** How far two numbers are apart, with as many decimals as the longer has; ranks and letters are not numbers. */
 function difference(one, other, kind) {
-  if (kind === "ranks" || !one.text || !other.text) return "–";
+  if (STANDINGS.includes(kind) || !one.text || !other.text) return "–";
   const digits = Math.max(...[one, other].map(({ text }) => (text.split(".")[1] ?? "").length));
   const value = (Number(one.text) - Number(other.text)).toFixed(digits);
   return Number(value) === 0 ? value.replace("-", "") : Number(value) > 0 ? `+${value}` : value;

@@ -1,4 +1,4 @@
-// What is shown, as CSV: the same heads as stsbench leaderboard --format csv writes.
+// What is shown, as CSV; columns are called as stsbench leaderboard --format csv calls them.
 
 /** How text begins that a spreadsheet would compute; a number is none. */
 const FORMULA = /^(?:\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/, NUMBER = /^[+-]?[0-9]+(\.[0-9]+)?$/;

@@ -1,9 +1,10 @@
 // The order of rows: within their groups, or all together.
 
-/** The number of a unit's first shown line that has one in this column; NaN where none has. */
-function numberIn(unit, place) {
-  const numbers = shownLines(unit).map((line) => parseFloat(line.cells[place].textContent));
-  return numbers.find((number) => !Number.isNaN(number)) ?? NaN;
+/** What a unit is sorted by: the number, or the letters, of its first shown line that has any; NaN where none has. */
+function keyIn(unit, place) {
+  const texts = shownLines(unit).map((line) => readCell(line.cells[place]).text);
+  if (unit.table.heads[place].dataset.kind === "letters") return texts.find(Boolean) ?? NaN;
+  return texts.map(parseFloat).find((number) => !Number.isNaN(number)) ?? NaN;
 }
 
 function comparing(place, sign) {
@@ -11,14 +12,14 @@ function comparing(place, sign) {
   return (a, b) => {
     const left = a.key, right = b.key;
     if (Number.isNaN(left) || Number.isNaN(right)) return Number.isNaN(left) - Number.isNaN(right);
-    return sign * (left - right);
+    return sign * (typeof left === "string" ? left.localeCompare(right, "en") : left - right);
   };
 }
 
 function placeRows(table) {
   const grouped = byId("groups").checked, order = [...table.units];
   if (table.sorted) {
-    for (const unit of order) unit.key = numberIn(unit, table.sorted.place);
+    for (const unit of order) unit.key = keyIn(unit, table.sorted.place);
     order.sort(comparing(table.sorted.place, table.sorted.sign));
   }
   const [first] = [...table.element.tBodies].filter((body) => body.className !== "section");

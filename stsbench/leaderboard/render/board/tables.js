@@ -2,6 +2,8 @@
 const TRAITS = ["method", "backbone", "supervision"];
 /** Facts that are numbers, and the unit in which they are asked for. */
 const RANGES = { parameters: 1e6, year: 1 };
+/** Columns that say how rows stand to each other. */
+const STANDINGS = ["ranks", "letters"];
 const UNSAID = "not said";
 const byId = (id) => document.getElementById(id);
 const create = (tag, facts = {}, ...children) => {
