@@ -12,6 +12,7 @@ PACKAGE, TESTS = Path(stsbench.__file__).parent, Path(__file__).parent
 FACES = ("__init__", "__main__")
 COVERED = {
     "bench/test_embedder.py": ["bench.fit_texts"],
+    "bench/test_executor.py": ["bench.work"],
     "bench/test_iterate.py": ["bench.listener", "bench.score"],
     "bench/test_resume.py": ["bench.existing", "bench.run"],
     "check/test_gate.py": [

@@ -25,6 +25,27 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunPart:
+    """One encoder of a run: plain data, that can be counted, shown and sent to another process."""
+
+    spec: str
+    """The encoder as the user names it."""
+    name: str
+    """What its results call it."""
+    cells: Sequence[Cell]
+    """Those whose data could be had."""
+    done: Sequence[Cell]
+    """Those that the results folder holds."""
+    to_embed: int | None
+    """Distinct sentences that the store does not hold; None where only fitting the encoder tells."""
+
+    @property
+    def missing(self) -> list[Cell]:
+        """Those that are to be scored."""
+        return [cell for cell in self.cells if cell not in self.done]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """What one ``stsbench run`` does: encoders on tasks, into a results folder."""
 

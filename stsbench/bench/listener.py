@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stsbench.bench.cells import RunPart
 from stsbench.encoders.engine.embed import Progress
+from stsbench.results.record import Result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
     """Who is told how a run goes; every part may be left out."""
 
+    planned: Callable[[Sequence[RunPart]], None] = lambda parts: None
+    """Told all that is to be done, before the first batch."""
+    began: Callable[[RunPart], None] = lambda part: None
     encoding: Progress = lambda done, total: None
     scoring: Callable[[str], None] = lambda task: None
+    scored: Callable[[Result], None] = lambda result: None
+    """Told each Result that was made, and not found in the results folder."""
     failed: Callable[[str, Exception], None] = lambda what, error: None
     refused: Callable[[str], None] = lambda why: None
     """Of a result that the folder holds and that is not as it must be: it is scored again."""

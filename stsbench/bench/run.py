@@ -10,6 +10,7 @@ from stsbench.bench.cells import Cell, RunSettings, plan_cells
 from stsbench.bench.embedder import chosen_data_folder
 from stsbench.bench.executor import Executor, local
 from stsbench.bench.listener import Listener
+from stsbench.bench.work import Work
 from stsbench.data.task import expand_names
 from stsbench.errors import SourceError
 from stsbench.files.whole import remove, remove_stale, write_whole
@@ -19,14 +20,17 @@ from stsbench.results.record import Result
 def run(settings: RunSettings, listener: Listener, *, executor: Executor = local) -> Iterator[Result]:
     """Carry out a run, writing each Result as soon as it is there; what the folder holds is not done again.
 
+    All encoders are found and all data read before the first batch, and the listener is told what is to be done.
     An encoder or task that fails is told to the listener, and the run goes on.
 
     Raises:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.
     """
-    cells = cells_to_do(settings)
+    work = Work(cells_to_do(settings), settings, listener)
     check_writable(settings.out)
-    yield from executor(cells, settings, listener)
+    parts = list(work.parts())
+    listener.planned(parts)
+    yield from executor(work, parts)
 
 
 def cells_to_do(settings: RunSettings) -> list[Cell]:

@@ -72,6 +72,7 @@ def _try_score(scorer: _TaskScorer, seed: int, listener: Listener, failed: Faile
     try:
         result = scorer.score(seed)
         checked_json(result)
+        listener.scored(result)
         return result
     except StsbenchError as error:
         failed(f"{scorer.embedder.known(scorer.task).name} on {scorer.task.name}", error)

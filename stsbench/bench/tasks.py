@@ -148,7 +148,8 @@ class ProtocolChoice:
             )
         wanted = [scored] if one_split else list(task.card.splits)
         # An evaluator may fix fields for its task (WordContent has no hidden units): its word counts.
-        protocol = dataclasses.asdict(evaluator.protocol)
+        # As a Result's file holds it, so that what is read back is equal: a tuple is a list.
+        protocol = json.loads(json.dumps(dataclasses.asdict(evaluator.protocol)))
         text = self.texts.get(name, name)
         return ScoredTask(task=task, evaluator=evaluator, asked=text, protocol=protocol, split=scored, wanted=wanted)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from stsbench.bench.cells import RunPart
 from stsbench.bench.dry_run import EncoderForecast
 from stsbench.cli.printing import console, print_json, say, table
 
@@ -12,29 +13,32 @@ from stsbench.cli.printing import console, print_json, say, table
 def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str], *, as_json: bool) -> None:
     """Print a line an encoder and task: the seeds that are done and missing; then sentences and time."""
     if as_json:
-        print_json({"encoders": [dataclasses.asdict(one) for one in forecasts], "failures": failures})
+        encoders = [_as_json(one) for one in forecasts]
+        print_json({"encoders": encoders, "failures": failures})
         return
-    lines = [line for one in forecasts for line in _lines(one)]
+    lines = [line for one in forecasts for line in _lines(one.part)]
     if not lines:
         return
     columns = ["encoder", "task", "protocol", "done: seeds", "missing: seeds"]
     console().print(table(columns, lines))
-    done, missing = sum(len(one.done) for one in forecasts), sum(len(one.missing) for one in forecasts)
+    done, missing = (
+        sum(map(len, cells)) for cells in zip(*((one.part.done, one.part.missing) for one in forecasts), strict=True)
+    )
     say(f"{done} of {done + missing} scores are done, {missing} are missing")
-    if todo := [one for one in forecasts if one.missing]:
+    if todo := [one for one in forecasts if one.part.missing]:
         say("")
-        rows = [[one.name, _sentences(one.to_embed), _time(one.seconds)] for one in todo]
+        rows = [[one.part.name, _sentences(one.part.to_embed), _time(one.seconds)] for one in todo]
         console().print(table(["encoder", "sentences to embed", "time of scoring"], rows))
 
 
-def _lines(forecast: EncoderForecast) -> Iterator[list[str]]:
-    tasks = dict.fromkeys((cell.task, cell.protocol) for cell in (*forecast.done, *forecast.missing))
+def _lines(part: RunPart) -> Iterator[list[str]]:
+    tasks = dict.fromkeys((cell.task, cell.protocol) for cell in part.cells)
     for task, protocol in tasks:
         seeds = [
             ",".join(str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol))
-            for cells in (forecast.done, forecast.missing)
+            for cells in (part.done, part.missing)
         ]
-        yield [forecast.name, task, protocol, *seeds]
+        yield [part.name, task, protocol, *seeds]
 
 
 def _sentences(to_embed: int | None) -> str:
@@ -44,3 +48,12 @@ def _sentences(to_embed: int | None) -> str:
 def _time(seconds: float | None) -> str:
     """An estimate of scoring alone: nothing measures how long embedding takes."""
     return "not measured yet" if seconds is None else f"about {max(1, round(seconds)):,} s"
+
+
+def _as_json(forecast: EncoderForecast) -> dict[str, object]:
+    part = forecast.part
+    cells = {
+        what: [dataclasses.asdict(cell) for cell in some]
+        for what, some in (("done", part.done), ("missing", part.missing))
+    }
+    return {"name": part.name, **cells, "to_embed": part.to_embed, "seconds": forecast.seconds}

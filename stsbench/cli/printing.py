@@ -88,6 +88,20 @@ def _wrapped(text: str, *, stderr: bool = False) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
+def note(line: str) -> None:
+    """Print one line on stderr that is no complaint: how the work goes."""
+    sys.stderr.write(visible(one_line(line)) + "\n")
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: ``0.4 s``, ``42 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def complain_of_all(what: str, problems: Iterable[str]) -> None:
     """Print a line on stderr for each problem, with ``what`` has come of it."""
     for problem in problems:

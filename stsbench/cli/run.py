@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from stsbench.bench.cells import RunSettings
 from stsbench.bench.dry_run import forecast_run
-from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.dry_run import print_forecasts
-from stsbench.cli.exit_codes import BUG, MISTAKE
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import RunOptions
-from stsbench.cli.printing import complain, console, print_json, say
-from stsbench.cli.scores import print_scores
+from stsbench.cli.printing import complain, print_json, say
+from stsbench.cli.progress import run_progress
+from stsbench.cli.scores import print_boards, print_scores
 from stsbench.encoders.trained import trained_runs
 from stsbench.encoders.unfinished import unfinished_runs
-from stsbench.errors import StsbenchError, one_line
+from stsbench.errors import StsbenchError
 from stsbench.results.record import Result
-
-SHOWN_FAILURES = 3
 
 
 def run_command(options: RunOptions) -> int:
@@ -43,21 +39,18 @@ def run_command(options: RunOptions) -> int:
         fresh=options.fresh,
         catalogue=catalogue,
     )
-    failed = Failures()
+    with run_progress(None if options.dry_run else settings.out) as progress:
+        if options.dry_run:
+            forecasts = list(forecast_run(settings, progress.listener()))
+        else:
+            results = list(run(settings, progress.listener()))
+            progress.end()
     if options.dry_run:
-        with _progress(failed) as listener:
-            forecasts = list(forecast_run(settings, listener))
-        print_forecasts(forecasts, failed.lines, as_json=options.as_json)
+        print_forecasts(forecasts, progress.failures, as_json=options.as_json)
     else:
-        with _progress(failed) as listener:
-            results = list(run(settings, listener))
-        _print_results(results, settings, failed.lines, verbose=options.verbose, as_json=options.as_json)
+        _print_results(results, settings, progress.failures, verbose=options.verbose, as_json=options.as_json)
     _name_unfinished(names)
-    for line in failed.lines[:SHOWN_FAILURES]:
-        complain(line)
-    if len(failed.lines) > SHOWN_FAILURES:
-        complain(f"and {len(failed.lines) - SHOWN_FAILURES} more failed; --json lists them all")
-    return failed.code
+    return progress.code
 
 
 def _print_results(
@@ -66,31 +59,20 @@ def _print_results(
     if as_json:
         print_json({"results": [_as_json(r) for r in results], "failures": failures})
     elif results:
-        print_scores(results, settings.catalogue, verbose=verbose)
+        if verbose or len({one.encoder for one in results}) == 1:
+            print_scores(results, settings.catalogue, verbose=verbose)
+        else:
+            print_boards(results, settings.catalogue)
         folders = {one.path_in(settings.out).parent for one in results}
         say(f"Results: {folders.pop() if len(folders) == 1 else settings.out}/")
 
 
-class Failures:
-    """What failed while the rest went on: a line each, and the worst exit code."""
-
-    def __init__(self) -> None:
-        """Nothing has failed yet."""
-        self.lines: list[str] = []
-        self.code = 0
-
-    def add(self, what: str, error: Exception) -> None:
-        """Note one; data that cannot be had fail for every encoder and seed alike, and are told once."""
-        self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
-        line = f"{what}: {one_line(error) or type(error).__name__}"
-        if line not in self.lines:
-            self.lines.append(line)
-
-
 def _name_unfinished(names: Sequence[str]) -> None:
     """Say which seeds of trained recipes are missing; where no seed is done, that is the run's failure."""
-    for unfinished in (one for name in names if trained_runs(name) for one in unfinished_runs(name)):
-        complain(f"not scored: {unfinished}")
+    # Where the folder of runs cannot be read, that has failed already.
+    with suppress(StsbenchError):
+        for unfinished in (one for name in names if trained_runs(name) for one in unfinished_runs(name)):
+            complain(f"not scored: {unfinished}")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -120,33 +102,6 @@ def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             params[key.strip()] = value
     return params
-
-
-@contextmanager
-def _progress(failures: Failures) -> Iterator[Listener]:
-    """Show how encoding and scoring go, on stderr and only where someone watches."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    screen = console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        bar = progress.add_task("loading", total=None)
-
-        def encoding(done: int, total: int) -> None:
-            progress.update(bar, description="encoding", completed=done, total=total)
-
-        def scoring(task: str) -> None:
-            progress.update(bar, description=f"scoring {task}")
-
-        def failed(what: str, error: Exception) -> None:
-            if not isinstance(error, StsbenchError):
-                screen.print("".join(traceback.format_exception(error)), soft_wrap=True)
-            failures.add(what, error)
-
-        def refused(why: str) -> None:
-            complain(f"scored again: {why}")
-
-        yield Listener(encoding=encoding, scoring=scoring, failed=failed, refused=refused, noticed=complain)
 
 
 def _as_json(result: Result) -> dict[str, Any]:

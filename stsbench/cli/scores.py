@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 from stsbench.bench.tasks import protocol_as_asked
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.facts import Suite
 from stsbench.cli.printing import console, say, say_words, table
+from stsbench.cli.tables import print_table
 from stsbench.compare.means import MEAN_METHOD, mean_interval
 from stsbench.data.task import suites_within
-from stsbench.leaderboard.tables.layout import OVERLAP_SAID, OVERLAPS
+from stsbench.leaderboard.tables.layout import OVERLAP_SAID, OVERLAPS, lay_out
+from stsbench.leaderboard.tables.suite import suite_boards, suite_table
 from stsbench.numbers.spread import spread
+from stsbench.results.comparable import protocol_key
 from stsbench.results.groups import gather_runs
 from stsbench.results.record import Result
 
@@ -74,7 +78,34 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     if verbose:
         for cell in cells:
             _print_classes(cell, named=len(encoders) > 1)
-    _print_notes(results, any_mean=any(line.interval and (line.n == "" or "±" in line.score) for line in lines))
+    _print_intervals(results, any_mean=any(line.interval and (line.n == "" or "±" in line.score) for line in lines))
+    _print_notes(results)
+
+
+def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
+    """Print the results of several encoders: a line an encoder and a column a task, a table for each protocol."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(protocol_key(result.protocol), []).append(result)
+    for group in groups.values():
+        scored = {result.task: result.split for result in group}
+        for name, suite in _columns(list(scored), catalogue):
+            for board in suite_boards(group, name, suite, scored=scored):
+                print_table(lay_out(suite_table(board, suite, name, catalogue)))
+    _print_notes(results)
+    say("see also: 'stsbench compare' (significance), --verbose (intervals, subsets)")
+
+
+def _columns(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
+    """Suites to show some tasks by: the largest that are whole, which have an average, and what is in none of them."""
+    left = list(tasks)
+    whole = sorted(suites_within(tasks, catalogue).items(), key=lambda one: -len(one[1].tasks))
+    for name, suite in whole:
+        if suite.average and len(suite.tasks) > 1 and {*suite.tasks} <= {*left}:
+            left = [task for task in left if task not in suite.tasks]
+            yield name, suite
+    if left:
+        yield "", Suite(name="Scores", tasks=left, average=False)
 
 
 def _gather(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredSeeds]:
@@ -145,15 +176,18 @@ def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
     console().print(table(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4]))
 
 
-def _print_notes(results: Sequence[Result], *, any_mean: bool) -> None:
+def _print_intervals(results: Sequence[Result], *, any_mean: bool) -> None:
+    means = [f"of means, {MEAN_METHOD}"] if any_mean else []
+    methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *means]))
+    say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))
+
+
+def _print_notes(results: Sequence[Result]) -> None:
     tasks: dict[str, dict[str, None]] = {}
     for task, note in ((r.task, note) for r in results for note in r.notes):
         tasks.setdefault(note, {})[task] = None
     for note, named in tasks.items():
         say_words(f"{', '.join(named)}: {note}")
-    means = [f"of means, {MEAN_METHOD}"] if any_mean else []
-    methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *means]))
-    say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))
     if any("majority" in r.scores for r in results):
         say("majority: the accuracy of always answering the most frequent class")
     for mark in sorted({OVERLAPS[r.overlap] for r in results if r.overlap in OVERLAPS}):

@@ -10,10 +10,11 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 from stsbench.errors import DataError, OutputError, one_line
 
@@ -26,16 +27,25 @@ def write_whole(path: Path, content: bytes | memoryview) -> Path:
     Raises:
         OutputError: the disk is full or the folder cannot be written.
     """
+    with writing_whole(path) as stream:
+        stream.write(content)
+    return path
+
+
+@contextmanager
+def writing_whole(path: Path) -> Iterator[BinaryIO]:
+    """The same piece by piece: the file takes its name when all is written to the stream.
+
+    Raises:
+        OutputError: the disk is full or the folder cannot be written.
+    """
     scratch = scratch_beside(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch.open("wb") as stream:
-            stream.write(content)
+        with _opened(scratch) as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         scratch.replace(path)
-    except ValueError as error:
-        raise OutputError(f"{path}: is not a file name: {one_line(error)}") from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         why = "the disk is full; free some space and run again" if full else f"cannot be written: {error.strerror}"
@@ -43,7 +53,28 @@ def write_whole(path: Path, content: bytes | memoryview) -> Path:
     finally:
         # Also on Ctrl-C; after the rename it is not there.
         remove(scratch)
-    return path
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
+    except ValueError as error:
+        raise OutputError(f"{path}: is not a file name: {one_line(error)}") from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to the end of a text file, making the file and its folder if need be.
+
+    Raises:
+        OutputError: the disk is full or the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(f"{line}\n")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f\ud800-\udfff<>:"|?*\\]|^\.*$|[. ]$')

@@ -32,29 +32,29 @@ def test_it_tells_what_the_run_then_does_and_writes_nothing(place, monkeypatch):
     settings = plan_of(place, encoder, monkeypatch, seeds=(0, 1))
     before = written(place)
     first = forecast(settings)
-    assert (first.name, first.done, first.missing) == ("plain", [], plan_cells(settings))
+    assert (first.part.name, first.part.done, first.part.missing) == ("plain", [], plan_cells(settings))
     assert written(place) == before and encoder.calls == [] and encoder.sampled == []
     assert first.seconds is None
     list(run(settings, Listener()))
-    assert first.to_embed == embedded(encoder) == 30 + 62
+    assert first.part.to_embed == embedded(encoder) == 30 + 62
     held = written(place)
     after = forecast(settings)
-    assert (after.done, after.missing, after.to_embed, after.seconds) == (plan_cells(settings), [], 0, 0)
+    assert (after.part.done, after.part.missing, after.part.to_embed, after.seconds) == (plan_cells(settings), [], 0, 0)
     assert written(place) == held
 
 
 def test_part_of_it_is_done(place, monkeypatch):
     list(run(plan_of(place, Plain(), monkeypatch, tasks="pets"), Listener()))
     more = forecast(plan_of(place, Plain(), monkeypatch, tasks="pets,plants", seeds=(0, 1)))
-    assert [(cell.task, cell.seed) for cell in more.done] == [("pets", 0)]
-    assert [(cell.task, cell.seed) for cell in more.missing] == [("pets", 1), ("plants", 0), ("plants", 1)]
-    assert (more.to_embed, more.seconds) == (20, None)
+    assert [(cell.task, cell.seed) for cell in more.part.done] == [("pets", 0)]
+    assert [(cell.task, cell.seed) for cell in more.part.missing] == [("pets", 1), ("plants", 0), ("plants", 1)]
+    assert (more.part.to_embed, more.seconds) == (20, None)
     # Another encoder's results of the same task and protocol tell how long scoring takes.
     other = forecast(plan_of(place, Plain("other", "other-1"), monkeypatch, tasks="pets"))
     assert other.seconds is not None and other.seconds >= 0
     assert forecast(plan_of(place, Plain(), monkeypatch, tasks="pets", protocol="wmean")).seconds is None
     fresh = forecast(plan_of(place, Plain(), monkeypatch, tasks="pets", fresh=True))
-    assert (len(fresh.done), len(fresh.missing), fresh.to_embed) == (0, 1, 0)
+    assert (len(fresh.part.done), len(fresh.part.missing), fresh.part.to_embed) == (0, 1, 0)
 
 
 def test_encoders_that_are_fitted_on_texts(place, monkeypatch):
@@ -64,10 +64,10 @@ def test_encoders_that_are_fitted_on_texts(place, monkeypatch):
     first = forecast(settings)
     assert base.calls == [] and not (place / "cache").exists()
     list(run(settings, Listener()))
-    assert first.to_embed == embedded(base) > 92
-    assert forecast(settings).missing == []
+    assert first.part.to_embed == embedded(base) > 92
+    assert forecast(settings).part.missing == []
     monkeypatch.setattr("tests.own_tasks.ENCODER", Fitted())
-    assert forecast(settings).to_embed is None
+    assert forecast(settings).part.to_embed is None
 
 
 class Fitted:
@@ -88,7 +88,7 @@ def test_a_damaged_store_is_left_as_it_is(place, monkeypatch):
     block.write_bytes(block.read_bytes()[:-4])
     held = written(place)
     fresh = plan_of(place, Plain(), monkeypatch, fresh=True)
-    assert forecast(fresh).to_embed == 92
+    assert forecast(fresh).part.to_embed == 92
     assert written(place) == held
 
 
@@ -97,5 +97,5 @@ def test_what_cannot_be_had_is_told_and_the_rest_shown(place, monkeypatch):
     told: list[str] = []
     settings = plan_of(place, Plain(), monkeypatch, encoders=["no-such-encoder", "tests.own_tasks:ENCODER"])
     (found,) = forecast_run(settings, Listener(failed=lambda what, error: told.append(what)))
-    assert [cell.task for cell in found.missing] == ["plants", "stones"]
+    assert [cell.task for cell in found.part.missing] == ["plants", "stones"]
     assert told == ["no-such-encoder", "pets"]

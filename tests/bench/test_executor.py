@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.cells import Cell, RunSettings, plan_cells
+from stsbench.bench.cells import RunPart, RunSettings, plan_cells
 from stsbench.bench.executor import local
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
+from stsbench.bench.work import Work
 from stsbench.data.sources import load_split
 from stsbench.results.record import Result
 from tests.encoders.fakes import Plain
@@ -69,9 +70,10 @@ def test_what_a_seed_lacks_is_made_alone(place, monkeypatch):
 def test_cells_carried_out_apart_make_the_same_results(place, monkeypatch):
     list(run(settings_of(place, monkeypatch, out=place / "whole"), Listener()))
 
-    def scattered(cells: Sequence[Cell], settings: RunSettings, listener: Listener) -> Iterator[Result]:
-        for cell in reversed(cells):
-            yield from local([cell], settings, listener)
+    def scattered(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
+        for part in reversed(parts):
+            for cell in reversed(part.cells):
+                yield from local(work, [dataclasses.replace(part, cells=[cell])])
 
     settings = settings_of(place, monkeypatch, store=place / "another")
     assert len(list(run(settings, Listener(), executor=scattered))) == len(plan_cells(settings)) == 18

@@ -21,6 +21,7 @@ from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
 from stsbench.encoders.engine import embed as engine
 from stsbench.results.folder import read_items, scan_results
+from tests.cli.commands import Outcome
 from tests.own_tasks import outside_run
 
 START = """
@@ -48,9 +49,9 @@ def start(folder: Path, arguments: Sequence[str], *, block: int = 1000, budget: 
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[bytes]) -> Outcome:
     out, err = process.communicate(timeout=300)
-    return process.returncode, out.decode(), err.decode()
+    return Outcome.of(process.returncode, out.decode(), err.decode())
 
 
 def check_sound(folder: Path) -> int:
@@ -67,7 +68,7 @@ def check_sound(folder: Path) -> int:
     return len(blocks)
 
 
-def stop_after_blocks(folder: Path, n: int, how: signal.Signals) -> tuple[int, str, str]:
+def stop_after_blocks(folder: Path, n: int, how: signal.Signals) -> Outcome:
     """Start the run and stop it when it has written some blocks."""
     before = check_sound(folder)
     process = start(folder, FAKE)

@@ -36,7 +36,7 @@ def test_fields_of_a_protocol_can_be_replaced():
     assert changed == {**plain, "kfold": 5}
     assert protocols("mr", "senteval( kfold = 5 , nhid=50)")[0] == {**plain, "kfold": 5, "nhid": 50}
     assert protocols("mr", "senteval(dropout=0)")[0]["dropout"] == 0.0
-    assert protocols("mr", "senteval(weight_decays=[0.1, 0.2])")[0]["weight_decays"] == (0.1, 0.2)
+    assert protocols("mr", "senteval(weight_decays=[0.1, 0.2])")[0]["weight_decays"] == [0.1, 0.2]
     assert protocols("mr", "senteval(optimiser=rmsprop)")[0]["optimiser"] == "rmsprop"
     both = protocols("sts12,mr", "simcse(metric=pearson),senteval(kfold=5,nhid=50)")
     assert [p.get("metric", p.get("nhid")) for p in both] == ["pearson", 50]

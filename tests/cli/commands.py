@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -61,12 +62,26 @@ QUICK = ("--tasks", "quickstart-en")
 HASHED = ("--encoder", "own_encoders:Hashed")
 
 
+PROGRESS = re.compile(
+    r"\[\d+/\d+\] .* \([\d.]+ s\)\n|\d+ encoders? x .* cells known\n|\d+ scored, \d+ known.* in [\d.]+ (s|min|h)\n"
+)
+
+
 class Outcome(NamedTuple):
-    """The exit code of a command and what it printed."""
+    """The exit code of a command and what it printed; how a run goes is told apart, by :func:`progress_in`."""
 
     code: int
     out: str
     err: str
+
+    @classmethod
+    def of(cls, code: int, out: str, err: str) -> Outcome:
+        return cls(code, out, "".join(line for line in err.splitlines(keepends=True) if not PROGRESS.fullmatch(line)))
+
+
+def progress_in(err: str) -> list[str]:
+    """The lines that say how a run goes."""
+    return [line.rstrip("\n") for line in err.splitlines(keepends=True) if PROGRESS.fullmatch(line)]
 
 
 class Command:
@@ -74,14 +89,17 @@ class Command:
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
+        self.progress: list[str] = []
 
     def __call__(self, *arguments: str | Path) -> Outcome:
         self.capsys.readouterr()
         code = main([str(argument) for argument in arguments])
-        return Outcome(code, *self.capsys.readouterr())
+        out, err = self.capsys.readouterr()
+        self.progress = progress_in(err)
+        return Outcome.of(code, out, err)
 
     def fine(self, *arguments: str | Path) -> str:
-        """What a command that goes well prints; it says nothing on stderr."""
+        """What a command that goes well prints; on stderr it says at most how a run goes."""
         code, out, err = self(*arguments)
         assert (code, err) == (0, "")
         return out
@@ -120,7 +138,7 @@ def python(*arguments: str, cwd: Path, path: Path | None = None, **environment: 
         timeout=120,
         check=False,
     )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    return Outcome.of(done.returncode, done.stdout, done.stderr)
 
 
 def write(path: Path, content: str | bytes) -> Path:

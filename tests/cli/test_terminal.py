@@ -342,7 +342,8 @@ def test_a_reader_that_goes_takes_no_verdict_away(tmp_path: Path, endings: Path)
         check=False,
     )
     pipe.stdin.close()
-    assert done.returncode == 2 and b"ended the program" in one_line(done.stderr.decode()).encode()
+    told = Outcome.of(done.returncode, "", done.stderr.decode())
+    assert told.code == 2 and "ended the program" in one_line(told.err)
     assert list((tmp_path / "results").glob("*/*.json"))
 
 

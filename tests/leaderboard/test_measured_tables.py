@@ -80,8 +80,6 @@ def test_a_probe_of_other_fields_is_not_the_published_protocol():
         return found and found.value
 
     assert measured(probe("simcse-bert-base", 0.7)) == pytest.approx(70)
-    # As a Result in memory has them.
-    assert measured(probe("simcse-bert-base", 0.7, weight_decays=(1e-5, 1e-4, 1e-3, 1e-2)))
     for fields in ({"kfold": 5}, {"loss": "sum"}, {"name": "logreg"}, {"name": "senteval-fast"}):
         assert measured(probe("simcse-bert-base", 0.7, **fields)) is None
     assert measured(make_result("simcse-bert-base", "mrpc", 0.7, protocol=SENTEVAL, scores={"accuracy": 0.7})) is None

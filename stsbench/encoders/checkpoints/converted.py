@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from stsbench import settings
 from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.sealed import is_sealed, seal
-from stsbench.errors import EncoderError, OutputError, one_line
-from stsbench.files.whole import remove, remove_stale, write_whole
+from stsbench.errors import EncoderError, one_line
+from stsbench.files.whole import remove_stale, write_whole, writing_whole
 
 if TYPE_CHECKING:
     import torch
@@ -101,22 +100,13 @@ def _fault(tensor: torch.Tensor) -> str:
 def _write(path: Path, state: Mapping[str, torch.Tensor]) -> None:
     """Write a safetensors file so that it is there whole or not at all, a piece of a tensor in memory at a time."""
     remove_stale(path.parent)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with scratch.open("wb") as stream:
-            # The widest type first, so that every tensor begins where its type may.
-            ordered = sorted(state, key=lambda name: (-state[name].element_size(), name))
-            _write_header(stream, {name: state[name] for name in ordered})
-            for name in ordered:
-                for piece in _pieces(state[name]):
-                    stream.write(piece)
-            stream.flush()
-            os.fsync(stream.fileno())
-        scratch.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path.parent}: cannot be written: {error.strerror}") from error
-    finally:
-        remove(scratch)
+    with writing_whole(path) as stream:
+        # The widest type first, so that every tensor begins where its type may.
+        ordered = sorted(state, key=lambda name: (-state[name].element_size(), name))
+        _write_header(stream, {name: state[name] for name in ordered})
+        for name in ordered:
+            for piece in _pieces(state[name]):
+                stream.write(piece)
 
 
 def _write_header(stream: BinaryIO, state: Mapping[str, torch.Tensor]) -> None:

@@ -66,9 +66,5 @@ def _score(result: Result, wanted: Wanted) -> float | None:
     if result.protocol["name"] != wanted.protocol:
         return None
     required = facts.fields.get(wanted.evaluator, {})
-    same = all(_plain(result.protocol.get(key)) == value for key, value in required.items())
+    same = all(result.protocol.get(key) == value for key, value in required.items())
     return result.scores.get(wanted.metric) if same else None
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value

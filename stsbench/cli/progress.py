@@ -1,0 +1,189 @@
+"""How a run goes: bars where someone watches, a line a finished cell on stderr and in the results folder's log."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench.bench.cells import RunPart
+from stsbench.bench.listener import Listener
+from stsbench.bench.pace import Pace
+from stsbench.cli.exit_codes import BUG, MISTAKE
+from stsbench.cli.printing import complain, console, duration, note
+from stsbench.errors import SourceError, StsbenchError, one_line, visible
+from stsbench.files.whole import append_line
+from stsbench.results.record import Result
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+LOG = "run.log"
+SHOWN_NAME = 30
+"""Signs of an encoder's name beside a bar."""
+
+
+class RunProgress:
+    """Counts what a run does and says it; what fails is said at once, the same only once."""
+
+    def __init__(self, out: Path | None, bars: Progress | None = None) -> None:
+        """Nothing has happened yet; ``out`` is the results folder with the log, where one is kept."""
+        self.failures: list[str] = []
+        self.code = 0
+        self.log, self.bars, self.pace = out and out / LOG, bars, Pace()
+        self.parts: Sequence[RunPart] = ()
+        self.without_data: list[str] = []
+        """Tasks without data after the first one, which said why: they are named together."""
+        self.noticed: set[str] = set()
+        self.known = self.scored = 0
+        self.turn, self.to_score, self.scored_before = "", 0, 0
+        """Whose turn it is, how many of its cells are to be scored, and how many cells were scored before."""
+        self.started = time.monotonic()
+        self._bar: Any = bars.add_task("reading cards and data", total=None, left="") if bars is not None else None
+        self._run: Any = bars.add_task("", total=None, left="", visible=False) if bars is not None else None
+
+    def listener(self) -> Listener:
+        """Who is told by the run."""
+        return Listener(
+            planned=self.on_planned, began=self.on_began, encoding=self.on_encoding, scoring=self.on_scoring,
+            scored=self.on_scored, failed=self.on_failed, noticed=self.on_noticed,
+            refused=lambda why: self.on_noticed(f"scored again: {why}"),
+        )  # fmt: skip
+
+    @property
+    def cells(self) -> int:
+        """How many scores the run makes or has."""
+        return sum(len(part.cells) for part in self.parts)
+
+    def on_planned(self, parts: Sequence[RunPart]) -> None:
+        """All names and data are found: say how much there is to do."""
+        self.say_without_data()
+        self.parts, self.known = parts, sum(len(part.done) for part in parts)
+        self.pace.planned(parts)
+        cells = [cell for part in parts for cell in part.cells]
+        tasks, seeds = {(cell.task, cell.protocol) for cell in cells}, {cell.seed for cell in cells}
+        size = [_counted(len(parts), "encoder"), _counted(len(tasks), "task")]
+        size += [_counted(len(seeds), "seed")] if len(seeds) > 1 else []
+        self._say(f"{' x '.join(size)}, {self.known} of {self.cells} cells known")
+
+    def on_began(self, part: RunPart) -> None:
+        """It is this encoder's turn."""
+        self.pace.began(part)
+        place = [id(one) for one in self.parts].index(id(part)) + 1
+        self.turn = f"{place}/{len(self.parts)} {visible(part.name)[:SHOWN_NAME]}"
+        self.to_score, self.scored_before = len(part.missing), self.scored
+        self._show("loading", total=None)
+
+    def on_encoding(self, done: int, total: int) -> None:
+        """So much of the encoder's text is embedded."""
+        self.pace.encoding(done, total)
+        self._show("embedding", completed=done, total=total)
+
+    def on_scoring(self, task: str) -> None:
+        """A cell is scored from now on."""
+        self.pace.scoring(task)
+        self._show(f"scoring {visible(task)}", completed=self.scored - self.scored_before, total=self.to_score)
+
+    def on_scored(self, result: Result) -> None:
+        """A cell is finished."""
+        self.pace.scored()
+        self.scored += 1
+        seed = f" seed {result.eval_seed}" if len({c.seed for part in self.parts for c in part.cells}) > 1 else ""
+        took = f"{result.run.get('seconds', 0):.1f} s"
+        place = f"[{self.known + self.scored}/{self.cells}]"
+        if self.bars is not None:
+            self.bars.update(self._bar, completed=self.scored - self.scored_before)
+            self.bars.update(self._run, completed=self.known + self.scored)
+        self._say(f"{place} {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})")
+
+    def on_noticed(self, line: str) -> None:
+        """What is no failure and should be known, said once."""
+        if line in self.noticed:
+            return
+        self.noticed.add(line)
+        complain(line)
+        self._keep(line)
+
+    def on_failed(self, what: str, error: Exception) -> None:
+        """Say what failed; data that cannot be had fail for every encoder and seed alike, and are said once."""
+        self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
+        line = f"{what}: {one_line(error) or type(error).__name__}"
+        if line in self.failures:
+            return
+        self.failures.append(line)
+        self._keep(f"failed: {line}")
+        if isinstance(error, SourceError) and not self.parts:
+            self.without_data.append(what)
+            if len(self.without_data) > 1:
+                return
+        if not isinstance(error, StsbenchError):
+            console(stderr=True).print("".join(traceback.format_exception(error)), soft_wrap=True)
+        complain(line)
+
+    def say_without_data(self) -> None:
+        """Name what failed as the first one did, in one line."""
+        if others := self.without_data[1:]:
+            complain(f"no data either: {', '.join(others)}; 'stsbench doctor' shows what is missing where")
+        self.without_data.clear()
+
+    def end(self) -> None:
+        """Say how many cells were scored and known, how much failed, and how long it took."""
+        counts = [f"{self.scored} scored", f"{self.known} known"]
+        counts += [f"{len(self.failures)} failed"] if self.failures else []
+        self._say(f"{', '.join(counts)} in {duration(time.monotonic() - self.started)}")
+
+    def _say(self, line: str) -> None:
+        note(line)
+        self._keep(line)
+
+    def _keep(self, line: str) -> None:
+        if self.log is not None:
+            append_line(
+                self.log, f"{datetime.now().astimezone().isoformat(timespec='seconds')} {visible(one_line(line))}"
+            )
+
+    def _show(self, what: str, **bar: Any) -> None:  # noqa: ANN401 - what rich's bars take
+        if self.bars is None:
+            return
+        self.bars.update(self._bar, description=f"{self.turn}: {what}", **bar)
+        left = self.pace.left()
+        done = self.known + self.scored
+        self.bars.update(
+            self._run, description="all", completed=done, total=self.cells, visible=True,
+            left="" if left is None else f"about {duration(left)} left",
+        )  # fmt: skip
+
+
+@contextmanager
+def run_progress(out: Path | None) -> Iterator[RunProgress]:
+    """Show bars on stderr while a run goes on, where someone watches; lines are printed above them."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    screen = console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+    )
+    if not screen.is_terminal:
+        progress = RunProgress(out)
+        try:
+            yield progress
+        finally:
+            progress.say_without_data()
+        return
+    with Progress(*columns, console=screen, transient=True) as bars:
+        progress = RunProgress(out, bars)
+        try:
+            yield progress
+        finally:
+            progress.say_without_data()
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
