@@ -123,6 +123,11 @@ def test_a_page_loads_nothing(name):
     assert '<meta name="referrer" content="no-referrer">' in text
 
 
+def test_a_page_of_all_tables_is_small():
+    text = render([build_table(name) for name in table_names()], "html")
+    assert text.count("<caption>") == len(table_names()) and len(text.encode()) < 5_000_000
+
+
 def test_the_policy_lets_the_pages_own_script_run_and_no_other():
     text = render([small()], "html")
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)

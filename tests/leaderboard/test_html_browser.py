@@ -170,6 +170,15 @@ def test_one_set_of_choices_for_all_tables(page, folder):
         "[...document.querySelectorAll('table')].map((t) => [...t.rows].filter((r) => r.offsetHeight).length)"
     )
     assert len(shown) == 2 and min(shown) > 1
+    # A table without a row goes with its notes; alone it stays.
+    choose(page, "search", "is-bert, flow")
+    boxes = "[...document.querySelectorAll('.scroll, main > .notes')].map((one) => one.getClientRects().length > 0)"
+    assert page.run(boxes) == [True, True, True, True]
+    choose(page, "search", "flow")
+    assert page.run(boxes) == [True, True, False, False]
+    page.open(folder / "paper.html")
+    choose(page, "search", "no such encoder")
+    assert page.run(boxes) == [True, True]
 
 
 def test_rows_are_chosen_by_size_and_year(page, folder):

@@ -25,8 +25,15 @@ function placeRows(table) {
   const [first] = [...table.element.tBodies].filter((body) => body.className !== "section");
   for (const unit of order) (grouped ? unit.body : first).append(...unit.lines);
   for (const title of table.element.querySelectorAll(".title, .section")) title.hidden = !grouped;
+  hideTable(table);
   if (grouped) hideEmpty(table);
   else for (const body of table.element.tBodies) body.hidden = body !== first;
+}
+
+/** Of several tables those without a row that is shown go, with their notes. */
+function hideTable(table) {
+  const box = table.element.parentElement;
+  box.hidden = box.nextElementSibling.hidden = tables.length > 1 && !table.units.some((unit) => unit.shown);
 }
 
 /** Groups without a row that is shown go, and headings above nothing but such groups. */
