@@ -79,8 +79,7 @@ def test_every_evaluator_says_which_splits_it_needs():
     assert set(keys(tables("The card")[1])) == set(EVALUATORS.table)
 
 
-def test_the_first_card_of_the_page_is_enough(tmp_path, monkeypatch):
-    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+def test_the_first_card_of_the_page_is_enough(tmp_path):
     place, card = re.search(r"^```toml\n# (\S+)\n(.*?)^```", TEXT, re.S | re.M).groups()  # type: ignore[union-attr]
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).write_text(card, encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stsbench.cli.options import catalogue, encoders, scores
+from stsbench.cli.options import catalogue, encoders, new, scores
 from stsbench.cli.options.binding import bound
 from stsbench.cli.options.shared import Options
 from stsbench.cli.printing import say
@@ -35,6 +35,11 @@ DATA_COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "make": (catalogue.MakeOptions, "stsbench.cli.data:make_command"),
     "back-translate": (catalogue.BackTranslateOptions, "stsbench.cli.translate:back_translate_command"),
 }
+NEW_COMMANDS: Mapping[str, tuple[type[Options], str]] = {
+    "task": (new.NewTaskOptions, "stsbench.cli.new:new_task_command"),
+    "encoder": (new.NewEncoderOptions, "stsbench.cli.new:new_encoder_command"),
+    "method": (new.NewMethodOptions, "stsbench.cli.new:new_method_command"),
+}
 
 
 def _version(value: bool) -> None:
@@ -60,6 +65,11 @@ def data_root(context: typer.Context) -> None:
     _help_alone(context)
 
 
+def new_root(context: typer.Context) -> None:
+    """Write a first card for data, an encoder or a training method of your own."""
+    _help_alone(context)
+
+
 def _help_alone(context: typer.Context) -> None:
     """Print a command's help where none of its commands is asked for."""
     if context.invoked_subcommand is None:
@@ -75,7 +85,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 data_app = typer.Typer(invoke_without_command=True, callback=data_root)
-for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
+new_app = typer.Typer(invoke_without_command=True, callback=new_root)
+for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS), (new_app, NEW_COMMANDS)):
     for name, (options, work) in commands.items():
         group.command(name)(bound(options, work))
 app.add_typer(data_app, name="data")
+app.add_typer(new_app, name="new")

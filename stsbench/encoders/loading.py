@@ -14,12 +14,13 @@ from stsbench.cards.facts import EncoderCard
 from stsbench.cards.names import replaced_once, variants
 from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint
 from stsbench.encoders.checkpoints.families import assumptions, cards_of, family_of, told_of_several
-from stsbench.encoders.checkpoints.saved import FILE, read_saved
+from stsbench.encoders.checkpoints.saved import FILE
 from stsbench.encoders.facts import facts_of, places_of
 from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, make_encoder
 from stsbench.encoders.known import KnownEncoder, keep_known, variant_name
 from stsbench.encoders.path_names import place_names
 from stsbench.encoders.seams import Encoder, TextFitted
+from stsbench.encoders.told import told_by_files
 from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
 from stsbench.encoders.unfinished import UnfinishedRun, unfinished_runs
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
@@ -261,8 +262,6 @@ def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder
 
 def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     """A folder or Hub id without a card: run as its own files say, by our engine where it can."""
-    from stsbench.encoders.transformer.sentence_transformer import plain_transformer_params
-
     if unfinished := UnfinishedRun.read(Path(spec)) if _is_folder(spec) else None:
         raise EncoderError(str(unfinished))
     for key in ("model", "package"):
@@ -272,18 +271,16 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     where = {key: str(extra[key]) for key in ("revision", "subfolder") if key in extra}
     folder = locate_checkpoint(spec, **where).folder
     names = [variant_name(name, extra) for name in (place_names(Path(spec), catalogue) if _is_folder(spec) else [spec])]
-    if (saved := read_saved(folder)) is not None:
-        params = {"model": str(folder), **saved.params, **extra}
-        encoder = make_encoder(ENCODERS.load_own(saved.kind), names[0], params, f"{folder}/{FILE}")
+    told = told_by_files(folder)
+    if told.is_saved:
+        params = {"model": str(folder), **told.params, **extra}
+        encoder = make_encoder(ENCODERS.load_own(told.kind), names[0], params, f"{folder}/{FILE}")
         claims = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
-    plain = plain_transformer_params(folder)
-    has_modules = (folder / "modules.json").is_file()
     family = None if _is_folder(spec) else family_of(spec)
-    kind = ENCODERS.load("sentence_transformer" if has_modules and plain is None else "transformer")
-    usual = {} if has_modules or family is None else family.params()
-    encoder = make_encoder(kind, names[0], {"model": spec, **usual, **(plain or {}), **extra}, spec)
-    assumed = assumptions(family, has_modules=has_modules, given=extra)
+    usual = {} if told.has_modules or family is None else family.params()
+    encoder = make_encoder(ENCODERS.load(told.kind), names[0], {"model": spec, **usual, **told.params, **extra}, spec)
+    assumed = assumptions(family, has_modules=told.has_modules, given=extra)
     return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=assumed, asked=_asked(extra))
 
 

@@ -239,10 +239,7 @@ test = [{{path = "pairs.csv"}}]
 
 
 @pytest.mark.parametrize("folder", ["../../mine", ".", "{tmp}/mine"])
-def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
-) -> None:
-    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(tmp_path: Path, folder: str) -> None:
     cards = tmp_path / "cards" / "tasks"
     home = cards if folder == "." else tmp_path / "mine"
     cards.mkdir(parents=True)

@@ -122,11 +122,11 @@ def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_l
         return "'gold' and 'label' are both given; a table has scores or labels"
     if "sentence" in given and {"sentence1", "sentence2"} & {*given}:
         return "'sentence' is given beside 'sentence1' or 'sentence2'; a table has sentences or pairs"
-    sentences = _sentences(header, given)
+    sentences = find_sentences(header, given)
     if isinstance(sentences, str):
         return sentences
-    golds = [given["gold"]] if "gold" in given else [*_called(header, GOLD)]
-    labels = [given["label"]] if "label" in given else [*_called(header, LABELS)]
+    golds = [given["gold"]] if "gold" in given else [*columns_called(header, GOLD)]
+    labels = [given["label"]] if "label" in given else [*columns_called(header, LABELS)]
     if "gold" in given:
         labels = []
     elif "label" in given or wants_label or len(sentences) == 1:
@@ -140,24 +140,29 @@ def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_l
     return Roles(sentences, (golds or labels)[0], is_gold=bool(golds))
 
 
-def _sentences(header: Sequence[str], given: Mapping[str, ColumnKey]) -> tuple[ColumnKey, ...] | str:
+def find_sentences(header: Sequence[str], given: Mapping[str, ColumnKey]) -> tuple[ColumnKey, ...] | str:
+    """Which columns hold the sentences, as :func:`find_roles` tells them; or what is not clear, in words."""
     if "sentence" in given:
         return (given["sentence"],)
     if {"sentence1", "sentence2"} <= {*given}:
         return given["sentence1"], given["sentence2"]
     if {"sentence1", "sentence2"} & {*given}:
         return "one sentence of the pair is given; give sentence1 and sentence2"
-    pairs = [(one[0], two[0]) for a, b in PAIRS if (one := _called(header, [a])) and (two := _called(header, [b]))]
+    pairs = [
+        (one[0], two[0])
+        for a, b in PAIRS
+        if (one := columns_called(header, [a])) and (two := columns_called(header, [b]))
+    ]
     if len(pairs) == 1:
         return pairs[0]
-    singles = _called(header, SENTENCES)
+    singles = columns_called(header, SENTENCES)
     if not pairs and len(singles) == 1:
         return (singles[0],)
     which = "several columns may be" if pairs or singles else "no columns have usual names of"
     return f"{which} the sentences; give sentence1 and sentence2, or sentence, in params"
 
 
-def _called(header: Sequence[str], names: Sequence[str]) -> list[str]:
+def columns_called(header: Sequence[str], names: Sequence[str]) -> list[str]:
     """The columns that have one of these names, however it is written."""
     return [column for column in header if plain_name(column) in names]
 

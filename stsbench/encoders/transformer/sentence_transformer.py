@@ -1,7 +1,7 @@
 """Any sentence-transformers checkpoint as an encoder, run by that library: Dense, LSTM, CNN, word embeddings and so on.
 
-A checkpoint that is a transformer with one pooling only is better run by our own engine:
-:func:`plain_transformer_params` says with which parameters.
+A checkpoint that is a transformer with one pooling only is better run by our own engine, as
+:mod:`stsbench.encoders.told` finds out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ import numpy as np
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, locate_checkpoint
 from stsbench.encoders.devices import check_device, check_dtype, pick_device
 from stsbench.encoders.seams import FloatArray
-from stsbench.encoders.transformer.modules import digests, named_prompt, plain_transformer_params, read_modules
+from stsbench.encoders.transformer.modules import digests, named_prompt, read_modules
 from stsbench.errors import CardError, EncoderError, one_line
 from stsbench.provenance.identity import fingerprint
-
-__all__ = ["SentenceTransformerEncoder", "plain_transformer_params"]
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""

@@ -11,14 +11,14 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import pytest
 import typer.main
 
-from stsbench.cli.app import COMMANDS, DATA_COMMANDS, app
+from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, app
 from stsbench.cli.options.binding import bound
 from stsbench.cli.options.encoders import RunOptions, TrainOptions
 from stsbench.cli.options.scores import CheckOptions, CompareOptions, LeaderboardOptions
 from stsbench.cli.options.shared import Options
 from tests.cli.commands import write
 
-ALL = [*COMMANDS.items(), *DATA_COMMANDS.items()]
+ALL = [*COMMANDS.items(), *DATA_COMMANDS.items(), *NEW_COMMANDS.items()]
 BY_NAME = pytest.mark.parametrize(("name", "row"), ALL, ids=[name for name, _ in ALL])
 asked: list[Options] = []
 
@@ -45,7 +45,8 @@ def test_each_field_is_declared_in_one_class_and_stands_in_the_help_once(name, r
     assert sorted(homes) == sorted(fields) == sorted(options.hints())
     assert all(get_origin(hint) is Annotated for hint in options.hints().values())
     group = typer.main.get_command(app)
-    path = [name] if row in COMMANDS.values() else ["data", name]
+    groups = {"data": DATA_COMMANDS, "new": NEW_COMMANDS}
+    path = [*(group for group, commands in groups.items() if row in commands.values()), name]
     command: Any = group
     for word in path:
         command = command.commands[word]

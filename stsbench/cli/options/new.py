@@ -1,0 +1,49 @@
+"""What the commands are asked for that write drafts: cards and methods of a user's own."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from stsbench.cli.options.shared import Options
+
+Name = Annotated[str, Option("--name", help="Its name; default that of the file or folder.")]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NewOptions(Options):
+    """Options of every command that writes a draft."""
+
+    out: Annotated[Path, Option("--out", help="Folder of cards, for --cards of other commands.")] = Path("cards")
+    force: Annotated[bool, Option("--force", help="Write again what is there already.")] = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NewTaskOptions(NewOptions):
+    """Write the card of a task for a table of your own, and print the command that runs it.
+
+    Pairs with scores become an STS task, sentences or pairs with labels a classification task.
+    """
+
+    source: Annotated[Path, Argument(help="CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")]
+    name: Name = ""
+    columns: Annotated[
+        list[str],
+        Option("--columns", help="Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
+    ] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NewEncoderOptions(NewOptions):
+    """Write the card of an encoder for a checkpoint's folder or a file of word vectors."""
+
+    source: Annotated[Path, Argument(help="A checkpoint's folder, or a file of word vectors.")]
+    name: Name = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NewMethodOptions(NewOptions):
+    """Write a training method of your own in this folder, with a recipe that trains it."""
+
+    name: Annotated[str, Argument(help="Its name, and that of its module: letters, digits and '_'.")]

@@ -1,0 +1,102 @@
+"""``stsbench new``: what it prints last runs at once; every mistake is one line, and nothing is written over."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROWS = "s1,s2,score\n" + "".join(f'"a cat, {at}",the dog {at * at},{at % 6}.0\n' for at in range(12))
+REVIEWS = "text\tlabel\n" + "".join(f"{word} {at}\t{word}\n" for at in range(12) for word in ("good", "bad"))
+
+
+def last(out: str) -> list[str]:
+    """The words of the command that is printed last."""
+    program, *words = shlex.split(out.splitlines()[-1])
+    assert program == "stsbench"
+    return words
+
+
+@pytest.mark.parametrize(("name", "content"), [("pairs.csv", ROWS), ("my reviews.tsv", REVIEWS)])
+def test_a_task_runs_at_once(stsbench, name, content):
+    Path(name).write_text(content)
+    out = stsbench.fine("new", "task", name)
+    assert "unsure: English is assumed" in out
+    assert Path(f"cards/tasks/{Path(name).stem.replace(' ', '-')}.toml").is_file()
+    done = stsbench(*last(out), "--encoder", "own_encoders:Hashed", "--json")
+    assert done.code == 0, done.err
+    assert '"score": ' in done.out
+
+
+def test_a_card_is_not_written_over_without_force(stsbench):
+    Path("pairs.csv").write_text(ROWS)
+    stsbench.fine("new", "task", "pairs.csv", "--out", "mine/tasks")
+    card = Path("mine/tasks/pairs.toml")
+    card.write_text(card.read_text() + "# edited\n")
+    assert stsbench.refused("new", "task", "pairs.csv", "--out", "mine").startswith(
+        "mine/tasks/pairs.toml exists; --force"
+    )
+    assert card.read_text().endswith("# edited\n")
+    assert last(stsbench.fine("new", "task", "pairs.csv", "--out", "mine", "--force"))[-1] == "mine"
+    assert not card.read_text().endswith("# edited\n")
+
+
+def test_columns_are_as_the_user_says(stsbench):
+    Path("pairs.csv").write_text(ROWS.replace("s1,s2,score", "u,v,w"))
+    out = stsbench.fine(
+        "new", "task", "pairs.csv", "--columns", "sentence1=v,sentence2=u", "--columns", "gold=w", "--name", "turned"
+    )
+    assert out.startswith("cards/tasks/turned.toml: pairs with scores (test 12) from the columns v, u, w\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--columns", "gold"], "--columns 'gold': give what it holds and its name, such as gold=score"),
+        (["--columns", "golt=w"], "unknown --columns 'golt'; did you mean 'gold'?; known: sentence1, sentence2, sentence, gold, label"),
+        (["--columns", "gold=u,gold=w"], "--columns 'gold=w': gold is given twice"),
+        (["--columns", "gold=scor"], "pairs.csv: no column 'scor' (has s1, s2, score); did you mean 'score'?"),
+        (["--name", "stsb"], "the name 'stsb' is taken by "),
+        (["--name", "a/b"], "'a/b' cannot be the name of a card"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(stsbench, given, message):
+    Path("pairs.csv").write_text(ROWS)
+    assert stsbench.refused("new", "task", "pairs.csv", *given).startswith(message)
+    assert not Path("cards").exists()
+
+
+def test_files_that_cannot_be_read_are_one_line(stsbench):
+    Path("latin.csv").write_bytes("s1,s2,score\nun café,b,1\n".encode("latin-1"))
+    assert "latin.csv: line 2: not valid UTF-8 (byte 0xe9); is it Latin-1" in stsbench.refused(
+        "new", "task", "latin.csv"
+    )
+    assert stsbench.refused("new", "task", "no.csv").startswith("'no.csv' does not exist")
+    assert stsbench.refused("new", "encoder", "no").startswith("'no' does not exist")
+
+
+def test_an_encoder_runs_at_once(stsbench, bert):
+    out = stsbench.fine("new", "encoder", bert, "--name", "mine")
+    words = last(out)
+    assert words == ["run", "-e", "mine", "-t", "quickstart", "--cards", "cards"]
+    done = stsbench(*["quickstart-en" if word == "quickstart" else word for word in words])
+    assert done.code == 0, done.err
+
+
+def test_a_method_trains_at_once(stsbench, masked_lm):
+    out = stsbench.fine("new", "method", "some_idea")
+    words = last(out)
+    assert words == ["train", "some_idea", "--base", "minilm", "--cards", "cards"]
+    done = stsbench(*[masked_lm if word == "minilm" else word for word in words])
+    assert done.code == 0, done.err
+    assert "runs/some_idea/seed0" in done.out
+    assert (
+        stsbench.refused("new", "method", "some_idea")
+        == "some_idea.py exists; --force writes it again, another name leaves it as it is"
+    )
+
+
+def test_new_alone_says_what_there_is(stsbench):
+    out = stsbench.fine("new")
+    assert all(kind in out for kind in ("task", "encoder", "method"))
