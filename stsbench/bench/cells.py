@@ -59,6 +59,8 @@ class RunSettings:
     seeds: Sequence[int] = (0,)
     store: Store = "default"
     fresh: bool = False
+    called: Mapping[str, str] = field(default_factory=dict)
+    """What results call an encoder, by what it is given as, where it is not its own name."""
     catalogue: Catalogue = field(default_factory=Catalogue)
 
 
@@ -75,13 +77,14 @@ def plan_cells(settings: RunSettings) -> list[Cell]:
     )
     return [
         Cell(encoder=encoder, task=task.name, protocol=task.asked, seed=seed)
-        for encoder in dict.fromkeys(one for spec in settings.encoders for one in _encoders(spec, settings.catalogue))
+        for encoder in dict.fromkeys(one for spec in settings.encoders for one in seeds_of(spec, settings.catalogue))
         for task in tasks
         for seed in dict.fromkeys(settings.seeds)
     ]
 
 
-def _encoders(spec: str, catalogue: Catalogue) -> list[str]:
+def seeds_of(spec: str, catalogue: Catalogue) -> list[str]:
+    """The encoders that a name stands for: of a recipe trained for several seeds one a seed."""
     try:
         return each_seed(spec, catalogue)
     except StsbenchError:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-from stsbench.bench.cells import Cell, RunPart, RunSettings, task_of
+from stsbench.bench.cells import Cell, RunPart, RunSettings, seeds_of, task_of
 from stsbench.bench.embedder import Embedder, chosen_data_folder, make_embedder
 from stsbench.bench.existing import done_already, holds_another
 from stsbench.bench.listener import Listener
@@ -61,6 +61,8 @@ class Work:
         settings = self.settings
         if encoder.told:
             self.listener.noticed(encoder.told)
+        if spec in self._called:
+            return replace(encoder, name=self._called[spec])
         if not encoder.names:
             return encoder
         others = shared_ends(Path(spec), [Path(other) for other in settings.encoders if other != spec])
@@ -71,6 +73,12 @@ class Work:
                 f"{spec}: its results are called '{name}', for '{names[0]}' is another encoder's name"
             )
         return replace(encoder, name=name)
+
+    @cached_property
+    def _called(self) -> dict[str, str]:
+        """The names that the user has chosen, by encoder."""
+        given, catalogue = self.settings.called, self.settings.catalogue
+        return {one: name for spec, name in given.items() for one in seeds_of(spec, catalogue)}
 
     def _job(self, spec: str, encoder: KnownEncoder, cells: Sequence[Cell]) -> RunPart:
         seeds = self.seeds(cells)

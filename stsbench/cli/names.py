@@ -13,6 +13,7 @@ from stsbench.cards.names import variants
 from stsbench.check.lock import LockedCell, Side
 from stsbench.encoders.checkpoints.families import cards_of
 from stsbench.encoders.kinds import ENCODERS
+from stsbench.encoders.trained import run_folders
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName
 from stsbench.files.whole import file_part
 from stsbench.leaderboard.published.rows import published_rows, sources
@@ -134,7 +135,7 @@ class Names:
         meant = plain if "/" in plain else self.id_of(plain, measured=of_results)
         if of_results:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{meant}'")
-        if meant == name and (of := _held_name(name, results)):
+        if meant == name and not run_folders(name) and (of := _held_name(name, results)):
             raise StsbenchError(of)
         return meant
 

@@ -16,6 +16,7 @@ from stsbench.cli.options.encoders import RunOptions
 from stsbench.cli.printing import complain, print_json, say
 from stsbench.cli.progress import run_progress
 from stsbench.cli.scores import print_boards, print_scores
+from stsbench.encoders.facts import is_name
 from stsbench.encoders.trained import trained_runs
 from stsbench.encoders.unfinished import unfinished_runs
 from stsbench.errors import StsbenchError
@@ -37,6 +38,7 @@ def run_command(options: RunOptions) -> int:
         seeds=parse_seeds(options.seeds),
         store=None if options.no_store else options.store or "default",
         fresh=options.fresh,
+        called=chosen_names(names or ["minilm"], options.names, catalogue),
         catalogue=catalogue,
     )
     with run_progress(None if options.dry_run else settings.out) as progress:
@@ -73,6 +75,29 @@ def _name_unfinished(names: Sequence[str]) -> None:
     with suppress(StsbenchError):
         for unfinished in (one for name in names if trained_runs(name) for one in unfinished_runs(name)):
             complain(f"not scored: {unfinished}")
+
+
+def chosen_names(encoders: Sequence[str], names: Sequence[str], catalogue: Catalogue) -> dict[str, str]:
+    """What results call each encoder, where names are given.
+
+    Raises:
+        StsbenchError: too few, too many, twice the same, or one that is another encoder's.
+    """
+    if names and len(names) != len(encoders):
+        raise StsbenchError(f"--name gives {len(names)} names for {len(encoders)} encoders; give one name each")
+    for name in names:
+        check_own_name(name, catalogue)
+        if list(names).count(name) > 1:
+            raise StsbenchError(f"--name '{name}' is given twice; results of two encoders would be mixed")
+    return dict(zip(encoders, names, strict=True)) if names else {}
+
+
+def check_own_name(name: str, catalogue: Catalogue) -> None:
+    """Refuse a name that nothing of the user's own can have; raises StsbenchError."""
+    if not is_name(name) or "@" in name or "+" in name:
+        raise StsbenchError(f"--name '{name}': give a line of text without @ and +")
+    if catalogue.is_taken(name):
+        raise StsbenchError(f"--name '{name}' is the name of a card or recipe; give one of your own")
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -17,7 +17,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
 from stsbench.cli.printing import console, print_json, say, table
-from stsbench.cli.run import parse_assignments, parse_seeds
+from stsbench.cli.run import check_own_name, parse_assignments, parse_seeds
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
 from stsbench.encoders.unfinished import last_checkpoint
 from stsbench.errors import Stopped, StsbenchError, TrainingError
@@ -26,7 +26,7 @@ from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
 from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
-SAME = ("base", "assign", "text", "keep", "corpora", "data", "out", "cards", "device", "deterministic")
+SAME = ("name", "base", "assign", "text", "keep", "corpora", "data", "out", "cards", "device", "deterministic")
 """The options by which a run that was stopped is finished: all that decide what is trained, and where."""
 
 
@@ -54,10 +54,12 @@ def _plans(options: TrainOptions) -> list[TrainPlan]:
     names = Names(catalogue)
     recipe, base = names.one_to_load(options.recipe), names.one_to_load(options.base)
     name, card = read_recipe(recipe, catalogue, assign=given)
+    if options.name:
+        check_own_name(options.name, catalogue)
     command = ["stsbench", "train", recipe, *options.typed(*SAME)]
     return [
         TrainPlan(
-            name=name,
+            name=options.name or name,
             card=card,
             seed=seed,
             out=options.out or settings.runs_folder(),

@@ -310,3 +310,44 @@ def test_a_dry_run_fits_eighty_columns(stsbench, tmp_path):
     seeds = ["--seeds", ",".join(map(str, range(40))), "--protocol", "simcse(metric=pearson,aggregation=wmean)"]
     lines = stsbench.fine(*run, *seeds, "--dry-run").splitlines()
     assert max(map(len, lines)) <= 80
+
+
+# Names.
+
+
+def test_a_name_of_ones_own_is_what_results_tables_and_the_next_commands_have(stsbench, tmp_path):
+    out = stsbench.fine("run", *HASHED, *QUICK, "--name", "ours")
+    assert out.splitlines()[0] == "ours"
+    (result,) = scan_results(tmp_path / "results").results
+    assert result.encoder == "ours" and (tmp_path / "results" / "ours").is_dir()
+    stsbench.fine("run", "own_encoders:ready,own_encoders:Hashed", *QUICK, "--name", "first,second")
+    assert {r.encoder for r in scan_results(tmp_path / "results").results} == {"ours", "first", "second"}
+    assert "| second |" in stsbench.fine("leaderboard", "--suite", "quickstart", "--format", "markdown")
+    assert stsbench.json("run", *HASHED, *QUICK, "--name", "ours")["results"][0]["run"] == result.run
+
+
+def test_a_name_keeps_what_is_known_of_a_card(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    stsbench.fine("run", "mine", "--tasks", "table", *own.options())
+    stsbench.fine("run", "mine", "--tasks", "table", *own.options(), "--name", "ours")
+    ours, mine = sorted(scan_results(tmp_path / "results").results, key=lambda one: one.encoder == "mine")
+    assert (ours.encoder, ours.encoder_card, ours.fingerprint) == ("ours", mine.encoder_card, mine.fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("a,b", "--name gives 2 names for 1 encoders; give one name each"),
+        ("minilm", "--name 'minilm' is the name of a card or recipe; give one of your own"),
+        ("a@1", "--name 'a@1': give a line of text without @ and +"),
+        ("minilm+pooling=cls", "--name 'minilm+pooling=cls': give a line of text without @ and +"),
+        ("..", "--name '..': give a line of text without @ and +"),
+    ],
+)
+def test_a_name_that_cannot_be_is_one_line(stsbench, names, message):
+    assert stsbench.refused("run", *HASHED, *QUICK, "--name", names) == message
+
+
+def test_two_encoders_of_one_name_are_refused(stsbench):
+    told = stsbench.refused("run", *HASHED, "own_encoders:ready", *QUICK, "--name", "a,a")
+    assert told == "--name 'a' is given twice; results of two encoders would be mixed"

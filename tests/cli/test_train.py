@@ -69,6 +69,18 @@ def test_values_are_replaced_and_the_name_says_so(stsbench, cards, masked_lm):
     assert run["card"]["params"]["temperature"] == 0.1 and run["card"]["training"]["steps"] == 4
 
 
+def test_a_run_has_a_name_of_its_own(stsbench, cards, masked_lm):
+    call = ("train", "little", "--cards", cards, "--base", masked_lm, "--set", "steps=4")
+    done = stsbench(*call, "--name", "ours")
+    assert done.code == 0 and done.out.splitlines()[-1] == "score it: stsbench run --encoder ours"
+    assert json.loads(Path("runs/ours/seed0/run.json").read_text())["recipe"] == "ours"
+    scored = stsbench.json("run", "ours", "--tasks", "quickstart-en", "--cards", cards)
+    assert [result["encoder"] for result in scored["results"]] == ["ours"]
+    # Its name is known by the results alone, and still is an encoder.
+    assert stsbench.json("run", "ours", "--tasks", "quickstart-en", "--cards", cards) == scored
+    assert "name of a card or recipe" in stsbench.refused(*call, "--name", "little")
+
+
 def test_steps_take_the_place_of_epochs_and_the_recipe_s_seeds_are_the_usual_ones(stsbench, cards, masked_lm):
     recipe = cards / "trainers" / "little.toml"
     text = recipe.read_text().replace("steps = 12", "epochs = 3").replace("[base]", "[base]", 1)

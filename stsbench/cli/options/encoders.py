@@ -44,6 +44,9 @@ class RunOptions(WithJson):
     assign: Annotated[list[str], Option("--set", help="Replace a parameter of the encoder, e.g. dtype=bfloat16.")] = (
         field(default_factory=list)
     )
+    names: Annotated[
+        list[str], Option("--name", callback=each_name, help="What results call the encoders, one name each.")
+    ] = field(default_factory=list)
     data: Data = None
     results: ResultsOption = Path("results")
     store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
@@ -78,6 +81,7 @@ class TrainOptions(WithJson):
     text: Annotated[str | None, Option("--text", help="Train on this corpus or file.")] = None
     corpora: Corpora = None
     data: Data = None
+    name: Annotated[str, Option("--name", help="What the trained encoder is called; default as its recipe.")] = ""
     out: Annotated[Path | None, Option("--out", help="Folder of runs; default STSBENCH_RUNS, or 'runs'.")] = None
     fresh: Annotated[bool, Option("--fresh", help="Train again from the start, even a finished or stopped run.")] = (
         False
