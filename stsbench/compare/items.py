@@ -30,6 +30,8 @@ class Items:
     samples: Sequence[Sample]
     sentences: IntArray | None
     sharing: Sharing
+    told: bool
+    """Whether it is known which items share a sentence; images, whose recall is the score, hold none."""
 
 
 def read_paired_items(encoders: Sequence[Sequence[Result]], dependence: Dependence = "sentences") -> Items | None:
@@ -38,7 +40,15 @@ def read_paired_items(encoders: Sequence[Sequence[Result]], dependence: Dependen
     Raises:
         DataError: columns are missing or broken, or their items are not the same.
     """
-    columns = [[columns_of(one) for one in seeds] for seeds in encoders]
+    return pair_items(encoders, [[columns_of(one) for one in seeds] for seeds in encoders], dependence)
+
+
+def pair_items(
+    encoders: Sequence[Sequence[Result]],
+    columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]],
+    dependence: Dependence = "sentences",
+) -> Items | None:
+    """The same of columns that are read: those of each encoder's Results."""
     found = _paired(encoders[0][0], columns)
     if found is None:
         return None
@@ -49,6 +59,7 @@ def read_paired_items(encoders: Sequence[Sequence[Result]], dependence: Dependen
         samples=[_sample(found, at, seeds) for at, seeds in enumerate(encoders)],
         sentences=sentences,
         sharing=Sharing.none(n) if sentences is None else Sharing(sentences),
+        told=sentences is not None or "recall" in columns[0][0],
     )
 
 

@@ -1,36 +1,100 @@
-"""The interval of one encoder's mean: over tasks, over seeds, or both."""
+"""The interval of an encoder's mean: over tasks, over seeds, or both."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple
 
-import numpy as np
+import msgspec
 
-from stsbench.compare.items import joint_sharing, read_paired_items
-from stsbench.compare.variance import estimate, mean_sample
+from stsbench.compare.row_items import RowItems, RowKey, RowResults
+from stsbench.compare.variance import estimate
 from stsbench.errors import DataError
+from stsbench.results.comparable import protocol_key
+from stsbench.results.folder import columns_of
 from stsbench.results.record import Result
 
 MEAN_METHOD = "Student's t over items and seeds, with the covariance of items that share a sentence"
+Interval = tuple[float, float]
 
 
-def mean_interval(cells: Sequence[Sequence[Result]]) -> tuple[float, float] | None:
+class MeanIntervals(NamedTuple, Generic[RowKey]):
+    """The intervals of rows' means over sets of tasks, in the scores' unit; none where a row has none.
+
+    ``lacking`` are the results whose per-item columns are not at hand or broken, ``untold`` those of which no columns tell
+    which items share a sentence: with them no interval can be trusted.
+    """
+
+    intervals: Mapping[tuple[RowKey, tuple[int, ...]], Interval]
+    lacking: Sequence[Result]
+    untold: Sequence[Result]
+
+
+def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
     """The 95% interval of one encoder's mean over tasks, over other items and other seeds.
 
     Args:
         cells: the encoder's results on each task, one a seed.
 
     Returns:
-        Low and high, in the scores' unit; None where a task has no per-item columns at hand, or no statistic is known of them.
+        Low and high, in the scores' unit; None where a task has no per-item columns at hand, no statistic is known
+        of them, or they do not tell which items share a sentence.
     """
+    tasks = tuple(range(len(cells)))
+    return mean_intervals({0: cells}, {0: [tasks]}).intervals.get((0, tasks))
+
+
+def mean_intervals(
+    rows: RowResults[RowKey], wanted: Mapping[RowKey, Sequence[tuple[int, ...]]]
+) -> MeanIntervals[RowKey]:
+    """The same of many rows, of each for every set of tasks that is wanted of it; items are read once.
+
+    Args:
+        rows: each row's results task by task, several on one task being its seeds, none where it lacks the task.
+        wanted: the places of the tasks that a mean is over.
+    """
+    intervals: dict[tuple[RowKey, tuple[int, ...]], Interval] = {}
+    lacking: list[Result] = []
+    untold: list[Result] = []
+    given: dict[int, Result] = {}
+    alike: dict[object, dict[RowKey, Sequence[Sequence[Result]]]] = {}
+    for key, cells in rows.items():
+        read = [[_with_columns(one) for one in seeds] for seeds in cells]
+        given |= {
+            id(one): was for held, seeds in zip(read, cells, strict=True) for one, was in zip(held, seeds, strict=True)
+        }
+        missing = [
+            one
+            for seeds, held in zip(cells, read, strict=True)
+            for one, one_read in zip(seeds, held, strict=True)
+            if not one_read.per_item
+        ]
+        lacking += missing
+        if not missing:
+            # Scores of other data or another protocol have other items.
+            ways = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in read)
+            alike.setdefault(ways, {})[key] = read
+    for group in alike.values():
+        items = RowItems(group)
+        untold += [given[id(one)] for one in items.untold]
+        for key in group:
+            for tasks in wanted.get(key, ()):
+                interval = _interval_of_mean(items, key, tasks)
+                if interval is not None:
+                    intervals[key, tasks] = interval
+    return MeanIntervals(intervals, lacking, untold)
+
+
+def _with_columns(result: Result) -> Result:
+    """The Result with its per-item columns read; without any where they are missing or broken."""
     try:
-        tasks = [read_paired_items([list({one.items: one for one in seeds}.values())]) for seeds in cells]
+        return msgspec.structs.replace(result, per_item=dict(columns_of(result)))
     except DataError:
+        return result
+
+
+def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int]) -> Interval | None:
+    if not tasks or not set(tasks) <= set(rows.tasks(key)) or not rows.told(tasks):
         return None
-    known = [one for one in tasks if one is not None]
-    if not known or len(known) < len(tasks):
-        return None
-    sample = mean_sample([one.samples[0] for one in known], [one.sharing for one in known])
-    weights = np.concatenate([one.paired.weights for one in known]) / len(known)
-    low, high = estimate(sample, joint_sharing(known), weights).interval()
+    low, high = estimate(rows.sample(key, tasks), rows.sharing(tasks), rows.weights(tasks)).interval()
     return max(low, -1.0), min(high, 1.0)

@@ -2,68 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+
+import numpy as np
 
 from stsbench.compare.comparison import Effort
-from stsbench.compare.items import joint_sharing, read_paired_items
-from stsbench.compare.paired import rank_intervals_of_draws
-from stsbench.compare.variance import joint_draws, mean_sample
-from stsbench.errors import ProtocolError
-from stsbench.results.comparable import why_not_comparable
-from stsbench.results.record import Result
-
-Key = TypeVar("Key", bound=Hashable)
+from stsbench.compare.row_items import RowItems, RowKey
+from stsbench.compare.variance import Sample, joint_draws
+from stsbench.numbers.arrays import Float64Array
 
 
 def rank_intervals(
-    rows: Mapping[Key, Sequence[Result]], tasks: Sequence[str], *, effort: Effort | None = None
-) -> dict[Key, tuple[int, int]]:
+    rows: RowItems[RowKey], keys: Sequence[RowKey], *, effort: Effort, level: float = 0.95
+) -> dict[RowKey, tuple[int, int]]:
     """The 95% interval of each row's rank by its mean over tasks, 1 the best.
 
-    All rows move together over other items, and each by itself over other seeds; several results of a row on a
-    task are its seeds. A row that lacks a task, or whose score has no per-item statistic, has no interval, and
-    the others are ranked without it.
+    All rows move together over other items, and each by itself over other seeds. In a draw a row's rank is one more than the
+    number of those above it (Goldstein and Spiegelhalter 1996), each of two being scored on the tasks that both have.
 
     Args:
-        rows: each row's results, at least one a task; results of other tasks are ignored.
-        tasks: the columns that the mean is over.
-        effort: draws, seed, and which items err together.
-
-    Raises:
-        ProtocolError: rows were scored in different ways or on different data; names the field.
-        DataError: per-item columns are missing or broken.
+        rows: the items of all rows.
+        keys: the rows that are ranked; each has at least one task.
+        effort: draws and seed.
+        level: how much of the draws an interval holds.
     """
-    effort = effort or Effort()
-    whole = {key: [[m for m in row if m.task == task] for task in tasks] for key, row in rows.items()}
-    whole = {key: cells for key, cells in whole.items() if cells and all(cells)}
-    _check_alike(list(whole.values()), tasks)
-    columns = (
-        [
-            read_paired_items([_one_a_seed(row[at]) for row in whole.values()], effort.dependence)
-            for at in range(len(tasks))
-        ]
-        if whole
-        else []
-    )
-    tested = [items for items in columns if items is not None]
-    if not tested or len(tested) < len(columns):
+    if not keys:
         return {}
-    sharings = [items.sharing for items in tested]
-    samples = [mean_sample([items.samples[at] for items in tested], sharings) for at in range(len(whole))]
-    drawn = joint_draws(samples, joint_sharing(tested), draws=effort.draws, rng=effort.rng(" ".join(tasks)))
-    return dict(zip(whole, rank_intervals_of_draws(drawn), strict=True))
+    drawn = _draws(rows, keys, effort)
+    found = {}
+    for key in keys:
+        pairs = [(rows.common(key, other), other) for other in keys]
+        above = [drawn[other, tasks] > drawn[key, tasks] for tasks, other in pairs if tasks]
+        ranks = 1 + np.sum(above, axis=0)
+        low, high = np.quantile(ranks, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+        found[key] = int(low), int(high)
+    return found
 
 
-def _one_a_seed(results: Sequence[Result]) -> list[Result]:
-    return list({one.items: one for one in results}.values())
-
-
-def _check_alike(rows: Sequence[Sequence[Sequence[Result]]], tasks: Sequence[str]) -> None:
-    for at, task in enumerate(tasks):
-        results = [one for row in rows for one in row[at]]
-        for result in results[1:]:
-            why = why_not_comparable(results[0], result)
-            if why:
-                names = f"'{results[0].encoder}' and '{result.encoder}'"
-                raise ProtocolError(f"{task}: {names} cannot be ranked together: {why}")
+def _draws(
+    rows: RowItems[RowKey], keys: Sequence[RowKey], effort: Effort
+) -> dict[tuple[RowKey, tuple[int, ...]], Float64Array]:
+    """Each row's mean over the tasks that it shares with any other, as each draw has it, (draws,)."""
+    means = list(dict.fromkeys((key, tasks) for key in keys for other in keys if (tasks := rows.common(key, other))))
+    starts = np.cumsum([0, *map(rows.count, rows.all_tasks)])
+    samples = []
+    for key, tasks in means:
+        mean = rows.sample(key, tasks)
+        # The items of tasks that it lacks, or that are left out, move it not at all.
+        shares = np.zeros((len(mean.shares), starts[-1]))
+        shares[:, np.concatenate([np.arange(*starts[rows.all_tasks.index(t) :][:2]) for t in tasks])] = mean.shares
+        samples.append(Sample(mean.scores, shares, mean.seeds, mean.drift))
+    owners = [keys.index(key) for key, _ in means]
+    rng = effort.rng(" ".join(rows.names))
+    drawn = joint_draws(samples, rows.sharing(rows.all_tasks), draws=effort.draws, rng=rng, owners=owners)
+    return dict(zip(means, drawn, strict=True))

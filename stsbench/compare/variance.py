@@ -125,16 +125,34 @@ def mean_sample(samples: Sequence[Sample], sharings: Sequence[Sharing]) -> Sampl
     )
 
 
-def joint_draws(samples: Sequence[Sample], sharing: Sharing, *, draws: int, rng: np.random.Generator) -> Float64Array:
-    """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law."""
+def joint_draws(
+    samples: Sequence[Sample],
+    sharing: Sharing,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    owners: Sequence[int] | None = None,
+) -> Float64Array:
+    """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law.
+
+    Args:
+        samples: k of them, on the same items.
+        sharing: which items share sentences.
+        draws: how many.
+        rng: what they are drawn by.
+        owners: the encoder that each sample is of, whose seeds are as good or bad in all of its samples; each its own by default.
+    """
     covariance = sharing.covariance(np.array([sample.shares.mean(axis=0) for sample in samples]))
     values, vectors = np.linalg.eigh(covariance)
     known = values > ROUNDING * values[-1]
     root = vectors[:, known] * np.sqrt(values[known])
     found = root @ rng.standard_normal((root.shape[1], draws))
-    for at, sample in enumerate(samples):
+    noise: dict[int, Float64Array] = {}
+    for at, (owner, sample) in enumerate(zip(owners or range(len(samples)), samples, strict=True)):
         apart = [one for one in (over_seeds(sample, sharing), *sample.drift) if one is not None]
-        found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * rng.standard_normal(draws)
+        if owner not in noise:
+            noise[owner] = rng.standard_normal(draws)
+        found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * noise[owner]
     # Rounded, so that encoders whose items are the same have the same score in every draw.
     rounded: Float64Array = np.round(found, 9)
     return rounded

@@ -70,11 +70,19 @@ class Sharing:
         Where the sum is less than that of each item with itself (a pair that stands twice is one item), as by chance or where one
         sentence is in most items, the latter stands.
         """
+        found, least = self._products(shares)
+        return found if np.all(np.diag(found) >= np.diag(least)) else least
+
+    def variances_of_differences(self, shares: Float64Array) -> Float64Array:
+        """The variance, as :meth:`variance` gives it, of the difference of each two rows of shares, (k, k) of (k, n)."""
+        found, least = map(_of_differences, self._products(shares))
+        return np.maximum(found, least)
+
+    def _products(self, shares: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Sums of products over items that share a sentence, and over each item with itself; both (k, k)."""
         by_sentence = self._sums(self._first, shares) + self._sums(self._last[self._two], shares[:, self._two])
         by_pair, twice = self._sums(self._pair, shares), self._sums(self._pair[self._two], shares[:, self._two])
-        found: Float64Array = by_sentence @ by_sentence.T - twice @ twice.T
-        least: Float64Array = by_pair @ by_pair.T
-        return found if np.all(np.diag(found) >= np.diag(least)) else least
+        return by_sentence @ by_sentence.T - twice @ twice.T, by_pair @ by_pair.T
 
     def variance(self, shares: Float64Array) -> float:
         """The sum of products of shares, (n,), over all pairs of items that share a sentence."""
@@ -87,3 +95,9 @@ class Sharing:
     def _sums(self, group: IntArray, shares: Float64Array) -> Float64Array:
         width = 1 + int(max(self._last.max(), self._pair.max()))
         return np.array([np.bincount(group, weights=row, minlength=width) for row in shares])
+
+
+def _of_differences(products: Float64Array) -> Float64Array:
+    own = np.diag(products)
+    found: Float64Array = own[:, None] + own[None, :] - 2 * products
+    return np.maximum(found, 0.0)

@@ -11,12 +11,14 @@ from stsbench.results.record import Result, items_path
 
 USUAL = ("simcse", "senteval")
 """The protocols that a run takes by itself."""
+NAMED = 3
+"""So many encoders a command names."""
 USUAL_FOLDER = Path("results")
 
 
 def has_columns(result: Result) -> bool:
     """Whether a Result holds per-item columns, or a file of them lies beside its own."""
-    return bool(result.per_item) if result.path is None else os.path.lexists(items_path(result.path))
+    return bool(result.per_item) or (result.path is not None and os.path.lexists(items_path(result.path)))
 
 
 def lacking_columns(results: Iterable[Result]) -> list[Result]:
@@ -32,9 +34,10 @@ def lacking_said(lacking: Sequence[Result]) -> str:
 
 
 def command_again(results: Sequence[Result]) -> str:
-    """The command that scores these Results again and writes their per-item columns."""
-    encoders, tasks = (dict.fromkeys(names) for names in ([r.encoder for r in results], [r.task for r in results]))
-    words = ["stsbench", "run", "--fresh", *encoders, "--tasks", ",".join(tasks)]
+    """The command that scores these Results again and writes their per-item columns; of many encoders, of any one."""
+    encoders, tasks = (list(dict.fromkeys(of)) for of in ([r.encoder for r in results], [r.task for r in results]))
+    named = encoders if len(encoders) <= NAMED else ["ENCODER"]
+    words = ["stsbench", "run", "--fresh", *named, "--tasks", ",".join(tasks)]
     protocols = dict.fromkeys(str(result.protocol["name"]) for result in results)
     if not set(protocols) <= set(USUAL):
         words += ["--protocol", ",".join(protocols)]

@@ -160,11 +160,11 @@ def columns_of(result: Result) -> Mapping[str, npt.NDArray[Any]]:
     Raises:
         DataError: they are missing, broken, or not those the Result was made with.
     """
+    if result.per_item:
+        return as_arrays(result.per_item)
     if result.path is not None:
         return read_items(result.path)
-    if not result.per_item:
-        raise DataError(f"the result of {result.encoder} on {result.task} holds no per-item columns")
-    return as_arrays(result.per_item)
+    raise DataError(f"the result of {result.encoder} on {result.task} holds no per-item columns")
 
 
 class Problem(NamedTuple):
@@ -215,13 +215,19 @@ def read_folder(folder: Path) -> ResultFolder:
     return found
 
 
-def verified(results: Iterable[Result]) -> ResultFolder:
-    """The Results whose per-item columns make their score, or are missing; the others are problems."""
+def verified(results: Iterable[Result], *, keep: bool = False) -> ResultFolder:
+    """The Results whose per-item columns make their score, or are missing; the others are problems.
+
+    Args:
+        results: any.
+        keep: whether the Results given back hold the columns that were read, for whoever needs them next.
+    """
     found = ResultFolder([], [])
     for result in results:
         try:
             if result.path is not None and os.path.lexists(items_path(result.path)):
-                read_items(result.path)
+                columns = read_items(result.path)
+                result = msgspec.structs.replace(result, per_item=columns) if keep else result
             found.results.append(result)
         except DataError as error:
             found.problems.append(Problem(result.path or Path(), str(error)))

@@ -28,8 +28,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``score`` is a plain float, never times 100. ``data`` and ``items`` are hashes of the split
     and of the per-item columns, ``encoder_card`` and ``task_card`` of the cards. Everything
     that may differ between two runs of the same thing is inside ``run``. A Result that was just made
-    holds its columns in ``per_item``; one that was read holds its file's ``path`` instead, and
-    :func:`columns_of` gives the columns of both. Neither of these two fields is in the file.
+    holds its columns in ``per_item``; one that was read holds its file's ``path``, and :func:`columns_of`
+    gives the columns of both. Neither of these two fields is in the file.
     """
 
     schema: int = SCHEMA
@@ -110,7 +110,9 @@ def columns_digest(columns: ItemColumns) -> str:
         values = list(column) if not isinstance(column, np.ndarray) or column.dtype.kind in "OU" else None
         digest.update(_escaped(name) + b"\x1e")
         if values is not None:
-            digest.update(b"\x1f".join(_escaped(str(value)) for value in values))
+            # Subsets are few texts many times over.
+            known = {text: _escaped(text) for text in set(map(str, values))}
+            digest.update(b"\x1f".join(known[str(value)] for value in values))
         else:
             digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()

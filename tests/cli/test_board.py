@@ -22,6 +22,9 @@ STS, protocol simcse (spearman, all)
 | better | 60.00 | 61.00 | 62.00 | 63.00 | 64.00 | 65.00 | 66.00 | 63.00 |
 | {LONG} | 50.00 | 51.00 | 52.00 | 53.00 | 54.00 | 55.00 | 56.00 | 53.00 |
 | hole | 90.00 | – | – | – | – | – | – | – |
+
+no 95% interval of the mean of better, {LONG}: the results hold no per-item columns; run: \
+stsbench run --fresh better {LONG} --tasks {",".join(STS)}
 """
 MARKDOWN = ("leaderboard", "--protocol", "simcse", "--format", "markdown")
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
 from huggingface_hub import ModelCard, parse_eval_result_entries
+from msgspec import structs
 
-from stsbench.results.record import items_path
+from stsbench.compare.means import mean_interval
+from stsbench.results.folder import scan_results
+from stsbench.results.record import columns_digest, items_path
 from tests.cli.commands import one_line, write
 from tests.leaderboard.exports.test_imported import file
 from tests.leaderboard.exports.test_mteb import made
@@ -111,7 +116,7 @@ def test_export_refuses_in_one_line(stsbench, arguments, message):
     assert stsbench.refused("export", *arguments).startswith(message)
 
 
-# Ranks.
+# Ranks and ties.
 
 
 def ranked(folder: Path) -> None:
@@ -119,36 +124,76 @@ def ranked(folder: Path) -> None:
     for at, task in enumerate(TASKS):
         gold, similarity = drawn(at, 150)
         for name, noise in (("good", 0.0), ("also-good", 0.01), ("bad", 2.0)):
-            write_results(folder, sts(name, task, gold, similarity + noise * drawn(50 + at, 150)[1]))
+            made = sts(name, task, gold, similarity + noise * drawn(50 + at, 150)[1])
+            own = {"sentence1": np.arange(150, dtype=np.uint32) + 150 * at}
+            columns = {**made.per_item, **own}
+            write_results(folder, structs.replace(made, per_item=columns, items=columns_digest(columns)))
     gold, similarity = drawn(0, 150)
     write_results(folder, sts("hole", "sts12", gold, similarity))
 
 
-def test_ranks_are_a_column_in_every_format(stsbench):
+RANKED = {"good": ["1–2", "a"], "also-good": ["1–2", "a"], "bad": ["4", "b"], "hole": ["1–2", "a"]}
+
+
+def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     ranked(Path("results"))
     out = stsbench.fine("leaderboard", "--ranks")
-    lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    assert lines["encoder"][-2:] == ["Avg.", "Rank"]
-    assert [lines[name][-1] for name in ("good", "also-good", "bad", "hole")] == ["1–2", "1–2", "3", "–"]
-    assert "Rank: by the mean; the 95% interval over other items" in out
-    assert max(map(len, out.splitlines())) <= 80
-    for fmt, cell in (("markdown", " 1–2 |"), ("latex", " 1--2 "), ("html", "1–2")):
+    lines = {line.split()[0].rstrip("≈"): line.split() for line in out.splitlines() if line}
+    assert lines["encoder"][-2:] == ["Rank", "Ties"]
+    assert {name: lines[name][-2:] for name in RANKED} == RANKED
+    assert "\nRank: by the mean; the 95% interval over other items" in out and max(map(len, out.splitlines())) <= 80
+    words = " ".join(out.split())
+    assert "(paired tests, Holm's correction over 6 pairs, level 0.05)" in words
+    assert "hole: not all tasks can be used; compared with each other row on the tasks that both have" in words
+    assert "good≈" in out and "bad≈" not in out and "≈ best by the mean, or not significantly different" in out
+    for fmt, cell in (("markdown", " 1–2 | a |"), ("latex", " 1--2 & a "), ("html", "<td>1–2</td><td>a</td>")):
         assert cell in stsbench.fine("leaderboard", "--ranks", "--format", fmt)
     rows = list(csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--ranks", "--format", "csv"))))
-    assert {r["row"]: (r["rank_best"], r["rank_worst"]) for r in rows} == {
-        "good": ("1", "2"), "also-good": ("1", "2"), "bad": ("3", "3"), "hole": ("", ""),
+    found = {r["row"]: [r["rank_best"], r["rank_worst"], r["letters"], r["tied_with_best"]] for r in rows}
+    assert found == {
+        "good": ["1", "2", "a", "True"], "also-good": ["1", "2", "a", "True"], "bad": ["4", "4", "b", "False"],
+        "hole": ["1", "2", "a", "True"],
     }  # fmt: skip
     (table,) = json.loads(stsbench.fine("leaderboard", "--ranks", "--format", "json"))
-    cells = {row["label"]: row["cells"].get("ranks") for row in table["groups"][0]["rows"]}
-    assert cells["bad"] == {"measured": {"value": 3, "interval": [3, 3]}} and cells["hole"] is None
+    of = {row["label"]: row for row in table["groups"][0]["rows"]}
+    assert of["bad"]["cells"]["ranks"] == {"measured": {"value": 4, "interval": [4, 4], "text": "4"}}
+    assert of["bad"]["cells"]["letters"] == {"measured": {"value": 4, "text": "b"}}
+    assert of["good"]["is_best"] is True and "is_best" not in of["bad"]
     assert "Rank" not in stsbench.fine("leaderboard")
+
+
+def test_averages_have_intervals_in_every_format(stsbench):
+    ranked(Path("results"))
+    results = scan_results(Path("results")).results
+    interval = mean_interval([[r] for r in results if r.encoder == "good"])
+    ends = [100 * end for end in interval or ()]
+    shown = f"{ends[0]:.2f}–{ends[1]:.2f}"
+    for fmt in ("terminal", "markdown"):
+        assert shown in stsbench.fine("leaderboard", "--format", fmt)
+    assert shown.replace("–", "--") in stsbench.fine("leaderboard", "--format", "latex")
+    page = stsbench.fine("leaderboard", "--format", "html")
+    assert f'title="95% interval {ends[0]:.2f} to {ends[1]:.2f}"' in page and "<th>95% interval" not in page
+    rows = {r["row"]: r for r in csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--format", "csv")))}
+    assert [float(rows["good"][f"average_{end}"]) for end in ("low", "high")] == pytest.approx(ends, abs=1e-5)
+    assert rows["hole"]["average_low"] == "" and float(rows["hole"]["sts12_low"]) > 0
+    (table,) = json.loads(stsbench.fine("leaderboard", "--format", "json"))
+    cells = {row["label"]: row["cells"] for row in table["groups"][0]["rows"]}
+    assert cells["good"]["average"]["measured"]["interval"] == pytest.approx(ends, abs=1e-5)
+    assert cells["good"]["average_exact"]["measured"]["interval"] == pytest.approx(ends, abs=1e-5)
+    for columns in Path("results/bad").glob("*.parquet"):
+        columns.unlink()
+    out = stsbench.fine("leaderboard", "--format", "markdown")
+    again = f"stsbench run --fresh bad --tasks {','.join(TASKS)}"
+    assert f"no 95% interval of the mean of bad: the results hold no per-item columns; run: {again}\n" in out
+    assert re.search(r"\| bad \|.*\| – \|\n", out) and shown in out
+    assert "95% interval" not in stsbench.fine("leaderboard", "--table", "simcse-5", "--format", "markdown")
 
 
 def test_a_declared_table_takes_ranks_and_imported_rows_as_a_suite_does(stsbench):
     ranked(Path("results"))
     out = stsbench.fine("leaderboard", "--ranks", "--table", "sts", "--show", "measured")
-    lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    assert [lines[name][-1] for name in ("good", "also-good", "bad", "hole")] == ["1–2", "1–2", "3", "–"]
+    lines = {line.split()[0].rstrip("≈"): line.split() for line in out.splitlines() if line}
+    assert {name: lines[name][-2:] for name in RANKED} == RANKED
     with_print = stsbench.fine("leaderboard", "--suite", "sts", "--show", "merged", "--format", "markdown")
     assert "| good | " in with_print and "† | " in with_print
     assert "† | " not in stsbench.fine("leaderboard", "--suite", "sts", "--format", "markdown")
@@ -167,4 +212,16 @@ def test_ranks_refuse_in_one_line(stsbench):
         "suite 'quickstart' has no mean"
     )
     items_path(next(Path("results/good").glob("sts12*.json"))).unlink()
-    assert "items.parquet: cannot be read" in stsbench.refused("leaderboard", "--ranks")
+    out = " ".join(stsbench.fine("leaderboard", "--ranks").split())
+    assert "Rank: no per-item columns of good on sts12; run: stsbench run --fresh good --tasks sts12" in out
+    assert "good, hole: not all tasks can be used" in out
+    for columns in Path("results").glob("*/*.parquet"):
+        columns.unlink()
+    again = f"which ranks need; run: stsbench run --fresh ENCODER --tasks {','.join(TASKS)}"
+    assert stsbench.refused("leaderboard", "--ranks") == (
+        f"no per-item columns of also-good on sts12 (and 21 more results), {again}"
+    )
+    Path("none").mkdir()
+    assert stsbench.refused("leaderboard", "--ranks", "--table", "simcse-5", "--results", "none") == (
+        "'simcse-5' has no measured row to rank; 'stsbench run' measures"
+    )

@@ -9,10 +9,10 @@ import pytest
 
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.tables.build import build_table
-from stsbench.leaderboard.tables.ranks import with_ranks
+from stsbench.leaderboard.tables.ranks import with_standings
 from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from tests.leaderboard.browser import NAMES, Page, find_browser, open_browser
-from tests.leaderboard.shown import UNROUNDED, sts
+from tests.leaderboard.shown import UNROUNDED, standing, sts
 from tests.leaderboard.test_html import HOSTILE
 
 MINILM = (0.72, 0.80, 0.75, 0.85, 0.78, 0.82, 0.77)
@@ -55,12 +55,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "many": [Table(name="w", title="w", columns=wide, groups=[Group(rows=[long])])],
         "intervals": [Table(name="i", title="i", columns=[a, b], groups=[Group(rows=trio)])],
         "formula": [
-            with_ranks(
+            with_standings(
                 Table(name="f", title="f", columns=[a], groups=[Group(rows=[Row(label='=1+1, "x"', cells=formula)])]),
-                {0: (1, 3)},
+                {0: standing(1, 3)},
             )
         ],
-        "ranked": [with_ranks(plain, {0: (10, 12), 1: (1, 2), 2: (2, 11)})],
+        "ranked": [with_standings(plain, {0: standing(10, 12), 1: standing(1, 2), 2: standing(2, 11)})],
     }.items():
         (made / f"{name}.html").write_text(render(tables, "html"), encoding="utf-8")
     return made

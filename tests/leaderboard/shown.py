@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stsbench.compare.ties import RowStanding
 from stsbench.leaderboard.tables.layout import Layout
 from stsbench.leaderboard.tables.table import Row, Table
 from stsbench.results.record import Result
@@ -25,6 +26,11 @@ def sts(encoder: str, *scores: float, tasks: list[str] = STS, **changes: Any) ->
         )
         for task, score in zip(tasks, scores, strict=True)
     ]
+
+
+def standing(low: int, high: int, letters: str = "a", *, is_best: bool = False) -> RowStanding:
+    """A row's standing whose rank is the lowest that it may have."""
+    return RowStanding(low, (low, high), letters, is_best, ())
 
 
 def row(table: Table, label: str) -> Row:

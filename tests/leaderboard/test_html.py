@@ -16,10 +16,10 @@ from stsbench.leaderboard.published.specs import table_names
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.tables.build import build_table
 from stsbench.leaderboard.tables.layout import lay_out
-from stsbench.leaderboard.tables.ranks import with_ranks
+from stsbench.leaderboard.tables.ranks import with_standings
 from stsbench.leaderboard.tables.suite import suite_boards, suite_table
 from stsbench.leaderboard.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Traits
-from tests.leaderboard.shown import UNROUNDED, sts
+from tests.leaderboard.shown import UNROUNDED, standing, sts
 
 HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
 VOID = {"meta", "input", "img"}
@@ -179,9 +179,10 @@ def test_an_interval_is_a_bar_that_says_its_ends():
 
 
 def test_ranks_have_no_bar_and_the_lowest_is_best():
-    text = render([with_ranks(small(), {0: (1, 3)})], "html")
+    text = render([with_standings(small(), {0: standing(1, 3, "ab", is_best=True)})], "html")
     head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low">Rank</th>'
-    assert head in text and "<td>1–3</td>" in text
+    assert head in text and "<td>1–3</td><td>ab</td>" in text
+    assert ">≈</a>" in text and '<li id="t1-note1">≈ best by the mean, or not significantly different' in text
     assert text.count('class="ci"') == 1
 
 

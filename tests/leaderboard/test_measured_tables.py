@@ -60,7 +60,7 @@ def test_a_missing_cell_leaves_no_average():
 def test_another_aggregation_is_read_from_the_same_result():
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("bert-base-first-last", *UNROUNDED)]
     table = build_table("simcse-b3", results)
-    assert row(table, "SimCSE-BERT-base").cell("sts12").measured == pytest.approx((11.344, None, None, None))
+    assert row(table, "SimCSE-BERT-base").cell("sts12").measured == pytest.approx((11.344, None, None, None, 1, ""))
     # STS-B has no subsets: all aggregations are one.
     no_subsets = make_result("simcse-bert-base", "stsb", 0.5, scores={"spearman.all": 0.5})
     assert row(build_table("simcse-b3", [no_subsets]), "SimCSE-BERT-base").cell("stsb").measured
@@ -108,8 +108,8 @@ def test_seeds_are_a_mean_with_a_deviation_of_cells_and_average():
     ]
     one = row(build_table("simcse-5", results), "SimCSE-BERT-base")
     cell, average = one.cell("sts12").measured, one.cell(AVERAGE).measured
-    assert cell == pytest.approx((13.344, 2**0.5, None, None))
-    assert average and average.deviation == pytest.approx(2**0.5)
+    assert cell == pytest.approx((13.344, 2**0.5, None, None, 2, ""))
+    assert average and average.deviation == pytest.approx(2**0.5) and average.seeds == 2
 
 
 def test_an_encoder_of_other_parameters_passes_for_no_published_row():
@@ -143,7 +143,7 @@ def test_composite_is_measured_from_all_its_parts():
     results += [make_result("declutr-base", task, 0.9, scores={"spearman.mean": 0.5}) for task in STS[:5]]
     one = row(build_table("declutr-2", results), "DeCLUTR-base")
     # Sixteen tasks at 50 and MRPC at the mean of 50 and 80.
-    assert one.cell(EXACT).measured == pytest.approx(((16 * 50 + 65) / 17, None, None, None))
+    assert one.cell(EXACT).measured == pytest.approx(((16 * 50 + 65) / 17, None, None, None, 1, ""))
     assert row(build_table("declutr-2", results[1:]), "DeCLUTR-base").cell(EXACT).measured is None
     assert row(build_table("all", results), "DeCLUTR-base").cell("sts").measured is None
 
@@ -179,7 +179,7 @@ def test_a_board_holds_no_row_twice_that_papers_take_over_from_each_other():
 
 def test_averages_of_other_tables_are_columns_of_the_board_of_all():
     table = build_table("all", sts("minilm", *UNROUNDED))
-    assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx((42.344, None, None, None))
+    assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx((42.344, None, None, None, 1, ""))
     assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == Number(85.81, None, 2)
     assert AVERAGE not in [column.key for column in table.columns]
     # Ablations print nothing but an average.

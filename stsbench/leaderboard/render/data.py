@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stsbench.leaderboard.tables.layout import Show, number, sides
-from stsbench.leaderboard.tables.table import RANKS, Number, Row, Table, TableCell, TableColumn
+from stsbench.leaderboard.tables.table import LETTERS, RANKS, Number, Row, Table, TableCell, TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +53,9 @@ def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
 
 def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
     spread = {c.key for c in table.columns for row in table.rows() if _has_deviation(row.cell(c.key))}
+    ends = {
+        c.key for c in table.columns for row in table.rows() if c.kind != "exact" and _has_interval(row.cell(c.key))
+    }
     sourced = {c.key for c in table.columns for row in table.rows() if _is_of_another(row, c.key)}
     for group in table.groups:
         for row in group.rows:
@@ -64,7 +67,9 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 facts = (table.name, group.section, group.title, row.label, row.encoder, row.key, said)
                 record: dict[str, Any] = dict(zip(FACTS, facts, strict=True))
                 for key, one in numbers.items():
-                    record |= _ranks(one) if key == RANKS else _value(key, one, spread=key in spread)
+                    record |= (
+                        MADE[key](one, row) if key in MADE else _value(key, one, spread=key in spread, ends=key in ends)
+                    )
                     if key in sourced:
                         record[f"{key}_published_row"] = row.cell(key).printed_in if side != "measured" else ""
                 yield record
@@ -72,13 +77,30 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                     break
 
 
-def _value(key: str, one: Number | None, *, spread: bool) -> dict[str, float | None]:
+def _value(key: str, one: Number | None, *, spread: bool, ends: bool) -> dict[str, float | None]:
     value = {key: _plain(one.value) if one else None}
-    return value | {f"{key}_deviation": _plain(one.deviation) if one else None} if spread else value
+    if spread:
+        value[f"{key}_deviation"] = _plain(one.deviation) if one else None
+    if ends:
+        low, high = one.interval if one and one.interval else (None, None)
+        value |= {f"{key}_low": _plain(low), f"{key}_high": _plain(high)}
+    return value
 
 
-def _ranks(one: Number | None) -> dict[str, int | None]:
+def _ranks(one: Number | None, row: Row) -> dict[str, int | None]:
     return dict(zip(ENDS, map(int, one.interval) if one and one.interval else (None, None), strict=True))
+
+
+def _letters(one: Number | None, row: Row) -> dict[str, str | bool | None]:
+    return {LETTERS: one.text if one else None, "tied_with_best": row.is_best if one else None}
+
+
+MADE: Mapping[str, Callable[[Number | None, Row], Mapping[str, object]]] = {RANKS: _ranks, LETTERS: _letters}
+"""How columns that hold no plain number become fields."""
+
+
+def _has_interval(cell: TableCell) -> bool:
+    return cell.measured is not None and cell.measured.interval is not None
 
 
 def _has_deviation(cell: TableCell) -> bool:
@@ -108,7 +130,7 @@ def as_dict(table: Table) -> dict[str, Any]:
             {"section": group.section, "title": group.title, "rows": [_row(row) for row in group.rows]}
             for group in table.groups
         ],
-        "notes": list(table.notes),
+        "notes": [*table.notes, *table.measured_notes],
     }
 
 
@@ -132,7 +154,8 @@ def _row(row: Row) -> dict[str, Any]:
         "misprint": row.misprint,
     }
     cells = {key: _cell(cell, row.key) for key, cell in row.cells.items() if cell.measured or cell.published}
-    return {"label": row.label, **{key: value for key, value in facts.items() if value}, "cells": cells}
+    best = {"is_best": True} if row.is_best else {}
+    return {"label": row.label, **{key: value for key, value in facts.items() if value}, **best, "cells": cells}
 
 
 def _cell(cell: TableCell, of_row: str) -> Mapping[str, Any]:
@@ -150,7 +173,13 @@ def _number(one: Number | None) -> Mapping[str, Any] | None:
     if one is None:
         return None
     interval = [_plain(end) for end in one.interval] if one.interval else None
-    facts = {"value": _plain(one.value), "deviation": _plain(one.deviation), "interval": interval}
+    facts = {
+        "value": _plain(one.value),
+        "deviation": _plain(one.deviation),
+        "interval": interval,
+        "seeds": one.seeds if one.seeds > 1 else None,
+        "text": one.text or None,
+    }
     return {key: value for key, value in facts.items() if value is not None}
 
 

@@ -27,7 +27,7 @@ def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = 
     Unless ``show`` says otherwise, measured and published numbers are both there: the reader picks.
     """
     script = page_script()
-    layouts = [lay_out(table, show or "both", exact=exact) for table in tables]
+    layouts = [lay_out(table, show or "both", exact=exact, ends=False) for table in tables]
     lines = (
         line
         for number, (table, layout) in enumerate(zip(tables, layouts, strict=True), start=1)

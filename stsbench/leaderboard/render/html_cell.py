@@ -123,7 +123,8 @@ def _bar(one: Number | None, scale: BarScale | None) -> str:
         "over": one.value > scale.high,
     }
     classes = " ".join(["ci", *(name for name, there in states.items() if there)])
-    said = f"95% interval {low:.2f} to {high:.2f}" + ("" if scale.holds(one.value) else ", off the scale")
+    seeds = f", over items and {one.seeds} seeds" if one.seeds > 1 else ""
+    said = f"95% interval {low:.2f} to {high:.2f}{seeds}" + ("" if scale.holds(one.value) else ", off the scale")
     a, m, b = (min(100.0, max(0.0, scale.place(value))) for value in (low, one.value, high))
     style = f"--a:{a:.1f};--b:{b:.1f};--m:{m:.1f}"
     ends = f'data-low="{low:.2f}" data-high="{high:.2f}"'

@@ -35,6 +35,7 @@ SIGNS = {
     "−": "$-$",
     "–": "--",
     "Δ": r"$\Delta$",
+    "≈": r"\textsuperscript{$\approx$}",
     "°": r"\textsuperscript{$\circ$}",
     "`": r"\textasciigrave{}",
     '"': r"\char34{}",

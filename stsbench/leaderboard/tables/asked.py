@@ -98,7 +98,7 @@ class Asked:
         """The results; for ranks, drawn from per-item columns, without those that their columns do not make."""
         if not self.ranks:
             return ResultFolder(list(self.results), [])
-        return verified(result for result in self.results if result.task in tasks)
+        return verified((result for result in self.results if result.task in tasks), keep=True)
 
     def _left_out(self, held: ResultFolder) -> list[str]:
         return [*(problem.line for problem in held.problems), *(self.imported.problems if self.imported else ())]

@@ -55,7 +55,8 @@ def measured_averages(
     shown = choose("rounding", facts.rounding, ROUNDINGS)(terms, means, decimals) or 0.0
     used = [key for term in terms for key in ([term] if isinstance(term, str) else term)]
     deviation = _deviation(terms, [columns[key] for key in used], columns)
-    return Number(shown, deviation), Number(exact, deviation)
+    seeds = max(len(columns[key]) for key in used)
+    return Number(shown, deviation, seeds=seeds), Number(exact, deviation, seeds=seeds)
 
 
 def _deviation(terms: Terms, used: Sequence[Series], columns: Mapping[str, Series]) -> float | None:

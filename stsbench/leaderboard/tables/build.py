@@ -13,6 +13,7 @@ from stsbench.leaderboard.published.specs import RowFacts, TableCard, read_table
 from stsbench.leaderboard.tables.baseline import baseline_groups, majority_levels, of_columns
 from stsbench.leaderboard.tables.columns import plan
 from stsbench.leaderboard.tables.fill import Filler
+from stsbench.leaderboard.tables.intervals import with_intervals
 from stsbench.leaderboard.tables.own import board_groups
 from stsbench.leaderboard.tables.table import AVERAGE, DELTA, Group, Number, Row, Table, TableCell
 from stsbench.leaderboard.tables.traits import traits_of
@@ -48,7 +49,7 @@ def make_table(name: str, card: TableCard, results: Sequence[Result], catalogue:
         groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
     levels = of_columns(majority_levels(results), {column.key: column.wanted for column in filler.plan.tasks})
     groups += baseline_groups(levels, filler.plan.terms)
-    return Table(
+    made = Table(
         name=name,
         title=card.title,
         paper=sources().papers[card.paper] if card.board is None else None,
@@ -58,6 +59,7 @@ def make_table(name: str, card: TableCard, results: Sequence[Result], catalogue:
         notes=[card.note] if card.note else [],
         terms=filler.plan.terms,
     )
+    return with_intervals(made)
 
 
 def _number(card: TableCard) -> str:

@@ -129,7 +129,7 @@ def _number(one: Series, runs: Runs, wanted: Wanted | None) -> Number:
     """The mean over seeds with its deviation; of a single seed the interval, where that is the result's own score."""
     values = list(one.values())
     if len(values) > 1:
-        return Number(*spread(values))
+        return Number(*spread(values), seeds=len(values))
     mine = [r for r in runs.results if wanted and (r.task, r.split) == (wanted.task, wanted.split)]
     interval = next((r.interval for r in mine if 100 * r.score == values[0]), None)
     return Number(values[0], interval=interval and (100 * interval[0], 100 * interval[1]))

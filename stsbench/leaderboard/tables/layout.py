@@ -12,14 +12,15 @@ from stsbench.leaderboard.tables.table import Number, Row, Table, TableCell, Tab
 
 Show = Literal["published", "measured", "difference", "both", "merged"]
 NumberKind = Literal["published", "measured", "difference"]
-QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED = "†", "‡", "§", "¶", "*", "°"
-MARKS = QUOTED + OTHERWISE + TEXT + GOLD + WRONG + IMPORTED
+QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED, TIED = "†", "‡", "§", "¶", "*", "°", "≈"
+MARKS = QUOTED + OTHERWISE + TEXT + GOLD + WRONG + IMPORTED + TIED
 """What may stand behind a name in a table."""
 OVERLAPS = {"text": TEXT, "gold": GOLD}
 OVERLAP_SAID = {
     TEXT: f"{TEXT} trained or fitted on text that overlaps the test sentences",
     GOLD: f"{GOLD} trained on gold scores that overlap the test pairs",
 }
+SAID = {**OVERLAP_SAID, TIED: f"{TIED} best by the mean, or not significantly different from the best"}
 NONE = "–"
 BEST, SECOND = 1, 2
 
@@ -69,7 +70,7 @@ class Layout:
     """What the labels of lines are."""
 
 
-def lay_out(table: Table, show: Show | None = None, *, exact: bool = False) -> Layout:
+def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True) -> Layout:
     """Choose what is shown of a table.
 
     Args:
@@ -78,9 +79,12 @@ def lay_out(table: Table, show: Show | None = None, *, exact: bool = False) -> L
             below, or ``merged``: measured where there is one, else published. Default: ``merged`` for
             our own boards, ``both`` for papers' tables.
         exact: averages to the last digit instead of as the paper rounds them.
+        ends: whether averages' intervals have a column, where there are any.
     """
     show = check_show(show) or ("merged" if table.is_board else "both")
     columns = shown_columns(table, show, exact=exact)
+    if ends and "measured" in sides(show):
+        columns = [made for column in columns for made in (column, *_ends(table, column))]
     blocks = []
     for group in table.groups:
         lines = [line for row in group.rows for line in _lines(table, row, show, columns)]
@@ -123,6 +127,16 @@ def shown_columns(table: Table, show: Show, *, exact: bool) -> list[TableColumn]
     return [c for c in columns if any(number(row.cell(c.key), side) for row in table.rows() for side in sides(show))]
 
 
+def _ends(table: Table, average: TableColumn) -> Iterator[TableColumn]:
+    """The column of an average's intervals, where any row has one."""
+    if average.kind in ("average", "exact") and any(_interval(row.cell(average.key)) for row in table.rows()):
+        yield TableColumn(key=average.key, head="95% interval", kind="interval", better="")
+
+
+def _interval(cell: TableCell) -> tuple[float, float] | None:
+    return cell.measured.interval if cell.measured else None
+
+
 SIDES: Mapping[Show, tuple[NumberKind, ...]] = {
     "published": ("published",),
     "measured": ("measured",),
@@ -154,20 +168,22 @@ def _lines(table: Table, row: Row, show: Show, columns: Sequence[TableColumn]) -
 
 
 def _marks(table: Table, row: Row, side: NumberKind) -> str:
+    tied = TIED if row.is_best else ""
     if table.is_board:
         published = QUOTED if side == "published" and row.source else ""
-        return published + (IMPORTED if row.imported else "") + OVERLAPS.get(row.overlap, "")
+        return published + (IMPORTED if row.imported else "") + OVERLAPS.get(row.overlap, "") + tied
     facts = {QUOTED: row.quoted, OTHERWISE: row.otherwise, WRONG: row.misprint, IMPORTED: row.imported}
-    return "".join(mark for mark, there in facts.items() if there)
+    return "".join(mark for mark, there in facts.items() if there) + tied
 
 
 def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:
     found = number(cell, side)
-    if found is None:
+    if found is None or (column.kind == "interval" and found.interval is None):
         return Shown(NONE)
-    if found.interval is not None and column.kind == "ranks":
-        low, high = (f"{end:.0f}" for end in found.interval)
-        return Shown(low if low == high else f"{low}–{high}")
+    if column.kind == "interval" and found.interval is not None:
+        return Shown("–".join(f"{end:.{column.decimals}f}" for end in found.interval))
+    if found.text:
+        return Shown(found.text)
     decimals = column.decimals if found.decimals is None else found.decimals
     signed = side == "difference" or column.kind == "delta"
     text = f"{found.value:{'+' if signed else ''}.{decimals}f}"
@@ -217,12 +233,21 @@ def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[Layou
     if IMPORTED in used:
         makers = _in_order(lines, lambda row: row.imported)
         yield f"{IMPORTED} imported from MTEB's result files, not measured here ({makers})"
-    yield from (said for mark, said in OVERLAP_SAID.items() if mark in used)
+    yield from (said for mark, said in SAID.items() if mark in used)
     for block in blocks:
         yield from _misprints(columns, block)
+    yield from _notes(table, columns, is_measured=any(line.side == "measured" for line in lines))
+
+
+def _notes(table: Table, columns: Sequence[TableColumn], *, is_measured: bool) -> Iterator[str]:
+    """The table's own notes, and what its columns lack and hold."""
     if table.is_board and (empty := [c.head for c in table.columns if c.kind == "task" and c not in columns]):
         yield f"no score yet: {', '.join(empty)}"
     yield from table.notes
+    if any(column.kind == "interval" for column in columns):
+        yield "95% interval: of the mean, over other items and, where there are several seeds, over other seeds"
+    if is_measured:
+        yield from table.measured_notes
 
 
 def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:

@@ -11,8 +11,8 @@ from stsbench.leaderboard.tables.runs import Wanted
 from stsbench.results.record import Result
 
 Terms = Sequence[str | Sequence[str]]
-ColumnKind = Literal["task", "average", "exact", "delta", "ranks"]
-AVERAGE, EXACT, DELTA, RANKS = "average", "average_exact", "distance", "ranks"
+ColumnKind = Literal["task", "average", "interval", "exact", "delta", "ranks", "letters"]
+AVERAGE, EXACT, DELTA, RANKS, LETTERS = "average", "average_exact", "distance", "ranks", "letters"
 """Keys of the columns that are made of other columns."""
 
 
@@ -21,7 +21,8 @@ class TableColumn:
     """One column: what its numbers are, and how many decimals measured ones have.
 
     ``kind``: a task's scores; the average as the paper rounds it; the exact average; the distance of
-    averages to one row's; the ranks a row may have, whose numbers are the intervals' ends.
+    averages to one row's; the ranks a row may have, whose numbers are the intervals' ends; the letters of rows that cannot
+    be told apart. Columns of the average's interval are made where a table is laid out as text.
     """
 
     key: str
@@ -38,13 +39,16 @@ class TableColumn:
 class Number(NamedTuple):
     """A number in the unit that tables print: points for scores.
 
-    ``decimals`` is how many a source prints; None: as many as the column has.
+    ``decimals`` is how many a source prints; None: as many as the column has. ``seeds`` is how many it is a mean over,
+    and its interval is over other items and, of several, other seeds. ``text`` is printed in the place of the value.
     """
 
     value: float
     deviation: float | None = None
     decimals: int | None = None
     interval: tuple[float, float] | None = None
+    seeds: int = 1
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,7 @@ class Row:
     ``otherwise`` the protocol of a row that is not scored as its columns say, ``source`` where a
     board has a published row from, ``imported`` what made the scores of a row that was neither measured
     here nor published. ``results`` are those it was measured by. ``metric`` is that of a row which measures something
-    else than its columns say. A row that ``is_baseline`` is no encoder's.
+    else than its columns say. One that ``is_best`` has the best mean, or is not significantly different from it. A row that ``is_baseline`` is no encoder's.
     """
 
     label: str
@@ -105,6 +109,7 @@ class Row:
     misprint: str = ""
     metric: str = ""
     is_baseline: bool = False
+    is_best: bool = False
     traits: Traits = Traits()
     results: Sequence[Result] = ()
 
@@ -143,6 +148,8 @@ class Table:
     paper: Paper | None = None
     number: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
+    measured_notes: Sequence[str] = field(default_factory=tuple)
+    """Notes on measured numbers, shown where these are."""
     terms: Terms = ()
     """The keys of the columns that are averaged, a list of them counting as one."""
 

@@ -167,11 +167,17 @@ STS, protocol simcse (spearman, all)
 
 § trained or fitted on text that overlaps the test sentences
 
+no 95% interval of the mean of b, pipe\\|name: the results hold no per-item columns; run: stsbench run --fresh b \
+'pipe\\|name' --tasks sts12,sts13 --seeds 0,1
+
 STS, protocol wmean (spearman, wmean)
 
 | encoder | STS12 | STS13 | Avg. |
 | --- | ---: | ---: | ---: |
 | b | 12.35 | 0.00 | 6.17 |
+
+no 95% interval of the mean of b: the results hold no per-item columns; run: stsbench run --fresh b \
+--tasks sts12,sts13 --protocol wmean
 """
 
 
