@@ -37,7 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Row(
             label="one",
             encoder="one",
-            cells={"a": measured(70.0, 69.0, 71.0), "b": TableCell(measured=Number(61.0, 1.5))},
+            cells={
+                "a": measured(70.0, 69.0, 71.0),
+                "b": TableCell(measured=Number(61.0, 1.5, interval=(58.0, 64.0), seeds=3)),
+            },
         ),
         Row(label="two", encoder="two", cells={"a": measured(70.5, 68.0, 73.0)}),
         Row(label="three", cells={"a": TableCell(published=Number(60.0))}, otherwise="wmean"),
@@ -60,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 {0: standing(1, 3)},
             )
         ],
-        "ranked": [with_standings(plain, {0: standing(10, 12), 1: standing(1, 2), 2: standing(2, 11)})],
+        "ranked": [with_standings(plain, {0: standing(10, 12, "bc"), 1: standing(1, 2), 2: standing(2, 11, "ab")})],
     }.items():
         (made / f"{name}.html").write_text(render(tables, "html"), encoding="utf-8")
     return made

@@ -45,10 +45,13 @@ def test_a_head_sorts_best_first_then_worst_first_then_as_before(page, folder):
     assert page.run(LABELS) == before and page.run(state) is None
 
 
-def test_ranks_sort_lowest_first(page, folder):
+@pytest.mark.parametrize("place", [3, 4])
+def test_ranks_and_letters_sort_lowest_first(page, folder, place):
     page.open(folder / "ranked.html")
-    click(page, "thead th:nth-child(3) button")
-    assert page.run(LABELS) == ["b", "c", "a"]
+    state = f'document.querySelector("thead th:nth-child({place})").getAttribute("aria-sort")'
+    for labels, sorted_ in ((["b", "c", "a"], "ascending"), (["a", "c", "b"], "descending"), (["b", "c", "a"], None)):
+        click(page, f"thead th:nth-child({place}) button")
+        assert page.run(LABELS) == labels and page.run(state) == sorted_
 
 
 def test_rows_without_a_number_come_last_either_way(page, folder):

@@ -87,7 +87,7 @@ def test_a_downloaded_csv_computes_nothing_and_keeps_ends_and_ranks(page, folder
     click(page, "#download")
     (line,) = csv.DictReader(page.run("made.text()").splitlines())
     assert (line["row"], line["a"], line["a_low"], line["a_high"]) == ('\'=1+1, "x"', "-1.50", "-2.00", "-1.00")
-    assert (line["rank_best"], line["rank_worst"]) == ("1", "3")
+    assert (line["rank_best"], line["rank_worst"], line["letters"]) == ("1", "3", "a")
 
 
 def compared(page: Page) -> list[list[str]]:
@@ -107,7 +107,7 @@ def test_two_rows_are_compared(page, folder):
     assert compared(page) == [
         ["", "one", "two", "difference"],
         ["A", "70.0069.00 to 71.00", "70.5068.00 to 73.00", "-0.50"],
-        ["B", "61.00±1.50", "–", "–"],
+        ["B", "61.00±1.5058.00 to 64.00", "–", "–"],
     ]
     notes = page.run('document.querySelector("#comparison ul").textContent')
     assert "Both measured." in notes and "They are not tested" in notes and "stsbench compare one two" in notes

@@ -29,11 +29,11 @@ function comparedLine(unit) {
   return lines.find((line) => line.dataset.side === "measured") ?? lines[0] ?? unit.lines[0];
 }
 
-/** A number with its interval or deviation in small print. */
+/** A number with its deviation and its interval in small print. */
 function numberCell(cell) {
   const { text, deviation, low, high } = readCell(cell);
-  const around = deviation ? `±${deviation}` : low && `${low} to ${high}`;
-  return create("td", {}, text || "–", ...(around ? [create("small", { className: "dev" }, around)] : []));
+  const around = [deviation && `±${deviation}`, low && `${low} to ${high}`].filter(Boolean);
+  return create("td", {}, text || "–", ...around.map((part) => create("small", { className: "dev" }, part)));
 }
 
 /** How far two numbers are apart, with as many decimals as the longer has; ranks and letters are not numbers. */
