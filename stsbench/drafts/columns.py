@@ -22,7 +22,8 @@ from stsbench.data.readers.text import DECIMAL_COMMA
 from stsbench.errors import DataError
 
 NAMES = {*GOLD, *LABELS, *SENTENCES, *(name for pair in PAIRS for name in pair), "id", "split", "subset"}
-MOST_CLASSES = 50
+MOST_CLASSES, MOST_WORDS = 50, 4
+"""More classes, or longer names of them, are only taken where a column is called so."""
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 
 
@@ -68,14 +69,16 @@ class DataColumn:
     def is_labels(self) -> bool:
         """Whether it holds few short texts or whole numbers, again and again."""
         few = 2 <= len(self.distinct) <= min(MOST_CLASSES, max(2, len(self.cells) // 2), len(self.cells) - 1)
-        return few and not self.has_fractions and self.words <= 4
+        return few and not self.has_fractions and self.words <= MOST_WORDS
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first of these rows names the columns of the others."""
     first, rest = [cell.strip() for cell in rows[0]], rows[1:]
-    if not rest or not any(first) or any(map(_NUMBER.fullmatch, first)):
+    if not any(first) or any(map(_NUMBER.fullmatch, first)):
         return False
+    if not rest:
+        return any(plain_name(cell) in NAMES for cell in first)
     columns = [DataColumn(at, cells) for at, cells in enumerate(zip(*rest, strict=False))]
     pairs = list(zip(columns, first, strict=False))
     if any(cell in column.distinct for column, cell in pairs if cell):
@@ -117,13 +120,16 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
     if target is not None:
         return Decision(roles=Roles(sentences, target, is_gold="gold" in given), unsure=unsure)
     named = columns_called(header, (*GOLD, *LABELS)) if len(sentences) == 2 else columns_called(header, LABELS)
-    likely = [column for column in others if column.key in named and (column.is_number or column.is_labels)]
-    chosen = _target(likely or [column for column in others if not column.is_id], len(sentences), unsure)
+    likely = [column for column in others if column.key in named and (column.is_number or column.words <= MOST_WORDS)]
+    best = likely or _best_targets([column for column in others if not column.is_id], len(sentences))
+    chosen = next(iter(_best_targets(likely, len(sentences)) or best), None)
     if chosen is None:
         raise DataError(
             f"{where}: no column holds scores or labels (has {_keys(columns)}); "
             "name it with --columns gold=NAME or --columns label=NAME"
         )
+    if len(best) > 1:
+        unsure.append(f"columns {_shown([one.key for one in best])} may be what is scored: {chosen.key!r} is taken")
     is_gold = len(sentences) == 2 and _are_scores(chosen, unsure)
     return Decision(roles=Roles(sentences, chosen.key, is_gold=is_gold), unsure=unsure)
 
@@ -133,7 +139,9 @@ def _sentences_by_content(
 ) -> tuple[ColumnKey, ...]:
     """The two columns of most words, or the only one that holds text other than labels."""
     texts = [column for column in columns if not (column.is_number or column.is_labels or column.key in taken)]
-    texts = [column for column in texts if column.words >= 2] or [column for column in texts if not column.is_id]
+    texts = [column for column in texts if column.words >= 2] or [
+        column for column in texts if column.words and not column.is_id
+    ]
     if not texts:
         raise DataError(
             f"{where}: no column holds sentences (has {_keys(columns)}); name them with "
@@ -148,21 +156,12 @@ def _sentences_by_content(
     return keys
 
 
-def _target(columns: Sequence[DataColumn], sentences: int, unsure: list[str]) -> DataColumn | None:
-    """What is scored: of a pair rather fractions than whole numbers, and numbers than labels; of a sentence labels."""
-    if sentences == 2:
-        numbers = [column for column in columns if column.is_number]
-        ranks = [[one for one in numbers if one.has_fractions], numbers, [one for one in columns if one.is_labels]]
-        best = next(filter(None, ranks), [])
-        rivals = numbers if best and best[0].is_number else best
-    else:
-        texts = [column for column in columns if column.is_labels and not column.is_number]
-        best = texts or [column for column in columns if column.is_labels]
-        rivals = best
-    if len(rivals) > 1:
-        what = "numbers" if best[0].is_number else "labels"
-        unsure.append(f"columns of {what}: {_shown([one.key for one in rivals])}; {best[0].key!r} is taken")
-    return best[0] if best else None
+def _best_targets(columns: Sequence[DataColumn], sentences: int) -> list[DataColumn]:
+    """What may be scored, the best first: of a pair rather fractions than whole numbers, and numbers than labels."""
+    labels = [column for column in columns if column.is_labels]
+    if sentences == 2 and (numbers := [column for column in columns if column.is_number]):
+        return sorted(numbers, key=lambda column: not column.has_fractions)
+    return [column for column in labels if not column.is_number] or labels
 
 
 def _are_scores(column: DataColumn, unsure: list[str]) -> bool:
@@ -177,7 +176,7 @@ def _are_scores(column: DataColumn, unsure: list[str]) -> bool:
     if few <= 2 and name not in GOLD:
         return False
     if few <= MOST_CLASSES and (few <= 2 or name not in GOLD):
-        unsure.append(f"column {column.key!r} holds {few} whole numbers: taken for scores, they may be classes")
+        unsure.append(f"column {column.key!r} holds only whole numbers: taken for scores, they may be classes")
     return True
 
 

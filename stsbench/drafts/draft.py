@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.cards.catalogue import KINDS, RESERVED, Catalogue
-from stsbench.errors import OutputError, StsbenchError
+from stsbench.errors import OutputError, StsbenchError, cut
 from stsbench.files.whole import write_whole
 
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 """An id: no sign in it means anything in a comma list, a path or a name with parameters replaced."""
 UNKNOWN = "unknown"
 """What a card says where only its owner knows."""
@@ -71,7 +71,7 @@ def find_home(out: Path, kind: str, name: str) -> Home:
     """
     if not NAME.fullmatch(name) or name in RESERVED:
         raise StsbenchError(
-            f"'{name}' cannot be the name of a card; give letters, digits, '-', '_' and '.' with --name"
+            f"'{cut(name)}' cannot be the name of a card; give letters, digits, '-', '_' and '.' with --name"
         )
     home = Home(cards=out.parent if out.name == kind else out, kind=kind, name=name)
     others = [home.cards] if any((home.cards / one).is_dir() for one in KINDS) else []

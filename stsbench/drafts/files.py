@@ -110,6 +110,10 @@ def _read(path: Path) -> TextTable:
 
 
 def _odd_rows(table: TextTable) -> list[str]:
+    """What to tell of rows that are longer than the first, as STS-B's are; raises DataError where one is shorter."""
+    width = len(table.header or table.rows[0])
+    if short := [at for at, row in enumerate(table.rows) if len(row) < width]:
+        raise DataError(f"{table.place(short[0])}: {len(table.rows[short[0]])} fields, expected {width}")
     try:
         table.check_even()
     except DataError as error:

@@ -24,8 +24,8 @@ from stsbench.errors import DataError, did_you_mean
 
 ROLES = ("sentence1", "sentence2", "sentence", "gold", "label")
 """What a user may name columns for."""
-SCALES = ((0, 1), (-1, 1), (0, 4), (0, 5), (1, 5), (1, 7), (0, 10), (1, 10), (0, 100))
-"""The scales that similarity is judged on."""
+SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1, 10))
+"""The scales that similarity is judged on, the likely ones first; the last four are told by both their ends."""
 PROBES = ({"train", "validation", "test"}, {"train", "test"})
 """The splits of a probe that has several."""
 
@@ -138,7 +138,7 @@ def _scale(splits: Mapping[str, Split]) -> tuple[tuple[float, float] | None, dic
         return None, {}
     low, high = min(one.min() for one in gold), max(one.max() for one in gold)
     fitting = [scale for scale in SCALES if scale[0] <= low and high <= scale[1]]
-    near = min(fitting, key=lambda scale: scale[1] - scale[0], default=(low, high if high > low else low + 1))
+    near = next(iter(fitting), (low, high if high > low else low + 1))
     if (low, high) in SCALES:
         return (float(low), float(high)), {}
     return (float(near[0]), float(near[1])), {

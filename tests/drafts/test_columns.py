@@ -33,6 +33,12 @@ IDS = ["1", "2", "3", "4", "5", "6"]
         ({"s1": LEFT, "s2": RIGHT, "score": FRACTIONS}, Roles(("s1", "s2"), "score", True), []),
         # GLUE calls STS-B's scores a label, and numbers the rows.
         ({"sentence1": LEFT, "sentence2": RIGHT, "label": FRACTIONS, "idx": IDS}, Roles(("sentence1", "sentence2"), "label", True), []),
+        ({"text": LEFT, "label": ["v", "w", "x", "y", "z", "u"]}, Roles(("text",), "label", False), []),
+        (
+            {"s1": LEFT, "s2": RIGHT, "label": NAMES, "score": FRACTIONS},
+            Roles(("s1", "s2"), "score", True),
+            ["columns 'label', 'score' may be what is scored: 'score' is taken"],
+        ),
         ({"premise": LEFT, "hypothesis": RIGHT, "label": NAMES}, Roles(("premise", "hypothesis"), "label", False), []),
         ({"s1": LEFT, "s2": RIGHT, "label": WHOLE}, Roles(("s1", "s2"), "label", False), []),
         ({"text": LEFT, "label": BINARY, "id": IDS}, Roles(("text",), "label", False), []),
@@ -43,22 +49,22 @@ IDS = ["1", "2", "3", "4", "5", "6"]
         (
             {"s1": LEFT, "s2": RIGHT, "w": WHOLE},
             Roles(("s1", "s2"), "w", True),
-            ["column 'w' holds 4 whole numbers: taken for scores, they may be classes"],
+            ["column 'w' holds only whole numbers: taken for scores, they may be classes"],
         ),
         (
             {"s1": LEFT, "s2": RIGHT, "v": WHOLE, "w": FRACTIONS},
             Roles(("s1", "s2"), "w", True),
-            ["columns of numbers: 'v', 'w'; 'w' is taken"],
+            ["columns 'w', 'v' may be what is scored: 'w' is taken"],
         ),
         (
             {"text": LEFT, "topic": NAMES, "kind": NAMES[::-1]},
             Roles(("text",), "topic", False),
-            ["columns of labels: 'topic', 'kind'; 'topic' is taken"],
+            ["columns 'topic', 'kind' may be what is scored: 'topic' is taken"],
         ),
         (
             {"s1": LEFT, "s2": RIGHT, "score": BINARY},
             Roles(("s1", "s2"), "score", True),
-            ["column 'score' holds 2 whole numbers: taken for scores, they may be classes"],
+            ["column 'score' holds only whole numbers: taken for scores, they may be classes"],
         ),
         (
             {"t": LEFT, "u": RIGHT, "short": ["x y"] * 5 + ["z y"], "more": [f"{one} and so on" for one in LEFT], "w": FRACTIONS},
@@ -102,7 +108,8 @@ def test_what_fits_nothing_is_told(columns, given, message):
         # 'positive' is a usual name of a column, and here a label.
         ([["a b", "positive"], ["c d", "positive"], ["e f", "negative"]], False),
         ([["a b", "c d", "1"], ["e f", "g h", "2"]], False),
-        ([["s1", "s2"]], False),
+        ([["s1", "s2"]], True),
+        ([["a b", "c d"]], False),
         ([["a b", "c d"], ["e f", "g h"]], False),
     ],
 )

@@ -88,6 +88,13 @@ def test_files_whose_splits_are_not_clear(tmp_path, names, message):
         find_tables(put(tmp_path / "d", *names))
 
 
+def test_rows_below_the_header_must_be_there_and_whole(tmp_path):
+    with pytest.raises(DataError, match="t.csv: no rows below the header"):
+        find_tables(put(tmp_path, "t.csv", content="s1,s2,score\n") / "t.csv")
+    with pytest.raises(DataError, match="t.tsv: line 3: 2 fields, expected 3"):
+        find_tables(put(tmp_path, "t.tsv", content="s1\ts2\tscore\na\tb\t1\nc\td\n\n") / "t.tsv")
+
+
 def test_splits_of_other_columns_are_refused(tmp_path):
     put(tmp_path / "d", "train.csv")
     put(tmp_path / "d", "test.csv", content="s1,s2,gold\na,b,1\n")

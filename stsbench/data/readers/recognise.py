@@ -218,6 +218,8 @@ def _text(path: Path) -> str:
 
 def _plain(path: Path, delimiter: str) -> Parsed:
     lines = read_lines(path)
+    while len(lines) > 1 and not lines[-1]:
+        del lines[-1]
     rows = [line.split(delimiter) for line in [lines[0].removeprefix(MARK), *lines[1:]]]
     return Parsed(rows, list(range(1, len(rows) + 1)))
 

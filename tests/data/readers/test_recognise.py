@@ -114,6 +114,9 @@ def rows(path: Path, layout: FileLayout = FOUND, *, named: bool = False) -> list
         ('"a"\tb\t1\n"c ""d"""\td\t2\n', [["a", "b", "1"], ['c "d"', "d", "2"]]),
         ('"a"\tb\t1\n"c"\td\t2\n', [["a", "b", "1"], ["c", "d", "2"]]),
         ('a\tb\t1\n"c\tc"\td\t2\n', [["a", "b", "1"], ["c\tc", "d", "2"]]),
+        # Empty lines at the end are no rows.
+        ("a\tb\t1\nc\td\t2\n\n\n", [["a", "b", "1"], ["c", "d", "2"]]),
+        ("a;b;1\n\nc;d;2\n\n", [["a", "b", "1"], ["c", "d", "2"]]),
         # A stray quote in text that is delimited by commas.
         ('a "b" c,d,1\n"e" f,g,2\n', [['a "b" c', "d", "1"], ['"e" f', "g", "2"]]),
     ],
