@@ -17,6 +17,7 @@ from stsbench.data.task import suites_within
 from stsbench.leaderboard.tables.layout import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.leaderboard.tables.suite import suite_boards, suite_table
 from stsbench.numbers.spread import spread
+from stsbench.results.again import command_again, lacking_columns, lacking_said
 from stsbench.results.comparable import protocol_key
 from stsbench.results.groups import gather_runs
 from stsbench.results.record import Result
@@ -78,7 +79,10 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     if verbose:
         for cell in cells:
             _print_classes(cell, named=len(encoders) > 1)
-    _print_intervals(results, any_mean=any(line.interval and (line.n == "" or "±" in line.score) for line in lines))
+    means = [line for line in lines if line.score and (line.n == "" or "±" in line.score)]
+    _print_intervals(results, any_mean=any(line.interval for line in means))
+    if not all(line.interval for line in means):
+        _print_lacking(results)
     _print_notes(results)
 
 
@@ -180,6 +184,13 @@ def _print_intervals(results: Sequence[Result], *, any_mean: bool) -> None:
     means = [f"of means, {MEAN_METHOD}"] if any_mean else []
     methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *means]))
     say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))
+
+
+def _print_lacking(results: Sequence[Result]) -> None:
+    """Say why means have no interval, where per-item columns are missing, and what makes them."""
+    lacking = lacking_columns(results)
+    if lacking:
+        say_words(f"{lacking_said(lacking)}, which intervals of means need; run: {command_again(lacking)}")
 
 
 def _print_notes(results: Sequence[Result]) -> None:

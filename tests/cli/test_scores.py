@@ -67,6 +67,10 @@ def test_the_mean_of_a_suite_has_a_deviation_and_a_baseline(stsbench, tmp_path, 
     lines = capsys.readouterr().out.splitlines()
     # Seed by seed: 60 and 75, so 67.5 and their deviation 15 / sqrt(2).
     assert next(line.split() for line in lines if line.startswith("mean of Both"))[3:] == ["67.50±10.61", "30.00"]
+    why = (
+        "no per-item columns of own on a (and 3 more results), which intervals of means need; run: stsbench run --fresh"
+    )
+    assert f"{why} own --tasks a,b --seeds 0,1" in lines
 
 
 def test_a_subset_without_a_correlation_is_a_dash(capsys, tmp_path):

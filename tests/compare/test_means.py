@@ -11,19 +11,13 @@ from stsbench.compare.means import mean_interval, mean_intervals
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import scan_results
 from stsbench.results.record import Result, items_path
-from tests.compare.pairs import pair
+from tests.compare.pairs import pair, told
 from tests.leaderboard.scored import probe, write
 from tests.made import make_result
 
 
 def influences(result: Result) -> np.ndarray:
     return CORRELATIONS["spearman"].influence(result.per_item["similarity"], result.per_item["gold"])
-
-
-def told(result: Result, start: int = 0) -> Result:
-    """The result with a sentence of its own in each item."""
-    sentences = {"sentence1": np.arange(start, start + result.n, dtype=np.uint32)}
-    return msgspec.structs.replace(result, per_item={**result.per_item, **sentences})
 
 
 def test_tasks_without_a_sentence_in_common_add_up():

@@ -72,7 +72,11 @@ def _dataset(one: MeasuredScore, catalogue: Catalogue) -> tuple[str, str, str] |
 def _notes(one: MeasuredScore) -> str:
     first, protocol = one.first, one.first.protocol
     told = f"{one.metric.name}, {first.split} split, n = {first.n}, protocol {protocol['name']}"
+    over = ""
     if one.score.deviation is not None:
-        return f"{told}; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}"
-    low, high = first.interval
-    return f"{told}; 95% interval {low:.4f} to {high:.4f}"
+        told, over = (
+            f"{told}; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}",
+            " over items and seeds",
+        )
+    interval = one.interval
+    return f"{told}; 95% interval{over} {interval.low:.4f} to {interval.high:.4f}" if interval else told

@@ -20,8 +20,8 @@ VERSION = "0.3.0"
 def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     """The JSON of one encoder's results: one record of one evaluation run.
 
-    What made the scores is as in results: data, revision, split and all fields of the protocol; a single seed has its
-    95% interval, several have their deviation. It is made at the time of the newest result, and so the same whenever it is made.
+    What made the scores is as in results: data, revision, split and all fields of the protocol; each score has its
+    95% interval, that of several seeds being of their mean, beside their deviation. It is made at the time of the newest result, and so the same whenever it is made.
 
     Args:
         results: one encoder's.
@@ -121,10 +121,10 @@ def _metric(one: MeasuredScore) -> dict[str, Any]:
 
 def _uncertainty(one: MeasuredScore) -> dict[str, Any]:
     counted: dict[str, Any] = {"num_samples": one.first.n}
-    if one.score.deviation is not None:
+    found = one.interval
+    if found is None:
         return counted
-    low, high = one.first.interval
-    interval = {"lower": low, "upper": high, "confidence_level": 0.95, "method": one.first.interval_method}
+    interval = {"lower": found.low, "upper": found.high, "confidence_level": 0.95, "method": found.method}
     return {**counted, "confidence_interval": interval}
 
 

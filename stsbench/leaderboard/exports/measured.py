@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import TaskCard
+from stsbench.compare.means import MEAN_METHOD, mean_interval
 from stsbench.numbers.spread import Spread, spread
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.comparable import protocol_key
@@ -48,6 +49,14 @@ class Dataset(NamedTuple):
     revision: str
 
 
+class ScoreInterval(NamedTuple):
+    """A score's 95% interval, in its unit, and how it was made."""
+
+    low: float
+    high: float
+    method: str
+
+
 class MeasuredScore(NamedTuple):
     """One encoder's results on a task and split by one protocol, one a seed."""
 
@@ -63,6 +72,17 @@ class MeasuredScore(NamedTuple):
     def score(self) -> Spread:
         """The mean over seeds, and their deviation where there are several."""
         return spread([one.score for one in self.results])
+
+    @property
+    def interval(self) -> ScoreInterval | None:
+        """The 95% interval: of one seed the result's own, of several that of their mean over other items and seeds.
+
+        None where the mean of several has none, because per-item columns are missing.
+        """
+        if len(self.results) == 1:
+            return ScoreInterval(*self.first.interval, self.first.interval_method)
+        found = mean_interval([self.results])
+        return ScoreInterval(*found, MEAN_METHOD) if found else None
 
     @property
     def newest(self) -> str | None:

@@ -20,7 +20,7 @@ def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> l
     """The ``model-index`` of one model's results, as ``huggingface_hub`` makes it.
 
     Scores are as in results, from 0 to 1. Each says the protocol it was scored by in the metric's
-    ``args``; several seeds are their mean, with how many there are and their deviation.
+    ``args``, and its 95% interval; several seeds are their mean, with how many there are and their deviation.
 
     Args:
         name: what the card calls the model.
@@ -69,6 +69,9 @@ def _eval_result(one: MeasuredScore) -> EvalResult:
     dataset, metric, arguments = one.dataset, one.metric, dict(one.first.protocol)
     if one.score.deviation is not None:
         arguments |= {"seeds": len(one.results), "deviation": one.score.deviation}
+    interval = one.interval
+    if interval is not None:
+        arguments["interval"] = [interval.low, interval.high]
     return EvalResult(
         task_type=one.kind.task,
         task_name=one.kind.name,

@@ -15,7 +15,7 @@ from stsbench.leaderboard.published.specs import read_table_card
 from stsbench.leaderboard.tables.build import make_table
 from stsbench.leaderboard.tables.columns import plan
 from stsbench.leaderboard.tables.layout import Show, has_lines
-from stsbench.leaderboard.tables.ranks import rank_table
+from stsbench.leaderboard.tables.ranks import rank_tables
 from stsbench.leaderboard.tables.suite import SuiteBoard, suite_boards, suite_card, suite_table
 from stsbench.leaderboard.tables.table import Table
 from stsbench.results.folder import ResultFolder, verified
@@ -51,7 +51,8 @@ class Asked:
         card = read_table_card(name)
         tasks = [column.wanted.task for column in plan(card, self.catalogue).tasks if column.wanted is not None]
         held = self._held(tasks)
-        made = self._extended(make_table(name, card, held.results, self.catalogue), self.imported)
+        (made,) = self._ranked([make_table(name, card, held.results, self.catalogue)])
+        made = with_imported(made, self.imported) if self.imported else made
         if not has_lines(made, self.show):
             raise DataError(
                 f"table '{made.name}': nothing to show as '{self.show}', for no result fits it; "
@@ -82,17 +83,19 @@ class Asked:
         if self.imported and not any(fits(table.columns) for table in made):
             empty = SuiteBoard(suite_card(name, suite, PROTOCOL, published=False), [])
             made.append(suite_table(empty, suite, name, self.catalogue))
-        tables = [self._extended(table, self.imported if fits(table.columns) else None) for table in made]
+        tables = [
+            with_imported(one, self.imported) if self.imported and fits(one.columns) else one
+            for one in self._ranked(made)
+        ]
         tables = [table for table in tables if has_lines(table, self.show)]
         if not tables:
             by = f" by protocol '{self.protocol}'" if self.protocol else ""
             raise DataError(f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}")
         return Made(tables, self._left_out(held))
 
-    def _extended(self, table: Table, imported: Imported | None) -> Table:
-        """The table with the rank intervals of its rows, and imported rows."""
-        made = rank_table(table) if self.ranks else table
-        return with_imported(made, imported) if imported else made
+    def _ranked(self, tables: Sequence[Table]) -> list[Table]:
+        """The tables, with the ranks of their rows where they are asked for."""
+        return rank_tables(tables) if self.ranks else list(tables)
 
     def _held(self, tasks: Sequence[str]) -> ResultFolder:
         """The results; for ranks, drawn from per-item columns, without those that their columns do not make."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stsbench.compare.comparison import Effort
@@ -16,6 +16,24 @@ from stsbench.results.again import command_again, lacking_said
 RANK_NOTE = "Rank: by the mean; the 95% interval over other items and seeds"
 RowStandings = Mapping[int, RowStanding]
 """How a row stands, by its place in the table."""
+
+
+def rank_tables(tables: Sequence[Table]) -> list[Table]:
+    """The tables with the ranks of their rows; a note says why one of several has none.
+
+    Raises:
+        ProtocolError: a table has no mean over single tasks. DataError: none can have any ranks.
+    """
+    ranked, refused = [], []
+    for table in tables:
+        try:
+            ranked.append(rank_table(table))
+        except DataError as error:
+            refused.append(error)
+            ranked.append(replace(table, measured_notes=[*table.measured_notes, f"Rank: {error}"]))
+    if refused and len(refused) == len(tables):
+        raise refused[0]
+    return ranked
 
 
 def rank_table(table: Table, effort: Effort | None = None) -> Table:

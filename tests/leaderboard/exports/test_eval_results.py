@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import yaml  # type: ignore[import-untyped]
 from huggingface_hub import EvalResultEntry, parse_eval_result_entries
+from msgspec import structs
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.compare.means import mean_interval
 from stsbench.errors import DataError
 from stsbench.leaderboard.exports.eval_results import eval_results
 from stsbench.results.record import Result
+from tests.compare.pairs import pair, told
 from tests.leaderboard.scored import SENTEVAL
 from tests.made import make_result
 
@@ -38,6 +41,10 @@ def test_seeds_are_a_mean_and_protocols_stay_apart():
     seeds = [make_result("mine", "sts12", score, train_seed=at) for at, score in enumerate((0.5, 0.7))]
     mean, weighted = entries(*seeds, make_result("mine", "sts12", 0.3, protocol=wmean))
     assert mean.value == pytest.approx(0.6) and str(mean.notes).endswith("mean of 2 seeds, deviation 0.1414")
+    several = [structs.replace(told(one), eval_seed=at, items=str(at)) for at, one in enumerate(pair())]
+    low, high = mean_interval([several]) or (0, 0)
+    (known,) = entries(*several)
+    assert str(known.notes).endswith(f"; 95% interval over items and seeds {low:.4f} to {high:.4f}")
     assert weighted.value == 0.3 and "(wmean)" in str(weighted.notes)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.compare.means import MEAN_METHOD, mean_interval
 from stsbench.leaderboard.exports.every_eval_ever import every_eval_ever
 from stsbench.results.record import Result
+from tests.leaderboard.exports.test_model_index import told_seeds
 from tests.leaderboard.scored import RUN, SENTEVAL
 from tests.made import make_result
 
@@ -73,6 +75,10 @@ def test_a_record_says_what_a_result_says():
     assert probe["score_details"]["score"] == pytest.approx(0.85) and probe["metric_config"]["min_score"] == 0
     assert probe["score_details"]["details"]["seeds"] == "2"
     assert "confidence_interval" not in probe["score_details"]["uncertainty"]
+    (several,) = record(*told_seeds())["evaluation_results"]
+    low, high = mean_interval([told_seeds()]) or (0, 0)
+    interval = {"lower": low, "upper": high, "confidence_level": 0.95, "method": MEAN_METHOD}
+    assert several["score_details"]["uncertainty"] == {"num_samples": 40, "confidence_interval": interval}
     assert probe["metric_config"]["metric_parameters"]["weight_decays"] == "[1e-05, 0.0001]"
     assert regression["metric_config"]["metric_unit"] == "correlation"
     assert quick["source_data"] == {"dataset_name": "Quickstart English", "source_type": "other"}

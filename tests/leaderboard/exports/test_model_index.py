@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from huggingface_hub import EvalResult, ModelCard
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.compare.means import mean_interval
 from stsbench.errors import OutputError
 from stsbench.leaderboard.exports.model_index import model_index, to_yaml, write_card
 from stsbench.results.record import Result
@@ -19,6 +21,17 @@ SENTEVAL = {"name": "senteval", "kfold": 10, "nhid": 0}
 
 def index(*results: Result) -> list[dict[str, Any]]:
     return model_index("mine", results, Catalogue())
+
+
+def told_seeds() -> list[Result]:
+    """Two seeds of one encoder on a task, whose per-item columns tell the sentences."""
+    right = np.arange(40) % 3 > 0
+    made = []
+    for seed in (0, 1):
+        columns = {"correct": np.roll(right, seed), "sentence1": np.arange(40, dtype=np.uint32)}
+        facts = {"n": 40, "per_item": columns, "items": str(seed), "eval_seed": seed}
+        made.append(make_result("mine", "mr", float(right.mean()), protocol=SENTEVAL, split="all", **facts))
+    return made
 
 
 def read(text: str) -> list[EvalResult]:
@@ -48,14 +61,14 @@ def test_the_hubs_library_reads_every_score():
         metric_type="spearman_cosine",
         metric_name="Spearman of cosine (all)",
         metric_value=1 / 3,
-        metric_args=SIMCSE,
+        metric_args={**SIMCSE, "interval": [1 / 3 - 0.1, 1 / 3 + 0.1]},
         source_name="stsbench",
         source_url="https://github.com/stsbench/stsbench",
     )
     assert (german.dataset_config, german.dataset_split) == ("de", "dev")
     assert (probe.task_type, probe.metric_type, probe.metric_value) == ("text-classification", "accuracy", 0.8)
-    assert probe.metric_args == SENTEVAL
-    assert (own.task_type, own.dataset_type, own.metric_args) == ("other", "my-task", {"name": "own"})
+    assert probe.metric_args == {**SENTEVAL, "interval": [pytest.approx(0.7), pytest.approx(0.9)]}
+    assert (own.task_type, own.dataset_type, own.metric_args and own.metric_args["name"]) == ("other", "my-task", "own")
 
 
 def test_tasks_of_one_archive_stay_apart():
@@ -67,6 +80,9 @@ def test_tasks_of_one_archive_stay_apart():
 def test_seeds_are_a_mean_and_protocols_stay_apart():
     wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
     results = [make_result("mine", "mr", score, protocol=SENTEVAL, eval_seed=at) for at, score in enumerate((0.5, 0.7))]
+    several = told_seeds()
+    (mean,) = read(to_yaml(index(*several)))
+    assert (mean.metric_args or {})["interval"] == list(mean_interval([several]) or ())
     results += [make_result("mine", "sts12", 0.4), make_result("mine", "sts12", 0.3, protocol=wmean)]
     probe, joined, weighted = read(to_yaml(index(*results)))
     assert probe.metric_value == pytest.approx(0.6)
