@@ -15,6 +15,7 @@ COVERED = {
     "bench/test_executor.py": ["bench.work"],
     "bench/test_iterate.py": ["bench.listener", "bench.score"],
     "bench/test_resume.py": ["bench.existing", "bench.run"],
+    "drafts/test_draft.py": ["cards.toml_text"],
     "check/test_gate.py": [
         "check.judged",
         "check.lock",

@@ -16,7 +16,7 @@ from stsbench.bench.pace import Pace
 from stsbench.cli.exit_codes import BUG, MISTAKE
 from stsbench.cli.printing import complain, console, duration, note
 from stsbench.errors import SourceError, StsbenchError, one_line, visible
-from stsbench.files.whole import append_line
+from stsbench.files.whole import append_line, write_whole
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -30,8 +30,15 @@ SHOWN_NAME = 30
 class RunProgress:
     """Counts what a run does and says it; what fails is said at once, the same only once."""
 
-    def __init__(self, out: Path | None, bars: Progress | None = None) -> None:
-        """Nothing has happened yet; ``out`` is the results folder with the log, where one is kept."""
+    def __init__(self, out: Path | None, bars: Progress | None = None, *, settings: str = "") -> None:
+        """Nothing has happened yet.
+
+        Args:
+            out: the results folder, where a log is kept.
+            bars: what shows bars, where someone watches.
+            settings: what the run was asked for, kept beside the log.
+        """
+        self.settings = settings
         self.failures: list[str] = []
         self.code = 0
         self.log, self.bars, self.pace = out and out / LOG, bars, Pace()
@@ -62,6 +69,8 @@ class RunProgress:
     def on_planned(self, parts: Sequence[RunPart]) -> None:
         """All names and data are found: say how much there is to do."""
         self.say_without_data()
+        if self.log is not None and self.settings:
+            write_whole(self.log.with_suffix(".toml"), self.settings.encode())
         self.parts, self.known = parts, sum(len(part.done) for part in parts)
         self.pace.planned(parts)
         cells = [cell for part in parts for cell in part.cells]
@@ -159,7 +168,7 @@ class RunProgress:
 
 
 @contextmanager
-def run_progress(out: Path | None) -> Iterator[RunProgress]:
+def run_progress(out: Path | None, settings: str) -> Iterator[RunProgress]:
     """Show bars on stderr while a run goes on, where someone watches; lines are printed above them."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -171,14 +180,14 @@ def run_progress(out: Path | None) -> Iterator[RunProgress]:
         TextColumn("{task.fields[left]}", markup=False),
     )
     if not screen.is_terminal:
-        progress = RunProgress(out)
+        progress = RunProgress(out, settings=settings)
         try:
             yield progress
         finally:
             progress.say_without_data()
         return
     with Progress(*columns, console=screen, transient=True) as bars:
-        progress = RunProgress(out, bars)
+        progress = RunProgress(out, bars, settings=settings)
         try:
             yield progress
         finally:

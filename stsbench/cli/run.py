@@ -10,6 +10,7 @@ from stsbench.bench.cells import RunSettings
 from stsbench.bench.dry_run import forecast_run
 from stsbench.bench.run import run
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.config import resolved
 from stsbench.cli.dry_run import print_forecasts
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import RunOptions
@@ -41,7 +42,7 @@ def run_command(options: RunOptions) -> int:
         called=chosen_names(names or ["minilm"], options.names, catalogue),
         catalogue=catalogue,
     )
-    with run_progress(None if options.dry_run else settings.out) as progress:
+    with run_progress(None if options.dry_run else settings.out, resolved(settings)) as progress:
         if options.dry_run:
             forecasts = list(forecast_run(settings, progress.listener()))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.cards.catalogue import KINDS, RESERVED, Catalogue
+from stsbench.cards.toml_text import toml, toml_key
 from stsbench.errors import OutputError, StsbenchError, cut
 from stsbench.files.whole import write_whole
 
@@ -88,21 +88,6 @@ def name_of(path: Path) -> str:
     """A name made from that of a file or folder."""
     stem = path.resolve().name if path.is_dir() else path.stem
     return re.sub(r"[^a-z0-9._-]+", "-", stem.casefold()).strip("-._")
-
-
-def toml(value: object) -> str:
-    """A value as TOML writes it in one line; a table is written inline."""
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{toml_key(str(key))} = {toml(one)}' for key, one in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml, value))}]"
-    # A text in JSON is one in TOML, but for one sign.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def toml_key(key: str) -> str:
-    """A key as TOML writes it."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key)
 
 
 def lines_of(facts: Mapping[str, object], notes: Mapping[str, str]) -> list[str]:

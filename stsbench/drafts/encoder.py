@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stsbench.drafts.draft import UNKNOWN, Draft, Home, lines_of, toml
+from stsbench.cards.toml_text import toml
+from stsbench.drafts.draft import UNKNOWN, Draft, Home, lines_of
 from stsbench.encoders.checkpoints.checkpoint import read_json
 from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.told import told_by_files

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from stsbench.cards.facts import TaskCard
-from stsbench.drafts.draft import UNKNOWN, Home, lines_of, toml, toml_key
+from stsbench.cards.toml_text import toml, toml_key
+from stsbench.drafts.draft import UNKNOWN, Home, lines_of
 
 COMMENTS = {
     "name": "what tables print",

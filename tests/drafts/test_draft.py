@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.drafts.draft import Draft, find_home, lines_of, name_of, toml
+from stsbench.cards.toml_text import toml
+from stsbench.drafts.draft import Draft, find_home, lines_of, name_of
 from stsbench.errors import OutputError, StsbenchError
 
 

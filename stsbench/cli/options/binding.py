@@ -22,7 +22,11 @@ def bound(options: type[Options], work: str) -> Callable[..., None]:
 
     def command(context: Context, **values: object) -> None:
         asked = options(**{name: value for name, value in values.items() if value is not None})
-        asked.check(_given(context, options))
+        from stsbench.cli.config import configured
+
+        given = _given(context, options)
+        asked.check(given)
+        asked = configured(asked, given)
         module, _, function = work.partition(":")
         if code := getattr(import_module(module), function)(asked):
             raise Exit(code)
@@ -44,5 +48,5 @@ def _parameters(options: type[Options]) -> Iterator[Parameter]:
 
 
 def _given(context: Context, options: type[Options]) -> Given:
-    sources = {long_name(hint): context.get_parameter_source(name) for name, hint in options.hints().items()}
+    sources = {long_name(hint) or name: context.get_parameter_source(name) for name, hint in options.hints().items()}
     return Given(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")

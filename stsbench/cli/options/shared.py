@@ -91,6 +91,9 @@ def long_name(hint: Any) -> str:  # noqa: ANN401 - what a field is annotated wit
 class WithCards(Options):
     """Options of a command that reads cards."""
 
+    config: Annotated[
+        Path | None, Option("--config", help="File of settings; default stsbench.toml, here or above.")
+    ] = None
     cards: Annotated[list[Path], Option("--cards", help="A folder with cards of your own; may be repeated.")] = field(
         default_factory=list
     )
