@@ -105,7 +105,7 @@ def leaderboard(
         protocol: only a suite's results of this protocol.
         show: ``published``, ``measured``, ``difference``, ``both`` or ``merged`` (whichever there is).
         exact: exact averages, not rounded as in the paper.
-        ranks: rank intervals; needs per-item columns.
+        ranks: rank intervals, and letters that tell ties; needs per-item columns.
         mteb: a folder of MTEB's result files, shown as imported rows.
         catalogue: cards of your own.
 

@@ -46,7 +46,9 @@ class LeaderboardOptions(WithJson):
             "--encoder", "-e", callback=each_name, help="Show the measured rows of these encoders only; comma list."
         ),
     ] = field(default_factory=list)
-    ranks: Annotated[bool, Option("--ranks", help="Rank intervals; needs per-item columns.")] = False
+    ranks: Annotated[
+        bool, Option("--ranks", help="Rank intervals, and letters that tell ties; needs per-item columns.")
+    ] = False
     mteb: Annotated[Path | None, Option("--mteb", help="A folder of MTEB's result files, shown as imported rows.")] = (
         None
     )
