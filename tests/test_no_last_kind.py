@@ -92,16 +92,23 @@ def suite_of_nothing(folder: Path) -> list[str]:
     return expand_names("ours", Catalogue([folder]))
 
 
+def compared(folder: Path, name: str) -> object:
+    stsbench.evaluate("tests.made_up:Encoder", "quickstart-en", store=None).save(folder)
+    return stsbench.compare("letters", name, results=folder)
+
+
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
-    "bench.run:on_error": (
-        lambda _: list(stsbench.evaluate("minilm", "quickstart-en", on_error="skipp")),  # type: ignore[arg-type]
+    "bench.iterate:on_error": (
+        lambda _: stsbench.evaluate("minilm", "quickstart-en", on_error="skipp"),  # type: ignore[arg-type]
         "skipp|skip",
     ),
-    "results.folder:on_error": (
+    "interface.reading:encoder": (lambda f: compared(f, "leters"), "leters|letters"),
+    "interface.reading:on_error": (
         lambda _: stsbench.read_results("results", on_error="skipp"),  # type: ignore[arg-type]
         "skipp|skip",
     ),
+    "interface.tables:show": (lambda _: stsbench.leaderboard(show="mesured"), "mesured|measured"),
     "bench.tasks:protocol": (lambda _: unused("simcce"), "simcce|simcse"),
     "check.tolerance:tolerance class": (lambda _: parse_tolerances(["hlf=1"]), "hlf|half"),
     "data.corpora.load:corpus": (lambda _: load_corpus("wiki1", catalogue=CARDS), "wiki1|wiki1m"),

@@ -246,6 +246,7 @@ def test_a_made_up_activation_is_trained_under_and_saved(monkeypatch, masked_lm,
 MAKING, CLEARS = "data.corpora.making:WAYS", "training.methods.clear:OPERATORS"
 CHANGES, ACTIVATIONS = "training.methods.simcse_positives:WORD_CHANGES", "training.methods.is_bert:ACTIVATIONS"
 NO_NAMES = {
+    "bench.iterate:ARGUMENTS": "what arguments of functions may be",
     "check.remade:MAKERS": "one function for each evaluator's numbers; a protocol of one's own is not verified",
     "check.significance:OFF": "how far the packed columns of a lock may lie from its scores",
     "encoders.fitted.token_removal:FACTS": "facts of a fingerprint",
@@ -253,6 +254,7 @@ NO_NAMES = {
     "evaluators.probe.compiled:_OPTIMISERS": "codes of the compiled loops, for each row of _DEFAULTS",
     "evaluators.probe.minibatch_settings:_DEFAULTS": "written out in compiled loops and in torch: a new one is code in each",
     "leaderboard.tables.layout:OVERLAPS": "the marks of what a result says",
+    "plots.chart:STYLE": "settings of matplotlib",
     "training.methods.consert:CUTOFFS": "each has a parameter of ConSERT's",
 }
 """Tables in which no made-up row can be chosen, and why."""

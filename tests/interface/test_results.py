@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from stsbench.interface.results import NotScored, Results
 from stsbench.results.folder import read_items
 from stsbench.results.groups import gather_runs
 from stsbench.results.record import Result, items_path
+from tests.cli.commands import Command
 from tests.encoders.fakes import Plain
 from tests.interface.notebook import page_of
 from tests.made import SIMCSE, make_result
@@ -190,6 +192,18 @@ def test_saved_results_are_those_of_a_run(two, tmp_path):
     copies = stsbench.read_results(tmp_path / "results").save(str(tmp_path / "copy"))
     assert sum(items_path(copy).exists() for copy in copies) == 3
     assert [copy.read_bytes() for copy in copies] == [path_of(result).read_bytes() for result in again]
+
+
+def test_saved_files_are_those_of_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ran = Command(capsys)("run", "minilm", "--tasks", "quickstart-en")
+    (file,) = stsbench.evaluate("minilm", "quickstart-en").save("mine")
+    other = Path("results", *file.parts[1:])
+    assert ran.code == 0
+    assert items_path(file).read_bytes() == items_path(other).read_bytes()
+    first, second = (json.loads(path.read_text()) for path in (file, other))
+    assert {key for key in first if first[key] != second[key]} <= {"run"}
+    assert first.keys() == second.keys()
 
 
 def test_a_folder_that_cannot_be_written_is_told(two, tmp_path):
