@@ -22,7 +22,7 @@ from stsbench.leaderboard.tables.table import AVERAGE, Group, Number, Row, Table
 from tests.leaderboard.shown import UNROUNDED, standing, sts
 
 HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
-VOID = {"meta", "input", "img"}
+VOID = {"meta", "input", "img", "wbr"}
 ASIDE = {"facts", "of", "apart", "apart grouped"}
 """Classes of text that stands in a row's head beside the label."""
 

@@ -88,7 +88,9 @@ def row_head(line: TableLine, frame: Frame, apart: Apart | None) -> str:
     told = ""
     if apart:
         told = f'<span class="apart{" grouped" if apart.by_group else ""}"> {escape(apart.text)}</span>'
-    return f'<th scope="row"><span class="name">{escape(line.label)}</span>{told}{marks}{_facts(line.row)}</th>'
+    # A long name breaks before a parameter that it says.
+    name = escape(line.label).replace("+", "<wbr>+")
+    return f'<th scope="row"><span class="name">{name}</span>{told}{marks}{_facts(line.row)}</th>'
 
 
 def _reason(mark: str, row: Row) -> str:

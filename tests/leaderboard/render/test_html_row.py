@@ -70,3 +70,9 @@ def test_what_the_title_of_a_group_says_is_told_without_groups_only():
     alike = [Row(label="x", cells={"a": TableCell(published=Number(1.0))}, encoder=name) for name in "ab"]
     table = Table(name="n", title="n", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=alike)])
     assert '<span class="name">x</span><span class="apart"> a</span>' in render([table], "html")
+
+
+def test_a_long_name_breaks_before_a_parameter():
+    row = Row(label="minilm+pooling=max", cells={"a": TableCell(published=Number(1.0))})
+    table = Table(name="n", title="n", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[row])])
+    assert '<span class="name">minilm<wbr>+pooling=max</span>' in render([table], "html")
