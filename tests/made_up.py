@@ -17,6 +17,7 @@ from stsbench.encoders.words.words import Recipe, whitespace_bags
 from stsbench.evaluators.probe import ConvergedProtocol
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
 from stsbench.leaderboard.exports.measured import HubTask
+from stsbench.leaderboard.render import TextFormat
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Correlation
 from stsbench.recipes.loop_trainer import LoopTrainer
@@ -136,9 +137,11 @@ ROWS: dict[str, Any] = {
     ),
     "numbers.statistics:AGGREGATIONS": noting("numbers.statistics:AGGREGATIONS", np.ones_like),
     "evaluators.probe.protocols:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
-    "leaderboard.render:WRITERS": noting(
-        "leaderboard.render:WRITERS",
-        lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
+    "leaderboard.render:WRITERS": TextFormat(
+        noting(
+            "leaderboard.render:WRITERS",
+            lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
+        )
     ),
     "leaderboard.exports.measured:KINDS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting("check.gate:RULES", lambda matches, cells, means, effort: list(cells)),

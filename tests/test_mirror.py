@@ -116,9 +116,9 @@ COVERED = {
     ],
     "leaderboard/test_measured_tables.py": ["leaderboard.tables.baseline", "leaderboard.tables.fill"],
     "leaderboard/test_own_tables.py": ["leaderboard.tables.own"],
+    "leaderboard/render/test_latex.py": ["leaderboard.render.latex_size"],
     "leaderboard/test_render.py": [
         "leaderboard.render.data",
-        "leaderboard.render.latex",
         "leaderboard.render.markdown",
     ],
     "plots/test_dots.py": ["plots.chart", "plots.panels"],

@@ -200,6 +200,7 @@ def test_a_name_in_no_table_is_refused(kind: str, tmp_path: Path) -> None:
 
 COMMANDS = {
     "leaderboard.tables.asked:suite": ("leaderboard --suite stss", "stss|sts"),
+    "cli.added:encoder": ("leaderboard --table sts --add leters", "leters|letters"),
     "cli.check:rule": ("check results --against results --rule statistica", "statistica|statistical"),
     "cli.convert:conversion": ("convert infersnt a b", "infersnt|infersent"),
     "cli.data:task, suite or corpus": ("data fetch stsbb", "stsbb|stsb"),

@@ -253,6 +253,7 @@ NO_NAMES = {
     "encoders.transformer.modules:_POOLINGS": "made of POOLINGS",
     "evaluators.probe.compiled:_OPTIMISERS": "codes of the compiled loops, for each row of _DEFAULTS",
     "evaluators.probe.minibatch_settings:_DEFAULTS": "written out in compiled loops and in torch: a new one is code in each",
+    "leaderboard.render.latex_size:SIGN_WIDTHS": "how wide single signs are",
     "leaderboard.tables.layout:OVERLAPS": "the marks of what a result says",
     "plots.chart:STYLE": "settings of matplotlib",
     "training.methods.consert:CUTOFFS": "each has a parameter of ConSERT's",

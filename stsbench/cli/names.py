@@ -241,6 +241,15 @@ def _of_runs(one: Spelling, runs: Sequence[Runs]) -> set[int]:
     return {id(result) for result in found if one.seed in (None, result.train_seed)}
 
 
+def results_called(name: str, runs: Sequence[Runs], names: Names) -> list[Result]:
+    """The results that one name means; none where it means none, or where it is not clear what it means."""
+    try:
+        mine = next(filter(None, (_of_runs(one, runs) for one in names.spellings(name))), set())
+    except StsbenchError:
+        return []
+    return [result for run in runs for result in run.results if id(result) in mine]
+
+
 def _is_of(one: Spelling, cell: LockedCell) -> bool:
     named = is_called(one.name, (cell.encoder, f"{cell.encoder}{NOT_THE_CARDS}"), cell.fingerprint)
     return named and one.seed in (None, cell.train_seed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stsbench.cli.printing import console, say
 from stsbench.errors import one_line, visible
 from stsbench.leaderboard.tables.layout import BEST, SECOND, Layout, LayoutBlock, Shown, TableLine
+from stsbench.leaderboard.tables.short import short_labels
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,7 +32,7 @@ SETTINGS = (Setting(2, False), Setting(1, False), Setting(2, True), Setting(1, T
 
 def print_table(layout: Layout) -> None:
     """Print a table in as many parts as its columns need, then its legend."""
-    screen, layout = console(), _visible(layout)
+    screen, layout = console(), short_labels(_visible(layout))
     say("\n".join(textwrap.wrap(layout.caption, screen.width)) + "\n")
     setting = next((s for s in SETTINGS if len(_parts(layout, screen.width, s)) == 1), SETTINGS[-1])
     for part in _parts(layout, screen.width, setting):

@@ -199,7 +199,7 @@ def test_a_declared_table_takes_ranks_and_imported_rows_as_a_suite_does(stsbench
     assert "† | " not in stsbench.fine("leaderboard", "--suite", "sts", "--format", "markdown")
     stsbench.fine("export", "--format", "mteb", "--out", "theirs")
     for table in ("sts", "simcse-5"):
-        out = stsbench.fine("leaderboard", "--table", table, "--mteb", "theirs", "--format", "markdown")
+        out = stsbench("leaderboard", "--table", table, "--mteb", "theirs", "--format", "markdown").out
         assert "| stsbench/good° |" in out and "° imported from MTEB's result files" in out
     refused = stsbench.refused("leaderboard", "--table", "transfer", "--mteb", "theirs")
     assert refused.startswith("'transfer' is not scored as MTEB scores")

@@ -23,6 +23,7 @@ from stsbench.cli.streams import guarded_streams
 from stsbench.cli.tables import print_table
 from stsbench.errors import OutputError, StsbenchError, visible
 from stsbench.leaderboard.tables.layout import lay_out
+from stsbench.leaderboard.tables.short import LONGEST
 from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, process, write
 
@@ -130,8 +131,9 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
     printing.print_json({EVIL: EVIL})
     printed = capsys.readouterr().out
     assert visible(printed) == printed and printed.count(SHOWN) >= 8
-    # Numbers stand where they would.
-    assert f"\n{SHOWN}  {'-4.28':>{len(SHOWN)}}\n" in printed
+    # Numbers stand where they would, beside a label that is cut.
+    label = f"{SHOWN[: LONGEST - 4]}…(1)"
+    assert f"\n{label}  {'-4.28':>{len(SHOWN)}}\n" in printed and f"\n(1) {SHOWN}\n" in printed
 
 
 def test_json_holds_the_name_itself_and_prints_none_of_its_signs(capsys: pytest.CaptureFixture[str]):

@@ -46,6 +46,13 @@ class LeaderboardOptions(WithJson):
             "--encoder", "-e", callback=each_name, help="Show the measured rows of these encoders only; comma list."
         ),
     ] = field(default_factory=list)
+    add: Annotated[
+        list[str],
+        Option("--add", callback=each_name, help="NAME or NAME:LABEL: a row of what was measured of it; comma list."),
+    ] = field(default_factory=list)
+    rows_only: Annotated[
+        bool, Option("--rows-only", help="No head and no legend, and with --add the added rows alone.")
+    ] = False
     ranks: Annotated[
         bool, Option("--ranks", help="Rank intervals, and letters that tell ties; needs per-item columns.")
     ] = False
@@ -67,9 +74,13 @@ class LeaderboardOptions(WithJson):
         if self.table and fmt == "json":
             given.idle("as json, which holds all that there is", "--show")
         if self.show == "published":
-            given.idle("with --show published", "--ranks", *(("--results", "--encoder") if self.table else ()))
+            given.idle("with --show published", "--ranks", "--add", *(("--results", "--encoder") if self.table else ()))
         if self.show in ("measured", "difference"):
             given.idle(f"with --show {self.show}", "--mteb")
+        if self.table and self.show == "difference":
+            given.idle("with --show difference, for no paper prints an added row", "--add")
+        if fmt == "terminal" and not self.out:
+            given.idle("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from stsbench.errors import choose, visible
-from stsbench.leaderboard.render.data import to_csv, to_json
+from stsbench.errors import StsbenchError, choose, visible
+from stsbench.leaderboard.render.data import csv_rows, to_csv, to_json
 from stsbench.leaderboard.render.html import to_html
-from stsbench.leaderboard.render.latex import to_latex
-from stsbench.leaderboard.render.markdown import to_markdown
+from stsbench.leaderboard.render.latex import latex_rows, to_latex
+from stsbench.leaderboard.render.markdown import markdown_rows, to_markdown
 from stsbench.leaderboard.tables.layout import Show
 from stsbench.leaderboard.tables.table import Table
 from stsbench.plots import FIGURES
 
 Writer = Callable[[Sequence[Table], Show | None, bool], str]
-WRITERS: Mapping[str, Writer] = {
-    "markdown": lambda tables, show, exact: to_markdown(tables, show, exact=exact),
-    "latex": lambda tables, show, exact: to_latex(tables, show, exact=exact),
-    "html": lambda tables, show, exact: to_html(tables, show, exact=exact),
-    "csv": lambda tables, show, exact: to_csv(tables, show),
-    "json": lambda tables, show, exact: to_json(tables),
+
+
+class TextFormat(NamedTuple):
+    """How tables are written in a format, and their rows without captions, heads and legends where it has such."""
+
+    tables: Writer
+    rows: Writer | None = None
+
+
+WRITERS: Mapping[str, TextFormat] = {
+    "markdown": TextFormat(
+        lambda tables, show, exact: to_markdown(tables, show, exact=exact),
+        lambda tables, show, exact: markdown_rows(tables, show, exact=exact),
+    ),
+    "latex": TextFormat(
+        lambda tables, show, exact: to_latex(tables, show, exact=exact),
+        lambda tables, show, exact: latex_rows(tables, show, exact=exact),
+    ),
+    "html": TextFormat(lambda tables, show, exact: to_html(tables, show, exact=exact)),
+    "csv": TextFormat(
+        lambda tables, show, exact: to_csv(tables, show), lambda tables, show, exact: csv_rows(tables, show)
+    ),
+    "json": TextFormat(lambda tables, show, exact: to_json(tables)),
 }
 TERMINAL = "terminal"
 """The format that is no text alone."""
@@ -31,10 +49,25 @@ def check_format(name: str) -> str:
     return name
 
 
-def render(tables: Sequence[Table], fmt: str, *, show: Show | None = None, exact: bool = False) -> str:
+def render(
+    tables: Sequence[Table], fmt: str, *, show: Show | None = None, exact: bool = False, rows_only: bool = False
+) -> str:
     """Tables in one of the formats that are text alone; control characters of names are written out.
+
+    Args:
+        tables: the tables.
+        fmt: the format.
+        show: which numbers; see :func:`stsbench.leaderboard.tables.layout.lay_out`.
+        exact: averages to the last digit.
+        rows_only: the rows without captions, heads and legends.
 
     Raises:
         UnknownName: no such format.
+        StsbenchError: rows do not stand alone in this format.
     """
-    return visible(choose("format", fmt, WRITERS)(tables, show, exact))
+    made = choose("format", fmt, WRITERS)
+    if rows_only and made.rows is None:
+        having = [name for name, one in WRITERS.items() if one.rows]
+        raise StsbenchError(f"rows do not stand alone as {fmt}; choose {', '.join(having[:-1])} or {having[-1]}")
+    written = made.rows if rows_only and made.rows else made.tables
+    return visible(written(tables, show, exact))

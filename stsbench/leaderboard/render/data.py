@@ -28,12 +28,18 @@ def to_csv(tables: Sequence[Table], show: Show | None = None) -> str:
     return csv_text([record for table in tables for record in _records(table, show)], FACTS)
 
 
-def csv_text(records: Sequence[Mapping[str, Any]], first: Sequence[str] = ()) -> str:
+def csv_rows(tables: Sequence[Table], show: Show | None = None) -> str:
+    """The same without the line of heads."""
+    return csv_text([record for table in tables for record in _records(table, show)], FACTS, headed=False)
+
+
+def csv_text(records: Sequence[Mapping[str, Any]], first: Sequence[str] = (), *, headed: bool = True) -> str:
     """Records as CSV, the heads in ``first`` before the others; what a record lacks is empty."""
     heads = dict.fromkeys([*first, *(key for record in records for key in record)])
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(map(_safe, heads))
+    if headed:
+        writer.writerow(map(_safe, heads))
     writer.writerows([_safe(record.get(head, "")) for head in heads] for record in records)
     return stream.getvalue()
 

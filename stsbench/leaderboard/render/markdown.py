@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from stsbench.errors import one_line, visible
 from stsbench.leaderboard.tables.layout import BEST, SECOND, Layout, LayoutBlock, Show, Shown, TableLine, lay_out
+from stsbench.leaderboard.tables.short import LONGEST, short_labels
 from stsbench.leaderboard.tables.table import Table
 
 
@@ -17,7 +18,15 @@ def to_markdown(tables: Sequence[Table], show: Show | None = None, *, exact: boo
 
 def layouts_to_markdown(layouts: Sequence[Layout]) -> str:
     """All that is laid out, each under its caption."""
-    return "\n\n".join("\n".join(_lines(layout)) for layout in layouts) + "\n"
+    # A page scrolls: it has more room than a terminal or paper.
+    short = (short_labels(layout, with_settings=LONGEST) for layout in layouts)
+    return "\n\n".join("\n".join(_lines(layout)) for layout in short) + "\n"
+
+
+def markdown_rows(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
+    """The rows of all tables alone, to be put into a table that there is."""
+    lines = (line for table in tables for block in lay_out(table, show, exact=exact).blocks for line in block.lines)
+    return "".join(f"{_row([_label(line), *map(_cell, line.cells)])}\n" for line in lines)
 
 
 def _lines(layout: Layout) -> Iterator[str]:

@@ -10,6 +10,7 @@ from stsbench.cards.facts import EncoderCard
 from stsbench.errors import CardError, UnknownName
 from stsbench.leaderboard.published.rows import PublishedRow, misprints, published_row, sources
 from stsbench.leaderboard.published.specs import RowFacts, TableCard, read_table_card, row_facts
+from stsbench.leaderboard.tables.added import Added, added_groups, relabelled
 from stsbench.leaderboard.tables.baseline import baseline_groups, majority_levels, of_columns
 from stsbench.leaderboard.tables.columns import plan
 from stsbench.leaderboard.tables.fill import Filler
@@ -37,14 +38,16 @@ def build_table(name: str, results: Sequence[Result] = (), catalogue: Catalogue 
     return make_table(name, read_table_card(name), results, catalogue or Catalogue())
 
 
-def make_table(name: str, card: TableCard, results: Sequence[Result], catalogue: Catalogue) -> Table:
-    """Make a table from its card; for its errors see :func:`build_table`."""
+def make_table(
+    name: str, card: TableCard, results: Sequence[Result], catalogue: Catalogue, added: Sequence[Added] = ()
+) -> Table:
+    """Make a table from its card, with the rows that are added to it; for its errors see :func:`build_table`."""
     filler = Filler(card, plan(card, catalogue), catalogue)
     runs = gather_runs(results, catalogue)
     if card.board is not None:
-        groups = board_groups(filler, card.board, runs)
+        groups = relabelled(board_groups(filler, card.board, runs), runs, added)
     else:
-        groups = list(_paper_groups(filler, _by_row(runs, catalogue)))
+        groups = [*_paper_groups(filler, _by_row(runs, catalogue)), *added_groups(filler, runs, added)]
     if card.delta:
         groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
     levels = of_columns(majority_levels(results), {column.key: column.wanted for column in filler.plan.tasks})

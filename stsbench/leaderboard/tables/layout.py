@@ -173,7 +173,8 @@ def _marks(table: Table, row: Row, side: NumberKind) -> str:
         published = QUOTED if side == "published" and row.source else ""
         return published + (IMPORTED if row.imported else "") + OVERLAPS.get(row.overlap, "") + tied
     facts = {QUOTED: row.quoted, OTHERWISE: row.otherwise, WRONG: row.misprint, IMPORTED: row.imported}
-    return "".join(mark for mark, there in facts.items() if there) + tied
+    marks = "".join(mark for mark, there in facts.items() if there)
+    return marks + (OVERLAPS.get(row.overlap, "") if row.is_added else "") + tied
 
 
 def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import Suite
 from stsbench.leaderboard.published.specs import AverageFacts, BoardFacts, TableCard
+from stsbench.leaderboard.tables.added import Added
 from stsbench.leaderboard.tables.build import make_table
 from stsbench.leaderboard.tables.table import Table
 from stsbench.results.comparable import protocol_key
@@ -74,6 +75,6 @@ def suite_card(
     )
 
 
-def suite_table(board: SuiteBoard, suite: Suite, name: str, catalogue: Catalogue) -> Table:
-    """The table of a suite's board."""
-    return make_table(suite.name or name, board.card, board.results, catalogue)
+def suite_table(board: SuiteBoard, suite: Suite, name: str, catalogue: Catalogue, added: Sequence[Added] = ()) -> Table:
+    """The table of a suite's board; rows that are asked for have the labels that are."""
+    return make_table(suite.name or name, board.card, board.results, catalogue, added)

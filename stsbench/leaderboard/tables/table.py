@@ -94,7 +94,8 @@ class Row:
     ``otherwise`` the protocol of a row that is not scored as its columns say, ``source`` where a
     board has a published row from, ``imported`` what made the scores of a row that was neither measured
     here nor published. ``results`` are those it was measured by. ``metric`` is that of a row which measures something
-    else than its columns say. One that ``is_best`` has the best mean, or is not significantly different from it. A row that ``is_baseline`` is no encoder's.
+    else than its columns say. One that ``is_best`` has the best mean, or is not significantly different from it. A row
+    that ``is_baseline`` is no encoder's; one that ``is_added`` was asked for by name.
     """
 
     label: str
@@ -110,6 +111,7 @@ class Row:
     metric: str = ""
     is_baseline: bool = False
     is_best: bool = False
+    is_added: bool = False
     traits: Traits = Traits()
     results: Sequence[Result] = ()
 

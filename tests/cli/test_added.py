@@ -1,0 +1,159 @@
+"""``stsbench leaderboard --add`` and ``--rows-only``: rows of one's own in a paper's table, in every format."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from stsbench.results.folder import write_result
+from tests.leaderboard.shown import STS, UNROUNDED, sts
+
+TABLE = ("leaderboard", "--table", "simcse-5")
+ROW = "12.34 22.34 32.34 42.34 52.34 62.34 72.34 42.34".split()
+
+
+@pytest.fixture
+def results(tmp_path):
+    for result in [
+        *sts("my-checkpoint", *UNROUNDED),
+        *sts("sbert-small", *UNROUNDED[::-1]),
+        *sts("part", *UNROUNDED[:2], tasks=STS[:2]),
+        *sts("pack.mod:Class", *UNROUNDED),
+    ]:
+        write_result(result, tmp_path / "results")
+    return tmp_path / "results"
+
+
+@pytest.mark.parametrize(
+    ("given", "label"),
+    [
+        ("my-checkpoint", "my-checkpoint"),
+        ("my-checkpoint:Ours", "Ours"),
+        ("my-checkpoint: Ours ", "Ours"),
+        ('my-checkpoint:"Ours, best: of all"', "Ours, best: of all"),
+        ("my-checkpoint:Ours: best", "Ours: best"),
+        ("pack.mod:Class", "pack.mod:Class"),
+        ("pack.mod:Class:Ours", "Ours"),
+        ("sbert-small:Ours", "Ours"),
+        ("SBERT, small:Ours", "Ours"),
+    ],
+)
+def test_a_row_has_the_label_that_stands_behind_the_colon(stsbench, results, given, label):
+    rows = csv.reader(io.StringIO(stsbench.fine(*TABLE, "--add", given, "--rows-only", "--format", "csv")))
+    assert [row[3] for row in rows] == [label]
+
+
+def test_several_rows_are_a_comma_list_or_the_option_repeated(stsbench, results):
+    comma = stsbench.fine(
+        *TABLE, "--add", 'my-checkpoint:"A, B",SBERT, small,pack.mod:Class:C', "--rows-only", "--format", "csv"
+    )
+    again = stsbench.fine(
+        *TABLE,
+        "--add",
+        "my-checkpoint:'A, B'",
+        "--add",
+        "SBERT, small",
+        "--add",
+        "part:C",
+        "--rows-only",
+        "--format",
+        "csv",
+    )
+    assert comma == again
+    assert [row[3] for row in csv.reader(io.StringIO(comma))] == ["A, B", "sbert-small (not the card's)", "C"]
+
+
+def test_an_added_row_is_in_every_format(stsbench, results):
+    add = (*TABLE, "--add", "my-checkpoint:Ours")
+    out = stsbench.fine(*add)
+    lines = out.splitlines()
+    assert lines[lines.index("Measured here") + 1].split() == ["Ours", *ROW]
+    cells = " & ".join(ROW)
+    assert f"\nOurs & {cells} \\\\\n\\bottomrule" in stsbench.fine(*add, "--format", "latex")
+    assert f"\n| Ours | {' | '.join(ROW)} |\n" in stsbench.fine(*add, "--format", "markdown")
+    rows = list(csv.DictReader(io.StringIO(stsbench.fine(*add, "--format", "csv"))))
+    assert (rows[-1]["group"], rows[-1]["row"], rows[-1]["encoder"], rows[-1]["side"]) == (
+        "Measured here", "Ours", "my-checkpoint", "measured",
+    )  # fmt: skip
+    (read,) = stsbench.json(*add)
+    assert read["groups"][-1]["rows"][0]["label"] == "Ours"
+    assert ">Ours" in stsbench.fine(*add, "--format", "html")
+
+
+@pytest.mark.parametrize(
+    ("fmt", "row"),
+    [("latex", "Ours & {} \\\\\n".format(" & ".join(ROW))), ("markdown", "| Ours | {} |\n".format(" | ".join(ROW)))],
+)
+def test_a_row_stands_alone(stsbench, results, tmp_path, fmt, row):
+    add = (*TABLE, "--add", "my-checkpoint:Ours", "--rows-only")
+    assert stsbench.fine(*add, "--format", fmt) == row
+    stsbench.fine(*add, "--format", fmt, "--out", "row.txt")
+    assert (tmp_path / "row.txt").read_text(encoding="utf-8") == row
+
+
+def test_rows_alone_without_an_added_one_are_all_rows(stsbench, results):
+    rows = stsbench.fine("leaderboard", "--suite", "sts", "-e", "my-checkpoint", "--rows-only", "--format", "markdown")
+    assert rows == f"| my-checkpoint | {' | '.join(ROW)} |\n"
+    whole = stsbench.fine(*TABLE, "--show", "published", "--rows-only", "--format", "latex")
+    assert whole.count("\n") == 23 and "toprule" not in whole and "Unsupervised" not in whole
+    assert stsbench.fine(*TABLE, "--show", "published", "--rows-only", "--out", "t.md") == "wrote t.md\n"
+
+
+def test_on_a_board_a_row_has_another_label(stsbench, results):
+    for board in (("--table", "sts"), ("--suite", "sts")):
+        add = ("leaderboard", *board, "--add", "my-checkpoint:Ours", "--format", "markdown")
+        assert f"| Ours | {' | '.join(ROW)} |\n" in stsbench.fine(*add, "--rows-only")
+        assert "my-checkpoint" not in stsbench.fine(*add)
+
+
+def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):
+    code, out, err = stsbench(*TABLE, "--add", "part:Ours")
+    assert code == 0 and "Ours  " in out
+    assert err == (
+        "stsbench: row 'Ours' has no STS14, STS15, STS16, STS-B, SICK-R; to fill it: "
+        "stsbench run part --tasks sts14,sts15,sts16,stsb,sickr --protocol simcse\n"
+    )
+    # A command that was typed for another folder is told for that folder.
+    results.rename(results.parent / "mine")
+    _, _, err = stsbench(*TABLE, "--add", "part:Ours", "--results", "mine")
+    assert err.endswith("--protocol simcse --results mine\n")
+
+
+def test_results_without_a_row_are_one_line(stsbench, results):
+    code, out, err = stsbench(*TABLE)
+    assert code == 0 and "my-checkpoint" not in out and err.startswith("stsbench: 'simcse-5' has no row of ")
+    assert err.count("\n") == 1 and "--add NAME shows one: --add " in err
+    for silent in (("--show", "published"), ("--add", "my-checkpoint")):
+        assert stsbench(*TABLE, *silent)[2] == ""
+    assert json.loads(stsbench(*TABLE, "--json")[1])
+    assert stsbench("leaderboard", "--table", "sts")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--add", "my-checkpoit:Ours"),
+            "unknown encoder 'my-checkpoit'; did you mean 'my-checkpoint'?; results has no",
+        ),
+        (("--add", "my-checkpoint:"), "--add 'my-checkpoint:': no label stands behind the colon"),
+        (("--add", ","), "--add ',' is empty"),
+        (("--add", "part", "--show", "published"), "--add has no effect with --show published"),
+        (("--add", "part", "--show", "difference"), "--add has no effect with --show difference"),
+        (("--add", "part", "--results", "gone"), "results folder 'gone' does not exist"),
+        (("--rows-only",), "--rows-only has no effect in the terminal, only with --format latex, markdown or csv"),
+        (
+            ("--add", "part", "--rows-only", "--format", "html"),
+            "rows do not stand alone as html; choose markdown, latex",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(stsbench, results, options, message):
+    assert stsbench.refused(*TABLE, *options).startswith(message)
+
+
+def test_an_encoder_of_which_no_result_fits_is_refused_with_the_command(stsbench, results):
+    said = stsbench.refused("leaderboard", "--table", "simcse-e1", "--add", "my-checkpoint:Ours")
+    assert said.startswith("--add my-checkpoint: no result of it fits the table; row 'Ours' has no MR, CR")
+    assert "stsbench run my-checkpoint --tasks mr,cr,subj,mpqa,sst2,trec,mrpc --protocol senteval" in said
