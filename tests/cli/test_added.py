@@ -4,10 +4,24 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
 
 from stsbench.results.folder import write_result
+from stsbench.results.record import Result
+from tests.leaderboard.scored import drawn
+from tests.leaderboard.scored import sts as scored
 from tests.leaderboard.shown import STS, UNROUNDED, sts
+
+def quick(name: str, noise: int) -> list[Result]:
+    """Results on every task whose items make their scores; the more noise, the worse they are."""
+    found = []
+    for place, task in enumerate(STS):
+        gold, similarity = drawn(place)
+        far = np.random.default_rng(place).normal(size=len(gold))
+        found.append(scored(name, task, gold, similarity + noise * far))
+    return found
+
 
 TABLE = ("leaderboard", "--table", "simcse-5")
 ROW = "12.34 22.34 32.34 42.34 52.34 62.34 72.34 42.34".split()
@@ -55,13 +69,13 @@ def test_several_rows_are_a_comma_list_or_the_option_repeated(stsbench, results)
         "--add",
         "SBERT, small",
         "--add",
-        "part:C",
+        "pack.mod:Class:C",
         "--rows-only",
         "--format",
         "csv",
     )
     assert comma == again
-    assert [row[3] for row in csv.reader(io.StringIO(comma))] == ["A, B", "sbert-small (not the card's)", "C"]
+    assert [row[3] for row in csv.reader(io.StringIO(comma))] == ["A, B", "sbert-small", "C"]
 
 
 def test_an_added_row_is_in_every_format(stsbench, results):
@@ -107,6 +121,15 @@ def test_on_a_board_a_row_has_another_label(stsbench, results):
         assert "my-checkpoint" not in stsbench.fine(*add)
 
 
+def test_added_rows_have_ranks(stsbench, tmp_path):
+    results = [*quick("good", 1), *quick("bad", 9)]
+    for result in results:
+        write_result(result, tmp_path / "results")
+    out = stsbench.fine(*TABLE, "--add", "good:Ours,bad:Theirs", "--ranks", "--format", "csv")
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(out))}
+    assert rows["Ours"]["rank_best"] and rows["Theirs"]["rank_worst"] == "2"
+
+
 def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):
     code, out, err = stsbench(*TABLE, "--add", "part:Ours")
     assert code == 0 and "Ours  " in out
@@ -144,7 +167,7 @@ def test_results_without_a_row_are_one_line(stsbench, results):
         (("--add", "part", "--results", "gone"), "results folder 'gone' does not exist"),
         (("--rows-only",), "--rows-only has no effect in the terminal, only with --format latex, markdown or csv"),
         (
-            ("--add", "part", "--rows-only", "--format", "html"),
+            ("--add", "my-checkpoint", "--rows-only", "--format", "html"),
             "rows do not stand alone as html; choose markdown, latex",
         ),
     ],

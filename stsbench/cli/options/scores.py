@@ -79,6 +79,8 @@ class LeaderboardOptions(WithJson):
             given.idle(f"with --show {self.show}", "--mteb")
         if self.table and self.show == "difference":
             given.idle("with --show difference, for no paper prints an added row", "--add")
+        if fmt in FIGURES:
+            given.idle("in a figure", "--rows-only")
         if fmt == "terminal" and not self.out:
             given.idle("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stsbench.errors import one_line, visible
-from stsbench.leaderboard.render.latex_size import LatexFit, LatexSetting, fit_page, is_long
+from stsbench.leaderboard.render.latex_size import LatexFit, LatexSetting, fit_page, head_lines, is_long
 from stsbench.leaderboard.tables.layout import BEST, NONE, SECOND, Layout, LayoutBlock, Show, Shown, TableLine, lay_out
 from stsbench.leaderboard.tables.short import short_labels
 from stsbench.leaderboard.tables.table import Table
@@ -128,14 +128,14 @@ def _columns(layout: Layout) -> str:
 
 
 def _head(layout: Layout, setting: LatexSetting) -> Iterator[str]:
-    heads = [_stacked(head) if setting.stacked else escape_latex(head) for head in layout.heads]
-    yield from (r"\toprule", _row(["", *heads]))
+    heads = (head_lines(layout, at, setting) for at in range(len(layout.heads)))
+    yield from (r"\toprule", _row(["", *map(_stacked, heads)]))
 
 
-def _stacked(head: str) -> str:
-    """A head of several words, one below the other."""
-    lines = r" \\ ".join(escape_latex(word) for word in head.split())
-    return rf"\shortstack[r]{{{lines}}}" if len(head.split()) > 1 else lines
+def _stacked(lines: Sequence[str]) -> str:
+    """The lines of a head, one below the other."""
+    text = r" \\ ".join(map(escape_latex, lines))
+    return rf"\shortstack[r]{{{text}}}" if len(lines) > 1 else text
 
 
 def _body(layout: Layout, setting: LatexSetting) -> Iterator[str]:

@@ -37,7 +37,7 @@ class Size(NamedTuple):
 
 
 class LatexSetting(NamedTuple):
-    """How a table is set: the size, whether heads are stacked word by word, and deviations below their numbers."""
+    """How a table is set: the size, whether heads may be of several lines, and deviations below their numbers."""
 
     size: Size
     stacked: bool = False
@@ -94,7 +94,7 @@ def is_long(layout: Layout, setting: LatexSetting) -> bool:
     """Whether a table is higher than a page, so that no float can hold it."""
     lines = sum(1 + (setting.folded and any(cell.deviation for cell in line.cells)) for line in _lines(layout))
     titles = sum(bool(block.title) + bool(block.section) for block in layout.blocks)
-    heads = max((len(head.split()) for head in layout.heads), default=1) if setting.stacked else 1
+    heads = max((len(head_lines(layout, at, setting)) for at in range(len(layout.heads))), default=1)
     body = (lines + titles + heads) * setting.size.line + (len(layout.blocks) + 2) * RULE
     notes = sum(1 + _width(text) * FOOTNOTE.em // TEXT_WIDTH for text in layout.legend) * NOTE
     return CAPTION_LINES * NORMAL.line + body + notes > TEXT_HEIGHT
@@ -109,10 +109,28 @@ def _label_width(layout: Layout, setting: LatexSetting) -> float:
     return max(map(_width, labels), default=0) * setting.size.em + setting.size.blank
 
 
+def head_lines(layout: Layout, at: int, setting: LatexSetting) -> list[str]:
+    """A column's head: where heads are stacked in lines no wider than its cells, or than its longest word."""
+    head = layout.heads[at]
+    if not setting.stacked:
+        return [head]
+    room = max([_cells_width(layout, at, setting), *map(_width, head.split())])
+    lines: list[str] = []
+    for word in head.split():
+        if lines and _width(f"{lines[-1]} {word}") <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
 def _column_width(layout: Layout, at: int, setting: LatexSetting) -> float:
-    head = layout.heads[at].split() if setting.stacked else [layout.heads[at]]
-    cells = (_cell_width(line.cells[at], setting) for line in _lines(layout))
-    return max([*map(_width, head), *cells]) * setting.size.em + 2 * setting.size.blank
+    widths = [_cells_width(layout, at, setting), *map(_width, head_lines(layout, at, setting))]
+    return max(widths) * setting.size.em + 2 * setting.size.blank
+
+
+def _cells_width(layout: Layout, at: int, setting: LatexSetting) -> float:
+    return max((_cell_width(line.cells[at], setting) for line in _lines(layout)), default=0.0)
 
 
 def _cell_width(cell: Shown, setting: LatexSetting) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
@@ -28,8 +29,13 @@ class Added(NamedTuple):
 
     def runs(self, all_runs: Sequence[Runs]) -> list[Runs]:
         """The runs that hold these results; an encoder in several states is several."""
-        mine = set(map(id, self.results))
-        return [one for one in all_runs if mine & set(map(id, one.results))]
+        mine = set(map(_file_of, self.results))
+        return [one for one in all_runs if mine & set(map(_file_of, one.results))]
+
+
+def _file_of(result: Result) -> Path | int:
+    """What tells a result: its file, for it may have been read again; one that has none is told by itself."""
+    return result.path or id(result)
 
 
 def added_groups(filler: Filler, runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
@@ -59,16 +65,16 @@ def _label(one: Added, run: Runs, *, several: bool) -> str:
 
 def relabelled(groups: Sequence[Group], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
     """A board's groups, in which every encoder measured has a row: those of some rows have the label that is asked for."""
-    labels: dict[int, str] = {}
+    labels: dict[Path | int, str] = {}
     for one in added:
         found = one.runs(runs)
         for run in found:
-            labels |= dict.fromkeys(map(id, run.results), _label(one, run, several=len(found) > 1) if one.label else "")
+            labels |= dict.fromkeys(map(_file_of, run.results), _label(one, run, several=len(found) > 1) if one.label else "")
     return [replace(group, rows=[_relabelled(row, labels) for row in group.rows]) for group in groups]
 
 
-def _relabelled(row: Row, labels: Mapping[int, str]) -> Row:
-    label = next((labels[id(result)] for result in row.results if id(result) in labels), None)
+def _relabelled(row: Row, labels: Mapping[Path | int, str]) -> Row:
+    label = next((labels[file] for result in row.results if (file := _file_of(result)) in labels), None)
     return row if label is None else replace(row, label=label or row.label, is_added=True)
 
 
@@ -80,8 +86,8 @@ def only_added(table: Table) -> Table:
 
 def rows_of(table: Table, one: Added) -> list[Row]:
     """The rows of an encoder that was added to a table."""
-    mine = set(map(id, one.results))
-    return [row for row in table.rows() if row.is_added and mine & set(map(id, row.results))]
+    mine = set(map(_file_of, one.results))
+    return [row for row in table.rows() if row.is_added and mine & set(map(_file_of, row.results))]
 
 
 def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iterator[str]:
@@ -121,8 +127,8 @@ def _heads(columns: Sequence[TableColumn]) -> str:
 
 def not_shown(table: Table, filler: Filler, runs: Sequence[Runs]) -> str:
     """One line on results that a paper's table has columns for and no row; nothing where there are none."""
-    shown = {id(result) for row in table.rows() for result in row.results}
-    names = [run.name for run in runs if not any(id(one) in shown for one in run.results) and filler.measured(run)]
+    shown = {_file_of(result) for row in table.rows() for result in row.results}
+    names = [run.name for run in runs if not any(_file_of(one) in shown for one in run.results) and filler.measured(run)]
     if not names:
         return ""
     listed = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")

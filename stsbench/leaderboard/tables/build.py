@@ -148,7 +148,8 @@ def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Grou
 
 def _with_distance(row: Row, aim: Row, column: str) -> Row:
     ours, theirs = row.cell(column), aim.cell(column)
-    if row is aim:
+    # Scores of different protocols have no distance.
+    if row is aim or row.otherwise != aim.otherwise:
         return row
     cell = TableCell(
         measured=_distance(ours.measured, theirs.measured), published=_distance(ours.published, theirs.published)

@@ -123,6 +123,24 @@ def test_differences_are_those_to_the_row_that_is_named():
     }
 
 
+def test_rows_scored_otherwise_have_no_difference_to_others(tmp_path):
+    text = """
+title = "Mine"
+paper = "sgopt"
+table = "table-1"
+protocol = "simcse"
+columns = ["stsb"]
+[delta]
+row = "SBERT-base Mean"
+column = "stsb"
+[[groups]]
+rows = ["SBERT-base Mean", "SBERT-base SG", {row = "SBERT-base Flow", protocol = "wmean"}]
+"""
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    distances = [one.cell(DELTA).published for one in build_table(str(tmp_path / "mine.toml")).rows()]
+    assert [one and round(one.value, 2) for one in distances] == [None, 4.07, None]
+
+
 def test_a_figure_is_no_numbered_table():
     assert lay_out(build_table("sgopt-figure-1")).caption.endswith("(SG-OPT, Figure 1)")
     assert lay_out(build_table("sgopt-domain-shift")).caption.endswith("(SG-OPT, Figure domain shift)")
