@@ -118,7 +118,7 @@ def test_on_a_board_a_row_has_another_label(stsbench, results):
     for board in (("--table", "sts"), ("--suite", "sts")):
         add = ("leaderboard", *board, "--add", "my-checkpoint:Ours", "--format", "markdown")
         assert f"| Ours | {' | '.join(ROW)} |\n" in stsbench.fine(*add, "--rows-only")
-        assert "my-checkpoint" not in stsbench.fine(*add)
+        assert "| my-checkpoint" not in stsbench.fine(*add)
 
 
 def test_added_rows_have_ranks(stsbench, tmp_path):

@@ -77,6 +77,9 @@ class LeaderboardOptions(WithJson):
             given.idle("with --show published", "--ranks", "--add", *(("--results", "--encoder") if self.table else ()))
         if self.show in ("measured", "difference"):
             given.idle(f"with --show {self.show}", "--mteb")
+        self._check_rows(given, fmt)
+
+    def _check_rows(self, given: Given, fmt: str) -> None:
         if self.table and self.show == "difference":
             given.idle("with --show difference, for no paper prints an added row", "--add")
         if fmt in FIGURES:
