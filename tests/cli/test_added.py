@@ -13,6 +13,7 @@ from tests.leaderboard.scored import drawn
 from tests.leaderboard.scored import sts as scored
 from tests.leaderboard.shown import STS, UNROUNDED, sts
 
+
 def quick(name: str, noise: int) -> list[Result]:
     """Results on every task whose items make their scores; the more noise, the worse they are."""
     found = []
@@ -122,7 +123,7 @@ def test_on_a_board_a_row_has_another_label(stsbench, results):
 
 
 def test_added_rows_have_ranks(stsbench, tmp_path):
-    results = [*quick("good", 1), *quick("bad", 9)]
+    results = [*quick("good", 0), *quick("bad", 1)]
     for result in results:
         write_result(result, tmp_path / "results")
     out = stsbench.fine(*TABLE, "--add", "good:Ours,bad:Theirs", "--ranks", "--format", "csv")

@@ -69,7 +69,9 @@ def relabelled(groups: Sequence[Group], runs: Sequence[Runs], added: Sequence[Ad
     for one in added:
         found = one.runs(runs)
         for run in found:
-            labels |= dict.fromkeys(map(_file_of, run.results), _label(one, run, several=len(found) > 1) if one.label else "")
+            labels |= dict.fromkeys(
+                map(_file_of, run.results), _label(one, run, several=len(found) > 1) if one.label else ""
+            )
     return [replace(group, rows=[_relabelled(row, labels) for row in group.rows]) for group in groups]
 
 
@@ -128,7 +130,9 @@ def _heads(columns: Sequence[TableColumn]) -> str:
 def not_shown(table: Table, filler: Filler, runs: Sequence[Runs]) -> str:
     """One line on results that a paper's table has columns for and no row; nothing where there are none."""
     shown = {_file_of(result) for row in table.rows() for result in row.results}
-    names = [run.name for run in runs if not any(_file_of(one) in shown for one in run.results) and filler.measured(run)]
+    names = [
+        run.name for run in runs if not any(_file_of(one) in shown for one in run.results) and filler.measured(run)
+    ]
     if not names:
         return ""
     listed = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
