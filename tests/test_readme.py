@@ -85,4 +85,4 @@ def test_table_is_made_from_the_committed_results(command, table, capsys):
     assert main([*shlex.split(command), "--results", str(ROOT / "results")]) == 0
     # Most per-item columns are not in the repository, as a note below says; without them there are no intervals.
     printed, _, note = capsys.readouterr().out.strip().partition("\n\nno 95% interval of the mean of ")
-    assert printed == table.strip() and ("Avg." in table) == ("hold no per-item columns" in note)
+    assert printed == table.strip() and ("Avg." in table) == ("per-item columns are missing" in note)

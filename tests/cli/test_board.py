@@ -23,7 +23,7 @@ STS, protocol simcse (spearman, all)
 | {LONG} | 50.00 | 51.00 | 52.00 | 53.00 | 54.00 | 55.00 | 56.00 | 53.00 |
 | hole | 90.00 | – | – | – | – | – | – | – |
 
-no 95% interval of the mean of better, {LONG}: the results hold no per-item columns; run: \
+no 95% interval of the mean of better, {LONG}: per-item columns are missing or broken; run: \
 stsbench run --fresh better {LONG} --tasks {",".join(STS)}
 """
 MARKDOWN = ("leaderboard", "--protocol", "simcse", "--format", "markdown")

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 from stsbench.compare.means import mean_intervals
 from stsbench.leaderboard.tables.runs import Wanted, shows_its_score
-from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Number, Row, Table, TableCell
+from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Row, Table
 from stsbench.results.again import NAMED, command_again
 from stsbench.results.record import Result
+
+LACKING, UNTOLD = "per-item columns are missing or broken", "the results do not tell which items share a sentence"
+"""Why means have no interval."""
 
 
 def averaged(table: Table) -> list[Wanted]:
@@ -26,64 +29,60 @@ def cells_of(row: Row, wanted: Sequence[Wanted]) -> list[list[Result]]:
 
 def with_intervals(table: Table) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
-    of_average = averaged(table)
     columns = {column.key: column.wanted for column in table.columns if column.wanted and not column.mixed}
-    keys, wanted = list(columns), list(columns.values())
-    average = tuple(wanted.index(one) for one in of_average)
+    average = tuple(list(columns.values()).index(one) for one in averaged(table))
     rows: dict[int, list[list[Result]]] = {}
-    means: dict[int, list[tuple[int, ...]]] = {}
+    means: dict[int, dict[str, tuple[int, ...]]] = {}
     for place, row in enumerate(table.rows()):
-        cells = cells_of(row, wanted)
-        several = [(at,) for at, key in enumerate(keys) if len(cells[at]) > 1 and _has_seeds(row.cell(key).measured)]
-        whole = [average] if average and row.cell(AVERAGE).measured and all(cells[at] for at in average) else []
-        needed = {at for tasks in (*several, *whole) for at in tasks}
+        cells = cells_of(row, list(columns.values()))
+        means[place] = _means_of(row, cells, list(columns), average)
+        needed = {at for tasks in means[place].values() for at in tasks}
         if needed:
             rows[place] = [cell if at in needed else [] for at, cell in enumerate(cells)]
-            means[place] = [*several, *whole]
-    found = mean_intervals(rows, means)
-    ends = {
-        place: {
-            key: found.intervals.get((place, tasks)) for tasks in means[place] for key in _keys(tasks, average, keys)
-        }
-        for place in rows
-    }
-    of_rows = {id(one): place for place, cells in rows.items() for cell in cells for one in cell}
-    labels = [row.label for row in table.rows()]
-    notes = [
-        _note([labels[at] for at in dict.fromkeys(of_rows[id(one)] for one in results)], why, results)
-        for why, results in (("hold no per-item columns", found.lacking), ("do not tell which items share a sentence", found.untold))
-        if results
-    ]  # fmt: skip
-    places = iter(range(len(labels)))
+    found = mean_intervals(rows, {place: list(set(means[place].values())) for place in rows})
+    places = iter(range(len(means)))
     groups = [
-        replace(group, rows=[_with_ends(row, ends.get(next(places), {})) for row in group.rows])
+        replace(group, rows=[_with_ends(row, at := next(places), means[at], found.intervals) for row in group.rows])
         for group in table.groups
+    ]
+    of_rows = {id(one): table.rows()[place].label for place, cells in rows.items() for cell in cells for one in cell}
+    notes = [
+        _note(list(dict.fromkeys(of_rows[id(one)] for one in results)), why, results)
+        for why, results in ((LACKING, found.lacking), (UNTOLD, found.untold))
+        if results
     ]
     return replace(table, groups=groups, measured_notes=[*table.measured_notes, *notes])
 
 
-def _has_seeds(number: Number | None) -> bool:
-    return number is not None and number.deviation is not None
-
-
-def _keys(tasks: tuple[int, ...], average: tuple[int, ...], keys: Sequence[str]) -> list[str]:
-    """The columns that a mean over tasks stands in."""
-    return [AVERAGE, EXACT] if tasks == average else [keys[at] for at in tasks]
+def _means_of(
+    row: Row, cells: Sequence[Sequence[Result]], keys: Sequence[str], average: tuple[int, ...]
+) -> dict[str, tuple[int, ...]]:
+    """The columns of a row that hold means, and the tasks, by place, that each is over."""
+    numbers = [row.cell(key).measured for key in keys]
+    over_seeds = {
+        key: (at,)
+        for at, (key, number) in enumerate(zip(keys, numbers, strict=True))
+        if number and number.deviation is not None and len(cells[at]) > 1
+    }
+    whole = bool(average) and row.cell(AVERAGE).measured is not None and all(cells[at] for at in average)
+    return over_seeds | (dict.fromkeys((AVERAGE, EXACT), average) if whole else {})
 
 
 def _note(labels: Sequence[str], why: str, results: Sequence[Result]) -> str:
     more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
-    return (
-        f"no 95% interval of the mean of {', '.join(labels[:NAMED])}{more}: the results {why}; "
-        f"run: {command_again(results)}"
-    )
+    return f"no 95% interval of the mean of {', '.join(labels[:NAMED])}{more}: {why}; run: {command_again(results)}"
 
 
-def _with_ends(row: Row, ends: Mapping[str, tuple[float, float] | None]) -> Row:
-    cells = {key: _with_interval(row.cell(key), found) for key, found in ends.items() if found is not None}
-    return replace(row, cells={**row.cells, **cells})
-
-
-def _with_interval(cell: TableCell, ends: tuple[float, float]) -> TableCell:
-    measured = cell.measured and cell.measured._replace(interval=(100 * ends[0], 100 * ends[1]))
-    return replace(cell, measured=measured)
+def _with_ends(
+    row: Row,
+    place: int,
+    means: Mapping[str, tuple[int, ...]],
+    intervals: Mapping[tuple[int, tuple[int, ...]], tuple[float, float]],
+) -> Row:
+    """A row with the intervals of its means, in points."""
+    cells = dict(row.cells)
+    for key, tasks in means.items():
+        measured, ends = row.cell(key).measured, intervals.get((place, tasks))
+        if measured and ends:
+            cells[key] = replace(row.cell(key), measured=measured._replace(interval=(100 * ends[0], 100 * ends[1])))
+    return replace(row, cells=cells)

@@ -167,7 +167,7 @@ STS, protocol simcse (spearman, all)
 
 § trained or fitted on text that overlaps the test sentences
 
-no 95% interval of the mean of b, pipe\\|name: the results hold no per-item columns; run: stsbench run --fresh b \
+no 95% interval of the mean of b, pipe\\|name: per-item columns are missing or broken; run: stsbench run --fresh b \
 'pipe\\|name' --tasks sts12,sts13 --seeds 0,1
 
 STS, protocol wmean (spearman, wmean)
@@ -176,7 +176,7 @@ STS, protocol wmean (spearman, wmean)
 | --- | ---: | ---: | ---: |
 | b | 12.35 | 0.00 | 6.17 |
 
-no 95% interval of the mean of b: the results hold no per-item columns; run: stsbench run --fresh b \
+no 95% interval of the mean of b: per-item columns are missing or broken; run: stsbench run --fresh b \
 --tasks sts12,sts13 --protocol wmean
 """
 
