@@ -25,6 +25,8 @@ TABLE_FILES = (*TEXT, *JSON_LINES, PARQUET)
 """How the names of files end that hold tables."""
 PACKED = {b"PK\x03\x04": "a zip archive or a spreadsheet", b"\x1f\x8b": "packed by gzip", b"\xfd7zXZ": "packed by xz"}
 """What is no table, by its first bytes."""
+DELIMITERS = (",", ";", "|")
+"""What may part cells beside a tab."""
 MARK = "\ufeff"
 """A byte order mark, which is no part of the text."""
 
@@ -144,21 +146,24 @@ def _parsed(path: Path, layout: FileLayout) -> Parsed:
     if delimiter is not None:
         check_delimiter(path, delimiter, quoting=bool(quoting))
         return _split_at(path, delimiter, quoting)
-    if "\t" not in _text(path).lstrip("\n").partition("\n")[0]:
-        return _best_split(path, quoting)
+    first = _text(path).lstrip("\n").partition("\n")[0]
+    # A quoted cell may go on beyond the first line, and the first delimiter stand there.
+    signs = [sign for sign in DELIMITERS if sign in first] or DELIMITERS
+    if "\t" not in first:
+        return _best_split(path, quoting, signs)
     tabbed = _split_at(path, "\t", quoting)
     try:
-        other = None if tabbed.is_even() else _best_split(path, quoting)
+        other = None if tabbed.is_even() else _best_split(path, quoting, signs)
     except DataError:
         return tabbed
     return other if other and other.is_even() else tabbed
 
 
-def _best_split(path: Path, quoting: bool | None) -> Parsed:
+def _best_split(path: Path, quoting: bool | None, signs: Sequence[str]) -> Parsed:
     """The rows by the delimiter that makes them even and most fields; where none does, by that of most fields in the first."""
     found: list[Parsed] = []
     failures: list[DataError] = []
-    for sign in (",", ";", "|"):
+    for sign in signs:
         try:
             found.append(_split_at(path, sign, quoting))
         except DataError as error:

@@ -114,6 +114,7 @@ def rows(path: Path, layout: FileLayout = FOUND, *, named: bool = False) -> list
         ('"a"\tb\t1\n"c ""d"""\td\t2\n', [["a", "b", "1"], ['c "d"', "d", "2"]]),
         ('"a"\tb\t1\n"c"\td\t2\n', [["a", "b", "1"], ["c", "d", "2"]]),
         ('a\tb\t1\n"c\tc"\td\t2\n', [["a", "b", "1"], ["c\tc", "d", "2"]]),
+        ('"a\nb";c;1\n"d\ne";f;2\n', [["a\nb", "c", "1"], ["d\ne", "f", "2"]]),
         # Empty lines at the end are no rows.
         ("a\tb\t1\nc\td\t2\n\n\n", [["a", "b", "1"], ["c", "d", "2"]]),
         ("a;b;1\n\nc;d;2\n\n", [["a", "b", "1"], ["c", "d", "2"]]),
