@@ -207,6 +207,7 @@ COMMANDS = {
     "cli.export:format": ("export --format mteeb", "mteeb|mteb"),
     "cli.listing:list": ("list task", "task|tasks"),
     "cli.listing:name": ("show stsbb", "stsbb|stsb"),
+    "cli.new:role in --columns": ("new task a.csv --columns golt=x", "golt|gold"),
     "cli.names:encoder": ("export --format mteb -e leters", "leters|letters"),
     "cli.timing:format": ("timing --format jsn", "jsn|json"),
     "leaderboard.published.specs:table": ("leaderboard --table simcse-55", "simcse-55|simcse-5"),

@@ -58,7 +58,7 @@ def _columns(given: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
         if not equals or not name:
             raise StsbenchError(f"--columns '{one}': give what it holds and its name, such as gold=score")
         if role not in roles:
-            raise UnknownName("--columns", role, roles, hint=f"known: {', '.join(roles)}")
+            raise UnknownName("role in --columns", role, roles, hint=f"known: {', '.join(roles)}")
         if role in found:
             raise StsbenchError(f"--columns '{one}': {role} is given twice")
         found[role] = name
