@@ -16,6 +16,7 @@ from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.recipe import SelectionFacts, TrainingFacts
 from stsbench.check.tolerance import parse_tolerances
+from stsbench.compare.comparison import Comparison
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.making import make_corpus
 from stsbench.data.readers import READERS
@@ -38,6 +39,7 @@ from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
 from stsbench.leaderboard.published.rows import published_row
 from stsbench.leaderboard.published.specs import AverageFacts
 from stsbench.leaderboard.render import check_format
+from stsbench.leaderboard.render.comparison import render_comparison
 from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.leaderboard.tables.layout import check_show
 from stsbench.recipes.prepare import validator
@@ -63,6 +65,7 @@ from tests.training.students import student
 ONES: Any = torch.ones(2, 3)
 SPLIT = PairSplit(sentences1=["a"], sentences2=["b"], gold=np.ones(1), subset=[""])
 CARDS = Catalogue()
+NO_PAIRS = Comparison(encoders=[], differences=[], level=0.05)
 PROMPTS = '{"prompts": {"query": "query: "}}'
 
 
@@ -141,6 +144,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         "unsup-simcse-bert-bas|simcse/table-5/",
     ),
     "leaderboard.render:format": (lambda _: check_format("markdwn"), "markdwn|markdown"),
+    "leaderboard.render.comparison:format": (lambda _: render_comparison(NO_PAIRS, "latx"), "latx|latex"),
     "leaderboard.tables.averages:rounding": (
         lambda _: measured_averages(["a"], {"a": {(0, 0): 1.0}}, AverageFacts(task="a", rounding="nevr"), 2),
         "nevr|never",
@@ -201,6 +205,7 @@ def test_a_name_in_no_table_is_refused(kind: str, tmp_path: Path) -> None:
 COMMANDS = {
     "leaderboard.tables.asked:suite": ("leaderboard --suite stss", "stss|sts"),
     "cli.added:encoder": ("leaderboard --table sts --add leters", "leters|letters"),
+    "cli.compare:format": ("compare a b --format latx", "latx|latex"),
     "cli.check:rule": ("check results --against results --rule statistica", "statistica|statistical"),
     "cli.convert:conversion": ("convert infersnt a b", "infersnt|infersent"),
     "cli.data:task, suite or corpus": ("data fetch stsbb", "stsbb|stsb"),

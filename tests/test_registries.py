@@ -15,6 +15,7 @@ import torch
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
 from stsbench.check.tolerance import Tolerance, parse_tolerances
+from stsbench.compare.comparison import Comparison
 from stsbench.data.corpora.making import make_corpus
 from stsbench.data.task import load_task
 from stsbench.encoders.loading import load_encoder
@@ -24,6 +25,7 @@ from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
 from stsbench.evaluators.relatedness import RelatednessProtocol
 from stsbench.evaluators.retrieval import RetrievalProtocol
 from stsbench.leaderboard.published.specs import AverageFacts
+from stsbench.leaderboard.render.comparison import render_comparison
 from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.training.methods.clear import CLEAR, Operator
 from stsbench.training.methods.is_bert import ISBERT
@@ -173,6 +175,11 @@ DIRECT = {
     ),
     "evaluators.relatedness:PROTOCOLS": Direct(RelatednessProtocol(name="mine"), scored("sickr-regression"), "mine"),
     "evaluators.retrieval.protocols:PROTOCOLS": Direct(RetrievalProtocol(name="mine"), scored("coco"), "mine"),
+    "leaderboard.render.comparison:WRITERS": Direct(
+        lambda comparison: f"level {comparison.level}",
+        lambda: render_comparison(Comparison(encoders=[], differences=[], level=0.05), "mine"),
+        "level 0.05",
+    ),
     "leaderboard.tables.averages:ROUNDINGS": Direct(
         lambda terms, means, decimals: 42.0,
         lambda: measured_averages(["a"], {"a": {(None, 0): 1.0}}, AverageFacts(task="a", rounding="mine"), 2)[0].value,  # type: ignore[index]

@@ -52,7 +52,7 @@ def _in_notebook(table: Callable[[], str]) -> Iterator[Listener]:
             last = time.monotonic()
 
     def encoding(done: int, total: int) -> None:
-        show(f"encoding: {done} of {total} sentences")
+        show(f"encoding: {100 * done // max(total, 1)}%")
 
     def scoring(task: str) -> None:
         show(f"scoring {task}")

@@ -50,7 +50,7 @@ def read_results(
 
 @checked("compare", results=PLACE, catalogue=Catalogue)
 def compare_encoders(
-    *encoders: str | Path | Sequence[Result],
+    *encoders: str | Path | Result | Sequence[Result],
     results: str | Path = RESULTS,
     tasks: str | Sequence[str] | None = None,
     protocol: str | None = None,
@@ -61,7 +61,7 @@ def compare_encoders(
     """Compare every two encoders on the items that both were scored on, as ``stsbench compare`` does.
 
     Args:
-        encoders: Results, of one encoder or several; names of encoders in the results folder; folders of one
+        encoders: Results, of one encoder or several, or a Result; names of encoders in the results folder; folders of one
             encoder's results.
         results: the results folder, read where a name is given.
         tasks: only these tasks and suites.
@@ -79,6 +79,8 @@ def compare_encoders(
     for one in encoders:
         if isinstance(one, str | Path):
             _join(found, str(one), _named(str(one), Path(results), catalogue))
+        elif isinstance(one, Result):
+            handed.append(one)
         elif isinstance(one, Sequence) and all(isinstance(part, Result) for part in one):
             handed += [*one]
         else:

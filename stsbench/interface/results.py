@@ -15,7 +15,7 @@ from stsbench.errors import StsbenchError, one_line, shown
 from stsbench.interface.comparison import EncoderComparison, compared
 from stsbench.interface.grid import GridColumn, GridRow, grid_columns, grid_row
 from stsbench.interface.page import grid_html
-from stsbench.registry.arguments import PLACE, checked
+from stsbench.registry.arguments import PLACE, Kind, checked
 from stsbench.results.comparable import protocol_key
 from stsbench.results.folder import columns_of, write_result
 from stsbench.results.groups import Runs, gather_runs
@@ -47,6 +47,7 @@ class Results(Sequence[Result]):
     A sequence of :class:`stsbench.Result` that does not change; a slice and a sum with others are Results too.
     """
 
+    @checked(results=Kind(lambda given: isinstance(given, Iterable), "a sequence of Result"), catalogue=Catalogue)
     def __init__(
         self,
         results: Iterable[Result] = (),
@@ -209,7 +210,9 @@ class Results(Sequence[Result]):
 
 
 def html_so_far(results: Sequence[Result], catalogue: Catalogue) -> str:
-    """The table of a notebook while scores come in: without means, whose intervals take their time."""
+    """The table of a notebook while scores come in: without means, whose intervals take their time; nothing at first."""
+    if not results:
+        return ""
     columns = [column for column in grid_columns(results, catalogue) if not column.is_mean]
     return grid_html(columns, [grid_row(one, columns) for one in gather_runs(results, catalogue)[-MOST_ROWS:]], [])
 

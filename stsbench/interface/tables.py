@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from stsbench.plots.chart import Chart
 
+SUITE = "sts"
+"""Whose board is shown where nothing is asked for."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Leaderboard:
@@ -86,7 +89,7 @@ class Leaderboard:
 def leaderboard(
     results: str | Path | Sequence[Result] | None = None,
     *,
-    suite: str = "sts",
+    suite: str | None = None,
     table: str | Path | None = None,
     protocol: str | None = None,
     show: str | None = None,
@@ -100,7 +103,7 @@ def leaderboard(
     Args:
         results: Results, or a results folder; default ``results``, and none where a table is asked for and there is no
             such folder.
-        suite: whose tasks are the columns.
+        suite: whose tasks are the columns; default ``sts``.
         table: a paper's table or one of ours instead, or a TOML file of yours.
         protocol: only a suite's results of this protocol.
         show: ``published``, ``measured``, ``difference``, ``both`` or ``merged`` (whichever there is).
@@ -116,10 +119,12 @@ def leaderboard(
     choose("show", show or "both", dict.fromkeys(get_args(Show)))
     shown_as = check_show(show)
     # A wrong name is told before any result is read.
-    if table is not None:
-        read_table_card(str(table))
+    if table is None:
+        find_suite(suite or SUITE, catalogue)
+    elif suite is not None or protocol is not None:
+        raise StsbenchError("leaderboard: suite and protocol have no effect beside table; leave them out")
     else:
-        find_suite(suite, catalogue)
+        read_table_card(str(table))
     asked = Asked(
         catalogue=catalogue,
         results=_results(results, catalogue, needed=table is None and mteb is None),
@@ -129,7 +134,7 @@ def leaderboard(
         imported=read_mteb(Path(mteb), catalogue) if mteb is not None else None,
         ranks=ranks,
     )
-    made = asked.boards(suite) if table is None else asked.declared(str(table))
+    made = asked.boards(suite or SUITE) if table is None else asked.declared(str(table))
     return Leaderboard(tables=made.tables, show=shown_as, exact=exact, left_out=made.left_out)
 
 

@@ -41,6 +41,8 @@ def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path
     apart = compare_encoders(folder / "plain", str(folder / "other"), tasks=TASKS, results=tmp_path / "none", seed=3)
     assert [one.difference for one in apart.differences] == [one.difference for one in wanted.differences]
     assert list(apart.encoders) == [str(folder / "plain"), str(folder / "other")]
+    single = compare_encoders(mine["plain"][0], mine["other"][0])
+    assert [one.task for one in single.differences] == ["quickstart-en"]
     mixed = compare_encoders("third", held[:2], results=folder)
     assert list(mixed.encoders) == ["third", held[0].encoder]
 

@@ -91,7 +91,8 @@ def test_a_notebook_shows_what_is_there_so_far(place, notebook):
     scoring = [page for page in notebook.shown if "scoring stones" in page]
     assert len(scoring) == 1
     assert f"{100 * results[0].score:.2f}" in scoring[0] and f"{100 * results[2].score:.2f}" not in scoring[0]
-    assert any("encoding: 0 of" in page for page in notebook.shown)
+    assert notebook.shown[1].endswith("encoding: 0%") and "<table>" not in notebook.shown[1]
+    assert any("encoding: 100%" in page for page in notebook.shown)
 
 
 def test_the_page_is_clean_after_an_error(place, notebook):
