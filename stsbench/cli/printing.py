@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 LONGEST = 900
 """Signs of an error's line."""
-NARROWEST, USUAL = 20, 80
+NARROWEST, ENDLESS = 20, 10_000
+"""Columns: a terminal has more than the first; a pipe or file, where nothing is cut or wrapped, as good as the second."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the user says or the terminal is, or 80 columns where there is none."""
+    """A console as wide as the user says or the terminal is; without one, lines have no end."""
     from stsbench.cli.screen import Screen
 
-    columns = settings.terminal_columns() or (None if (sys.stderr if stderr else sys.stdout).isatty() else USUAL)
+    columns = settings.terminal_columns() or (None if (sys.stderr if stderr else sys.stdout).isatty() else ENDLESS)
     return Screen(
         stderr=stderr,
         width=columns and max(columns, NARROWEST),

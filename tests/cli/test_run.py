@@ -262,9 +262,11 @@ def test_a_full_disk_is_one_line(stsbench, monkeypatch):
 def test_a_process_of_its_own(tmp_path, own):
     make_own(tmp_path)
     options = ["--cards", "cards", "--data", "data", "--tasks", "both", "--encoder"]
-    code, out, err = process("run", *options, "mine", cwd=tmp_path, path=own)
+    code, out, err = process("run", *options, "mine", cwd=tmp_path, path=own, COLUMNS="80")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
+    code, out, err = process("run", *options, "mine", cwd=tmp_path, path=own)
+    assert max(map(len, out.splitlines())) > 80
     code, out, err = process("run", *options, "minee", cwd=tmp_path, path=own)
     assert (code, out) == (2, "")
     assert one_line(err).startswith("minee: unknown encoder 'minee'; did you mean 'mine'")

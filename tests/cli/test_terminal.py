@@ -192,7 +192,8 @@ def test_an_odd_size_of_the_terminal_stops_nothing(stsbench: Command, monkeypatc
     monkeypatch.setenv("LINES", lines)
     monkeypatch.setenv("TERM", "odd²-[31")
     width = max(map(len, stsbench.fine("list", "suites").splitlines()))
-    assert width == (20 if columns == "1" else 80)
+    # 20 columns at least; what is no number is as if nothing were said, and a pipe has no end.
+    assert width == 20 if columns == "1" else width > 200
 
 
 def test_a_table_fits_an_odd_terminal(stsbench: Command, own: Path, monkeypatch):

@@ -294,7 +294,7 @@ def test_results_of_one_name_and_several_fingerprints_are_no_seeds(stsbench, tmp
     )
     for given in ("final [bbbbbb]", "final[bbbbbb]"):
         alone = stsbench.fine("leaderboard", "-e", given, "--format", "csv")
-        assert "60.0" in alone and "50.0" not in alone
+        assert "measured,60.0" in alone and "measured,50.0" not in alone
         assert stsbench.json("lock", "--out", "one.json", "-e", given)["cells"] == 1
         assert (
             "fine" in stsbench("check", "results", "--against", "one.json", "-e", given, "--against-encoder", given).out
@@ -309,7 +309,7 @@ def test_versions_that_score_otherwise_are_rows_that_can_be_named(stsbench, tmp_
     assert "mine [transformers 5.3.0]" in board and "mine [transformers 5.23.0]" in board and "aaaa" not in board
     name = "mine [transformers 5.3.0]"
     alone = stsbench.fine("leaderboard", "-e", name, "--format", "csv")
-    assert "40.0" in alone and "50.0" not in alone
+    assert "measured,40.0" in alone and "measured,50.0" not in alone
     assert stsbench.json("lock", "--out", "one.json", "-e", name)["cells"] == 1
     stsbench.json("lock", "--out", "both.json")
     found = stsbench("check", "results", "--against", "both.json", "-e", name, "--against-encoder", name)
