@@ -44,7 +44,10 @@ def train_command(options: TrainOptions) -> None:
         with _progress(f"seed {plan.seed}") as on_progress:
             runs.append(carry_out(plan, on_progress=on_progress))
     if plans[0].place.rank == 0:
-        _print_runs(plans[0].name, runs, done, as_json=options.as_json)
+        _print_runs(runs, done, as_json=options.as_json)
+        if not options.as_json:
+            scored_by = ["stsbench", "run", "--encoder", plans[0].name, *options.typed("cards")]
+            say(f"score it: {shlex.join(scored_by)}")
 
 
 def _plans(options: TrainOptions) -> list[TrainPlan]:
@@ -139,7 +142,7 @@ def _news(progress: TrainingProgress) -> str:
     return news
 
 
-def _print_runs(name: str, runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bool) -> None:
+def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bool) -> None:
     if as_json:
         facts = [{"folder": str(run.folder), "trained_already": run.folder in done, **run.facts} for run in runs]
         print_json(facts)
@@ -165,7 +168,6 @@ def _print_runs(name: str, runs: Sequence[TrainedRun], done: Sequence[Path], *, 
     if len(scores) > 1:
         mean, deviation = spread(scores)
         say(f"mean {mean:.2f} ± {deviation:.2f} over {len(scores)} seeds")
-    say(f"score it: stsbench run --encoder {name}")
 
 
 def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> None:

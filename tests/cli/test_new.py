@@ -90,7 +90,9 @@ def test_a_method_trains_at_once(stsbench, masked_lm):
     assert words == ["train", "some_idea", "--base", "minilm", "--cards", "cards"]
     done = stsbench(*[masked_lm if word == "minilm" else word for word in words])
     assert done.code == 0, done.err
-    assert "runs/some_idea/seed0" in done.out
+    assert done.out.endswith("score it: stsbench run --encoder some_idea --cards cards\n")
+    scored = stsbench(*last(done.out.replace("score it: ", "")), "-t", "quickstart-en")
+    assert scored.code == 0, scored.err
     assert (
         stsbench.refused("new", "method", "some_idea")
         == "some_idea.py exists; --force writes it again, another name leaves it as it is"
