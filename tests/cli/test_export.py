@@ -141,6 +141,8 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     lines = {line.split()[0].rstrip("≈"): line.split() for line in out.splitlines() if line}
     assert lines["encoder"][-2:] == ["Rank", "Ties"]
     assert {name: lines[name][-2:] for name in RANKED} == RANKED
+    # A row without a mean stands where its rank is.
+    assert [name for name in lines if name in RANKED][-1] == "bad"
     assert "\nRank: by the mean; the 95% interval over other items" in out and max(map(len, out.splitlines())) <= 80
     words = " ".join(out.split())
     assert "(paired tests, Holm's correction over 6 pairs, level 0.05)" in words

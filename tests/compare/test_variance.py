@@ -73,3 +73,12 @@ def test_draws_vary_as_shares_and_seeds_do_and_twins_tie():
     np.testing.assert_allclose(np.cov(drawn[:2]), expected, rtol=0.05, atol=0.02 * expected.max())
     assert drawn.mean(axis=1) == pytest.approx([a.score, b.score, b.score], abs=1e-3)
     assert np.array_equal(drawn[1], drawn[2])
+
+
+def test_samples_of_one_encoder_have_its_seeds_in_common():
+    a, b = sample(1), sample(2)
+    still = [replace(one, shares=np.zeros_like(one.shares)) for one in (a, a, b)]
+    tied = joint_draws(still, SHARING, draws=50, rng=np.random.default_rng(0), owners=[0, 0, 1])
+    apart = joint_draws(still, SHARING, draws=50, rng=np.random.default_rng(0))
+    assert np.array_equal(tied[0], tied[1]) and not np.array_equal(apart[0], apart[1])
+    assert abs(np.corrcoef(tied[0], tied[2])[0, 1]) < 0.5

@@ -79,3 +79,16 @@ def test_a_sentence_is_told_by_the_start_of_its_sha256():
     assert sentences_of({"gold": np.zeros(3)}) is None
     (single,) = sentence_columns(["a"]).values()
     assert single.shape == (1,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_variance_of_every_two_rows_difference_is_that_of_their_difference_alone(seed):
+    rng = np.random.default_rng(seed)
+    sentences, shares = rng.integers(0, 12, size=(30, 2)), rng.normal(size=(5, 30))
+    if seed % 2:
+        # One sentence is in every pair: of rows that add up to nothing, so do the sums over what they share.
+        sentences[:, 0], shares = 99, shares - shares.mean(axis=1, keepdims=True)
+    sharing = Sharing(sentences)
+    found = sharing.variances_of_differences(shares)
+    expected = [[sharing.variance(a - b) for b in shares] for a in shares]
+    np.testing.assert_allclose(found, expected, atol=1e-12)

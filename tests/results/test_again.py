@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stsbench.results.again import command_again, has_columns, lacking_columns, lacking_said
-from stsbench.results.folder import read_result, write_result
+from stsbench.results.folder import columns_of, read_result, verified, write_result
 from stsbench.results.record import items_path
 from tests.made import SIMCSE, make_result
 
@@ -28,3 +28,12 @@ def test_the_command_names_what_is_not_usual(tmp_path):
     )
     kept = read_result(write_result(make_result(), tmp_path))
     assert command_again([kept]) == f"stsbench run --fresh minilm --tasks sts12 --results {tmp_path}"
+
+
+def test_results_that_are_verified_may_keep_what_was_read(tmp_path):
+    kept = read_result(write_result(make_result(), tmp_path))
+    (plain,), (held,) = verified([kept]).results, verified([kept], keep=True).results
+    assert not plain.per_item and held.path == plain.path
+    items_path(kept.path_in(tmp_path)).unlink()
+    assert columns_of(held)["gold"].tolist() == [0.0, 2.5, 5.0] and has_columns(held) and not has_columns(plain)
+    assert verified([plain], keep=True).results == [plain]
