@@ -146,8 +146,8 @@ def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):
 
 def test_results_without_a_row_are_one_line(stsbench, results):
     code, out, err = stsbench(*TABLE)
-    assert code == 0 and "my-checkpoint" not in out and err.startswith("stsbench: 'simcse-5' has no row of ")
-    assert err.count("\n") == 1 and "--add NAME shows one: --add " in err
+    assert code == 0 and "my-checkpoint" not in out and err.startswith("stsbench: results of ")
+    assert err.count("\n") == 1 and " are in no row of 'simcse-5'; --add NAME shows them, such as --add " in err
     for silent in (("--show", "published"), ("--add", "my-checkpoint")):
         assert stsbench(*TABLE, *silent)[2] == ""
     assert json.loads(stsbench(*TABLE, "--json")[1])

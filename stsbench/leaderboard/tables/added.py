@@ -137,4 +137,4 @@ def not_shown(table: Table, filler: Filler, runs: Sequence[Runs]) -> str:
         return ""
     listed = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
     given = shlex.quote(names[0])
-    return f"'{table.name}' has no row of {listed}, which results are there of; --add NAME shows one: --add {given}"
+    return f"results of {listed} are in no row of '{table.name}'; --add NAME shows them, such as --add {given}"

@@ -121,7 +121,7 @@ def unseen(name: str, *results: Any) -> str:
 def test_results_without_a_row_are_told():
     mine = sts("mine", *UNROUNDED)
     assert unseen("simcse-5", *mine, *sts("simcse-bert-base", *UNROUNDED)) == (
-        "'simcse-5' has no row of mine, which results are there of; --add NAME shows one: --add mine"
+        "results of mine are in no row of 'simcse-5'; --add NAME shows them, such as --add mine"
     )
     five = [result for at in range(5) for result in sts(f"mine {at}", *UNROUNDED)]
     assert "mine 0, mine 1, mine 2 and 2 more" in unseen("simcse-5", *five) and "--add 'mine 0'" in unseen(
