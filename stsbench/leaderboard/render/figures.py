@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from stsbench.compare.comparison import Comparison
 from stsbench.errors import DataError, ProtocolError
-from stsbench.leaderboard.tables.layout import Show, lay_out, number
-from stsbench.leaderboard.tables.table import Table
+from stsbench.leaderboard.tables.layout import Layout, Show, lay_out, number
+from stsbench.leaderboard.tables.table import STANDINGS, Row, Table
 from stsbench.plots.dots import Dot, draw_dots
 from stsbench.plots.panels import PanelDot, draw_panels
 
@@ -54,11 +54,11 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
         raise ProtocolError(
             f"one figure shows one table, here are {len(tables)}: {captions}; choose one by its protocol"
         )
-    layout = lay_out(tables[0], show, exact=exact)
+    layout = lay_out(tables[0], show, exact=exact, ends=False)
     columns = [column for column in layout.columns if column.kind in DRAWN]
     # Published and measured numbers of a row stand in one line.
     lines = [line for block in layout.blocks for line in block.lines if line.side != "difference" or show == line.side]
-    rows = {id(line.row): line.label + line.marks for line in lines if not line.further}
+    rows = {id(line.row): line.label + line.marks + _standing(line.row, layout) for line in lines if not line.further}
     places = {row: place for place, row in enumerate(rows)}
     dots = [
         PanelDot(panel, places[id(line.row)], found.value, found.interval, filled=line.side != "published")
@@ -77,3 +77,10 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
         notes=layout.legend,
         zero=show == "difference",
     )
+
+
+def _standing(row: Row, layout: Layout) -> str:
+    """A row's rank and letters, which no panel shows; nothing where they were not asked for."""
+    made = [(column.head, row.cell(column.key).measured) for column in layout.columns if column.kind in STANDINGS]
+    told = [f"{head} {found.text}" for head, found in made if found]
+    return f" ({', '.join(told)})" if told else ""

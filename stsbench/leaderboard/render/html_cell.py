@@ -8,7 +8,7 @@ from statistics import quantiles
 from typing import NamedTuple
 
 from stsbench.leaderboard.tables.layout import BEST, NONE, SECOND, Layout, Shown, TableLine, number
-from stsbench.leaderboard.tables.table import Number, TableColumn
+from stsbench.leaderboard.tables.table import STANDINGS, Number, TableColumn
 
 RANKED = {BEST: "b", SECOND: "u"}
 LEAST_SPAN = 10.0
@@ -17,8 +17,6 @@ MEANS = ("average", "exact")
 """The kinds of column that stay in sight when a table is scrolled."""
 MEASURED = ("task", *MEANS)
 """The kinds of column whose intervals are bars."""
-STANDINGS = ("ranks", "letters")
-"""The kinds of column that say how rows stand to each other: the lowest is best."""
 
 
 class BarScale(NamedTuple):

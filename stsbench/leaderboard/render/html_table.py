@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from stsbench.leaderboard.render.html_cell import MEANS, STANDINGS, Frame, bar_scales, cell_html, has_outliers
+from stsbench.leaderboard.render.html_cell import MEANS, Frame, bar_scales, cell_html, has_outliers
 from stsbench.leaderboard.render.html_row import Apart, row_head, row_start, told_apart
 from stsbench.leaderboard.tables.layout import Layout, LayoutBlock
-from stsbench.leaderboard.tables.table import Table, TableColumn
+from stsbench.leaderboard.tables.table import STANDINGS, Table, TableColumn
 
 
 def table_lines(table: Table, layout: Layout, identity: str) -> Iterator[str]:

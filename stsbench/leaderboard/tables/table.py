@@ -14,6 +14,8 @@ Terms = Sequence[str | Sequence[str]]
 ColumnKind = Literal["task", "average", "interval", "exact", "delta", "ranks", "letters"]
 AVERAGE, EXACT, DELTA, RANKS, LETTERS = "average", "average_exact", "distance", "ranks", "letters"
 """Keys of the columns that are made of other columns."""
+STANDINGS = ("ranks", "letters")
+"""The kinds of column that say how rows stand to each other: the lowest is best."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,10 @@ import stsbench
 from stsbench.compare.comparison import Comparison
 from stsbench.errors import DataError, ProtocolError
 from stsbench.leaderboard.render.figures import comparison_figure, table_figure
+from stsbench.leaderboard.tables.ranks import with_standings
 from tests.cli.commands import Command
 from tests.encoders.fakes import Plain
+from tests.leaderboard.shown import standing
 from tests.made import SIMCSE, make_result
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -45,6 +47,16 @@ def test_a_table_has_a_panel_a_column_and_a_line_a_row():
     assert [label.get_text() for label in chart.axes[0].get_yticklabels()] == [row.label for row in table.rows()]
     assert "STS" in chart.get_suptitle()
     assert "95% interval" in chart.get_supxlabel()
+
+
+def test_ranks_and_letters_stand_beside_the_names():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    (table,) = stsbench.leaderboard(MEASURED).tables
+    ranked = with_standings(table, {0: standing(1, 2, "ab", is_best=True)})
+    chart: Any = table_figure([ranked])
+    first, second = (label.get_text() for label in chart.axes[0].get_yticklabels())
+    assert first == f"{table.rows()[0].label}≈ (Rank 1–2, Ties ab)" and second == table.rows()[1].label
+    assert len(chart.axes) == len(STS) + 1
 
 
 def test_published_numbers_are_rings_beside_the_measured():
