@@ -58,7 +58,8 @@ def test_a_name_that_is_too_long_by_itself_is_cut_and_told_whole():
 
 
 @pytest.mark.parametrize("length", [10, 40, 200])
-def test_no_name_breaks_a_table(capsys, length):
+def test_no_name_breaks_a_table(capsys, monkeypatch, length):
+    monkeypatch.setenv("COLUMNS", "80")
     names = [f"{'n' * length}{SETTINGS}", "m" * length, "short"]
     print_table(lay_out(of_labels(*names), "measured"))
     out = capsys.readouterr().out
