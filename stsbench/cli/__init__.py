@@ -68,12 +68,14 @@ def _invoke(arguments: Sequence[str]) -> int:
     _check_text(arguments)
     command, code = get_command(app), 0
     try:
+        # Where a shell asks what a word may become, this answers and ends the program.
+        command._main_shell_completion({}, "stsbench", None)  # noqa: SLF001 - typer's own main calls it so
         with command.make_context("stsbench", list(arguments)) as context:
             command.invoke(context)
-    except Exit as stop:
+    except (Exit, SystemExit) as stop:
         if not _of_ours(stop):
             raise
-        code = stop.exit_code
+        code = stop.exit_code if isinstance(stop, Exit) else int(stop.code or 0)
     sys.stdout.flush()
     return code
 

@@ -79,7 +79,6 @@ def _help_alone(context: typer.Context) -> None:
 app = typer.Typer(
     invoke_without_command=True,
     callback=root,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

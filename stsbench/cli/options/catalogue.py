@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from stsbench.cli.options.completion import all_names
 from stsbench.cli.options.shared import LAST_SEED, MOST, Corpora, Data, Given, Options, WithCards, WithJson
 
 
@@ -20,7 +21,7 @@ class ListOptions(WithJson):
 class ShowOptions(WithJson):
     """Show all that is known of one name."""
 
-    name: Annotated[str, Argument(help="A task, suite, encoder, recipe or corpus.")]
+    name: Annotated[str, Argument(autocompletion=all_names, help="A task, suite, encoder, recipe or corpus.")]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

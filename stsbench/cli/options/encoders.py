@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from stsbench.cli.options.completion import encoder_names, recipe_names, task_names
 from stsbench.cli.options.shared import (
     MOST,
     Corpora,
@@ -28,14 +29,25 @@ class RunOptions(WithJson):
     """
 
     encoders: Annotated[
-        list[str], Argument(callback=each_name, help="Encoders: card names, Hub ids, folders, card files.")
+        list[str],
+        Argument(
+            callback=each_name, autocompletion=encoder_names, help="Encoders: card names, Hub ids, folders, card files."
+        ),
     ] = field(default_factory=list)
     encoder: Annotated[
-        list[str], Option("--encoder", "-e", callback=each_name, help="The same as an option; comma list.")
+        list[str],
+        Option(
+            "--encoder",
+            "-e",
+            callback=each_name,
+            autocompletion=encoder_names,
+            help="The same as an option; comma list.",
+        ),
     ] = field(default_factory=list)
-    tasks: Annotated[str | None, Option("--tasks", "-t", help="Tasks and suites, comma list; default suite 'sts'.")] = (
-        None
-    )
+    tasks: Annotated[
+        str | None,
+        Option("--tasks", "-t", autocompletion=task_names, help="Tasks and suites, comma list; default suite 'sts'."),
+    ] = None
     protocol: Annotated[
         str | None, Option("--protocol", "-p", help="Protocols, e.g. simcse, wmean, mean, semeval.")
     ] = None
@@ -72,7 +84,7 @@ class TrainOptions(WithJson):
     Run the same command again to resume a stopped run from its last checkpoint.
     """
 
-    recipe: Annotated[str, Argument(help="A recipe, or a recipe's TOML file.")]
+    recipe: Annotated[str, Argument(autocompletion=recipe_names, help="A recipe, or a recipe's TOML file.")]
     seeds: Annotated[str, Option("--seeds", help="Seeds, comma list: one run each; default the recipe's, else 0.")] = ""
     assign: Annotated[list[str], Option("--set", help="Replace a value of the recipe, e.g. temperature=0.1.")] = field(
         default_factory=list
@@ -113,16 +125,31 @@ class TimingOptions(WithCards):
 
     encoder: Annotated[
         list[str],
-        Option("--encoder", "-e", callback=each_name, help="Encoders, comma list; default those of SG-OPT's table."),
+        Option(
+            "--encoder",
+            "-e",
+            callback=each_name,
+            autocompletion=encoder_names,
+            help="Encoders, comma list; default those of SG-OPT's table.",
+        ),
     ] = field(default_factory=list)
     recipe: Annotated[
-        list[str], Option("--recipe", "-r", callback=each_name, help="Recipes to train and time, comma list.")
+        list[str],
+        Option(
+            "--recipe",
+            "-r",
+            callback=each_name,
+            autocompletion=recipe_names,
+            help="Recipes to train and time, comma list.",
+        ),
     ] = field(default_factory=list)
     assign: Annotated[list[str], Option("--set", help="Replace a parameter of the encoders, e.g. model=FOLDER.")] = (
         field(default_factory=list)
     )
     base: Annotated[str, Option("--base", help="Recipes start from this checkpoint (folder or Hub id).")] = ""
-    task: Annotated[str, Option("--task", "-t", help="Embed and fit on this task's sentences.")] = "stsb"
+    task: Annotated[
+        str, Option("--task", "-t", autocompletion=task_names, help="Embed and fit on this task's sentences.")
+    ] = "stsb"
     split: Annotated[str, Option("--split", help="Embed the sentences of this split.")] = "test"
     batch_size: Annotated[int, Option("--batch-size", min=1, max=MOST, help="Sentences per batch.")] = 16
     rounds: Annotated[int, Option("--rounds", min=1, max=1000, help="Repeats; the median is reported.")] = 3

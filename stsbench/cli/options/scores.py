@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from stsbench.cli.options.completion import encoder_names, suites, tables
 from stsbench.cli.options.shared import (
     LAST_SEED,
     Data,
@@ -27,11 +28,14 @@ class LeaderboardOptions(WithJson):
     """Print a table: of all results of a suite, or a paper's with what was measured beside it."""
 
     results: Annotated[Path | None, Option("--results", help="Results folder; default 'results'.")] = None
-    table: Annotated[str | None, Option("--table", help="A table of a paper or of ours, or a TOML file of yours.")] = (
-        None
-    )
+    table: Annotated[
+        str | None,
+        Option("--table", autocompletion=tables, help="A table of a paper or of ours, or a TOML file of yours."),
+    ] = None
     list_tables: Annotated[bool, Option("--list-tables", help="List all tables.")] = False
-    suite: Annotated[str, Option("--suite", help="The suite whose tasks are the columns.")] = "sts"
+    suite: Annotated[str, Option("--suite", autocompletion=suites, help="The suite whose tasks are the columns.")] = (
+        "sts"
+    )
     protocol: Annotated[str | None, Option("--protocol", "-p", help="Show this protocol's results.")] = None
     output: Annotated[
         str, Option("--format", help="terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf")
@@ -43,7 +47,11 @@ class LeaderboardOptions(WithJson):
     encoder: Annotated[
         list[str],
         Option(
-            "--encoder", "-e", callback=each_name, help="Show the measured rows of these encoders only; comma list."
+            "--encoder",
+            "-e",
+            callback=each_name,
+            autocompletion=encoder_names,
+            help="Show the measured rows of these encoders only; comma list.",
         ),
     ] = field(default_factory=list)
     add: Annotated[
@@ -141,7 +149,12 @@ class CheckOptions(WithJson):
     encoder: OnlyEncoders = field(default_factory=list)
     against_encoder: Annotated[
         list[str],
-        Option("--against-encoder", callback=each_name, help="Check against these encoders only; comma list."),
+        Option(
+            "--against-encoder",
+            callback=each_name,
+            autocompletion=encoder_names,
+            help="Check against these encoders only; comma list.",
+        ),
     ] = field(default_factory=list)
     tasks: OnlyTasks = None
     rule: Annotated[str, Option("--rule", help="absolute or statistical")] = "absolute"

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from typer import CallbackParam, Option
 
+from stsbench.cli.options.completion import encoder_names, task_names
 from stsbench.errors import StsbenchError
 
 MOST = 10**9
@@ -33,9 +34,14 @@ Data = Annotated[Path | None, Option("--data", help="Folder of evaluation data; 
 Corpora = Annotated[Path | None, Option("--corpora", help="Folder of training text; default STSBENCH_CORPORA.")]
 ResultsOption = Annotated[Path, Option("--results", help="Results folder.")]
 OnlyEncoders = Annotated[
-    list[str], Option("--encoder", "-e", callback=each_name, help="Only these encoders; comma list.")
+    list[str],
+    Option(
+        "--encoder", "-e", callback=each_name, autocompletion=encoder_names, help="Only these encoders; comma list."
+    ),
 ]
-OnlyTasks = Annotated[str | None, Option("--tasks", "-t", help="Only these tasks and suites.")]
+OnlyTasks = Annotated[
+    str | None, Option("--tasks", "-t", autocompletion=task_names, help="Only these tasks and suites.")
+]
 OnlyProtocol = Annotated[str | None, Option("--protocol", "-p", help="Only this protocol's results.")]
 TableFile = Annotated[Path | None, Option("--out", help="Write to this file instead of the terminal.")]
 
