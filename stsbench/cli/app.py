@@ -66,7 +66,7 @@ def data_root(context: typer.Context) -> None:
 
 
 def new_root(context: typer.Context) -> None:
-    """Write a first card for data, an encoder or a training method of your own."""
+    """Draft a card for data, an encoder or a method."""
     _help_alone(context)
 
 

@@ -12,21 +12,32 @@ from stsbench.cli.options.shared import LAST_SEED, MOST, Corpora, Data, Given, O
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ListOptions(WithJson):
-    """List tasks, encoders, recipes, suites or corpora."""
+    """List tasks, encoders, recipes, suites or corpora.
+
+    Example: stsbench list encoders
+    """
 
     kind: Annotated[str, Argument(help="tasks, encoders, recipes, suites or corpora")]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ShowOptions(WithJson):
-    """Show all that is known of one name."""
+    """Show what is known of one name.
+
+    Example: stsbench show sup-simcse-bert-base
+    """
 
     name: Annotated[str, Argument(autocompletion=all_names, help="A task, suite, encoder, recipe or corpus.")]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DoctorOptions(WithJson):
-    """Show what works here: versions, devices, folders, data by suite; with --hub, the Hub."""
+    """Show what works here, and what is missing for what.
+
+    With --hub it tries the Hub.
+
+    Example: stsbench doctor --data DIR
+    """
 
     hub: Annotated[bool, Option("--hub", help="Fetch two small tasks and a small checkpoint, and score it.")] = False
     data: Data = None
@@ -38,7 +49,12 @@ class DoctorOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FetchOptions(WithCards):
-    """Fetch data from the Hub ahead of a run, and check them."""
+    """Fetch data from the Hub ahead of a run.
+
+    What is fetched is checked against the cards.
+
+    Example: stsbench data fetch sts transfer
+    """
 
     names: Annotated[list[str], Argument(help="Tasks, suites or corpora.")]
     data: Data = None
@@ -46,7 +62,12 @@ class FetchOptions(WithCards):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VerifyDataOptions(WithJson):
-    """Check counts, characters, means and hashes of data against the cards."""
+    """Check data against the cards.
+
+    Counts, characters, means and hashes are compared.
+
+    Example: stsbench data verify sts --data DIR
+    """
 
     names: Annotated[list[str], Argument(help="Tasks or suites; default all that a folder holds.")] = field(
         default_factory=list
@@ -56,7 +77,12 @@ class VerifyDataOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConvertCocoOptions(Options):
-    """Convert the published COCO pickles, reading arrays and strings and nothing else."""
+    """Convert the published COCO pickles.
+
+    Arrays and strings are read and nothing else.
+
+    Example: stsbench data convert-coco PUBLISHED DATA/coco
+    """
 
     source: Annotated[Path, Argument(help="Folder of the published train.pkl, valid.pkl and test.pkl.")]
     target: Annotated[Path, Argument(help="Where to write safetensors and JSON.")]
@@ -64,7 +90,12 @@ class ConvertCocoOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MakeOptions(WithCards):
-    """Make training text of what is published, as its card says, and check it."""
+    """Make training text of what is published.
+
+    It is made as its card says, and checked.
+
+    Example: stsbench data make nli_triplets --corpora DIR
+    """
 
     name: Annotated[str, Argument(metavar="CORPUS", help="A corpus that is not published as a file.")]
     corpora: Annotated[Path | None, Option("--corpora", help="Folder to write into; default STSBENCH_CORPORA.")] = None
@@ -72,7 +103,12 @@ class MakeOptions(WithCards):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BackTranslateOptions(WithCards):
-    """Translate sentences there and back, for training on the pairs; the same command goes on where it stopped."""
+    """Translate sentences there and back, to train on the pairs.
+
+    The same command resumes a stopped translation.
+
+    Example: stsbench data back-translate stsb.txt pairs.csv
+    """
 
     source: Annotated[str, Argument(metavar="INPUT", help="A corpus, or a file of sentences.")]
     output: Annotated[Path, Argument(metavar="OUTPUT", help="The .csv file of pairs; a record is written beside it.")]

@@ -23,9 +23,12 @@ from stsbench.cli.options.shared import (
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RunOptions(WithJson):
-    """Score encoders on tasks; results are kept as they come, and the same command goes on.
+    """Score encoders on tasks.
 
-    With no argument: the encoder 'minilm' on the suite 'quickstart', which needs no network.
+    Each result is kept as soon as it is there; the same command resumes. With no argument: the encoder minilm on the suite
+    quickstart, which needs no network.
+
+    Example: stsbench run minilm --tasks sts --data DIR
     """
 
     encoders: Annotated[
@@ -79,9 +82,11 @@ class RunOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrainOptions(WithJson):
-    """Train an encoder by a recipe; then 'stsbench run --encoder RECIPE' scores it.
+    """Train an encoder by a recipe.
 
-    Run the same command again to resume a stopped run from its last checkpoint.
+    The same command resumes a stopped run from its last complete checkpoint.
+
+    Example: stsbench train sup-simcse-small --base FOLDER --corpora DIR
     """
 
     recipe: Annotated[str, Argument(autocompletion=recipe_names, help="A recipe, or a recipe's TOML file.")]
@@ -121,7 +126,12 @@ class TrainOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TimingOptions(WithCards):
-    """Time training and inference on this machine, as SG-OPT's table 6 does."""
+    """Time training and inference on this machine.
+
+    As SG-OPT's table 6 does.
+
+    Example: stsbench timing --encoder minilm --data DIR
+    """
 
     encoder: Annotated[
         list[str],
@@ -172,7 +182,12 @@ class TimingOptions(WithCards):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConvertOptions(Options):
-    """Make published weights an encoder's folder, reading tensors and nothing else."""
+    """Make an encoder's folder from published weights.
+
+    Tensors are read and nothing else.
+
+    Example: stsbench convert infersent infersent1.pkl infersent-1
+    """
 
     kind: Annotated[str, Argument(help="infersent, skip_thoughts or expand (a vocabulary).")]
     source: Annotated[Path, Argument(help="infersent1.pkl; or a folder.")]

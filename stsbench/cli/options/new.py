@@ -21,9 +21,12 @@ class NewOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NewTaskOptions(NewOptions):
-    """Write the card of a task for a table of your own, and print the command that runs it.
+    """Draft the card of a task from a table of your own.
 
-    Pairs with scores become an STS task, sentences or pairs with labels a classification task.
+    Pairs with scores become an STS task, sentences or pairs with labels a classification task. The last line printed is the
+    command that runs it.
+
+    Example: stsbench new task pairs.csv
     """
 
     source: Annotated[Path, Argument(help="CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")]
@@ -36,7 +39,10 @@ class NewTaskOptions(NewOptions):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NewEncoderOptions(NewOptions):
-    """Write the card of an encoder for a checkpoint's folder or a file of word vectors."""
+    """Draft the card of an encoder.
+
+    Example: stsbench new encoder checkpoints/final
+    """
 
     source: Annotated[Path, Argument(help="A checkpoint's folder, or a file of word vectors.")]
     name: Name = ""
@@ -44,6 +50,9 @@ class NewEncoderOptions(NewOptions):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NewMethodOptions(NewOptions):
-    """Write a training method of your own in this folder, with a recipe that trains it."""
+    """Draft a training method and its recipe.
+
+    Example: stsbench new method pull
+    """
 
     name: Annotated[str, Argument(help="Its name, and that of its module: letters, digits and '_'.")]

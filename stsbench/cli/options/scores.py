@@ -25,7 +25,12 @@ from stsbench.plots import FIGURES
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LeaderboardOptions(WithJson):
-    """Print a table: of all results of a suite, or a paper's with what was measured beside it."""
+    """Print a table of results, or a paper's.
+
+    Measured and published scores stand side by side.
+
+    Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
+    """
 
     results: Annotated[Path | None, Option("--results", help="Results folder; default 'results'.")] = None
     table: Annotated[
@@ -98,7 +103,12 @@ class LeaderboardOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExportOptions(WithJson):
-    """Write results in a format of other tools: MTEB's, the Hub's, Every Eval Ever's."""
+    """Write results for other tools.
+
+    MTEB, model cards, the Hub's .eval_results and Every Eval Ever.
+
+    Example: stsbench export --format mteb --out mteb-files
+    """
 
     fmt: Annotated[str, Option("--format", help="mteb, model-index, eval-results or every-eval-ever")]
     results: ResultsOption = Path("results")
@@ -113,7 +123,12 @@ class ExportOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CompareOptions(WithJson):
-    """Say which differences between encoders are real: paired tests over the same items."""
+    """Test which differences between encoders are significant.
+
+    The tests are paired, over the same items.
+
+    Example: stsbench compare minilm glove-840b --tasks sts
+    """
 
     encoders: Annotated[list[str], Argument(help="Encoders of the results folder, or folders of results.")]
     results: ResultsOption = Path("results")
@@ -140,7 +155,12 @@ class CompareOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CheckOptions(WithJson):
-    """Check new scores against old ones: exit code 0 fine, 1 a regression, 2 not comparable."""
+    """Check new scores against old ones, for CI.
+
+    Exit code 0: fine; 1: a regression; 2: not comparable.
+
+    Example: stsbench check results --against scores.lock.json
+    """
 
     new: Annotated[Path, Argument(help="A results folder (or lock file) to be checked.")]
     against: Annotated[
@@ -182,7 +202,12 @@ class CheckOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LockOptions(WithJson):
-    """Write scores and what they were made with to one small file, for 'stsbench check --against'."""
+    """Write scores to a lock file for 'stsbench check'.
+
+    It holds what they were made with, and what paired tests need.
+
+    Example: stsbench lock results --out scores.lock.json
+    """
 
     results: Annotated[Path, Argument(help="Results folder.")] = Path("results")
     out: Annotated[Path, Option("--out", help="The lock file.")] = Path("scores.lock.json")
@@ -192,7 +217,12 @@ class LockOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VerifyOptions(WithJson):
-    """Make every score again from its items, and look at hashes, protocols and data; no encoder is needed."""
+    """Make every score again from its items.
+
+    Hashes, protocols and data are checked too; no encoder is needed.
+
+    Example: stsbench verify results --data DIR
+    """
 
     results: Annotated[Path, Argument(help="Results folder, or the folder of one encoder in it.")] = Path("results")
     data: Data = None

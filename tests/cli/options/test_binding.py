@@ -20,6 +20,7 @@ from tests.cli.commands import write
 
 ALL = [*COMMANDS.items(), *DATA_COMMANDS.items(), *NEW_COMMANDS.items()]
 BY_NAME = pytest.mark.parametrize(("name", "row"), ALL, ids=[name for name, _ in ALL])
+GROUPS = {"data": DATA_COMMANDS, "new": NEW_COMMANDS}
 asked: list[Options] = []
 
 
@@ -45,13 +46,25 @@ def test_each_field_is_declared_in_one_class_and_stands_in_the_help_once(name, r
     assert sorted(homes) == sorted(fields) == sorted(options.hints())
     assert all(get_origin(hint) is Annotated for hint in options.hints().values())
     group = typer.main.get_command(app)
-    groups = {"data": DATA_COMMANDS, "new": NEW_COMMANDS}
-    path = [*(group for group, commands in groups.items() if row in commands.values()), name]
+    path = [*(group for group, commands in GROUPS.items() if row in commands.values()), name]
     command: Any = group
     for word in path:
         command = command.commands[word]
     assert [one.name for one in command.params] == list(options.hints())
     assert command.help == options.__doc__ or command.help in str(options.__doc__).replace("    ", "")
+
+
+@BY_NAME
+def test_the_help_begins_with_a_short_sentence_and_ends_with_an_example_that_can_be_given(name, row):
+    """The list of commands at 80 columns shows the first sentence whole."""
+    options, _ = row
+    text = str(options.__doc__)
+    assert len(text.partition("\n")[0]) <= 60
+    *_, example = text.rstrip().splitlines()
+    words = shlex.split(example.strip().removeprefix("Example: "))
+    group = next((one for one, commands in GROUPS.items() if row in commands.values()), None)
+    assert words[: 2 + bool(group)] == ["stsbench", *([group] if group else []), name]
+    assert isinstance(handed(options, *words[2 + bool(group) :]), options)
 
 
 def handed(options: type[Options], *words: str) -> Options:
