@@ -100,7 +100,7 @@ def outside_run(folder: Path) -> dict[str, Any]:
     """All files of a results folder without what may differ between two runs."""
     contents: dict[str, Any] = {}
     for name, (content, _) in written(folder).items():
-        if name.endswith((".partial", ".log")):
+        if name.endswith((".partial", ".log", ".toml")):
             continue
         if name.endswith(".json"):
             fields = json.loads(content)

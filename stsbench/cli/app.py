@@ -16,7 +16,7 @@ COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "run": (encoders.RunOptions, "stsbench.cli.run:run_command"),
     "train": (encoders.TrainOptions, "stsbench.cli.train:train_command"),
     "list": (catalogue.ListOptions, "stsbench.cli.listing:list_command"),
-    "show": (catalogue.ShowOptions, "stsbench.cli.listing:show_command"),
+    "show": (catalogue.ShowOptions, "stsbench.cli.showing:show_command"),
     "doctor": (catalogue.DoctorOptions, "stsbench.cli.doctor:doctor_command"),
     "leaderboard": (scores.LeaderboardOptions, "stsbench.cli.board:leaderboard_command"),
     "export": (scores.ExportOptions, "stsbench.cli.export:export_command"),

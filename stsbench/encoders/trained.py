@@ -37,6 +37,7 @@ class _Chosen(msgspec.Struct, frozen=True):
 class _Point(msgspec.Struct, frozen=True):
     step: float | None = None
     score: float | None = None
+    loss: float | None = None
 
 
 class _Run(msgspec.Struct, frozen=True):

@@ -8,16 +8,18 @@ from typer import Argument, Option
 
 from stsbench.cli.options.completion import all_names
 from stsbench.cli.options.shared import LAST_SEED, MOST, Corpora, Data, Given, Options, WithCards, WithJson
+from stsbench.errors import StsbenchError
+from stsbench.plots import FIGURES
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ListOptions(WithJson):
-    """List tasks, encoders, recipes, suites or corpora.
+    """List tasks, encoders, recipes, tables and more.
 
     Example: stsbench list encoders
     """
 
-    kind: Annotated[str, Argument(help="tasks, encoders, recipes, suites or corpora")]
+    kind: Annotated[str, Argument(help="tasks, encoders, recipes, suites, corpora, tables or protocols")]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -27,7 +29,18 @@ class ShowOptions(WithJson):
     Example: stsbench show sup-simcse-bert-base
     """
 
-    name: Annotated[str, Argument(autocompletion=all_names, help="A task, suite, encoder, recipe or corpus.")]
+    name: Annotated[
+        str, Argument(autocompletion=all_names, help="A task, suite, encoder, recipe, corpus, table, run or protocol.")
+    ]
+    curve: Annotated[
+        Path | None, Option("--curve", help="Draw the training curves of runs (comma list) to this .svg, .png or .pdf.")
+    ] = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--curve", "--json")
+        if self.curve is not None and self.curve.suffix.removeprefix(".") not in FIGURES:
+            raise StsbenchError(f"--curve '{self.curve}': give a file that ends in .{', .'.join(FIGURES)}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
