@@ -70,9 +70,7 @@ for module in {modules}:
 MARKDOWN = ["--results", "results", "--format", "markdown"]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--list-tables"], ["--suite", "sts", *MARKDOWN], ["--table", "simcse-5", *MARKDOWN]]
-)
+@pytest.mark.parametrize("arguments", [["--suite", "sts", *MARKDOWN], ["--table", "simcse-5", *MARKDOWN]])
 def test_tables_without_ranks_import_no_scipy(arguments):
     code = f"""
 import sys

@@ -9,12 +9,11 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.added import added_rows
 from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import LeaderboardOptions
-from stsbench.cli.printing import complain, complain_of_all, console, print_json, say, table
+from stsbench.cli.printing import complain, complain_of_all, say
 from stsbench.cli.tables import print_table
 from stsbench.files.whole import write_whole
 from stsbench.leaderboard.exports.imported import read_mteb
-from stsbench.leaderboard.published.rows import sources
-from stsbench.leaderboard.published.specs import read_table_card, table_names
+from stsbench.leaderboard.published.specs import read_table_card
 from stsbench.leaderboard.render import check_format, render
 from stsbench.leaderboard.render.figures import table_figure
 from stsbench.leaderboard.tables.added import Added, only_added
@@ -30,9 +29,6 @@ RESULTS = Path("results")
 
 def leaderboard_command(options: LeaderboardOptions) -> None:
     """Print a declared table, or the boards of a suite; or write them to a file."""
-    if options.list_tables:
-        _list_tables(as_json=options.as_json)
-        return
     fmt, show = "json" if options.as_json else check_format(options.output), check_show(options.show)
     made = _tables(options, Catalogue(options.cards))
     if fmt in FIGURES and options.out is not None:
@@ -99,16 +95,3 @@ def _chosen(
     chosen = chosen_results(options.encoder, results, catalogue, options.results or RESULTS)
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
     return [result for result in results if id(result) in wanted]
-
-
-def _list_tables(*, as_json: bool) -> None:
-    """Print one line a table: its name, its paper's number for it, and what it shows."""
-    cards = {name: read_table_card(name) for name in table_names()}
-    papers = sources().papers
-    if as_json:
-        print_json(
-            [{"table": name, "paper": c.paper, "number": c.table, "title": c.title} for name, c in cards.items()]
-        )
-        return
-    rows = [[name, f"{papers[c.paper].name} {c.table}" if c.paper else "ours", c.title] for name, c in cards.items()]
-    console().print(table(["table", "source", "title"], rows, whole=[0, 1]))

@@ -13,7 +13,7 @@ TableRows = list[list[str]]
 
 
 def list_command(options: ListOptions) -> None:
-    """Print one line a task, encoder, recipe, suite or corpus."""
+    """Print one line each of what is asked for."""
     kind = options.kind
     columns, rows = choose("list", kind, LISTS)(Catalogue(options.cards))
     if options.as_json:
@@ -59,10 +59,27 @@ def _corpora(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     return ["corpus", "columns", "n", "sources"], rows
 
 
+def _tables(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+    from stsbench.leaderboard.published.rows import sources
+    from stsbench.leaderboard.published.specs import read_table_card, table_names
+
+    cards, papers = {name: read_table_card(name) for name in table_names()}, sources().papers
+    rows = [[name, f"{papers[c.paper].name} {c.table}" if c.paper else "ours", c.title] for name, c in cards.items()]
+    return ["table", "source", "title"], rows
+
+
+def _protocols(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+    from stsbench.evaluators import protocols_of_all
+
+    return ["protocol", "evaluators"], [[name, ", ".join(fields)] for name, fields in protocols_of_all().items()]
+
+
 LISTS: dict[str, Callable[[Catalogue], tuple[list[str], TableRows]]] = {
     "tasks": _tasks,
     "encoders": _encoders,
     "recipes": _recipes,
     "suites": _suites,
     "corpora": _corpora,
+    "tables": _tables,
+    "protocols": _protocols,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ from stsbench.cli.printing import console, print_json, say, table
 from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
 from stsbench.encoders.unfinished import unfinished_runs
 from stsbench.errors import DataError, UnknownName
-from stsbench.evaluators import EVALUATORS
+from stsbench.evaluators import protocols_of_all
 from stsbench.files.whole import write_whole
 from stsbench.leaderboard.published.specs import read_table_card, table_names
 from stsbench.plots.curves import Curve, CurvePoint, draw_curves
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 
-Facts = dict[str, Any]
+CardFacts = dict[str, Any]
 
 
 def show_command(options: ShowOptions) -> None:
@@ -35,56 +34,65 @@ def show_command(options: ShowOptions) -> None:
         return
     name, catalogue = options.name, Catalogue(options.cards)
     found = _find(name, catalogue)
-    if found is None:
+    if not found:
         # All cards are read for their titles, which other names need not wait for.
         from stsbench.cli.names import Names
 
-        meant = Names(catalogue).one_to_load(name)
-        found = _find(meant, catalogue) if meant != name else None
-        if found is None:
-            raise _unknown(name, catalogue)
-        name = meant
-    kind, facts = found
+        name = Names(catalogue).one_to_load(name)
+        found = _find(name, catalogue) if name != options.name else []
+    if not found:
+        raise _unknown(options.name, catalogue)
     if options.as_json:
-        print_json({"card": kind, "id": name, **facts})
+        (kind, facts), *others = found
+        also = {"also": [other for other, _ in others]} if others else {}
+        print_json({"card": kind, "id": name, **facts, **also})
         return
-    say(f"{name}: {kind}\n")
-    rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
-    console().print(table(["", ""], rows, whole=[0]))
+    for place, (kind, facts) in enumerate(found):
+        say(f"{name}: {kind}\n" if place == 0 else f"\n{name}: {kind}\n")
+        rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
+        console().print(table(["", ""], rows, whole=[0]))
 
 
-def _find(name: str, catalogue: Catalogue) -> tuple[str, Facts] | None:
-    found = ((kind, facts_of(name, catalogue)) for kind, facts_of in KINDS.items())
-    return next(((kind, facts) for kind, facts in found if facts is not None), None)
+def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
+    """All that a name is of: a suite and a protocol may have the same."""
+    found = [(kind, facts_of(name, catalogue)) for kind, facts_of in KINDS.items()]
+    known = {kind: facts for kind, facts in found if facts is not None}
+    # What a recipe has trained is shown with it, and with the encoder that it makes.
+    hidden = {"encoder": ("recipe", "run"), "recipe": ("run",)}
+    left_out = {other for kind in known for other in hidden.get(kind, ())}
+    return [(kind, facts) for kind, facts in known.items() if kind not in left_out]
 
 
 def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
-    known = [*cards, *catalogue.suites(), *catalogue.corpora(), *table_names(), *_protocols()]
+    known = [*cards, *catalogue.suites(), *catalogue.corpora(), *table_names(), *protocols_of_all()]
     return UnknownName(
-        "name", name, known, hint="'stsbench list tasks|suites|encoders|recipes|corpora|tables' shows them"
+        "name",
+        name,
+        known,
+        hint="'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols",
     )
 
 
-def _task(name: str, catalogue: Catalogue) -> Facts | None:
+def _task(name: str, catalogue: Catalogue) -> CardFacts | None:
     return msgspec.to_builtins(catalogue.task(name)) if name in catalogue.paths("tasks") else None
 
 
-def _suite(name: str, catalogue: Catalogue) -> Facts | None:
+def _suite(name: str, catalogue: Catalogue) -> CardFacts | None:
     suites = catalogue.suites()
     return msgspec.to_builtins(suites[name]) if name in suites else None
 
 
-def _corpus(name: str, catalogue: Catalogue) -> Facts | None:
+def _corpus(name: str, catalogue: Catalogue) -> CardFacts | None:
     corpora = catalogue.corpora()
     return msgspec.to_builtins(corpora[name]) if name in corpora else None
 
 
-def _encoder(name: str, catalogue: Catalogue) -> Facts | None:
+def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
     card = _encoder_card(name, catalogue)
     if card is None:
         return None
-    facts = msgspec.to_builtins(card) | {"to run it": to_run(card, catalogue), "how exact": how_exact(card)}
+    facts: CardFacts = msgspec.to_builtins(card) | {"to run it": to_run(card, catalogue), "how exact": how_exact(card)}
     if name in catalogue.paths("trainers"):
         recipe = catalogue.recipe(name)
         facts |= {"to train it": to_train(name, recipe, catalogue), "recipe": _values(name, recipe), **_runs(name)}
@@ -103,7 +111,7 @@ def _encoder_card(name: str, catalogue: Catalogue) -> EncoderCard | None:
     return msgspec.structs.replace(changed, name=f"{card.name}{name.removeprefix(stem)}")
 
 
-def _recipe(name: str, catalogue: Catalogue) -> Facts | None:
+def _recipe(name: str, catalogue: Catalogue) -> CardFacts | None:
     # Of a recipe trained with values replaced, the name says which.
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
@@ -114,18 +122,18 @@ def _recipe(name: str, catalogue: Catalogue) -> Facts | None:
     return facts | _runs(name) | {"to run it": to_train(stem, recipe, catalogue), "how exact": how_exact(recipe)}
 
 
-def _values(name: str, recipe: RecipeCard) -> Facts:
+def _values(name: str, recipe: RecipeCard) -> CardFacts:
     """A recipe as plain values; where its method trains itself, the values that this one takes."""
     if recipe.method in METHODS_BY_TRAINER["rounds"]:
         # Loads torch: of other cards nobody waits for it.
         from stsbench.recipes.rounds_trainer import values_taken
 
         return values_taken(name, recipe, METHODS.load(recipe.method))
-    facts: Facts = msgspec.to_builtins(recipe)
+    facts: CardFacts = msgspec.to_builtins(recipe)
     return facts
 
 
-def _run(name: str, catalogue: Catalogue) -> Facts | None:
+def _run(name: str, catalogue: Catalogue) -> CardFacts | None:
     """Runs that have a name or a folder of their own."""
     runs = _trained_runs(name)
     if not runs and not unfinished_runs(name):
@@ -146,12 +154,12 @@ def _is_run_folder(name: str) -> bool:
         return False
 
 
-def _table(name: str, catalogue: Catalogue) -> Facts | None:
+def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
     if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
         return None
     card = read_table_card(name)
     rows = [row if isinstance(row, str) else row.row for group in card.groups for row in group.rows]
-    facts: Facts = {
+    facts: CardFacts = {
         "title": card.title, "paper": card.paper, "number": card.table, "protocol": card.protocol,
         "suite": card.suite, "columns": [one if isinstance(one, str) else one.task or one.average_of for one in card.columns],
         "rows": rows, "note": card.note, "to print it": f"stsbench leaderboard --table {name}",
@@ -159,20 +167,13 @@ def _table(name: str, catalogue: Catalogue) -> Facts | None:
     return facts
 
 
-def _protocol(name: str, catalogue: Catalogue) -> Facts | None:
-    return _protocols().get(name)
+def _protocol(name: str, catalogue: Catalogue) -> CardFacts | None:
+    # All evaluators are loaded: nobody waits for them who asks for a card.
+    is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
+    return None if is_card else protocols_of_all().get(name)
 
 
-def _protocols() -> dict[str, Facts]:
-    """The fields of each protocol, by the evaluator that knows it."""
-    found: dict[str, Facts] = {}
-    for evaluator in EVALUATORS.names():
-        for name, protocol in EVALUATORS.load(evaluator).PROTOCOLS.items():
-            found.setdefault(name, {})[evaluator] = dataclasses.asdict(protocol)
-    return found
-
-
-KINDS: Mapping[str, Callable[[str, Catalogue], Facts | None]] = {
+KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
     "task": _task,
     "suite": _suite,
     "encoder": _encoder,
@@ -197,7 +198,7 @@ def _draw(names: str, path: Path) -> None:
             points=[
                 CurvePoint(point.step or 0, point.score and 100 * point.score, point.loss) for point in run.record.curve
             ],
-            kept=run.record.chosen and run.record.chosen.step,
+            kept=run.record.chosen.step if run.record.chosen else None,
         )
         for run in runs
     ]
@@ -207,14 +208,14 @@ def _draw(names: str, path: Path) -> None:
     say(f"wrote {path}")
 
 
-def _runs(name: str) -> Facts:
+def _runs(name: str) -> CardFacts:
     """The runs of a recipe: those that are done, and those that are not, with what finishes them."""
     unfinished = [{"folder": str(run.folder), "to finish it": run.command} for run in unfinished_runs(name)]
     found = {"trained": [_trained(run) for run in trained_runs(name)]}
     return {**found, "not finished": unfinished} if unfinished else found
 
 
-def _trained(run: TrainedRun) -> Facts:
+def _trained(run: TrainedRun) -> CardFacts:
     """What a finished run is: its folder, the score it was chosen by, and which tests it has seen."""
     chosen = run.record.chosen
     seen: dict[str, list[str]] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import asdict, is_dataclass
+from typing import Any
 
 from stsbench.registry.names import Registry
 
@@ -28,3 +29,12 @@ EVALUATORS = Registry(
     accepts=_is_evaluator,
     wanted="a class of evaluators, whose PROTOCOLS are dataclasses by name",
 )
+
+
+def protocols_of_all() -> dict[str, dict[str, dict[str, Any]]]:
+    """The fields of every protocol: by its name, then by the evaluator that knows it."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for evaluator in EVALUATORS.names():
+        for name, protocol in EVALUATORS.load(evaluator).PROTOCOLS.items():
+            found.setdefault(name, {})[evaluator] = asdict(protocol)
+    return found

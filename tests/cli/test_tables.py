@@ -21,13 +21,13 @@ def folder(tmp_path):
 
 
 def test_all_tables_are_listed(stsbench):
-    out = stsbench.fine("leaderboard", "--list-tables")
+    out = stsbench.fine("list", "tables")
     for name in table_names():
         assert f"\n{name} " in out
-    listed = stsbench.json("leaderboard", "--list-tables")
+    listed = stsbench.json("list", "tables")
     assert [one["table"] for one in listed] == table_names()
     (simcse,) = [one for one in listed if one["table"] == "simcse-5"]
-    assert (simcse["paper"], simcse["number"]) == ("simcse", "table-5")
+    assert simcse["source"] == "SimCSE table-5"
 
 
 @pytest.mark.parametrize("name", ["sgopt-1", "simcse-5", "declutr-2", "declutr-4", "multilingual"])
@@ -96,7 +96,7 @@ def test_a_table_of_ones_own(stsbench, tmp_path, monkeypatch):
     ("options", "message"),
     [
         (("--table", "simcse5"), "unknown table 'simcse5'; did you mean 'simcse-5'"),
-        (("--table", "gone.toml"), "unknown table 'gone.toml'; 'stsbench leaderboard --list-tables' shows them"),
+        (("--table", "gone.toml"), "unknown table 'gone.toml'; 'stsbench list tables' shows them"),
         (("--table", "sts", "--show", "publishd"), "unknown choice of --show 'publishd'; did you mean 'published'?"),
         (("--table", "sts", "--format", "htm"), "unknown format 'htm'; did you mean 'html'"),
         (("--table", "sts", "--results", "gone"), "results folder 'gone' does not exist"),

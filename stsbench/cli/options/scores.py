@@ -37,7 +37,6 @@ class LeaderboardOptions(WithJson):
         str | None,
         Option("--table", autocompletion=tables, help="A table of a paper or of ours, or a TOML file of yours."),
     ] = None
-    list_tables: Annotated[bool, Option("--list-tables", help="List all tables.")] = False
     suite: Annotated[str, Option("--suite", autocompletion=suites, help="The suite whose tasks are the columns.")] = (
         "sts"
     )
@@ -76,7 +75,6 @@ class LeaderboardOptions(WithJson):
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
-        given.apart("--list-tables", *sorted(given - {"--list-tables", "--json"}))
         given.apart("--table", "--suite", "--protocol")
         given.apart("--json", "--format")
         fmt = "json" if self.as_json else self.output

@@ -138,7 +138,7 @@ def read_table_card(name: str) -> TableCard:
         # Too long for a file's name.
         found = False
     if not found:
-        raise UnknownName("table", name, table_names(), hint="'stsbench leaderboard --list-tables' shows them")
+        raise UnknownName("table", name, table_names(), hint="'stsbench list tables' shows them")
     return _read(path, path.stat().st_mtime_ns)
 
 

@@ -121,8 +121,6 @@ def test_options_are_typed_again_as_they_were():
         ("train fastsent-small --device cuda", "in rounds; leave out --device"),
         ("train fastsent-small --checkpoint-seconds 9", "in rounds; leave out --checkpoint-seconds"),
         ("doctor --hub --data x", "--data has no effect beside --hub"),
-        ("leaderboard --list-tables --suite sts", "--suite has no effect beside --list-tables"),
-        ("leaderboard --list-tables --cards x", "--cards has no effect beside --list-tables"),
         ("leaderboard --table simcse-5 --suite sts", "--suite has no effect beside --table"),
         ("leaderboard --table simcse-5 -p wmean", "--protocol has no effect beside --table"),
         ("leaderboard --json --format csv", "--format has no effect beside --json"),
@@ -167,7 +165,6 @@ def test_an_option_that_would_be_passed_over_is_refused(stsbench, tmp_path, line
 @pytest.mark.parametrize(
     "line",
     [
-        "leaderboard --list-tables --json",
         "leaderboard --table simcse-5 --show published",
         "leaderboard --table simcse-5 --json",
     ],
