@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 RowT = TypeVar("RowT")
 SHOWN = 80
@@ -27,7 +27,26 @@ SHOWN = 80
 
 
 class StsbenchError(Exception):
-    """A mistake the user can put right; the message is one line: what, where, what to do."""
+    """A mistake the user can put right; the message is one line: what, where, what to do.
+
+    ``hint`` is the part of it that says what to do, where that can be told apart: a terminal shows it on a line of its own.
+    """
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        """Say what is wrong, and what to do."""
+        self.problem, self.hint = message, hint
+        super().__init__(f"{message}; {hint}" if hint else message)
+
+    def __reduce__(self) -> tuple[Callable[..., StsbenchError], tuple[Any, ...]]:
+        """The same error in another process, whatever its class is made with."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[StsbenchError], args: tuple[Any, ...], facts: dict[str, Any]) -> StsbenchError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class UnknownName(StsbenchError):
@@ -36,7 +55,8 @@ class UnknownName(StsbenchError):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         """Say which kind of name is unknown and offer the nearest known ones."""
         self.kind, self.name = kind, name
-        super().__init__(f"unknown {kind} '{name}'{did_you_mean(name, known)}{f'; {hint}' if hint else ''}")
+        hints = [did_you_mean(name, known).removeprefix("; "), hint]
+        super().__init__(f"unknown {kind} '{name}'", hint="; ".join(filter(None, hints)))
 
 
 class CardError(StsbenchError):

@@ -148,6 +148,9 @@ ROWS: dict[str, Any] = {
     "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, options, cards: None),
     "cli.timing:FORMATS": noting("cli.timing:FORMATS", lambda timings: "timed\n"),
     "cli.listing:LISTS": noting("cli.listing:LISTS", lambda cards: (["thing"], [["a thing of mine"]])),
+    "cli.showing:KINDS": noting(
+        "cli.showing:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None
+    ),
     "cli.convert:KINDS": noting("cli.convert:KINDS", lambda asked: None),
 }
 """By table; a row of a registry of addresses is one of this file."""

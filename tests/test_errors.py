@@ -1,11 +1,12 @@
 """The error tree, near names and one-line texts."""
 
+import copy
 import json
 
 import pytest
 
 from stsbench import errors
-from stsbench.errors import StsbenchError, UnknownName, did_you_mean, one_line, visible
+from stsbench.errors import DataError, Stopped, StsbenchError, UnknownName, did_you_mean, one_line, visible
 
 
 def test_every_error_is_one_tree_and_is_drawn():
@@ -60,3 +61,25 @@ def test_control_characters_are_written_out_as_json_would(sign):
 def test_what_is_text_stays_as_it_is():
     text = "naïve café, 文, שלום, 👩‍🔬\ttab\n§†±–Δ° \\x"
     assert visible(text) == text
+
+
+# What is wrong, and what to do.
+
+
+def test_a_hint_is_a_part_of_the_line():
+    error = DataError("the file is empty", hint="fetch it again")
+    assert (str(error), error.problem, error.hint) == (
+        "the file is empty; fetch it again",
+        "the file is empty",
+        "fetch it again",
+    )
+    unknown = UnknownName("task", "stsbb", ["stsb"], hint="'stsbench list tasks' shows them")
+    assert str(unknown) == "unknown task 'stsbb'; did you mean 'stsb'?; 'stsbench list tasks' shows them"
+    assert unknown.problem == "unknown task 'stsbb'"
+    assert str(UnknownName("task", "x", [])) == "unknown task 'x'"
+
+
+def test_an_error_is_the_same_in_another_process():
+    for error in (UnknownName("task", "stsbb", ["stsb"], hint="h"), DataError("a", hint="b"), Stopped("c")):
+        again = copy.copy(error)
+        assert type(again) is type(error) and (str(again), vars(again)) == (str(error), vars(error))

@@ -211,7 +211,7 @@ COMMANDS = {
     "cli.data:task, suite or corpus": ("data fetch stsbb", "stsbb|stsb"),
     "cli.export:format": ("export --format mteeb", "mteeb|mteb"),
     "cli.listing:list": ("list task", "task|tasks"),
-    "cli.listing:name": ("show stsbb", "stsbb|stsb"),
+    "cli.showing:name": ("show stsbb", "stsbb|stsb"),
     "cli.new:role in --columns": ("new task a.csv --columns golt=x", "golt|gold"),
     "cli.names:encoder": ("export --format mteb -e leters", "leters|letters"),
     "cli.timing:format": ("timing --format jsn", "jsn|json"),

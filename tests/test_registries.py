@@ -128,6 +128,7 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     command = Command(capsys)
     cards = ("--cards", ".")
     assert "a thing of mine" in command("list", "mine", *cards).out
+    assert command("show", "a thing of mine", *cards).out.startswith("a thing of mine: mine")
     trained = command("train", "learned", "--data", "data", *cards)
     assert trained.code == 0, trained.err
     names = "kinded,pooled,worded,learned"

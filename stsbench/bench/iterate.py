@@ -156,7 +156,7 @@ Before = dict[tuple[str, int | None], set[str | None]]
 
 
 def _is_new(known: KnownEncoder, before: Before) -> bool:
-    """Whether an encoder is none of those before, which it joins.
+    """Whether an encoder is not one of those before, which it joins.
 
     Raises:
         StsbenchError: nothing tells it from another of its name.

@@ -23,7 +23,7 @@ Count0 = Annotated[int, msgspec.Meta(ge=0)]
 def check_among(what: str, name: str, known: Mapping[str, object]) -> None:
     """Raise ValueError, which msgspec makes an error of the card, where a name is not among these."""
     if name not in known:
-        raise ValueError(f"{what} '{name}' is none of {', '.join(known)}{did_you_mean(name, known)}")
+        raise ValueError(f"{what} '{name}' is not one of {', '.join(known)}{did_you_mean(name, known)}")
 
 
 class FileFacts(Record, frozen=True, kw_only=True):

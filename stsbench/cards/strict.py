@@ -87,7 +87,7 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
     if wrong := re.match(r"Invalid enum value (.*)", what):
         choices = list(map(str, get_args(_hint(place, record))))
         near = did_you_mean(wrong[1].strip("'"), choices)
-        return f"{key}{wrong[1]} is none of {', '.join(choices)}{near}"
+        return f"{key}{wrong[1]} is not one of {', '.join(choices)}{near}"
     return f"{key}{what[0].lower()}{what[1:]}"
 
 

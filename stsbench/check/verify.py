@@ -130,7 +130,7 @@ def _protocol_problems(result: Result, protocols: Mapping[str, Any]) -> Iterator
     """A protocol has the fields of one of its evaluator's, and values that make sense."""
     name, fields = result.protocol["name"], dict(result.protocol)
     if name not in protocols:
-        yield f"field 'protocol': '{cut(name)}' is none of {', '.join(protocols)}"
+        yield f"field 'protocol': '{cut(name)}' is not one of {', '.join(protocols)}"
         return
     usual, hints = dataclasses.asdict(protocols[name]), get_type_hints(type(protocols[name]))
     if set(usual) != set(fields):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from stsbench import settings
-from stsbench.errors import one_line, visible
+from stsbench.errors import StsbenchError, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,11 +76,28 @@ def say_words(text: str) -> None:
     say(_wrapped(text) if sys.stdout.isatty() else text)
 
 
-def complain(what: object) -> None:
-    """Print one line on stderr: what is wrong, of which the end is cut where it goes on and on; wrapped on a terminal."""
-    line = visible(one_line(what))
-    line = f"stsbench: {line if len(line) <= LONGEST else f'{line[: LONGEST - 1]}…'}"
-    sys.stderr.write((_wrapped(line, stderr=True) if sys.stderr.isatty() else line) + "\n")
+def complain(what: object, *, about: str = "") -> None:
+    """Print on stderr what is wrong, cut where it has no end, and on a terminal what to do on lines of its own.
+
+    Elsewhere it is one line.
+
+    Args:
+        what: a text or an error.
+        about: what an error is of: an encoder, a task.
+    """
+    before = f"stsbench: {about}: " if about else "stsbench: "
+    if not sys.stderr.isatty():
+        sys.stderr.write(f"{_bounded(before, what)}\n")
+        return
+    hint = what.hint if isinstance(what, StsbenchError) else ""
+    parts = [_bounded(before, what.problem if isinstance(what, StsbenchError) and hint else what)]
+    parts += [_bounded("hint: ", hint.replace("?; ", "? "))] if hint else []
+    sys.stderr.write("".join(f"{_wrapped(part, stderr=True)}\n" for part in parts))
+
+
+def _bounded(before: str, what: object) -> str:
+    line = visible(one_line(f"{before}{what}"))
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def _wrapped(text: str, *, stderr: bool = False) -> str:

@@ -131,7 +131,7 @@ class RunProgress:
                 return
         if not isinstance(error, StsbenchError):
             console(stderr=True).print("".join(traceback.format_exception(error)), soft_wrap=True)
-        complain(line)
+        complain(error, about=what)
 
     def say_without_data(self) -> None:
         """Name what failed as the first one did, in one line."""

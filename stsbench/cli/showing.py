@@ -18,9 +18,7 @@ from stsbench.cli.printing import console, print_json, say, table
 from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
 from stsbench.encoders.unfinished import unfinished_runs
 from stsbench.errors import DataError, UnknownName
-from stsbench.evaluators import protocols_of_all
 from stsbench.files.whole import write_whole
-from stsbench.leaderboard.published.specs import read_table_card, table_names
 from stsbench.plots.curves import Curve, CurvePoint, draw_curves
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 
@@ -64,6 +62,9 @@ def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
 
 
 def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
+    from stsbench.evaluators import protocols_of_all
+    from stsbench.leaderboard.published.specs import table_names
+
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
     known = [*cards, *catalogue.suites(), *catalogue.corpora(), *table_names(), *protocols_of_all()]
     return UnknownName(
@@ -155,6 +156,10 @@ def _is_run_folder(name: str) -> bool:
 
 
 def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
+    if _is_card(name, catalogue):
+        return None
+    from stsbench.leaderboard.published.specs import read_table_card, table_names
+
     if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
         return None
     card = read_table_card(name)
@@ -168,9 +173,16 @@ def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
 
 
 def _protocol(name: str, catalogue: Catalogue) -> CardFacts | None:
-    # All evaluators are loaded: nobody waits for them who asks for a card.
-    is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
-    return None if is_card else protocols_of_all().get(name)
+    if _is_card(name, catalogue):
+        return None
+    from stsbench.evaluators import protocols_of_all
+
+    return protocols_of_all().get(name)
+
+
+def _is_card(name: str, catalogue: Catalogue) -> bool:
+    """Whether a name is of a card: nobody who asks for one waits for what is slow to read."""
+    return any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
 
 
 KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {

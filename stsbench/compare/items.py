@@ -153,7 +153,7 @@ def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any])
     """
     aggregation = str(protocol.get("aggregation", "all"))
     if aggregation not in AGGREGATIONS:
-        raise DataError(f"a result's aggregation '{aggregation}' is none of {', '.join(AGGREGATIONS)}")
+        raise DataError(f"a result's aggregation '{aggregation}' is not one of {', '.join(AGGREGATIONS)}")
     if AGGREGATIONS[aggregation] is None:
         return split_parts([""] * len(columns["gold"]), aggregation)
     if "subset" not in columns:

@@ -58,11 +58,11 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     if card.local is not None and holds(card.local, split, data):
         return Loaded(split=_from_files(task, card, card.local, split, data), source="local")
     if card.hub is None:
-        raise SourceError(_nowhere(task, card, split, data, "it is local only"))
+        raise _nowhere(task, card, split, data, "it is local only")
     try:
         return _from_hub(task, card, card.hub, split)
     except SourceError as error:
-        raise SourceError(_nowhere(task, card, split, data, one_line(error))) from error
+        raise _nowhere(task, card, split, data, one_line(error.problem), error.hint) from error
 
 
 def place_of(source: FileSource, data: Path | None) -> Path | None:
@@ -85,10 +85,10 @@ def is_at_hand(card: TaskCard, data: Path | None) -> bool:
     return card.local is not None and holds(card.local, card.score_split, data)
 
 
-def _nowhere(task: str, card: TaskCard, split: str, data: Path | None, why: str) -> str:
+def _nowhere(task: str, card: TaskCard, split: str, data: Path | None, why: str, todo: str = "") -> SourceError:
     wanted = _missing(card.local, split, data) if card.local is not None else ""
-    packaged = "; 'stsbench run' alone needs neither data nor network"
-    return f"no data for {task} ({split}): {why}{wanted}{packaged}"
+    packaged = "'stsbench run' alone needs neither data nor network"
+    return SourceError(f"no data for {task} ({split}): {why}", hint="; ".join(filter(None, [todo, wanted, packaged])))
 
 
 def _missing(source: FileSource, split: str, data: Path | None) -> str:
@@ -99,8 +99,8 @@ def _missing(source: FileSource, split: str, data: Path | None) -> str:
     if not missing:
         return ""
     if Path(source.folder).is_absolute():
-        return f"; there is no file {place}/{missing[0]}{more}; put it there, or change 'folder' in the card"
-    return f"; pass --data DIR (or set STSBENCH_DATA) with {place or f'DIR/{source.folder}'}/{missing[0]}{more}"
+        return f"there is no file {place}/{missing[0]}{more}; put it there, or change 'folder' in the card"
+    return f"pass --data DIR (or set STSBENCH_DATA) with {place or f'DIR/{source.folder}'}/{missing[0]}{more}"
 
 
 def _from_files(task: str, card: TaskCard, source: FileSource, split: str, root: Path | None) -> Split:

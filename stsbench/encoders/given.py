@@ -30,7 +30,7 @@ def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) 
         name: what results call an encoder that is not given by its name; default its own.
 
     Raises:
-        EncoderError: it is none of these, or cannot be called so; others as ``load_encoder``.
+        EncoderError: it is not one of these, or cannot be called so; others as ``load_encoder``.
     """
     if isinstance(given, str | Path):
         if name is not None:
@@ -51,7 +51,7 @@ def as_encoder(given: object) -> Encoder:
     """Return an encoder as it is, and as one a ``SentenceTransformer`` or a function from sentences to embeddings.
 
     Raises:
-        EncoderError: it is none of these; says what it lacks.
+        EncoderError: it is not one of these; says what it lacks.
     """
     if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
         return LibraryModel(given)

@@ -48,7 +48,7 @@ class StsProtocol:
             value = getattr(self, field)
             if value not in known:
                 raise ProtocolError(
-                    f"protocol '{self.name}': {field}: '{value}' is none of {', '.join(known)}{did_you_mean(value, known)}"
+                    f"protocol '{self.name}': {field}: '{value}' is not one of {', '.join(known)}{did_you_mean(value, known)}"
                 )
 
 

@@ -48,7 +48,7 @@ def item_weights(parts: Parts, n: int) -> Float64Array:
 def correlation_shares(metric: str, values: Float64Array, gold: Float64Array, parts: Parts) -> Float64Array:
     """How much each item moves a correlation, or its average over subsets, (n,).
 
-    No item moves a correlation that there is none of; NaN where a subset is too small to tell.
+    No item moves a correlation that there is not one of; NaN where a subset is too small to tell.
     """
     shares = np.zeros(len(values))
     for at, share in zip(*parts, strict=True):

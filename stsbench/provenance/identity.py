@@ -71,7 +71,7 @@ def identity(encoder: Identified) -> str | None:
 
 
 def remember_maker(encoder: Identified, maker: Callable[..., Any], params: Mapping[str, Any], *, called: str) -> None:
-    """Keep with an encoder what made it, where that is none of our own kinds; its own fingerprint may not say.
+    """Keep with an encoder what made it, where that is not one of our own kinds; its own fingerprint may not say.
 
     Args:
         encoder: what was made.

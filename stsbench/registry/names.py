@@ -68,7 +68,7 @@ class Registry:
         raise UnknownName(self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}")
 
     def _accepted(self, name: str, found: Any) -> Any:  # noqa: ANN401 - see load
-        """The object, refused before anybody calls it where it is none of this kind."""
+        """The object, refused before anybody calls it where it is not one of this kind."""
         if not self.accepts(found):
             raise StsbenchError(f"{self.kind} '{name}' is {_what(found)}; give {self.wanted}")
         return found
@@ -203,7 +203,7 @@ def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML
         return value
     if get_origin(hint) is Literal and value not in get_args(hint):
         choices = list(map(str, get_args(hint)))
-        raise CardError(f"{where}: {value!r} is none of {', '.join(choices)}{did_you_mean(str(value), choices)}")
+        raise CardError(f"{where}: {value!r} is not one of {', '.join(choices)}{did_you_mean(str(value), choices)}")
     try:
         return msgspec.convert(value, hint, dec_hook=_no_type_of_toml)
     except msgspec.ValidationError as error:

@@ -166,7 +166,7 @@ def _wrong_result(result: Result) -> Iterator[str]:
     if result.zero_vectors < 0 or ("similarity" in result.protocol and result.zero_vectors > result.n):
         yield f"field 'zero_vectors': {shown(result.zero_vectors)} of {result.n} items"
     if result.overlap not in OVERLAPS:
-        yield f"field 'overlap': {shown(result.overlap)} is none of {', '.join(OVERLAPS)}"
+        yield f"field 'overlap': {shown(result.overlap)} is not one of {', '.join(OVERLAPS)}"
     hashes = {"task_card": result.task_card, "items": result.items}
     for field, value in hashes.items():
         if not HASH.fullmatch(value):
@@ -212,7 +212,7 @@ def _wrong_size(result: Result) -> Iterator[str]:
     if card is None:
         return
     if result.split not in card.splits:
-        yield f"field 'split': {shown(result.split)} is none of {', '.join(card.splits)}"
+        yield f"field 'split': {shown(result.split)} is not one of {', '.join(card.splits)}"
     elif card.evaluator in BY_ROWS and (n := card.splits[result.split].n) not in (None, result.n):
         yield f"field 'n': {shown(result.n)} items, the card of {cut(result.task)} says {n}"
 

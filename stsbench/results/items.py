@@ -122,7 +122,7 @@ def _wrong_correlation(
     subsets = columns["subset"].tolist() if AGGREGATIONS[aggregation] is not None else [""] * result.n
     indices, shares = split_parts(subsets, aggregation)
     if any(len(at) < 2 or np.ptp(gold[at]) == 0 or np.ptp(found[at]) == 0 for at in indices):
-        # A regressor that tells nothing apart: 0 stands for the correlation that there is none of.
+        # A regressor that tells nothing apart: 0 stands for the correlation that there is not one of.
         yield from _another(result, 0.0, ROUNDING)
     else:
         score = float(np.dot(shares, [correlate(found[at], gold[at]) for at in indices]))

@@ -50,11 +50,11 @@ def test_fields_of_a_protocol_can_be_replaced():
         ("simcse,nope", "unknown protocol 'nope'; these tasks have simcse"),
         ("simcse(metrc=pearson)", "protocol 'simcse' has no field 'metrc'; did you mean 'metric'?"),
         ("simcse(name=mine)", "protocol 'simcse' has no field 'name'"),
-        ("simcse(metric=pearsn)", "protocol 'simcse': metric: 'pearsn' is none of spearman, pearson, kendall; did"),
+        ("simcse(metric=pearsn)", "protocol 'simcse': metric: 'pearsn' is not one of spearman, pearson, kendall; did"),
         ("simcse(metric=3)", "protocol 'simcse': metric: expected `str`, not 3"),
         (
             "simcse(aggregation=meen)",
-            "protocol 'simcse': aggregation: 'meen' is none of all, mean, wmean; did you mean",
+            "protocol 'simcse': aggregation: 'meen' is not one of all, mean, wmean; did you mean",
         ),
         ("simcse(aggregation=1)", "protocol 'simcse': aggregation: expected `str`, not 1"),
         ("simcse(metric)", r"--protocol 'simcse\(metric\)': cannot be read"),
@@ -79,7 +79,7 @@ def test_a_wrong_protocol_is_one_line(protocol, message):
         ("senteval(kfold=5.0)", "protocol 'senteval': kfold: expected `int`, not 5.0"),
         ("senteval(kfold=true)", "protocol 'senteval': kfold: expected `int`, not True"),
         ("senteval(kfold=1)", "protocol 'senteval': kfold = 1 is invalid"),
-        ("senteval(loss=sun)", "protocol 'senteval': loss: 'sun' is none of mean, sum; did you mean 'sum'?"),
+        ("senteval(loss=sun)", "protocol 'senteval': loss: 'sun' is not one of mean, sum; did you mean 'sum'?"),
         ("senteval(weight_decays=0.1)", "protocol 'senteval': weight_decays: expected `array`, not 0.1"),
     ],
 )

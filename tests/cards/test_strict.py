@@ -50,7 +50,7 @@ def test_a_mistake_in_a_task_card_is_one_line(tmp_path, text, message):
     [
         (
             ENCODER.replace('"none"\noverlap', '"nlp"\noverlap'),
-            "key 'supervision': 'nlp' is none of none, nli, sts, pairs, translation; did you mean 'nli'",
+            "key 'supervision': 'nlp' is not one of none, nli, sts, pairs, translation; did you mean 'nli'",
         ),
         (ENCODER.replace("license", "licence"), "unknown key 'licence'; did you mean 'license'?"),
         (ENCODER + "params = 3", "key 'params': expected `object`, got `int`"),

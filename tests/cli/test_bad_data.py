@@ -203,7 +203,7 @@ CARD_FAULTS: dict[str, tuple[str | bytes, str]] = {
         "key 'header': expected `bool`, not 1",
     ),
     "an unknown evaluator": (PAIR_TABLE.replace('"sts"', '"stss"'), "unknown evaluator 'stss'; did you mean 'sts'"),
-    "no such split": ('score_split = "dev"\n' + PAIR_TABLE, "table.toml: score_split 'dev' is none of test"),
+    "no such split": ('score_split = "dev"\n' + PAIR_TABLE, "table.toml: score_split 'dev' is not one of test"),
     "a file too few": (SEMEVAL.split(", {path")[0] + "]", "reader 'semeval' takes input and gold files in turn"),
 }
 

@@ -204,25 +204,35 @@ def test_a_table_fits_an_odd_terminal(stsbench: Command, own: Path, monkeypatch)
         assert stsbench.fine("--help").startswith("Usage: stsbench")
 
 
-def on_a_terminal(*arguments: str, cwd: Path, path: Path, columns: int) -> str:
+def on_a_terminal(*arguments: str, cwd: Path, path: Path, columns: int, errors: bool = False) -> str:
     """What a command prints on a terminal of this width."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
     environment |= {"PYTHONPATH": f"{path}:{Path(package.__file__).parent.parent}", "TERM": "xterm"}
     command = [sys.executable, "-m", "stsbench", *arguments]
-    started = subprocess.Popen(command, cwd=cwd, env=environment, stdin=its, stdout=its, stderr=subprocess.DEVNULL)
+    started = subprocess.Popen(
+        command, cwd=cwd, env=environment, stdin=its, stdout=its, stderr=its if errors else subprocess.DEVNULL
+    )
     os.close(its)
     printed = bytearray()
     with suppress(OSError):  # which is the end of what a terminal prints
         while part := os.read(ours, 65536):
             printed += part
     os.close(ours)
-    assert started.wait(60) == 0
+    assert started.wait(60) == (2 if errors else 0)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.decode()).replace("\r", "")
 
 
 NOTE = "a note of many words that goes on for longer than a terminal is wide and holds --an-option=of/a/path/that/stays-whole"
+
+
+def test_a_terminal_shows_what_to_do_on_a_line_of_its_own(own: Path, tmp_path: Path):
+    shown = on_a_terminal("run", "minilm", "--tasks", "stsbb", cwd=tmp_path, path=own, columns=80, errors=True)
+    # Before it stands the bar, which a terminal takes away.
+    first, *hint = shown[shown.index("stsbench: ") :].splitlines()
+    assert first == "stsbench: unknown task or suite 'stsbb'"
+    assert " ".join(hint).startswith("hint: did you mean 'stsb'") and max(map(len, hint)) <= 80
 
 
 @pytest.mark.parametrize("columns", [80, 50])

@@ -18,7 +18,7 @@ from stsbench.interface.scoring import evaluate
 from stsbench.results.folder import scan_results, write_result
 from stsbench.results.groups import called, gather_runs
 from tests import hub_server
-from tests.cli.commands import ENCODER, QUICK, Command, make_own, write
+from tests.cli.commands import ENCODER, QUICK, Command, make_own, one_line, write
 from tests.hub_files import tiny_bert
 from tests.hub_server import Hub
 from tests.made import card_of, make_result
@@ -95,8 +95,9 @@ def test_results_without_a_cards_hash_are_not_its(stsbench, tmp_path, digest):
     assert "90.0" in alone and "50.0" not in alone
     alone = stsbench.fine("leaderboard", "-e", "simcse-bert-base", "--format", "csv")
     assert "50.0" in alone and "90.0" not in alone
-    table = stsbench.fine("leaderboard", "--table", "simcse-5", "--show", "measured", "--format", "csv")
-    assert "50.0" in table and "90.0" not in table and "70.0" not in table
+    code, table, err = stsbench("leaderboard", "--table", "simcse-5", "--show", "measured", "--format", "csv")
+    assert code == 0 and "50.0" in table and "90.0" not in table and "70.0" not in table
+    assert "results of simcse-bert-base (not the card's) are in no row of 'simcse-5'" in one_line(err)
 
 
 def edited(tmp_path: Path, **changes: str) -> Catalogue:

@@ -269,11 +269,14 @@ TASK: dict[str, Any] = {
         ({"splits": {"test": {"n": -1}}}, "key 'splits[...].n': expected `int` >= 1"),
         ({"splits": {"test": {"n": 0}}}, "key 'splits[...].n': expected `int` >= 1"),
         ({"splits": {}}, "key 'splits': expected `object` of length >= 1"),
-        ({"score_split": "tset"}, "score_split 'tset' is none of test; did you mean 'test'"),
+        ({"score_split": "tset"}, "score_split 'tset' is not one of test; did you mean 'test'"),
         ({"gold_range": [5, 0]}, "gold_range [5.0, 0.0]: the first must be below the second"),
         ({"gold_range": [1, 1]}, "the first must be below the second"),
-        ({"local": {"reader": "trec", "files": {"tets": []}}}, "a split with files 'tets' is none of test; did you"),
-        ({"hub": {"repo": "a/b", "revision": "c", "splits": {"dev": "dev"}}}, "a split of the Hub's 'dev' is none of"),
+        ({"local": {"reader": "trec", "files": {"tets": []}}}, "a split with files 'tets' is not one of test; did you"),
+        (
+            {"hub": {"repo": "a/b", "revision": "c", "splits": {"dev": "dev"}}},
+            "a split of the Hub's 'dev' is not one of",
+        ),
         ({"local": {"reader": "trec", "files": {"test": [{"path": "a", "rows": -1}]}}}, "expected `int` >= 0"),
     ],
 )

@@ -68,8 +68,12 @@ def test_a_table_of_the_users_own(tmp_path):
     ("old", "new", "message"),
     [
         ('title = "Mine"', 'titel = "Mine"', "mine.toml: unknown key 'titel'; did you mean 'title'"),
-        ('paper = "bert-flow"', 'paper = "bert-flo"', "key 'paper': 'bert-flo' is none of papers.toml; did you mean"),
-        ('"wmean"', '"wmaen"', "key 'protocol': 'wmaen' is none of protocols.toml; did you mean 'wmean'"),
+        (
+            'paper = "bert-flow"',
+            'paper = "bert-flo"',
+            "key 'paper': 'bert-flo' is not one of papers.toml; did you mean",
+        ),
+        ('"wmean"', '"wmaen"', "key 'protocol': 'wmaen' is not one of protocols.toml; did you mean 'wmean'"),
         ('"BERT-base"', '"BERT-bas"', "no row 'BERT-bas' in bert-flow/table-2; did you mean 'BERT-base'"),
         ('"sts12"', '{task = "mrpc", metric = "acuracy"}', "metric 'acuracy' is unknown; did you mean 'accuracy'"),
         ('"sts12"', "{}", "columns: give either 'task' or 'average_of', not neither"),

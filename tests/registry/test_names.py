@@ -115,7 +115,7 @@ def test_parameters_are_passed_on():
         (strict, {"size": "big"}, "card: key 'size': expected `int`, not 'big'"),
         (strict, {"size": True}, "card: key 'size': expected `int`, not True"),
         (strict, {"size": 1, "rate": "x"}, "card: key 'rate': expected `float`, not 'x'"),
-        (make, {"size": 1, "kind": "depp"}, "card: key 'kind': 'depp' is none of flat, deep; did you mean 'deep'?"),
+        (make, {"size": 1, "kind": "depp"}, "card: key 'kind': 'depp' is not one of flat, deep; did you mean 'deep'?"),
         (Kind, {"words": "abc"}, "card: key 'words': expected `array`, not 'abc'"),
         (Kind, {"words": [], "table": 3}, "card: key 'table': expected `object`, not 3"),
     ],

@@ -131,7 +131,7 @@ def _renamed_labels(table: pa.Table, labels: Mapping[str, str], *, where: str) -
         return table
     found = table.column("label").cast(pa.string())
     if unknown := sorted(set(found.unique().to_pylist()) - set(labels)):
-        raise DataError(f"corpus '{where}': label '{unknown[0]}' is none of {', '.join(labels)}")
+        raise DataError(f"corpus '{where}': label '{unknown[0]}' is not one of {', '.join(labels)}")
     names = pa.array(list(labels.values()))
     renamed = names.take(pc.index_in(found.combine_chunks(), pa.array(list(labels))))
     return table.set_column(table.column_names.index("label"), "label", renamed)

@@ -28,7 +28,7 @@ WAITS = (1.0, 2.0)
 
 
 class OddAnswer(Exception):
-    """An answer that is none of the Hub's."""
+    """An answer that is not one of the Hub's."""
 
 
 class Unreached(SourceError):
@@ -203,7 +203,8 @@ def explained(address: Address, without: str | None) -> Iterator[None]:
         if failure is None:
             raise
         kind = Unreached if failure.passing else SourceError
-        raise kind(_sentence(failure, cause, address, without)) from error
+        problem, hint = _sentences(failure, cause, address, without)
+        raise kind(problem, hint=hint) from error
 
 
 def is_hub_failure(error: BaseException) -> bool:
@@ -235,7 +236,8 @@ def _failure(error: BaseException) -> Failure | None:
     return next((failure for failure in FAILURES if failure.fits(error)), None)
 
 
-def _sentence(failure: Failure, error: BaseException, address: Address, without: str | None) -> str:
+def _sentences(failure: Failure, error: BaseException, address: Address, without: str | None) -> tuple[str, str]:
+    """What is wrong, and what to do."""
     facts = {
         "page": address.page,
         "kind": address.kind,
@@ -244,7 +246,7 @@ def _sentence(failure: Failure, error: BaseException, address: Address, without:
     }
     why, todo = failure.why.format_map(facts), failure.todo.format_map(facts)
     instead = WITHOUT[address.kind] if without is None else without
-    return f"{address}: {why}; {todo}{f'; or {instead}' if instead else ''}"
+    return f"{address}: {why}", f"{todo}{f'; or {instead}' if instead else ''}"
 
 
 def detail(error: BaseException) -> str:

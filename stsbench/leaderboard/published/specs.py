@@ -180,7 +180,7 @@ def _wrong_form(card: TableCard) -> Iterator[str]:
     if (card.board is None) != bool(card.groups):
         yield "give either [[groups]] or [board]"
     if card.board is None and card.paper not in sources().papers:
-        yield f"key 'paper': '{card.paper}' is none of papers.toml{did_you_mean(card.paper, sources().papers)}"
+        yield f"key 'paper': '{card.paper}' is not one of papers.toml{did_you_mean(card.paper, sources().papers)}"
 
 
 def _wrong_decimals(card: TableCard) -> Iterator[str]:
@@ -193,7 +193,7 @@ def _wrong_protocols(card: TableCard) -> Iterator[str]:
     named += [row.protocol for group in card.groups for row in row_facts(group)]
     for name in filter(None, named):
         if name != UNKNOWN and name not in protocols():
-            yield f"key 'protocol': '{name}' is none of protocols.toml{did_you_mean(name, protocols())}"
+            yield f"key 'protocol': '{name}' is not one of protocols.toml{did_you_mean(name, protocols())}"
 
 
 def _wrong_columns(card: TableCard) -> Iterator[str]:

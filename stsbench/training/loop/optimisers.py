@@ -129,7 +129,7 @@ def check_names(facts: TrainingFacts) -> None:
     """Refuse an optimiser or a schedule that is in no table, before anything is loaded for it.
 
     Raises:
-        UnknownName: there is none of this name; offers the nearest.
+        UnknownName: there is not one of this name; offers the nearest.
     """
     choose("optimiser", facts.optimiser, OPTIMISERS)
     choose("schedule", facts.schedule, SCHEDULES)

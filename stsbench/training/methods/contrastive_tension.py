@@ -98,7 +98,7 @@ class ContrastiveTension(TwoStudents):
         }
 
     def _others(self, rng: np.random.Generator, *taken: Rows) -> Rows:
-        """Draw a row for each place whose text is none of those taken there.
+        """Draw a row for each place whose text is not one of those taken there.
 
         The released code draws without this check: about one pair in as many as there are sentences is
         then of one sentence and labelled otherwise.

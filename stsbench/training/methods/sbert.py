@@ -57,7 +57,7 @@ class SBERT(Learner):
         """Number the labels.
 
         Raises:
-            DataError: a label that is none of the three.
+            DataError: a label that is not one of the three.
         """
         super().prepare(columns)
         found = list(columns["label"])

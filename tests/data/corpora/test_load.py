@@ -190,7 +190,7 @@ def test_facts_of_a_card_are_checked(tmp_path):
     facts = (
         'file = "mine.tsv"\ncolumns = {first = 1, second = 2, label = 0}\nlabels = {1 = "no", 2 = "yes"}\nrows = 3\n'
     )
-    with pytest.raises(DataError, match="corpus 'mine': label '3' is none of 1, 2"):
+    with pytest.raises(DataError, match="corpus 'mine': label '3' is not one of 1, 2"):
         load_corpus("mine", corpora=tmp_path, catalogue=catalogue(tmp_path, facts))
     write(tmp_path, "mine.tsv", "2\ta\tb\n1\tc\td\n")
     with pytest.raises(DataError, match="corpus 'mine': 2 rows, its card says 3; fetch it again"):

@@ -225,7 +225,7 @@ def test_the_majority_baseline_stands_below_the_encoders_and_is_never_ranked():
     lines = [line for line in printed.splitlines() if line.startswith("| ")]
     assert lines[-2:] == ["| **Baseline** |  |  |  |", "| majority class | 63.76 | 68.77 | 66.26 |"]
     assert "| low | <u>50.00</u> | <u>60.00</u> | <u>55.00</u> |" in lines
-    # Without an average of the encoders there is none of the baseline, and one task's level is one task's.
+    # Without an average of the encoders there is not one of the baseline, and one task's level is one task's.
     (board,) = boards(probes("hole", 0.5), "two", suite, scored=scored)
     assert "| majority class | 63.76 |" in markdown(board)
     (board,) = boards(results, "two", Suite(name="Two", tasks=suite.tasks, average=False), scored=scored)
