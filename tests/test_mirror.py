@@ -134,7 +134,12 @@ COVERED = {
     "training/methods/test_mlm.py": ["training.head"],
     "training/methods/test_sbert.py": ["training.loop.saving", "training.methods.sbert_regression"],
     "training/loop/test_gather.py": ["training.objectives.arithmetic"],
-    "training/loop/test_loop.py": ["training.loop.batches", "training.loop.place", "training.seams"],
+    "training/loop/test_loop.py": [
+        "training.loop.batches",
+        "training.loop.curve",
+        "training.loop.place",
+        "training.seams",
+    ],
     "training/loop/test_resuming.py": ["training.words.rounds"],
     "training/words/test_fastsent.py": ["training.words.vocabulary"],
 }

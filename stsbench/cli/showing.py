@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
 from stsbench.cards.names import split_names, variants
-from stsbench.cards.recipe import RecipeCard
+from stsbench.cards.recipe import RecipeCard, SelectionFacts
 from stsbench.cli.needs import how_exact, to_run, to_train
 from stsbench.cli.options.catalogue import ShowOptions
 from stsbench.cli.printing import console, print_json, say, table
-from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
-from stsbench.encoders.unfinished import unfinished_runs
+from stsbench.encoders.trained import RUN_FILE, RunPoint, TrainedRun, trained_runs
+from stsbench.encoders.unfinished import STARTED, UnfinishedRun, unfinished_runs
 from stsbench.errors import DataError, UnknownName
 from stsbench.files.whole import write_whole
 from stsbench.plots.curves import Curve, CurvePoint, draw_curves
@@ -137,7 +137,7 @@ def _values(name: str, recipe: RecipeCard) -> CardFacts:
 def _run(name: str, catalogue: Catalogue) -> CardFacts | None:
     """Runs that have a name or a folder of their own."""
     runs = _trained_runs(name)
-    if not runs and not unfinished_runs(name):
+    if not runs and not _unfinished_runs(name):
         return None
     values = dict(msgspec.to_builtins(runs[0].card)) if runs else {}
     return values | ({"trained": [_trained(run) for run in runs]} if _is_run_folder(name) else _runs(name))
@@ -147,9 +147,9 @@ def _trained_runs(name: str) -> Sequence[TrainedRun]:
     return [TrainedRun.read(Path(name))] if _is_run_folder(name) else trained_runs(name)
 
 
-def _is_run_folder(name: str) -> bool:
+def _is_run_folder(name: str, file: str = RUN_FILE) -> bool:
     try:
-        return (Path(name) / RUN_FILE).is_file()
+        return (Path(name) / file).is_file()
     except OSError:
         # Too long for a file's name.
         return False
@@ -198,31 +198,60 @@ KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
 """What a name may be of, in the order in which they are looked for; each gives its facts, or None where it has no such name."""
 
 
+class _Drawn(NamedTuple):
+    """A run of which a curve is drawn: of an unfinished one, as far as it has come."""
+
+    recipe: str
+    seed: int
+    points: Sequence[RunPoint]
+    selection: SelectionFacts
+    kept: float | None = None
+
+
 def _draw(names: str, path: Path) -> None:
     """Draw the curves of runs, several in one chart."""
-    runs = [run for name in split_names(names) for run in _trained_runs(name)]
+    runs = [run for name in split_names(names) for run in _with_curves(name)]
     if not runs:
-        raise DataError(f"there are no finished runs of '{names}'; 'stsbench train' makes them")
+        raise DataError(f"there are no runs of '{names}'; 'stsbench train' makes them")
     several = len({run.recipe for run in runs}) > 1
     curves = [
         Curve(
             name=f"{run.recipe} seed {run.seed}" if several else f"seed {run.seed}",
-            points=[
-                CurvePoint(point.step or 0, point.score and 100 * point.score, point.loss) for point in run.record.curve
-            ],
-            kept=run.record.chosen.step if run.record.chosen else None,
+            points=[CurvePoint(one.step or 0, one.score and 100 * one.score, one.loss) for one in run.points],
+            kept=run.kept,
         )
         for run in runs
     ]
-    chosen_by = runs[0].card.selection
+    chosen_by = runs[0].selection
     chart = draw_curves(curves, score=f"{chosen_by.task} {chosen_by.split}")
     write_whole(path, chart.to_bytes(path.suffix.removeprefix(".")))
     say(f"wrote {path}")
 
 
+def _with_curves(name: str) -> list[_Drawn]:
+    done = [
+        _Drawn(
+            run.recipe,
+            run.seed,
+            run.record.curve,
+            run.card.selection,
+            run.record.chosen.step if run.record.chosen else None,
+        )
+        for run in _trained_runs(name)
+    ]
+    under_way = [_Drawn(run.recipe, run.start.seed, run.curve, run.selection) for run in _unfinished_runs(name)]
+    return done + under_way
+
+
+def _unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
+    """Those of a recipe, or the one in a folder that is named by its path."""
+    found = UnfinishedRun.read(Path(name)) if _is_run_folder(name, STARTED) else None
+    return [found] if found else unfinished_runs(name)
+
+
 def _runs(name: str) -> CardFacts:
     """The runs of a recipe: those that are done, and those that are not, with what finishes them."""
-    unfinished = [{"folder": str(run.folder), "to finish it": run.command} for run in unfinished_runs(name)]
+    unfinished = [{"folder": str(run.folder), "to finish it": run.command} for run in _unfinished_runs(name)]
     found = {"trained": [_trained(run) for run in trained_runs(name)]}
     return {**found, "not finished": unfinished} if unfinished else found
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
 from stsbench.cli.printing import console, print_json, say, table
 from stsbench.cli.run import check_own_name, parse_assignments, parse_seeds
+from stsbench.cli.train_progress import train_progress
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
 from stsbench.encoders.unfinished import last_checkpoint
 from stsbench.errors import Stopped, StsbenchError, TrainingError
 from stsbench.numbers.spread import spread
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
-from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
 SAME = ("name", "base", "assign", "text", "keep", "corpora", "data", "out", "cards", "device", "deterministic")
 """The options by which a run that was stopped is finished: all that decide what is trained, and where."""
@@ -41,7 +40,7 @@ def train_command(options: TrainOptions) -> None:
     done = [] if options.fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
     runs = []
     for plan in plans:
-        with _progress(f"seed {plan.seed}") as on_progress:
+        with train_progress(plan) as on_progress:
             runs.append(carry_out(plan, on_progress=on_progress))
     if plans[0].place.rank == 0:
         _print_runs(runs, done, as_json=options.as_json)
@@ -110,36 +109,6 @@ def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
         raise TrainingError(f"{what}; pass --yes as well, or leave out --fresh to resume from them")
     if not typer.confirm(f"{what}; delete them?", err=True):
         raise Stopped("nothing was deleted; without --fresh the run resumes")
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[OnProgress]:
-    """Show steps, ETA, loss and dev score, on stderr and only where someone watches."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    screen = console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[news]}", markup=False),
-    )
-    with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal, expand=True) as bars:
-        bar = bars.add_task(what, total=None, news="loading")
-
-        def on_progress(progress: TrainingProgress) -> None:
-            bars.update(bar, completed=progress.step, total=progress.steps, news=_news(progress))
-
-        yield on_progress
-
-
-def _news(progress: TrainingProgress) -> str:
-    news = f"loss {progress.loss:.3f}"
-    if progress.score is not None and progress.best is not None:
-        news += f"  dev {100 * progress.score:.2f} (best {100 * progress.best:.2f})"
-    return news
 
 
 def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bool) -> None:

@@ -34,7 +34,9 @@ class _Chosen(msgspec.Struct, frozen=True):
     step: float = 0
 
 
-class _Point(msgspec.Struct, frozen=True):
+class RunPoint(msgspec.Struct, frozen=True):
+    """What is read of one validation: the step, the score if any, and the mean loss since the validation before."""
+
     step: float | None = None
     score: float | None = None
     loss: float | None = None
@@ -56,7 +58,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     corpus: _Corpus = _Corpus()
     overlap: dict[str, Overlap] = {}
     chosen: _Chosen | None = None
-    curve: list[_Point] = []
+    curve: list[RunPoint] = []
     steps: int = 0
     run: _Run = _Run()
 

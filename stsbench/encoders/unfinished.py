@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
-from stsbench.encoders.trained import RUN_FILE, run_folders
+from stsbench.cards.recipe import SelectionFacts
+from stsbench.cards.strict import convert
+from stsbench.encoders.trained import RUN_FILE, RunPoint, run_folders
 from stsbench.errors import OutputError, one_line
 from stsbench.files.whole import write_whole
 
@@ -17,6 +19,8 @@ STARTED = "started.json"
 """In the folder of a run that is not done: what it was started with."""
 WHOLE = "whole.json"
 """Written last into a checkpoint: without it the checkpoint is half one."""
+CURVE = "curve.jsonl"
+"""In a run's folder: the points of its curve, a line each, written as soon as they are seen."""
 STATE = "checkpoints/last.safetensors"
 """What a method that trains itself goes on from."""
 
@@ -83,10 +87,33 @@ class UnfinishedRun:
 
     folder: Path
     command: str
+    start: Start
 
     def __str__(self) -> str:
         """Say so in a line."""
         return f"the run in {self.folder} is not finished; to finish it: {self.command}"
+
+    @property
+    def recipe(self) -> str:
+        """The recipe it is trained by, as its folder is called."""
+        return self.folder.parent.name
+
+    @property
+    def selection(self) -> SelectionFacts:
+        """What its weights are chosen by; raises CardError where its start is not what a recipe says."""
+        table = self.start.recipe.get("selection", {})
+        return convert(table, SelectionFacts, where=f"{self.folder / STARTED}: selection")
+
+    @property
+    def curve(self) -> list[RunPoint]:
+        """What was seen so far; a line that is being written is not read."""
+        try:
+            lines = (self.folder / CURVE).read_bytes().splitlines(keepends=True)
+            return [msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
+            raise OutputError(f"{self.folder / CURVE}: is not the curve of a run: {one_line(error)}") from error
 
     @classmethod
     def read(cls, folder: Path) -> UnfinishedRun | None:
@@ -97,7 +124,7 @@ class UnfinishedRun:
         command = start.command or f"stsbench train {folder.parent.name} --seeds {start.seed}"
         if start.devices > 1 and command.startswith("stsbench train "):
             command = f"torchrun --nproc-per-node {start.devices} -m {command}"
-        return cls(folder=folder, command=command)
+        return cls(folder=folder, command=command, start=start)
 
 
 def unfinished_runs(recipe: str, out: Path | None = None) -> list[UnfinishedRun]:

@@ -16,6 +16,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.encoders.trained import RUN_FILE, run_folder
 from stsbench.errors import CardError, DataError, TrainingError, choose
+from stsbench.numbers.closeness import alignment, uniformity
 from stsbench.numbers.similarity import paired_cosine, paired_similarities
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.recipes.plan import TrainPlan
@@ -128,11 +129,17 @@ MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[npt.NDArray[n
 
 
 def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], float]:  # noqa: ANN401 - any split
-    """Return what scores an encoder on a development split: Spearman of cosine or the best of four, x100 nowhere."""
+    """Return what scores an encoder on a development split: Spearman of cosine or the best of four, x100 nowhere.
+
+    Beside the score it tells alignment and uniformity of the split's embeddings.
+    """
     if not isinstance(split, PairSplit):
         raise DataError("selection needs a split of sentence pairs with gold scores, such as stsb's dev")
 
+    from stsbench.training.seams import DevelopmentScore
+
     similarities = choose("measure", measure, MEASURES)
+    close = split.gold > ALIKE * split.gold.max()
 
     def validate(encoder: Encoder) -> float:
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
@@ -140,6 +147,12 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
         found = similarities(a, b)
         scores = [float(CORRELATIONS["spearman"](one, split.gold)) for one in found]
         # A collapsed student embeds everything alike: the worst there is, not an error.
-        return max(score if np.isfinite(score) else -1.0 for score in scores)
+        best = max(score if np.isfinite(score) else -1.0 for score in scores)
+        aligned = {"alignment": alignment(a[close], b[close])} if close.any() else {}
+        return DevelopmentScore(best, {**aligned, "uniformity": uniformity(embeddings)})
 
     return validate
+
+
+ALIKE = 0.8
+"""Pairs are positives above this share of the highest gold score: above 4 of STS-B's 5, as in SimCSE's section 3."""

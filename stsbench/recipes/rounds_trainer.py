@@ -23,10 +23,12 @@ from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import load_text, load_validation, values_of
 from stsbench.registry.names import call_with_params
+from stsbench.training.loop.curve import CurveFile, Point
 from stsbench.training.loop.loop import TrainingOutcome
 from stsbench.training.loop.resuming import count_learnt
 from stsbench.training.loop.selection import OnProgress, TrainingProgress
-from stsbench.training.words.rounds import Clock, OnStep, Round, StandaloneMethod
+from stsbench.training.seams import seen_with
+from stsbench.training.words.rounds import Clock, Round, StandaloneMethod
 
 TRAINING = ("batch_size", "learning_rate", "epochs", "steps")
 SELECTION = ("every", "task", "split", "keep")
@@ -71,22 +73,24 @@ class RoundsTrainer:
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Train; the encoder is written at every round that is the best so far."""
-        plan, rounds, untrained = self.plan, list[Round](), list[float]()
-        started = time.perf_counter()
+        plan, started = self.plan, time.perf_counter()
+        clock = Clock(self.training.seconds)
+        seen = _Seen(clock, on_progress, CurveFile(plan.folder))
+        clock.on_step = seen.step
         try:
             self.training.fit(
                 self.columns,
                 folder=plan.folder,
                 seed=plan.seed,
                 validate=self.validate,
-                on_round=rounds.append,
-                untrained=untrained.append,
+                on_round=seen.round,
+                untrained=seen.untrained,
                 resume=not plan.fresh,
-                clock=Clock(self.training.seconds, on_step=_on_step(on_progress, rounds)),
+                clock=clock,
             )
         except KeyboardInterrupt as stop:
             raise Stopped("stopped; to resume from the last validation, run it again without --fresh") from stop
-        return _outcome(untrained, rounds, seconds=time.perf_counter() - started)
+        return seen.outcome(seconds=time.perf_counter() - started)
 
     def forecast(self) -> Forecast:
         """Train in a folder that is thrown away, stopped after three steps and one validation."""
@@ -119,29 +123,50 @@ class RoundsTrainer:
         )
 
 
-def _on_step(on_progress: OnProgress, rounds: Sequence[Round]) -> OnStep:
-    """Passes on how far a training is, with the scores of the rounds so far."""
+class _Seen:
+    """What a training has told so far; it is passed on and written down as it comes."""
 
-    def on_step(done: int, of: int, loss: float) -> None:
-        scores = [r.score for r in rounds if r.score is not None]
+    def __init__(self, clock: Clock, on_progress: OnProgress, file: CurveFile) -> None:
+        self.clock, self.on_progress, self.file = clock, on_progress, file
+        self.rounds: list[Round] = []
+        self.curve: list[Point] = []
+
+    def untrained(self, score: float) -> None:
+        """The weights before the first step are scored."""
+        self._add({"step": 0, "score": float(score), **seen_with(score)})
+
+    def round(self, ended: Round) -> None:
+        """A round is over, of this run or, before its first step, of the one that it goes on from."""
+        self.rounds.append(ended)
+        point = self._add({"step": ended.step, "loss": ended.loss, "score": ended.score, **ended.facts})
+        if self.clock.planned:
+            self._tell(self.clock.done, ended.loss, point)
+
+    def step(self, done: int, of: int, loss: float) -> None:
+        """A step is done."""
+        self._tell(done, loss, None)
+
+    def outcome(self, *, seconds: float) -> TrainingOutcome:
+        """How it went, for its record."""
+        kept = [r for r in self.rounds if r.kept][-1]
+        return TrainingOutcome(
+            curve=[dict(point) for point in self.curve],
+            chosen={"score": kept.score, "step": kept.step} if kept.score is not None else None,
+            steps=self.rounds[-1].step,
+            seconds=seconds,
+        )
+
+    def _add(self, point: Point) -> Point:
+        self.curve.append(point)
+        self.file.add(point)
+        return point
+
+    def _tell(self, done: int, loss: float, point: Point | None) -> None:
+        scores = [r.score for r in self.rounds if r.score is not None]
         last, best = (scores[-1], max(scores)) if scores else (None, None)
-        on_progress(TrainingProgress(step=done, steps=of, loss=loss, score=last, best=best))
-
-    return on_step
-
-
-def _outcome(untrained: Sequence[float], rounds: Sequence[Round], *, seconds: float) -> TrainingOutcome:
-    """How a training went, for its record."""
-    kept = [r for r in rounds if r.kept][-1]
-    return TrainingOutcome(
-        curve=[
-            *({"step": 0, "score": score} for score in untrained),
-            *({"step": r.step, "loss": r.loss, "score": r.score, **r.facts} for r in rounds),
-        ],
-        chosen={"score": kept.score, "step": kept.step} if kept.score is not None else None,
-        steps=rounds[-1].step,
-        seconds=seconds,
-    )
+        self.on_progress(
+            TrainingProgress(step=done, steps=self.clock.planned, loss=loss, score=last, best=best, point=point)
+        )
 
 
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,24 @@ Hidden = tuple[torch.Tensor, torch.Tensor]
 Columns = Mapping[str, Sequence[Any]]
 """A corpus: equally long columns of texts, labels or document numbers by name."""
 Validate = Callable[[Encoder], float]
-"""An encoder to its score on a development split; the higher the better."""
+"""An encoder to its score on a development split, the higher the better; see :class:`DevelopmentScore`."""
+
+
+class DevelopmentScore(float):
+    """A score, and what else the embeddings of the development split tell: numbers by name, for the curve."""
+
+    seen: Mapping[str, float]
+
+    def __new__(cls, score: float, seen: Mapping[str, float]) -> Self:
+        """Keep both."""
+        made = super().__new__(cls, score)
+        made.seen = seen
+        return made
+
+
+def seen_with(score: float) -> Mapping[str, float]:
+    """What was seen beside a score; nothing where whoever validates gives a plain number."""
+    return score.seen if isinstance(score, DevelopmentScore) else {}
 
 
 class Learner(torch.nn.Module, ABC):

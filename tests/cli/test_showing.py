@@ -61,7 +61,7 @@ def test_runs_are_shown_by_recipe_name_and_folder_and_drawn(stsbench, trained):
 
 
 def test_what_has_no_curve_is_one_line(stsbench):
-    assert stsbench.refused("show", "nobody", "--curve", "c.svg").startswith("there are no finished runs of 'nobody'")
+    assert stsbench.refused("show", "nobody", "--curve", "c.svg").startswith("there are no runs of 'nobody'")
     assert (
         stsbench.refused("show", "x", "--curve", "c.bmp")
         == "--curve 'c.bmp': give a file that ends in .svg, .png, .pdf"

@@ -69,7 +69,7 @@ def test_a_mistake_leaves_the_finished_run_alone(stsbench, cards, masked_lm):
 )
 def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monkeypatch, change, says):
     call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    stopped = _stop_at(stsbench, monkeypatch, call, 5)
+    stopped = stop_at(stsbench, monkeypatch, call, 5)
     assert stopped.code == 130 and "stopped after step 5 of 12; to resume, run it again without --fresh" in stopped.err
     assert len(stopped.err.splitlines()) == 1
     recipe = cards / "trainers" / "little.toml"
@@ -93,7 +93,7 @@ def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monk
 
 def test_checkpoints_are_deleted_only_by_who_says_so_twice(stsbench, cards, masked_lm, monkeypatch):
     call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert _stop_at(stsbench, monkeypatch, call, 5).code == 130
+    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
     refused = stsbench(*call, "--fresh")
     assert refused.code == 2 and len(refused.err.splitlines()) == 1
     assert f"--fresh deletes the checkpoints of 1 unfinished run(s), such as {_checkpoint()}; pass --yes" in refused.err
@@ -116,7 +116,7 @@ def test_an_unfinished_run_is_called_so_with_the_command_that_finishes_it(stsben
     given = ["--base", str(masked_lm), "--set", "steps=8", "--cards", str(cards)]
     call, name = ["train", "little", *given], "little+steps=8"
     assert stsbench(*call, "--seeds", "1").code == 0
-    assert _stop_at(stsbench, monkeypatch, [*call, "--seeds", "2"], 5).code == 130
+    assert stop_at(stsbench, monkeypatch, [*call, "--seeds", "2"], 5).code == 130
     command = shlex.join(["stsbench", "train", "little", *given, "--seeds", "2"])
     said = f"the run in runs/{name}/seed2 is not finished; to finish it: {command}"
     scored = stsbench("run", "-e", name, "-t", "quickstart-en", "--cards", cards)
@@ -134,7 +134,7 @@ def test_an_unfinished_run_is_called_so_with_the_command_that_finishes_it(stsben
 
 
 def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(stsbench, cards, masked_lm, monkeypatch):
-    assert _stop_at(stsbench, monkeypatch, ["train", "little", "--cards", cards, "--base", masked_lm], 5).code == 130
+    assert stop_at(stsbench, monkeypatch, ["train", "little", "--cards", cards, "--base", masked_lm], 5).code == 130
     (cards / "baselines").mkdir()
     (cards / "baselines" / "little.toml").write_text(
         'name = "L"\nkind = "transformer"\nmethod = "Mean"\nbackbone = "tiny"\nsupervision = "none"\n'
@@ -151,7 +151,7 @@ def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(stsbench, card
 @pytest.mark.parametrize("file", ["learner.safetensors", "optimizer.pt", "selection.json", "best.safetensors"])
 def test_a_damaged_checkpoint_is_one_line_and_stays(stsbench, cards, masked_lm, monkeypatch, file):
     call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert _stop_at(stsbench, monkeypatch, call, 5).code == 130
+    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
     content = (_checkpoint() / file).read_bytes()
     (_checkpoint() / file).write_bytes(content[: len(content) // 2])
     refused = stsbench(*call)
@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_is_one_line_and_stays(stsbench, cards, masked_lm, 
 
 def test_checkpoints_of_which_nothing_is_known_are_not_gone_on_from(stsbench, cards, masked_lm, monkeypatch):
     call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert _stop_at(stsbench, monkeypatch, call, 5).code == 130
+    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
     start = Path("runs/little/seed0/started.json")
     facts = json.loads(start.read_text())
     start.write_text(json.dumps({**facts, "devices": 2}))
@@ -221,7 +221,7 @@ def test_what_no_run_can_be_as_long_or_fast_as_is_refused(stsbench, cards, maske
     assert not Path("runs").exists()
 
 
-def _stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any:
+def stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any:
     """Train, and press Ctrl-C while the step is under way."""
     from stsbench.training.loop import selection
 
@@ -244,7 +244,7 @@ def _stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any
 def test_a_stopped_run_goes_on_to_the_weights_of_an_undisturbed_one(stsbench, cards, masked_lm, monkeypatch):
     call = ["train", "little", "--cards", cards, "--base", masked_lm]
     assert stsbench(*call, "--out", "whole").code == 0
-    assert _stop_at(stsbench, monkeypatch, call, 5).code == 130
+    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
     assert stsbench(*call).code == 0
     whole, cut = (Path(name, "little", "seed0", "model.safetensors").read_bytes() for name in ("whole", "runs"))
     assert whole == cut

@@ -13,9 +13,11 @@ from stsbench.cards.recipe import CorpusFacts, SelectionFacts
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.errors import CardError
+from stsbench.numbers.closeness import alignment, uniformity
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.prepare import load_text, validator
 from stsbench.recipes.trainer import load_trainer
+from stsbench.training.seams import seen_with
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
@@ -95,3 +97,16 @@ def test_the_best_of_four_similarities_may_choose_weights():
     assert max(wanted) > wanted[0] + 0.01
     assert validator(split)(Fixed()) == pytest.approx(wanted[0], abs=1e-9)
     assert validator(split, measure="best_of_four")(Fixed()) == pytest.approx(max(wanted), abs=1e-9)
+
+
+def test_alignment_is_of_the_pairs_above_four_fifths_and_uniformity_of_all_sentences():
+    gold = np.array([5.0, 4.0, 4.2, *np.linspace(0, 3, 27)])
+    texts = [str(i) for i in range(60)]
+    split = PairSplit(sentences1=texts[:30], sentences2=texts[30:], gold=gold, subset=[""] * 30)
+    score = validator(split)(Fixed())
+    vectors = Fixed.vectors
+    assert seen_with(score) == {
+        "alignment": pytest.approx(alignment(vectors[[0, 2]], vectors[[30, 32]]), rel=1e-12),
+        "uniformity": pytest.approx(uniformity(vectors), rel=1e-12),
+    }
+    assert seen_with(0.5) == {}

@@ -24,6 +24,7 @@ from stsbench.encoders.unfinished import WHOLE, last_checkpoint
 from stsbench.errors import CardError, OutputError, Stopped, TrainingError, one_line
 from stsbench.files.whole import write_whole
 from stsbench.training.loop.batches import Batches, BatchPlan
+from stsbench.training.loop.curve import CurveFile, Point
 from stsbench.training.loop.interrupt import Interrupt
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_scheduler
@@ -32,6 +33,8 @@ from stsbench.training.loop.selection import OnProgress, Selection
 from stsbench.training.seams import Learner
 
 LOG_EVERY = 10
+SENT = ("loss", "gradient_norm", "rate")
+"""What of a curve's point the library sends to loggers by itself, every ``LOG_EVERY`` steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,8 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
     elif place.rank == 0:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
     place.wait()
+    if place.rank == 0:
+        selection.on_point.append(CurveFile(run.folder, selection.curve).add)
     speed_up(learner, ranks=place.ranks)
     trainer = _make_loop(learner, run, plan, selection)
     with _quiet(), _one_line_errors(run.folder), interrupt:
@@ -148,6 +153,19 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
         self.model_accepts_loss_kwargs = False
         self.selection = selection
+        if run.report_to:
+            selection.on_point.append(self.report)
+
+    def report(self, point: Point) -> None:
+        """Send a validation to the loggers; loss, gradient norm and rate the library sends itself."""
+        of_validation = ("score", "alignment", "uniformity")
+        own = {name: value for name, value in point.items() if name not in ("step", "candidate", *SENT)}
+        self.log({f"eval_{name}" if name in of_validation else name: value for name, value in own.items()})
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:  # noqa: ANN401 - the library's
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        self.selection.watch_step(torch.as_tensor(norm).detach(), self._get_learning_rate())
+        return norm
 
     def get_train_dataloader(self) -> Any:  # noqa: ANN401 - the library's
         """Batches come whole and in order; each rank makes its own."""

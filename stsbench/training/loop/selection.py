@@ -17,8 +17,9 @@ from stsbench.cards.recipe import SelectionFacts
 from stsbench.errors import choose
 from stsbench.files.whole import write_whole
 from stsbench.training.loop.batches import BatchPlan
+from stsbench.training.loop.curve import Point
 from stsbench.training.loop.interrupt import Interrupt
-from stsbench.training.seams import Learner, Validate
+from stsbench.training.seams import Learner, Validate, seen_with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class TrainingProgress:
     loss: float
     score: float | None
     best: float | None
+    point: Point | None = None
+    """What was seen at the validation that this step ended with, if it did."""
 
 
 OnProgress = Callable[[TrainingProgress], None]
@@ -60,12 +63,21 @@ class Selection:
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
         self.interrupt = interrupt
-        self._watched: list[Mapping[str, torch.Tensor]] = []
+        self.on_point: list[Callable[[Point], None]] = []
+        """Called with each point of the curve as soon as it is there."""
+        self._watched: list[dict[str, torch.Tensor]] = []
+        self._rate: dict[str, float] = {}
+        self._new: Point | None = None
         self._loss = float("nan")
 
     def watch(self, losses: Mapping[str, torch.Tensor]) -> None:
-        """Take a step's losses; they are averaged up to the next validation."""
-        self._watched.append(losses)
+        """Take a batch's losses; they are averaged up to the next validation."""
+        self._watched.append(dict(losses))
+
+    def watch_step(self, gradient_norm: torch.Tensor, rate: float) -> None:
+        """Take the norm of a step's gradient before it is clipped, averaged likewise, and the step's learning rate."""
+        self._watched[-1]["gradient_norm"] = gradient_norm
+        self._rate = {"rate": rate}
 
     def tell(self, step: int) -> None:
         """Call with how far the run is."""
@@ -73,7 +85,10 @@ class Selection:
             self._loss = float(self._watched[-1]["loss"])
         score = self.curve[-1]["score"] if self.curve else None
         best = self.best["score"] if self.best else None
-        self.on_progress(TrainingProgress(step=step, steps=self.plan.steps, loss=self._loss, score=score, best=best))
+        new, self._new = self._new, None
+        self.on_progress(
+            TrainingProgress(step=step, steps=self.plan.steps, loss=self._loss, score=score, best=best, point=new)
+        )
 
     def due(self, step: int) -> bool:
         """Whether the weights after this step are to be validated."""
@@ -93,19 +108,28 @@ class Selection:
             return
         scores = [self.validate(encoder) for encoder in self.learner.encoders()]
         score = max(scores)
-        point = {"step": step, "score": score, "candidate": scores.index(score), **self._means()}
+        facts = {**self._means(), **self._rate, **seen_with(score)}
+        point = {"step": step, "score": float(score), "candidate": scores.index(score), **facts}
         self.curve.append(point)
+        self._new = point
         if self.best is None or score > self.best["score"]:
             self.best = point
             if self.facts.keep == "best":
                 # Of tied weights each name gets a copy of its own: simple, and they load alike.
                 self.best_weights = {n: t.detach().cpu().clone() for n, t in self.learner.state_dict().items()}
 
+        for tell in self.on_point:
+            tell(point)
+
     def _means(self) -> dict[str, float]:
         watched, self._watched = self._watched, []
-        if not watched:
-            return {}
-        return {name: float(torch.stack([w[name].float().cpu() for w in watched]).mean()) for name in watched[0]}
+        means = {}
+        for name in {name: None for one in watched for name in one}:
+            values = torch.stack([one[name].float().cpu() for one in watched if name in one])
+            # A step in float16 whose gradient overflows is left out by the optimiser too.
+            if (finite := values[values.isfinite()]).numel():
+                means[name] = float(finite.mean())
+        return means
 
     def out_of_patience(self) -> bool:
         """Whether too many validations have passed without a gain."""

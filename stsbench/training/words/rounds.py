@@ -18,7 +18,7 @@ import torch
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import TrainingError
 from stsbench.training.loop.resuming import TrainingState, forget_state, read_state, write_state
-from stsbench.training.seams import Columns, Rows, Validate
+from stsbench.training.seams import Columns, Rows, Validate, seen_with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,11 @@ class Clock:
         self.planned = min(steps, limit or steps)
         self.tokens, self.before = round(tokens * self.planned / max(steps, 1)), done
         self.ticks.append(time.perf_counter())
+
+    @property
+    def done(self) -> int:
+        """Steps done, with those of an earlier run that this one goes on from."""
+        return self.before + max(0, len(self.ticks) - 1)
 
     def is_over(self, loss: float) -> bool:
         """Whether it is; asked once a step, with the loss of that step."""
@@ -192,7 +197,8 @@ class WeightsKeeper:
             for path in self.trial.iterdir():
                 path.replace(job.folder / path.name)
         shutil.rmtree(self.trial, ignore_errors=True)
-        ended = Round(step=step, loss=sum(losses) / len(losses), score=score, kept=kept, facts=facts)
+        plain, seen = (None, {}) if score is None else (float(score), seen_with(score))
+        ended = Round(step=step, loss=sum(losses) / len(losses), score=plain, kept=kept, facts={**facts, **seen})
         self.rounds.append(ended)
         write_state(job.folder, self.learnt, rounds=self.rounds, best=self.best if math.isfinite(self.best) else None)
         job.on_round(ended)
@@ -212,10 +218,11 @@ def run_steps(
         loss = check_loss(learn(rows), step, keeper.job.folder)
         losses.append(loss)
         step += 1
+        over = keeper.job.clock.is_over(loss)
         if step % every == 0:
             keeper.close(step, losses)
             losses = []
-        if keeper.job.clock.is_over(loss):
+        if over:
             break
     if losses:
         keeper.close(step, losses)

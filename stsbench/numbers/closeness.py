@@ -1,0 +1,40 @@
+"""How close pairs lie and how evenly embeddings spread: alignment and uniformity (Wang and Isola 2020, section 4.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+ROWS = 1024
+"""So many rows are compared with all others at once."""
+
+
+def alignment(x: npt.NDArray[np.floating], y: npt.NDArray[np.floating]) -> float:
+    """Return the mean squared distance of each row of ``x`` to the same row of ``y``; the lower, the closer.
+
+    Both are (n, d), n of 1 or more, and are brought to length 1 first; a zero vector stays one.
+    """
+    return float((np.square(_unit(x) - _unit(y)).sum(axis=1)).mean())
+
+
+def uniformity(x: npt.NDArray[np.floating], t: float = 2.0) -> float:
+    """Return the log of the mean of exp(-t * squared distance) over all distinct pairs of rows; the lower, the more even.
+
+    ``x`` is (n, d), n of 2 or more, and is brought to length 1 first; a zero vector stays one.
+    """
+    unit = _unit(x)
+    squares = np.square(unit).sum(axis=1)
+    total = 0.0
+    for start in range(0, len(unit), ROWS):
+        block = unit[start : start + ROWS]
+        distances = squares[start : start + ROWS, None] + squares - 2 * (block @ unit.T)
+        # Each pair is met twice, each row once with itself, at distance 0 but for rounding.
+        np.exp(-t * np.maximum(distances, 0.0), out=distances)
+        total += float(distances.sum()) - float(distances.diagonal(start).sum())
+    return float(np.log(total / (len(unit) * (len(unit) - 1))))
+
+
+def _unit(x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    rows = np.asarray(x, dtype=np.float64)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms == 0, 1.0, norms)
