@@ -141,7 +141,7 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     index = command("export", "--format", "model-index", "-e", "kinded", *cards)
     assert "task-of-mine" in index.out, index.err
     assert command("check", "results", "--against", "results", "--rule", "mine", *cards).code == 0
-    timed = command("timing", "-e", "kinded", "--task", "mine", "--data", "data", "--format", "mine", *cards)
+    timed = command("timing", "-e", "kinded", "--tasks", "mine", "--data", "data", "--format", "mine", *cards)
     assert timed.out == "timed\n", timed.err
     assert "wrote" in command("convert", "mine", "a", "b").out
     unseen = {"leaderboard.exports.measured:KINDS"}

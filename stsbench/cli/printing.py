@@ -61,6 +61,18 @@ def table(
     return made
 
 
+def fact_table(rows: Iterable[Sequence[str]]) -> Table:
+    """Names and what they are, side by side without a head; names are never broken."""
+    from rich.table import Table
+
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(visible(name), visible(value))
+    return made
+
+
 def print_json(value: Any, *, shown: Callable[[str], str] = str) -> None:  # noqa: ANN401 - any JSON value
     """Print one JSON value on stdout; ``shown`` may write it otherwise."""
     say(shown(json.dumps(value, indent=1, ensure_ascii=False)))

@@ -14,7 +14,7 @@ from stsbench.cards.names import split_names, variants
 from stsbench.cards.recipe import RecipeCard, SelectionFacts
 from stsbench.cli.needs import how_exact, to_run, to_train
 from stsbench.cli.options.catalogue import ShowOptions
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import console, fact_table, print_json, say
 from stsbench.encoders.trained import RUN_FILE, RunPoint, TrainedRun, trained_runs
 from stsbench.encoders.unfinished import STARTED, UnfinishedRun, unfinished_runs
 from stsbench.errors import DataError, UnknownName
@@ -48,7 +48,7 @@ def show_command(options: ShowOptions) -> None:
     for place, (kind, facts) in enumerate(found):
         say(f"{name}: {kind}\n" if place == 0 else f"\n{name}: {kind}\n")
         rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
-        console().print(table(["", ""], rows, whole=[0]))
+        console().print(fact_table(rows))
 
 
 def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
@@ -280,6 +280,6 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _text(value: Any) -> str:  # noqa: ANN401 - any TOML value
     if isinstance(value, dict):
         return ", ".join(f"{k} {_text(v)}" for k, v in value.items() if v not in ("", None))
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "\n".join(map(_text, value)) if value and isinstance(value[0], dict) else ", ".join(map(_text, value))
     return str(value)

@@ -15,7 +15,7 @@ from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import console, fact_table, print_json, say, table
 from stsbench.cli.run import check_own_name, parse_assignments, parse_seeds
 from stsbench.cli.train_progress import train_progress
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
@@ -149,4 +149,4 @@ def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> None:
         print_json({"recipe": plan.name, "seeds": seeds, **facts})
         return
     say(f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n")
-    console().print(table(["", ""], found.lines(), whole=[0]))
+    console().print(fact_table(found.lines()))

@@ -22,6 +22,9 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "wordnet": ("nltk", "synonyms, and the tokens of InferSent and Skip-Thoughts"),
     "translate": ("sentencepiece", "back-translation"),
     "plots": ("matplotlib", "figures"),
+    "tensorboard": ("tensorboard", "train --report-to tensorboard"),
+    "trackio": ("trackio", "train --report-to trackio"),
+    "wandb": ("wandb", "train --report-to wandb"),
     "use": ("tensorflow_hub", "Universal Sentence Encoder"),
 }
 """The extras: a package of each that tells whether it is there, and what it is for."""
@@ -95,6 +98,8 @@ def devices() -> dict[str, str]:
         found[f"cuda:{number}"] = f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB"
     if torch.backends.mps.is_available():
         found["mps"] = "Apple's GPU"
+    if len(found) == 1:
+        found["no GPU"] = "needed for dtype float16, and for training at the papers' sizes"
     return found
 
 

@@ -159,7 +159,7 @@ def load(stsbench: Any, command: str, name: str) -> str:
     """The line in which a command that loads an encoder refuses a name."""
     words = {
         "run": ("run", *QUICK, "-e", name),
-        "timing": ("timing", "-e", name, "--task", "quickstart-en"),
+        "timing": ("timing", "-e", name, "--tasks", "quickstart-en"),
         "show": ("show", name),
         "train": ("train", name, "--device", "cuda"),
         "convert": ("convert", "expand", name, "out"),

@@ -51,7 +51,7 @@ def test_markdown_holds_the_papers_table_beside_ours():
 
 
 def test_the_command_prints_and_writes(stsbench):
-    words = ("timing", "-e", "own_encoders:Hashed", "--task", "quickstart-en", "--rounds", "1")
+    words = ("timing", "-e", "own_encoders:Hashed", "--tasks", "quickstart-en", "--rounds", "1")
     out = stsbench.fine(*words)
     assert "hashed" in out and "One round." in out and "SG-OPT, table 6" not in out
     stsbench.fine(*words, "--format", "json", "--out", "t.json")
@@ -64,8 +64,8 @@ def test_the_command_prints_and_writes(stsbench):
         (("--format", "latex"), "unknown format 'latex'"),
         (("-r", "sg-opt-smal"), "unknown recipe 'sg-opt-smal'; did you mean 'sg-opt-small'"),
         (("-e", "own_encoders:Hashed", "-r", "fastsent-small"), "trains itself and is not timed"),
-        (("-e", "own_encoders:Hashed", "--task", "stsbb"), "unknown task 'stsbb'"),
-        (("-e", "own_encoders:Hashed", "--task", "quickstart-en", "--split", "no"), "no"),
+        (("-e", "own_encoders:Hashed", "--tasks", "stsbb"), "unknown task 'stsbb'"),
+        (("-e", "own_encoders:Hashed", "--tasks", "quickstart-en", "--split", "no"), "no"),
         (("--rounds", "0"), "rounds"),
     ],
 )

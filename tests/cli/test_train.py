@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from tests.cli.little_recipe import cards
 from tests.training.students import sentences
@@ -80,6 +82,24 @@ def test_a_run_has_a_name_of_its_own(stsbench, cards, masked_lm):
     # Its name is known by the results alone, and still is an encoder.
     assert stsbench.json("run", "ours", "--tasks", "quickstart-en", "--cards", cards) == scored
     assert "name of a card or recipe" in stsbench.refused(*call, "--name", "little")
+
+
+def test_what_is_reported_outlives_the_checkpoints(stsbench, cards, masked_lm, monkeypatch):
+    class Written(TrainerCallback):  # type: ignore[misc]
+        """As the library's own for TensorBoard: without a place of its own it writes among the checkpoints."""
+
+        logging_dir: str | None = None
+
+        def on_train_begin(self, args, state, control, **more):
+            folder = Path(self.logging_dir or args.output_dir)
+            folder.mkdir(parents=True)
+            (folder / "events").write_text(str(args.run_name))
+
+    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "tensorboard", Written)
+    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--report-to", "tensorboard")
+    assert done.code == 0, done.err
+    assert Path("runs/little/seed0/reports/events").read_text() == "little/seed0"
+    assert not Path("runs/little/seed0/checkpoints").exists()
 
 
 def test_steps_take_the_place_of_epochs_and_the_recipe_s_seeds_are_the_usual_ones(stsbench, cards, masked_lm):

@@ -158,7 +158,7 @@ class TimingOptions(WithCards):
     )
     base: Annotated[str, Option("--base", help="Recipes start from this checkpoint (folder or Hub id).")] = ""
     task: Annotated[
-        str, Option("--task", "-t", autocompletion=task_names, help="Embed and fit on this task's sentences.")
+        str, Option("--tasks", "-t", autocompletion=task_names, help="Embed and fit on the sentences of this task.")
     ] = "stsb"
     split: Annotated[str, Option("--split", help="Embed the sentences of this split.")] = "test"
     batch_size: Annotated[int, Option("--batch-size", min=1, max=MOST, help="Sentences per batch.")] = 16

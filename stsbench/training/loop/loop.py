@@ -32,6 +32,8 @@ from stsbench.training.loop.place import Place
 from stsbench.training.loop.selection import OnProgress, Selection
 from stsbench.training.seams import Learner
 
+REPORTS = "reports"
+"""Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
 LOG_EVERY = 10
 SENT = ("loss", "gradient_norm", "rate")
 """What of a curve's point the library sends to loggers by itself, every ``LOG_EVERY`` steps."""
@@ -135,6 +137,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             logging_steps=LOG_EVERY,
             logging_nan_inf_filter=False,
             report_to=list(run.report_to) or "none",
+            run_name=f"{run.folder.parent.name}/{run.folder.name}",
             seed=run.seed,
             full_determinism=run.deterministic,
             use_cpu=on_cpu,
@@ -151,6 +154,10 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             callbacks=[selection.callback(run.checkpoint_seconds)],
         )
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
+        for callback in self.callback_handler.callbacks:
+            # The usual place is among the checkpoints, which are deleted when the run is done.
+            if getattr(callback, "logging_dir", "") is None:
+                callback.logging_dir = str(run.folder / REPORTS)
         self.model_accepts_loss_kwargs = False
         self.selection = selection
         if run.report_to:
