@@ -40,7 +40,7 @@ COVERED = {
     "cli/test_doctor.py": ["doctor.diagnosis", "doctor.hub_trial"],
     "cli/test_run.py": ["cli.dry_run"],
     "cli/test_terminal.py": ["cli.printing", "cli.screen", "cli.streams"],
-    "cli/test_train.py": ["recipes.forecast"],
+    "cli/test_train.py": ["recipes.forecast", "recipes.outline"],
     "cli/test_who.py": ["encoders.checkpoints.families"],
     "compare/test_comparison.py": ["compare.align", "compare.items", "results.comparable"],
     "data/corpora/test_making.py": [

@@ -13,9 +13,10 @@ import typer
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli.exit_codes import MISTAKE
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
-from stsbench.cli.printing import console, fact_table, print_json, say, table
+from stsbench.cli.printing import complain_of_all, console, fact_table, print_json, say, table
 from stsbench.cli.run import check_own_name, parse_assignments, parse_seeds
 from stsbench.cli.train_progress import train_progress
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
@@ -29,12 +30,11 @@ SAME = ("name", "base", "assign", "text", "keep", "corpora", "data", "out", "car
 """The options by which a run that was stopped is finished: all that decide what is trained, and where."""
 
 
-def train_command(options: TrainOptions) -> None:
+def train_command(options: TrainOptions) -> int:
     """Train a recipe for each seed and print how it went."""
     plans = _plans(options)
     if options.dry_run:
-        _forecast(plans, as_json=options.as_json)
-        return
+        return _forecast(plans, as_json=options.as_json)
     if options.fresh and not options.yes:
         _ask_before_deleting(plans)
     done = [] if options.fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
@@ -47,6 +47,7 @@ def train_command(options: TrainOptions) -> None:
         if not options.as_json:
             scored_by = ["stsbench", "run", "--encoder", plans[0].name, *options.typed("cards")]
             say(f"score it: {shlex.join(scored_by)}")
+    return 0
 
 
 def _plans(options: TrainOptions) -> list[TrainPlan]:
@@ -139,14 +140,27 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bo
         say(f"mean {mean:.2f} ± {deviation:.2f} over {len(scores)} seeds")
 
 
-def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> None:
+def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
+    """Say what training takes; where material is missing, what is planned and what is missing: that is no success."""
+    from stsbench.recipes.outline import find_missing, outline
     from stsbench.recipes.trainer import load_trainer
 
     plan, seeds = plans[0], [one.seed for one in plans]
-    found = load_trainer(plan).forecast()
-    facts: dict[str, Any] = msgspec.to_builtins(found)
+    head: dict[str, Any] = {"recipe": plan.name, "seeds": seeds}
+    missing: dict[str, str] = {}
+    try:
+        found = load_trainer(plan).forecast()
+        facts, lines = msgspec.to_builtins(found), found.lines()
+    except StsbenchError as error:
+        missing = find_missing(plan)
+        if str(error) not in missing.values():
+            raise
+        facts = outline(plan)
+        lines = [[key, value] for key, value in facts.items()]
     if as_json:
-        print_json({"recipe": plan.name, "seeds": seeds, **facts})
-        return
-    say(f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n")
-    console().print(fact_table(found.lines()))
+        print_json({**head, **facts, **({"missing": missing} if missing else {})})
+    else:
+        say(f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n")
+        console().print(fact_table(lines))
+    complain_of_all("missing", missing.values())
+    return MISTAKE if missing else 0

@@ -21,7 +21,7 @@ from stsbench.encoders.known import KnownEncoder, keep_known, variant_name
 from stsbench.encoders.path_names import place_names
 from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.encoders.told import told_by_files
-from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs
+from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs, trained_variants
 from stsbench.encoders.unfinished import UnfinishedRun, unfinished_runs
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.provenance.identity import remember_maker
@@ -172,7 +172,10 @@ def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[
 
 def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderError | UnknownName:
     if (recipe := re.split(r"[+@]", spec, maxsplit=1)[0]) in catalogue.paths("trainers"):
-        return EncoderError(f"recipe '{spec}' has not been trained here; run: stsbench train {recipe}")
+        others = [f"'{name}'" for name in trained_variants(recipe)]
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        near = f"; with values replaced it has: give {' or '.join(others[:3])}{more}" if others else ""
+        return EncoderError(f"recipe '{spec}' has not been trained here{near}; run: stsbench train {recipe}")
     if spec in catalogue.paths("tasks") or spec in catalogue.suites():
         return EncoderError(f"'{spec}' is a task or a suite, not an encoder; give it by --tasks {spec}")
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"

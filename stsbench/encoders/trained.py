@@ -142,6 +142,13 @@ def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     return [_read(path, name) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
 
 
+def trained_variants(recipe: str, out: Path | None = None) -> list[str]:
+    """The names of a recipe's finished runs with values replaced, as ``recipe+steps=30``; raises EncoderError."""
+    stem = f"{recipe.replace('/', '--')}+"
+    folders = [path for path in (out or settings.runs_folder()).glob("*/seed*") if path.parent.name.startswith(stem)]
+    return sorted({TrainedRun.read(path).recipe for path in folders if (path / RUN_FILE).is_file()})
+
+
 def _name_and_seed(recipe: str) -> tuple[str, int | None]:
     named = re.fullmatch(r"(.+)@(\d{1,10})", recipe, re.DOTALL)
     return (named[1], int(named[2])) if named else (recipe, None)

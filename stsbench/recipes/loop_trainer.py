@@ -15,7 +15,7 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
 from stsbench.encoders.seams import Encoder
 from stsbench.recipes.forecast import TRIED, Forecast, memory_used
-from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.plan import KEYS, TrainPlan
 from stsbench.recipes.prepare import as_documents, find_start, load_text, load_validation, values_of
 from stsbench.registry.names import call_with_params, check_params
 from stsbench.training.loop.batches import Batches, BatchPlan
@@ -43,7 +43,7 @@ class LoopTrainer:
         """Load corpus, backbone and development split, and give the learner its corpus."""
         started, card, where = time.perf_counter(), plan.card, f"recipe {plan.name}: [params]"
         # Told before anything is loaded.
-        check_params(method, {"student": None, **card.params}, where=where)
+        check_params(method, {"student": None, **card.params}, where=where, others=KEYS)
         check_names(card.training)
         validate, corpus = load_validation(plan), load_text(plan)
         transformers.set_seed(plan.seed)

@@ -12,7 +12,7 @@ import msgspec
 
 from stsbench.cards.catalogue import Catalogue, read_card
 from stsbench.cards.names import replaced_once, variants
-from stsbench.cards.recipe import RecipeCard, TrainingFacts
+from stsbench.cards.recipe import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, StudentFacts, TrainingFacts
 from stsbench.cards.strict import convert
 from stsbench.encoders.trained import run_folder
 from stsbench.errors import CardError, did_you_mean
@@ -90,6 +90,12 @@ def _replace_length(training: dict[str, Any], before: TrainingFacts) -> None:
 
 
 TABLES = ("training", "student", "selection", "data", "base", "params")
+KEYS = [
+    key
+    for table in (TrainingFacts, StudentFacts, SelectionFacts, CorpusFacts, BaseFacts)
+    for key in table.__struct_fields__
+]
+"""Those of the tables that are the same for all methods."""
 
 
 def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 - any TOML value

@@ -20,7 +20,7 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.seams import Encoder
 from stsbench.errors import CardError, Stopped
 from stsbench.recipes.forecast import TRIED, Forecast, memory_used
-from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.plan import KEYS, TrainPlan
 from stsbench.recipes.prepare import load_text, load_validation, values_of
 from stsbench.registry.names import call_with_params
 from stsbench.training.loop.curve import CurveFile, Point
@@ -192,7 +192,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
         lost.append("[selection] every")
     if lost:
         raise CardError(f"recipe {name}: {lost[0]} is not an option of method '{card.method}'")
-    made = call_with_params(method, {**chosen, **card.params}, where=f"recipe {name}: [params]")
+    made = call_with_params(method, {**chosen, **card.params}, where=f"recipe {name}: [params]", others=KEYS)
     return cast(StandaloneMethod, made)
 
 

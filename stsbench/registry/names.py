@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, time
 from importlib import import_module
@@ -148,31 +148,36 @@ def staying(what: str, error: type[StsbenchError] = StsbenchError) -> Iterator[N
         raise error(f"{what}: its code has panicked: {one_line(panic)[:200]}") from panic
 
 
-def call_with_params(factory: Callable[..., Any], params: Mapping[str, Any], *, where: str) -> Any:  # noqa: ANN401
+def call_with_params(
+    factory: Callable[..., Any], params: Mapping[str, Any], *, where: str, others: Sequence[str] = ()
+) -> Any:  # noqa: ANN401
     """Call a factory with a card's ``[params]``, checked against its signature first.
 
     Args:
         factory: what to call; where its parameters have types, values must be of them.
         params: its parameters by name.
         where: the card and its table, for the message.
+        others: keys of the card's other tables, one of which may have been meant.
 
     Raises:
         CardError: a parameter the factory does not take, one that it needs and is missing, or
             one of the wrong type.
     """
-    checked = check_params(factory, params, where=where)
+    checked = check_params(factory, params, where=where, others=others)
     with staying(where):
         return factory(**checked)
 
 
-def check_params(factory: Callable[..., Any], params: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+def check_params(
+    factory: Callable[..., Any], params: Mapping[str, Any], *, where: str, others: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the values that :func:`call_with_params` would call with; raises as it does."""
     signature = inspect.signature(factory)
     kinds = {p.kind for p in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for key in params:
             if key not in signature.parameters:
-                known = list(signature.parameters)
+                known = [*signature.parameters, *others]
                 raise CardError(f"{where}: unknown key '{key}'{did_you_mean(key, known)}")
     hints = _hints(factory)
     given = {key: fit(value, hints.get(key, Any), where=f"{where}: key '{key}'") for key, value in params.items()}

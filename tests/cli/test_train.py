@@ -162,6 +162,25 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
     assert "12 of 8 rows" in shown.out and max(map(len, shown.out.splitlines())) <= 80
 
 
+def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(stsbench, cards, masked_lm):
+    call = ("train", "little", "--cards", cards, "--dry-run", "--text", "wiki1m", "--corpora", "nowhere")
+    done = stsbench(*call)
+    assert done.code == 2 and not Path("runs").exists()
+    shown = " ".join(done.out.split())
+    assert "corpus wiki1m, 1,000,000 rows" in shown and "length 12 steps of 8 rows" in shown
+    assert "validations every 4 steps on quickstart-en test" in shown and "method simcse" in shown
+    text, start = done.err.splitlines()
+    assert text.startswith("stsbench: missing: ") and "nowhere" in text
+    assert "missing: " in start and "pass --base FOLDER (any masked language model)" in start
+    done = stsbench(*call, "--base", masked_lm, "--set", "epochs=2", "--seeds", "1,2", "--json")
+    facts = json.loads(done.out)
+    assert done.code == 2 and list(facts["missing"]) == ["text"] and facts["seeds"] == [1, 2]
+    assert facts["length"] == "2 epochs, 250,000 steps of 8 rows" and facts["start"] == str(masked_lm)
+    # A mistake is no missing material.
+    refused = stsbench(*call, "--set", "temprature=1")
+    assert refused.code == 2 and refused.out == "" and "did you mean 'temperature'" in refused.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -169,7 +188,10 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
         (["little"], "no checkpoint to start from; pass --base FOLDER (any masked language model)"),
         (["little", "--base", "/nowhere/at/all"], "does not exist"),
         (["little", "BASE", "--set", "temprature=0.1"], "unknown key 'temprature'; did you mean 'temperature'"),
-        (["little", "BASE", "--set", "training.stepps=3"], "unknown key 'stepps'"),
+        (["little", "BASE", "--set", "training.stepps=3"], "unknown key 'stepps' in [training]; did you mean 'steps'"),
+        (["little", "BASE", "--set", "stepps=3"], "unknown key 'stepps'; did you mean 'steps'"),
+        (["little", "BASE", "--set", "learnig_rate=0.1"], "unknown key 'learnig_rate'; did you mean 'learning_rate'"),
+        (["quick-thoughts-small", "--set", "batchsize=4"], "unknown key 'batchsize'; did you mean 'batch_size'"),
         (["little", "BASE", "--set", "trainig.steps=3"], "no table 'trainig'; did you mean 'training'"),
         (["little", "BASE", "--set", "steps=many"], "steps"),
         (["little", "BASE", "--set", "views=quads"], "'quads' is not one of dropout, pairs, triplets"),
@@ -214,3 +236,14 @@ def test_every_mistake_is_one_line(stsbench, cards, masked_lm, arguments, says):
 def test_an_untrained_recipe_says_how_to_train_it(stsbench, cards):
     done = stsbench("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards)
     assert done.code == 2 and "has not been trained here; run: stsbench train little" in done.err
+
+
+def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(stsbench, cards, masked_lm):
+    call = ("train", "little", "--cards", cards, "--base", masked_lm)
+    assert stsbench(*call, "--set", "steps=2").code == 0
+    name = "little+steps=2"
+    for spec in ("little", "little+steps=3"):
+        done = stsbench("run", "--encoder", spec, "--tasks", "quickstart-en", "--cards", cards)
+        offered = f"'{spec}' has not been trained here; with values replaced it has: give '{name}'; run: stsbench train"
+        assert done.code == 2 and offered in done.err
+    assert stsbench("run", "--encoder", name, "--tasks", "quickstart-en", "--cards", cards).code == 0
