@@ -85,6 +85,18 @@ def on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS", "").lower() == "true"
 
 
+def secret(variable: str) -> str:
+    """The key that a variable holds; it is sent to a server and written nowhere.
+
+    Raises:
+        StsbenchError: the variable is not set.
+    """
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise StsbenchError(f"the environment variable {variable} holds no key; set it to that of the server")
+    return key
+
+
 def hub_is_offline() -> bool:
     """Whether the user has told the Hub's libraries to stay off the network."""
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in _OFFLINE)

@@ -73,6 +73,13 @@ COVERED = {
         "encoders.transformer.dropout",
     ],
     "encoders/transformer/test_encoder.py": ["encoders.transformer.backbone", "encoders.transformer.kernels"],
+    "encoders/served/test_openai.py": [
+        "encoders.served.apis",
+        "encoders.served.link",
+        "encoders.served.rates",
+        "encoders.served.said",
+        "encoders.served.sizes",
+    ],
     "encoders/words/test_convert.py": ["cli.convert", "encoders.words.expansion", "encoders.words.folder"],
     "encoders/words/test_infersent.py": ["encoders.words.recurrent"],
     "evaluators/probe/test_converged.py": [

@@ -26,6 +26,7 @@ from stsbench.encoders.checkpoints.saved import read_saved, write_saved
 from stsbench.encoders.fitted.token_removal import TokenRemovalEncoder
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.loading import load_encoder
+from stsbench.encoders.served.openai import OpenAIEncoder
 from stsbench.encoders.transformer.modules import named_prompt
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.words.gru_halves import Half
@@ -123,6 +124,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "encoders.checkpoints.saved:kind of saved encoder": (saved, "transfomer|transformer"),
     "encoders.kinds:encoder kind": (lambda _: ENCODERS.load("transfomer"), "transfomer|transformer"),
     "encoders.loading:encoder": (lambda _: load_encoder("minilmm"), "minilmm|minilm"),
+    "encoders.served.openai:api of a server": (
+        lambda _: OpenAIEncoder("m", url="http://localhost", api="opnai"),
+        "opnai|openai",
+    ),
     "encoders.transformer.modules:prompt of": (prompt, "qery|query"),
     "encoders.transformer.pooling:pooling": (lambda _: Pooling.parse("meen"), "meen|mean"),
     "encoders.words.gru_halves:cell": (

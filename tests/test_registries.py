@@ -19,6 +19,8 @@ from stsbench.compare.comparison import Comparison
 from stsbench.data.corpora.making import make_corpus
 from stsbench.data.task import load_task
 from stsbench.encoders.loading import load_encoder
+from stsbench.encoders.served.apis import TEIApi
+from stsbench.encoders.served.openai import OpenAIEncoder
 from stsbench.encoders.words.recurrent import pool_max
 from stsbench.encoders.words.tokenisers import Tokeniser, libraries, tokeniser
 from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
@@ -167,6 +169,9 @@ def scored(task: str) -> Callable[[], Any]:
 DIRECT = {
     "check.tolerance:TOLERANCES": Direct(
         Tolerance(name="mine", points=1.0, why="made up"), lambda: parse_tolerances(["mine=0.5"])["mine"].points, 0.5
+    ),
+    "encoders.served.apis:APIS": Direct(
+        TEIApi, lambda: OpenAIEncoder("m", url="http://localhost", api="mine").api.about_path, "/info"
     ),
     "encoders.words.recurrent:_MAXIMA": Direct(
         lambda states: states.sum(dim=1), lambda: pool_max(ONES[None], MINE).tolist(), [[2.0, 2.0, 2.0]]

@@ -38,6 +38,8 @@ class RunPart:
     """Those that the results folder holds."""
     to_embed: int | None
     """Distinct sentences that the store does not hold; None where only fitting the encoder tells."""
+    tokens: int | None = None
+    """The tokens, or nearly, that a server would be sent for them; None where the encoder runs here."""
 
     @property
     def missing(self) -> list[Cell]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stsbench import settings
 from stsbench.bench.fit_texts import needs_task, texts_to_fit
@@ -19,13 +19,26 @@ from stsbench.encoders.engine.store import Shelf, Watched
 from stsbench.encoders.facts import check_encoder, notes_of
 from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of, texts_digest
 from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Encoder, PostProcessor, TextFitted
+from stsbench.encoders.seams import Encoder, PostProcessor, ServedEncoder, TextFitted
 from stsbench.errors import EncoderError, StsbenchError, shown
 from stsbench.files.whole import without_folders
 from stsbench.provenance.identity import fitted_on, identity, inherit_maker
 
 Store = Path | str | None
 """Where embeddings are kept: a folder, ``default`` for the user's cache folder, or None for memory alone."""
+
+
+class Missing(NamedTuple):
+    """What the store lacks: distinct sentences, and the tokens that a server would be sent for them, where it is one."""
+
+    sentences: int
+    tokens: int | None = None
+
+    @classmethod
+    def of(cls, engine: Engine, sentences: Sequence[str]) -> Missing:
+        """What an engine would embed of these sentences."""
+        texts, encoder = engine.missing(sentences), engine.encoder
+        return cls(len(texts), encoder.count_tokens(texts) if isinstance(encoder, ServedEncoder) else None)
 
 
 class Embedder(Protocol):
@@ -40,8 +53,8 @@ class Embedder(Protocol):
         """The encoder as the Result of this task names it."""
         ...
 
-    def missing(self, todo: Sequence[ScoredTask]) -> int | None:
-        """How many distinct sentences :meth:`prepare` would embed; None where only fitting tells."""
+    def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
+        """What :meth:`prepare` would embed; None where only fitting tells."""
         ...
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
@@ -100,7 +113,11 @@ def open_shelf(store: Store, encoder: Encoder, texts: str = "", *, only_look: bo
         return Shelf(None)
     identified = fitted_on(identified, texts) if texts else identified
     folder = settings.store_folder() if store == "default" else Path(store)
-    watch = Watch(folder / hashlib.sha256(identified.encode("utf-8", "surrogatepass")).hexdigest()[:32], encoder)
+    mine = folder / hashlib.sha256(identified.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    if isinstance(encoder, ServedEncoder):
+        # Nothing here computes: what is paid for stays, whatever machine it is read on.
+        return Shelf(mine, only_look=only_look)
+    watch = Watch(mine, encoder)
     if not only_look:
         watch.check()
     return Shelf(watch.folder, watch, only_look=only_look)
@@ -126,8 +143,8 @@ class _Plain:
     def known(self, task: ScoredTask) -> KnownEncoder:
         return self.encoder
 
-    def missing(self, todo: Sequence[ScoredTask]) -> int | None:
-        return self.shared.missing(_all_texts(todo))
+    def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
+        return Missing.of(self.shared, _all_texts(todo))
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
@@ -209,10 +226,10 @@ class _Over:
     def known(self, task: ScoredTask) -> KnownEncoder:
         return self.texts[task.name].told(self.encoder)
 
-    def missing(self, todo: Sequence[ScoredTask]) -> int | None:
+    def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
         # Another class may embed when it is fitted.
         lazy = isinstance(self.encoder.encoder, PostProcessed)
-        return self.base.missing(self._needed(todo)) if lazy else None
+        return Missing.of(self.base, self._needed(todo)) if lazy else None
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         lost = self.base.shelf.folder is None
@@ -258,8 +275,8 @@ class _Fitted:
     def known(self, task: ScoredTask) -> KnownEncoder:
         return self.texts[task.name].told(self.encoder)
 
-    def missing(self, todo: Sequence[ScoredTask]) -> int | None:
-        return None if todo else 0
+    def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
+        return None if todo else Missing(0)
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         for task in todo:

@@ -92,7 +92,9 @@ class Work:
             if not self.settings.fresh and done_already(self.settings.out, task, embedder, seed, self.listener.refused):
                 done.append(cell)
         todo = dict.fromkeys(task for cell, task in mine.items() if cell not in done)
-        return RunPart(spec=spec, name=encoder.name, cells=list(mine), done=done, to_embed=embedder.missing(list(todo)))
+        missing = embedder.missing(list(todo))
+        to_embed, tokens = missing if missing is not None else (None, None)
+        return RunPart(spec=spec, name=encoder.name, cells=list(mine), done=done, to_embed=to_embed, tokens=tokens)
 
     @cached_property
     def tasks(self) -> dict[tuple[str, str], ScoredTask]:

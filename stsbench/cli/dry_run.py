@@ -29,6 +29,9 @@ def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str
         say("")
         rows = [[one.part.name, _sentences(one.part.to_embed), _time(one.seconds)] for one in todo]
         console().print(table(["encoder", "sentences to embed", "time of scoring"], rows))
+        for one in todo:
+            if one.part.tokens:
+                say(f"{one.part.name}: about {one.part.tokens:,} tokens go to its server")
 
 
 def _lines(part: RunPart) -> Iterator[list[str]]:
@@ -56,4 +59,4 @@ def _as_json(forecast: EncoderForecast) -> dict[str, object]:
         what: [dataclasses.asdict(cell) for cell in some]
         for what, some in (("done", part.done), ("missing", part.missing))
     }
-    return {"name": part.name, **cells, "to_embed": part.to_embed, "seconds": forecast.seconds}
+    return {"name": part.name, **cells, "to_embed": part.to_embed, "tokens": part.tokens, "seconds": forecast.seconds}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
+from typing import Any
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
@@ -11,6 +13,8 @@ from stsbench.cards.recipe import REPRODUCIBLE, RecipeCard
 
 CHECKPOINTS = ("transformer", "sentence_transformer")
 FOLDERS = ("infersent", "skip_thoughts", "quick_thoughts", "fastsent")
+
+PROGRAMS = ("use", "openai")
 
 
 def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
@@ -23,9 +27,8 @@ def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
     if "package" in params:
         there = settings.package_folder(str(params["package"])) is not None
         return f"the Python package {params['package']}, which is {'' if there else 'not '}installed"
-    if card.kind == "use":
-        there = find_spec("tensorflow") is not None
-        return f"TensorFlow, which is {'' if there else 'not '}installed, and {params['model']} or --set model=FOLDER"
+    if card.kind in PROGRAMS:
+        return _program(card.kind, params)
     if "model" in params:
         revision = str(params.get("revision", "unpinned"))
         return f"the checkpoint {params['model']} ({revision[:12]}) from the Hub, or --set model=FOLDER"
@@ -34,6 +37,15 @@ def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
     if card.kind in FOLDERS:
         return "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"
     return _vector_file(str(params.get("file", ""))) if card.kind == "words" else "nothing but its own code"
+
+
+def _program(kind: str, params: Mapping[str, Any]) -> str:
+    """What must run an encoder that is not run by us."""
+    if kind == "openai":
+        key = f", and its key in {params['key_variable']}" if params.get("key_variable") else ""
+        return f"the server at {params.get('url') or '--set url=ADDRESS'}{key}"
+    there = find_spec("tensorflow") is not None
+    return f"TensorFlow, which is {'' if there else 'not '}installed, and {params['model']} or --set model=FOLDER"
 
 
 def _vector_file(file: str) -> str:

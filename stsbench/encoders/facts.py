@@ -9,13 +9,22 @@ from dataclasses import fields, replace
 from numbers import Integral
 from typing import Any, TypeGuard, cast
 
-from stsbench.encoders.seams import Encoder, Facts, PostProcessor, TextFitted, TokenEncoder, WordEncoder
+from stsbench.encoders.seams import (
+    Encoder,
+    Facts,
+    PostProcessor,
+    ServedEncoder,
+    TextFitted,
+    TokenEncoder,
+    WordEncoder,
+)
 from stsbench.errors import EncoderError, one_line, shown, visible
 from stsbench.provenance.identity import is_ours
 
 NEEDED = ("name", "fingerprint", "encode")
 METHODS = {
     TokenEncoder: ("tokenize", "embed_tokens"),
+    ServedEncoder: ("embed_into", "count_tokens"),
     WordEncoder: ("unknown",),
     TextFitted: ("fit_texts",),
     PostProcessor: ("over",),

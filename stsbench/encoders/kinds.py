@@ -39,6 +39,7 @@ ENCODERS = Registry(
         "quick_thoughts": "stsbench.encoders.words.gru_halves:QuickThoughtsEncoder",
         "fastsent": "stsbench.encoders.words.fastsent:FastSentEncoder",
         "use": "stsbench.encoders.served.use:UniversalSentenceEncoder",
+        "openai": "stsbench.encoders.served.openai:OpenAIEncoder",
     },
     group="encoders",
     accepts=is_maker,
@@ -50,6 +51,8 @@ FROM_CHECKPOINT = frozenset(
     {"transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts", "fastsent", "use"}
 )
 """The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
+SERVED = frozenset({"openai"})
+"""The kinds whose weights are on a server."""
 
 
 def make_encoder(

@@ -17,6 +17,8 @@ from stsbench.encoders.engine.tokens import TokenIds
 
 FloatArray = npt.NDArray[np.float32]
 IndexArray = npt.NDArray[np.int64]
+KeepRows = Callable[[IndexArray, FloatArray], None]
+"""Takes some rows (m,) of what is asked for, and their embeddings (m, d)."""
 
 
 @runtime_checkable
@@ -48,6 +50,22 @@ class TokenEncoder(Encoder, Protocol):
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        ...
+
+
+@runtime_checkable
+class ServedEncoder(Encoder, Protocol):
+    """An encoder whose embeddings come from a server, some at a time, and may cost money: each is stored when it comes.
+
+    Nothing is computed here, so no sample sentences tell whether another machine or version still embeds alike.
+    """
+
+    def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
+        """Hand on the embeddings of some rows as they come, each row once; whatever it raises, what had come is kept."""
+        ...
+
+    def count_tokens(self, sentences: Sequence[str]) -> int:
+        """Return how many tokens these sentences have for the server, or nearly."""
         ...
 
 

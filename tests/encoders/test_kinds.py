@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, is_maker, make_encoder
+from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, SERVED, is_maker, make_encoder
 from stsbench.errors import CardError
 from tests.encoders.fakes import Plain
 
 
 def test_each_kind_is_fitted_from_a_checkpoint_or_of_words():
-    assert FITTED | FROM_CHECKPOINT | {"words"} == set(ENCODERS.table)
+    assert FITTED | FROM_CHECKPOINT | SERVED | {"words"} == set(ENCODERS.table)
     assert not FITTED & FROM_CHECKPOINT
 
 

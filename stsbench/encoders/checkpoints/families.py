@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.encoders.kinds import SERVED
 
 
 class Family(NamedTuple):
@@ -91,7 +92,10 @@ def cards_of(model: str, catalogue: Catalogue) -> list[str]:
     return [
         name
         for name, card in cards.items()
-        if str(card.params.get("model", "")).casefold() == wanted and not card.params.get("subfolder")
+        # A server's name for a model says nothing of its weights.
+        if card.kind not in SERVED
+        and str(card.params.get("model", "")).casefold() == wanted
+        and not card.params.get("subfolder")
     ]
 
 

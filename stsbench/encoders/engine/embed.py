@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
-from stsbench.encoders.seams import Encoder, FloatArray, TokenEncoder
+from stsbench.encoders.seams import Encoder, FloatArray, IndexArray, ServedEncoder, TokenEncoder
 from stsbench.errors import EncoderError, one_line
 from stsbench.provenance.identity import identity
 from stsbench.registry.names import staying
@@ -58,10 +58,10 @@ class Engine:
         # Left to choose, numpy 2.0 takes a way that cannot hold these numbers.
         return int(np.isin(wanted, found, kind="sort").sum())
 
-    def missing(self, sentences: Sequence[str]) -> int:
-        """How many distinct ones of these sentences the shelf does not hold."""
-        keys = text_keys(list(set(sentences)))
-        return int((self.shelf.find(keys) < 0).sum())
+    def missing(self, sentences: Sequence[str]) -> list[str]:
+        """The distinct ones of these sentences that the shelf does not hold."""
+        texts = list(set(sentences))
+        return [texts[i] for i in np.flatnonzero(self.shelf.find(text_keys(texts)) < 0)]
 
     def prepare(self, sentences: Sequence[str], *, among: Sequence[str] = ()) -> None:
         """Embed all distinct sentences that the shelf does not hold.
@@ -80,6 +80,9 @@ class Engine:
         held = self.shelf.find(keys) >= 0
         missing = ~held & np.fromiter((text in wanted for text in texts), dtype=bool, count=len(texts))
         if not missing.any():
+            return
+        if isinstance(self.encoder, ServedEncoder):
+            self._ask_for(self.encoder, [text for text, wants in zip(texts, missing, strict=True) if wants])
             return
         plan = _plan(self.encoder, texts)
         todo = [rows[~held[rows]] for rows in plan.batches if missing[rows].any()]
@@ -100,6 +103,25 @@ class Engine:
             self.shelf.flush()
         if self.shelf.watch is not None:
             self.shelf.watch.complete()
+
+    def _ask_for(self, encoder: ServedEncoder, texts: Sequence[str]) -> None:
+        """Have a server embed texts; what comes is written at once, since it may be paid for."""
+        keys, done = text_keys(texts), 0
+        self.progress(0, len(texts))
+
+        def keep(rows: IndexArray, embeddings: FloatArray) -> None:
+            nonlocal done
+            check_embeddings(embeddings, [texts[i] for i in rows], encoder.name, d=self.shelf.width)
+            self.shelf.add(keys[rows], embeddings.copy())
+            self.shelf.flush()
+            self._encoded.append(keys[rows])
+            done += len(rows)
+            self.progress(done, len(texts))
+
+        with staying(f"encoder '{encoder.name}'", EncoderError):
+            encoder.embed_into(texts, keep)
+        if done != len(texts):
+            raise EncoderError(f"encoder '{encoder.name}' handed on {done} embeddings of {len(texts)}")
 
 
 class StoredEncoder:

@@ -1,0 +1,167 @@
+"""A small server of embeddings on the loopback interface, of OpenAI's way and TEI's, that fails as it is told to."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+from tests.encoders.fakes import hashed
+
+
+@dataclass
+class Fault:
+    """What is wrong with an answer; ``times`` counts down, below zero it never ends."""
+
+    status: int = 0
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False
+    """Break the connection instead of answering."""
+    stall: float = 0
+    """Seconds before a true answer."""
+    change: Any = None
+    """Called with the true answer, returns another."""
+    only_with: str = ""
+    """Of requests that hold this text alone."""
+    times: int = -1
+
+
+@dataclass
+class Server:
+    """What it was asked, and how it answers."""
+
+    size: int = 8
+    most: int = 2048
+    """Texts that it takes at once."""
+    key: str = ""
+    models: dict[str, Any] = field(default_factory=lambda: {"data": [{"id": "m", "created": 1, "root": "weights-1"}]})
+    faults: list[Fault] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    answered: list[list[str]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    under_way: int = 0
+    most_under_way: int = 0
+    headers: list[dict[str, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    url: str = ""
+
+    def fail(self, **facts: Any) -> None:
+        """Answer otherwise from now on."""
+        self.faults.append(Fault(**facts))
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text that it has embedded, each as often as it was."""
+        return [text for texts in self.answered for text in texts]
+
+    def fault(self, body: bytes) -> Fault | None:
+        with self.lock:
+            for fault in self.faults:
+                if fault.times != 0 and fault.only_with.encode() in body:
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def rows(self, texts: Sequence[str], size: int) -> list[list[float]]:
+        return [[float(np.float32(value + 1e-3)) for value in hashed(text, size)] for text in texts]
+
+    def true_answer(self, asked: Mapping[str, Any]) -> Any:
+        texts = asked["inputs"] if "inputs" in asked else asked["input"]
+        rows: list[Any] = self.rows(texts, asked.get("dimensions", self.size))
+        self.answered.append(list(texts))
+        if "inputs" in asked:
+            return rows
+        if asked.get("encoding_format") == "base64":
+            rows = [base64.b64encode(np.array(row, "<f4").tobytes()).decode() for row in rows]
+        return {"data": [{"index": i, "object": "embedding", "embedding": row} for i, row in enumerate(rows)]}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one connection."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server_facts: Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        facts = self.server_facts
+        known = self.path.removeprefix("/v1") in ("/models", "/info")
+        self.send(200 if known else 404, json.dumps(facts.models if known else {}).encode(), {})
+
+    def do_POST(self) -> None:
+        facts = self.server_facts
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with facts.lock:
+            facts.asked.append(json.loads(body))
+            facts.headers.append(dict(self.headers))
+            facts.times.append(time.monotonic())
+            facts.under_way += 1
+            facts.most_under_way = max(facts.most_under_way, facts.under_way)
+        try:
+            self.answer(json.loads(body), facts.fault(body))
+        except OSError:
+            self.close_connection = True
+        finally:
+            with facts.lock:
+                facts.under_way -= 1
+
+    def answer(self, asked: Mapping[str, Any], fault: Fault | None) -> None:
+        facts = self.server_facts
+        texts = asked["inputs"] if "inputs" in asked else asked["input"]
+        if facts.key and self.headers.get("Authorization") != f"Bearer {facts.key}":
+            self.send(
+                401, json.dumps({"error": {"message": f"no key: {self.headers.get('Authorization')}"}}).encode(), {}
+            )
+            return
+        if len(texts) > facts.most:
+            self.send(413, b'{"error": "batch size > maximum allowed batch size", "error_type": "Validation"}', {})
+            return
+        if fault is not None:
+            time.sleep(fault.stall)
+            if fault.cut:
+                self.close_connection = True
+                return
+            if fault.status or fault.body:
+                self.send(fault.status or 200, fault.body, fault.headers)
+                return
+        answer = facts.true_answer(asked)
+        if fault is not None and fault.change is not None:
+            answer = fault.change(answer)
+        self.send(200, json.dumps(answer).encode(), {})
+
+
+@contextmanager
+def serving(**facts: Any) -> Iterator[Server]:
+    """Run a server; its ``url`` is the address to give."""
+    made = Server(**facts)
+    handler = type("OwnHandler", (Handler,), {"server_facts": made})
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    listener.daemon_threads = True
+    made.url = f"http://127.0.0.1:{listener.server_port}/v1"
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield made
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        thread.join()

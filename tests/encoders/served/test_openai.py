@@ -1,0 +1,347 @@
+"""An encoder behind a server: what is asked and checked, what fails and is tried again, what is kept."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stsbench import settings
+from stsbench.bench.embedder import open_shelf
+from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.kinds import ENCODERS, make_encoder
+from stsbench.encoders.seams import ServedEncoder
+from stsbench.encoders.served import link
+from stsbench.encoders.served.openai import OpenAIEncoder
+from stsbench.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
+from tests.encoders.served.server import Server, serving
+
+TEXTS = [f"sentence {'number ' * (i % 7)}{i}" for i in range(50)]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(link, "FIRST_WAIT", 0.001)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as made:
+        yield made
+
+
+def encoder(server: Server, **params: Any) -> OpenAIEncoder:
+    return OpenAIEncoder("m", **{"url": server.url, "batch": 8, **params})
+
+
+def expected(server: Server, texts: list[str], size: int = 8) -> Any:
+    return np.array(server.rows(texts, size), np.float32)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"encoding": "base64"}, {"api": "tei"}, {"dimensions": 5}, {"api": "tei", "dimensions": 5}]
+)
+def test_embeddings_come_in_the_order_of_the_sentences(server, params):
+    made = encoder(server, **params)
+    assert isinstance(made, ServedEncoder)
+    found = made.encode(TEXTS)
+    np.testing.assert_array_equal(found, expected(server, TEXTS, params.get("dimensions", 8)))
+    assert found.dtype == np.float32
+    assert Counter(server.texts) == Counter(TEXTS)
+    assert max(map(len, server.answered)) <= 8
+
+
+def test_a_request_holds_what_is_asked_for(server):
+    encoder(server, prompt="query: ", dimensions=4, body={"input_type": "query"}).encode(["a"])
+    (asked,) = server.asked
+    own = {"model": "m", "input": ["query: a"], "encoding_format": "float", "dimensions": 4}
+    assert asked == {**own, "input_type": "query"}
+    encoder(server, api="tei", body={"normalize": False}).encode(["a"])
+    assert server.asked[-1] == {"inputs": ["a"], "normalize": False}
+    with pytest.raises(CardError, match="body: 'input' cannot be set"):
+        encoder(server, body={"input": "x"})
+
+
+def test_blank_sentences_are_not_sent_and_are_zero(server):
+    found = encoder(server).encode(["", "a dog", " \n"])
+    assert server.texts == ["a dog"]
+    assert not found[[0, 2]].any() and found[1].any()
+    assert encoder(server).encode([]).shape == encoder(server).encode([""])[:0].shape == (0, 8)
+    # Half a pair of signs cannot be sent.
+    assert np.isfinite(encoder(server).encode(["half \ud83d"])).all()
+
+
+def test_answers_are_put_in_order_by_their_index(server):
+    server.fail(change=lambda answer: {"data": answer["data"][::-1]})
+    np.testing.assert_array_equal(encoder(server).encode(TEXTS), expected(server, TEXTS))
+
+
+def replaced(**new: Any) -> Any:
+    def change(answer: dict[str, Any]) -> dict[str, Any]:
+        first, *others = answer["data"]
+        return {"data": [{**first, **new}, *others]}
+
+    return change
+
+
+NAN = base64.b64encode(np.array([np.nan] * 8, "<f4").tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda answer: {"data": answer["data"][1:]}, "holds 7 embeddings for 8 texts"),
+        (replaced(index=1), "'index' is not 0 to 7"),
+        (replaced(index="0"), "not as it must be"),
+        (replaced(embedding=[1.0] * 7), "sizes 7, 8"),
+        (replaced(embedding=[]), "sizes 0, 8"),
+        (replaced(embedding=[None] * 8), "returned NaN or infinity for the sentence 'sentence number"),
+        (replaced(embedding=[float("nan")] * 8), "returned NaN or infinity"),
+        (replaced(embedding=[1e99] * 8), "returned NaN or infinity"),
+        (replaced(embedding=NAN), "returned NaN or infinity"),
+        (replaced(embedding="*"), "not base64"),
+        (replaced(embedding=["a"] * 8), "not as it must be"),
+        (lambda answer: {"error": "nothing"}, "not as it must be"),
+        (lambda answer: [], "not as it must be"),
+    ],
+)
+def test_a_wrong_answer_is_refused(server, change, message):
+    server.fail(change=change)
+    with pytest.raises(EncoderError, match=message):
+        encoder(server).encode(TEXTS)
+
+
+def test_tei_answers_are_checked_too(server):
+    server.fail(change=lambda rows: rows[1:])
+    with pytest.raises(EncoderError, match="holds 7 embeddings for 8 texts"):
+        encoder(server, api="tei").encode(TEXTS)
+
+
+def test_a_server_that_ignores_dimensions_is_refused(server):
+    server.fail(change=lambda answer: {"data": [{**row, "embedding": [1.0] * 8} for row in answer["data"]]})
+    with pytest.raises(EncoderError, match="size 8, not the 4 of 'dimensions': .* leave dimensions out"):
+        encoder(server, dimensions=4).encode(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 429, "body": b'{"error": {"message": "slow down"}}'},
+        {"status": 503, "body": b"<html>"},
+        {"status": 529, "body": b""},
+        {"cut": True},
+        {"stall": 0.4},
+    ],
+)
+def test_what_may_pass_is_tried_again(server, fault):
+    server.fail(times=3, **fault)
+    found = encoder(server, timeout=0.2, in_flight=2).encode(TEXTS)
+    np.testing.assert_array_equal(found, expected(server, TEXTS))
+
+
+@pytest.mark.parametrize("date", [False, True])
+def test_nobody_asks_before_the_time_that_the_server_names(server, date):
+    until = datetime.now(UTC) + timedelta(seconds=3)
+    told = format_datetime(until, usegmt=True) if date else "1.5"
+    server.fail(status=429, body=b"{}", headers={"Retry-After": told}, times=1)
+    encoder(server, in_flight=1).encode(TEXTS)
+    refused, again = server.times[:2]
+    assert again - refused >= 1.4
+    server.fail(status=429, body=b"{}", headers={"Retry-After": "3600"})
+    began = time.monotonic()
+    with pytest.raises(SourceError, match="asks to wait 3600 s .*run the same command to go on"):
+        encoder(server).encode(TEXTS)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "message", "requests"),
+    [
+        ({"status": 400, "body": b'{"error": {"message": "bad model"}}'}, "answered 400: bad model", 1),
+        ({"status": 404, "body": b'{"detail": "Not Found"}'}, "ends in /v1", 1),
+        ({"status": 429, "body": b'{"error": {"code": "insufficient_quota"}}'}, "answered 429", 1),
+        ({"status": 500, "body": b"down"}, "no embeddings in 3 attempts: 500 down; what has come is kept", 3),
+        ({"status": 307, "headers": {"Location": "http://127.0.0.1:1/"}, "body": b"moved"}, "answered 307", 1),
+        ({"body": b"<html>please log in</html>"}, "answered no JSON: <html>please", 1),
+        ({"stall": 0.5}, "no answer in 0.1 s", 3),
+    ],
+)
+def test_what_does_not_pass_is_one_line(server, fault, message, requests):
+    server.fail(**fault)
+    with pytest.raises((EncoderError, SourceError), match=message) as caught:
+        encoder(server, retries=2, timeout=0.1, in_flight=1).encode(TEXTS)
+    assert "\n" not in str(caught.value)
+    assert len(server.asked) == requests
+
+
+def test_too_large_requests_are_halved(server):
+    server.most = 3
+    np.testing.assert_array_equal(encoder(server, batch=16).encode(TEXTS), expected(server, TEXTS))
+    assert Counter(server.texts) == Counter(TEXTS)
+    server.most = 0
+    with pytest.raises(EncoderError, match="finds the text too long"):
+        encoder(server).encode(["a"])
+
+
+def test_requests_are_under_way_together_and_no_more_than_asked(server):
+    server.fail(stall=0.3)
+    encoder(server, in_flight=3, batch=5).encode(TEXTS)
+    assert server.most_under_way == 3
+
+
+def test_a_rate_is_kept(server):
+    encoder(server, batch=10, requests_a_minute=600).encode(TEXTS)
+    assert server.times[-1] - server.times[0] > 0.38
+    server.times.clear()
+    encoder(server, batch=10, tokens_a_minute=60_000).encode(TEXTS)
+    tokens = encoder(server).count_tokens(TEXTS)
+    assert server.times[-1] - server.times[0] > 0.5 * tokens / 1000
+
+
+def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplog):
+    caplog.set_level(0)
+    monkeypatch.setenv("MY_KEY", "sk-secret-1234")
+    server.key = "sk-secret-1234"
+    made = encoder(server, key_variable="MY_KEY")
+    engine = Engine(made, open_shelf(tmp_path, made))
+    engine.prepare(TEXTS)
+    assert {h["Authorization"] for h in server.headers} == {"Bearer sk-secret-1234"}
+    server.key = "another"
+    with pytest.raises(EncoderError, match=r"answered 401: no key: Bearer \*\*\*; set MY_KEY to a key") as caught:
+        engine.prepare(["more"])
+    told = [
+        str(caught.value),
+        repr(made),
+        str(vars(made)),
+        str(vars(made.link)),
+        made.fingerprint,
+        *made.notes,
+        caplog.text,
+    ]
+    files = [path.read_bytes() for folder in (tmp_path, settings.cache_folder()) for path in folder.rglob("*.*")]
+    assert files and not any(b"sk-secret" in content for content in files)
+    assert not any("sk-secret" in text for text in told)
+    monkeypatch.delenv("MY_KEY")
+    with pytest.raises(StsbenchError, match="the environment variable MY_KEY holds no key"):
+        encoder(server, key_variable="MY_KEY").encode(["a"])
+    # No key is sent where none was named, whatever the environment holds.
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    server.key = ""
+    encoder(server).encode(["a"])
+    assert "Authorization" not in server.headers[-1]
+    assert OpenAIEncoder("m", url="https://api.openai.com/v1").link.key_variable == "OPENAI_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "needs its address: --set url="),
+        ("localhost:8000", "is no address"),
+        ("ftp://host/v1", "is no address"),
+        ("http://user:word@host/v1", "url of host: leave out user"),
+        ("http://host/v1?key=sk-secret", "url of host: leave out user"),
+    ],
+)
+def test_an_address_is_one_and_holds_no_key(url, message):
+    with pytest.raises(CardError, match=re.escape(message)) as caught:
+        OpenAIEncoder("m", url=url)
+    assert "secret" not in str(caught.value) and "word@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["batch", "batch_tokens", "in_flight", "dimensions", "requests_a_minute", "timeout"])
+def test_numbers_that_cannot_be_are_refused(server, key):
+    with pytest.raises(CardError, match=key):
+        encoder(server, **{key: -1})
+    with pytest.raises(CardError, match="'utf' is neither"):
+        encoder(server, encoding="utf")
+    with pytest.raises(UnknownName, match="did you mean 'openai'"):
+        encoder(server, api="opnai")
+
+
+def test_what_was_paid_for_is_kept_and_not_paid_again(server, tmp_path):
+    server.fail(status=400, body=b"{}", only_with="sentence 49")
+    first = encoder(server, in_flight=3)
+    with pytest.raises(EncoderError, match="answered 400"):
+        Engine(first, open_shelf(tmp_path, first)).prepare(TEXTS)
+    paid = Counter(server.texts)
+    assert paid
+    server.faults.clear()
+    again = encoder(server)
+    engine = Engine(again, open_shelf(tmp_path, again))
+    np.testing.assert_array_equal(np.asarray(engine(TEXTS)), expected(server, TEXTS))
+    assert Counter(server.texts) == Counter(TEXTS)
+    assert engine.encoded_among(TEXTS) == len(TEXTS) - len(paid)
+
+
+def test_one_bad_embedding_costs_no_other(server, tmp_path):
+    server.fail(change=replaced(embedding=[None] * 8), times=1)
+    made = encoder(server, in_flight=1, batch=50)
+    with pytest.raises(EncoderError, match="NaN"):
+        Engine(made, open_shelf(tmp_path, made)).prepare(TEXTS)
+    assert len(Engine(made, open_shelf(tmp_path, made)).missing(TEXTS)) == 1
+
+
+def test_ctrl_c_keeps_what_is_under_way(server, tmp_path):
+    made = encoder(server, in_flight=2, batch=5)
+
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Engine(made, open_shelf(tmp_path, made), progress=stop).prepare(TEXTS)
+    kept = len(TEXTS) - len(Engine(made, open_shelf(tmp_path, made)).missing(TEXTS))
+    assert kept == len(server.texts) < len(TEXTS)
+
+
+def test_what_is_stored_is_found_without_the_server(tmp_path):
+    with serving() as server:
+        made = encoder(server)
+        Engine(made, open_shelf(tmp_path, made)).prepare(TEXTS[:40])
+    gone = encoder(server)
+    assert gone.fingerprint == made.fingerprint
+    engine = Engine(gone, open_shelf(tmp_path, gone))
+    assert engine(TEXTS[:40]).shape == (40, 8)
+    with pytest.raises(SourceError, match="what has come is kept"):
+        Engine(encoder(server, retries=1), engine.shelf).prepare(TEXTS)
+    with pytest.raises(SourceError, match="no server answers at .*; start it"):
+        encoder(server, api="tei").encode(["a"])
+
+
+def test_the_fingerprint_is_what_is_asked_and_what_the_server_says(server):
+    first = encoder(server)
+    assert first.fingerprint == encoder(server, batch=3, in_flight=1, name="other", timeout=5).fingerprint
+    changes = ({"dimensions": 4}, {"prompt": "q: "}, {"encoding": "base64"}, {"api": "tei"}, {"body": {"task": "sts"}})
+    others = {encoder(server, **change).fingerprint for change in changes}
+    assert len({*others, first.fingerprint}) == 6
+    server.models = {"data": [{"id": "m", "created": 2, "root": "weights-1"}]}
+    assert encoder(server).fingerprint == first.fingerprint
+    with serving() as elsewhere:
+        assert encoder(elsewhere).fingerprint == first.fingerprint
+    server.models = {"data": [{"id": "m", "created": 2, "root": "weights-2"}]}
+    assert encoder(server).fingerprint != first.fingerprint
+    assert encoder(server).notes == [
+        "embedded by a server that calls its model 'm': which weights those are is not known; it says root weights-2"
+    ]
+
+
+def test_where_the_server_is_names_nothing(server):
+    made = make_encoder(ENCODERS.load("openai"), "mine", {"model": "m", "url": server.url}, "card")
+    assert made.name == "mine"
+    assert {"url", "key_variable", "in_flight", "tokenizer"} <= set(OpenAIEncoder.PLACES)
+
+
+def test_tokens_are_counted_by_the_models_tokenizer(server, bert: Path):
+    counted, guessed = encoder(server, tokenizer=str(bert)), encoder(server)
+    assert counted.count_tokens(["a dog runs", "the cat"]) == 5
+    assert guessed.count_tokens(["a dog runs", "the cat"]) == 4 + 3
+    assert counted.count_tokens([]) == guessed.count_tokens([]) == 0
