@@ -1,4 +1,4 @@
-"""Encoders compared on the same items: differences, intervals, p-values, and a sentence on which are real."""
+"""Encoders compared on the same items: differences, intervals, p-values, and a sentence on which are significant."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def mcnemar(only_first: npt.NDArray[np.bool_], only_second: npt.NDArray[np.bool_
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's (1979) corrected p-values: below a level, all such differences are real at once at that level."""
+    """Holm's (1979) corrected p-values: below a level, all such differences are significant at once at that level."""
     order = np.argsort(p, kind="stable")
     steps = np.asarray(p, dtype=np.float64)[order] * np.arange(len(p), 0, -1)
     corrected = np.empty(len(p))

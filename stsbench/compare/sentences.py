@@ -11,7 +11,7 @@ COLUMNS = ["task", "A", "B", "B − A", "95% interval", "p", "Williams", "Holm"]
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """For each pair of encoders, which differences are real."""
+    """For each pair of encoders, which differences are significant."""
     corrected = _corrected(comparison)
     return [
         f"{_sentences(first, second, differences)}. {corrected}.{_one_run(differences)}"

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 class EncoderComparison(Comparison):
     """What a comparison found: ``differences`` by task and on means, and ``notes`` on what was left out.
 
-    Its text says which differences are real; docs/statistics.md says how they are tested.
+    Its text says which differences are significant; docs/statistics.md says how they are tested.
     """
 
     @property
     def sentences(self) -> list[str]:
-        """For each pair of encoders, which differences are real."""
+        """For each pair of encoders, which differences are significant."""
         return sentences(self)
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class EncoderComparison(Comparison):
         return render_comparison(self, "latex")
 
     def plot(self) -> Chart:
-        """Draw each difference as a dot with its 95% interval, by task; a ring is one that is not real.
+        """Draw each difference as a dot with its 95% interval, by task; a ring is one that is not significant.
 
         Raises:
             DataError: no paired test is known for any. StsbenchError: matplotlib is not installed (extra ``plots``).

@@ -20,7 +20,7 @@ DRAWN = ("task", "average", "exact")
 
 
 def comparison_figure(comparison: Comparison) -> Chart:
-    """Each difference by task; a ring is one that is not real.
+    """Each difference by task; a ring is one that is not significant.
 
     Raises:
         DataError: no paired test is known for any. StsbenchError: matplotlib is not installed.
@@ -39,7 +39,7 @@ def comparison_figure(comparison: Comparison) -> Chart:
     if not dots:
         raise DataError("there is no interval to draw: no paired test is known for any of these results")
     title = dots[0].series if len(comparison.encoders) == 2 else ""
-    return draw_dots(dots, axis="difference × 100, with its 95% interval; ○ not real", title=title, zero=True)
+    return draw_dots(dots, axis="difference × 100, with its 95% interval; ○ not significant", title=title, zero=True)
 
 
 def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Chart:
