@@ -54,10 +54,11 @@ def _said(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
         return value
     usual = {field.name: field for field in msgspec.structs.fields(value)}
     told = {name: getattr(value, name) for name in usual if name != "note"}
-    return {name: _said(one) for name, one in told.items() if one != _usual(usual[name])}
+    return {name: _said(one) for name, one in told.items() if one != usual_value(usual[name])}
 
 
-def _usual(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - any default
+def usual_value(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - any default
+    """What a card's key is where the card leaves it out."""
     return field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
 
 

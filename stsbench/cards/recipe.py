@@ -66,7 +66,7 @@ class CorpusFacts(Record, frozen=True, kw_only=True):
 
 
 class TrainingFacts(Record, frozen=True, kw_only=True):
-    """Optimiser, schedule and batches. Rates are a step's; ``warmup`` is a share of all steps."""
+    """Optimiser, schedule and batches. Rates are a step's; ``warmup`` is a share of the schedule's steps."""
 
     batch_size: Count
     learning_rate: Positive
@@ -76,6 +76,8 @@ class TrainingFacts(Record, frozen=True, kw_only=True):
     steps: Count | None = None
     schedule: str = "linear"
     """One of the schedules of ``training/loop/optimisers.py``."""
+    schedule_steps: Count | None = None
+    """The steps that ``schedule`` and ``warmup`` reckon with; default those that are taken."""
     warmup: Share = 0.0
     milestones: list[Annotated[int, Meta(ge=0)]] = []
     """For ``piecewise``: the steps from which each of ``rates`` holds."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from stsbench.cards.recipe import SelectionFacts
+from stsbench.cards.digests import usual_value
+from stsbench.cards.recipe import DECIDING, RecipeCard, SelectionFacts
 from stsbench.cards.strict import convert
 from stsbench.encoders.trained import RUN_FILE, RunPoint, run_folders
 from stsbench.errors import OutputError, one_line
@@ -72,6 +73,9 @@ def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first value of a recipe that is another than before, with both; empty where none is."""
     for table, values in now.items():
         was = before.get(table)
+        if isinstance(was, dict):
+            # Keys that cards have come to have since are at their usual value.
+            was = {**USUAL.get(table, {}), **was}
         if was == values:
             continue
         if not isinstance(values, dict) or not isinstance(was, dict):
@@ -79,6 +83,23 @@ def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         key = next(k for k in {**was, **values} if was.get(k) != values.get(k))
         return f"{table}.{key} ({was.get(key)}, now {values.get(key)})"
     return ""
+
+
+def _usual_values() -> dict[str, dict[str, Any]]:
+    tables = {field.name: field.type for field in msgspec.structs.fields(RecipeCard) if field.name in DECIDING}
+    return {
+        name: {
+            key.encode_name: msgspec.to_builtins(usual_value(key))
+            for key in msgspec.structs.fields(table)
+            if not key.required
+        }
+        for name, table in tables.items()
+        if isinstance(table, type) and issubclass(table, msgspec.Struct)
+    }
+
+
+USUAL = _usual_values()
+"""By table of a recipe, the values of keys that a card leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,11 @@ def outline(plan: TrainPlan) -> dict[str, str]:
     card, facts, chosen_by = plan.card, plan.card.training, plan.card.selection
     rows = _rows(plan)
     start = plan.base or card.base.model or (f"recipe {card.base.recipe}" if card.base.recipe else "")
-    long = f"{facts.epochs:g} epochs" if facts.steps is None and facts.epochs is not None else f"{facts.steps:,} steps"
+    long = (
+        f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
+        if facts.steps is None and facts.epochs is not None
+        else f"{facts.steps:,} steps"
+    )
     if facts.steps is None and rows is not None and load_method(card.method)[0] == "loop":
         long += f", {BatchPlan.make(facts, rows, seed=plan.seed).steps:,} steps"
     told = {

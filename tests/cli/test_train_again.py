@@ -173,6 +173,21 @@ def test_checkpoints_of_which_nothing_is_known_are_not_gone_on_from(stsbench, ca
     assert "another start, which is not written down" in stsbench(*call).err
 
 
+def test_a_run_of_before_a_key_was_there_goes_on(stsbench, cards, masked_lm, monkeypatch):
+    call = ["train", "little", "--cards", cards, "--base", masked_lm]
+    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
+    start = Path("runs/little/seed0/started.json")
+    facts = json.loads(start.read_text())
+    assert facts["recipe"]["training"].pop("schedule_steps", "gone") is None
+    start.write_text(json.dumps(facts))
+    recipe = cards / "trainers" / "little.toml"
+    text = recipe.read_text()
+    recipe.write_text(text.replace("steps = 12", "steps = 12\nschedule_steps = 9"))
+    assert "another training.schedule_steps (None, now 9)" in stsbench(*call).err
+    recipe.write_text(text)
+    assert stsbench(*call).code == 0
+
+
 def test_a_finished_run_of_other_material_is_not_taken_for_this_one(stsbench, cards, masked_lm):
     shutil.copytree(masked_lm, "base")
     call = ["train", "little", "--cards", cards, "--base"]

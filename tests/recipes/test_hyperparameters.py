@@ -195,6 +195,7 @@ DECLUTR = {
     "training.epochs": 1,
     "training.learning_rate": 5e-5,
     "training.schedule": "slanted_triangular",
+    "training.schedule_steps": 497_868,  # appendix: as many steps as training instances
     "training.optimiser": "adamw_uncorrected",
     "training.betas": (0.9, 0.999),
     "training.epsilon": 1e-6,
@@ -224,6 +225,11 @@ DECLUTR_ROWS: dict[str, tuple[str, Facts]] = {
         {**DECLUTR, "method.anchors": 1, "training.batch_size": 32, "training.epochs": 2},
     ),
 }
+# The jsonnet files give no number of steps: AllenNLP 1.1 takes the current step for the last, and the rate stays lowest.
+AT_LOWEST = {"training.schedule": "constant", "training.schedule_steps": None, "training.learning_rate": 5e-5 / 32}
+for size, start in (("small", "distilroberta"), ("base", "roberta-base")):
+    DECLUTR_ROWS[f"declutr-{size}-released"] = (start, {**DECLUTR, **AT_LOWEST})
+    DECLUTR_ROWS[f"declutr-{size}-true-steps"] = (start, {**DECLUTR, "training.schedule_steps": None})
 
 ROWS: dict[str, tuple[str, Facts]] = {
     **SIMCSE_ROWS,
@@ -294,3 +300,23 @@ def test_a_run_has_as_many_steps_as_the_papers(name, steps):
 
     card = CATALOGUE.recipe(name)
     assert BatchPlan.make(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        # An epoch has 31,116 steps, the paper's warm-up 49,786.
+        ("declutr-base", {0: 5e-5 / 32, 3_111: 4.588e-6, 31_115: 3.183e-5}),
+        ("declutr-base-released", {0: 1.5625e-6, 3_111: 1.5625e-6, 31_115: 1.5625e-6}),
+        ("declutr-base-true-steps", {0: 5e-5 / 32, 3_111: 5e-5, 31_115: 1.564e-6}),
+    ],
+)
+def test_declutr_s_three_schedules(name, rates):
+    from stsbench.training.loop.batches import BatchPlan
+    from stsbench.training.loop.optimisers import make_schedule
+
+    card = CATALOGUE.recipe(name)
+    steps = BatchPlan.make(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps
+    factor = make_schedule(card.training, steps)
+    assert steps == 31_116
+    assert {step: card.training.learning_rate * factor(step) for step in rates} == pytest.approx(rates, rel=1e-3)

@@ -136,13 +136,17 @@ def check_names(facts: TrainingFacts) -> None:
 
 
 def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:
-    """Make a recipe's schedule over this many steps."""
+    """Make a recipe's schedule over this many steps, or as many as it says itself."""
     kind = choose("schedule", facts.schedule, SCHEDULES)
     if not kind.has_milestones and (facts.milestones or facts.rates):
         raise CardError(f"[training] milestones and rates are of schedule 'piecewise', not of '{facts.schedule}'")
     if not kind.warms_up and facts.warmup:
         raise CardError(f"[training] warmup {facts.warmup:g}: schedule '{facts.schedule}' has none of its own")
-    return kind.make(facts, steps)
+    if facts.schedule_steps is not None and (kind.has_milestones or (kind.is_flat and not facts.warmup)):
+        raise CardError(
+            f"[training] schedule_steps: schedule '{facts.schedule}' has no length of its own to reckon with"
+        )
+    return kind.make(facts, facts.schedule_steps or steps)
 
 
 def _after_warmup(after: Callable[[float], float]) -> Callable[[TrainingFacts, int], Schedule]:
@@ -190,11 +194,13 @@ class ScheduleKind(NamedTuple):
     make: Callable[[TrainingFacts, int], Schedule]
     warms_up: bool = True
     has_milestones: bool = False
+    is_flat: bool = False
+    """Whether nothing but a warm-up changes the rate."""
 
 
 SCHEDULES: Mapping[str, ScheduleKind] = {
     "linear": ScheduleKind(_after_warmup(lambda done: 1 - done)),
-    "constant": ScheduleKind(_after_warmup(lambda done: 1.0)),
+    "constant": ScheduleKind(_after_warmup(lambda done: 1.0), is_flat=True),
     "cosine": ScheduleKind(_after_warmup(lambda done: 0.5 * (1 + math.cos(math.pi * done)))),
     "slanted_triangular": ScheduleKind(_slanted_triangular, warms_up=False),
     "piecewise": ScheduleKind(_piecewise, warms_up=False, has_milestones=True),

@@ -55,6 +55,10 @@ def test_nothing_to_train_is_one_line():
         ({"schedule": "cosine"}, 4, [1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0]),
         ({"schedule": "piecewise", "milestones": [0, 2], "rates": [0.1, 0.05]}, 4, [1, 1, 0.5, 0.5, 0.5]),
         ({"schedule": "slanted_triangular"}, 20, [1 / 32, 1 / 64 + 0.5, 1]),
+        ({"schedule_steps": 8}, 4, [1, 7 / 8, 6 / 8, 5 / 8, 4 / 8]),
+        ({"schedule_steps": 2}, 4, [1, 1 / 2, 0, 0, 0]),
+        ({"schedule": "constant", "warmup": 0.5, "schedule_steps": 8}, 4, [0, 1 / 4, 2 / 4, 3 / 4, 1]),
+        ({"schedule": "slanted_triangular", "schedule_steps": 40}, 2, [1 / 32, 35 / 128, 33 / 64]),
     ],
 )
 def test_schedules(options, steps, expected):
@@ -80,6 +84,11 @@ def test_the_rate_of_declutr_s_released_schedule_never_leaves_its_lowest():
         ({"milestones": [0], "rates": [1e-5]}, "of schedule 'piecewise', not of 'linear'"),
         ({"schedule": "slanted_triangular", "warmup": 0.1}, "schedule 'slanted_triangular' has none of its own"),
         ({"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "warmup": 0.1}, "'piecewise' has none"),
+        (
+            {"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "schedule_steps": 9},
+            "schedule_steps: schedule 'p",
+        ),
+        ({"schedule": "constant", "schedule_steps": 9}, "schedule_steps: schedule 'constant' has no length"),
     ],
 )
 def test_a_value_that_would_do_nothing_is_one_line(options, says):
