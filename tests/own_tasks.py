@@ -12,6 +12,7 @@ import stsbench
 from stsbench.bench.cells import RunSettings
 from stsbench.bench.tasks import GivenTasks
 from stsbench.cards.catalogue import Catalogue
+from stsbench.data.task import Task, load_task
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.seams import Encoder
 from stsbench.results.record import Result
@@ -109,3 +110,7 @@ def outside_run(folder: Path) -> dict[str, Any]:
         else:
             contents[name] = content
     return contents
+
+
+def task_of_own(place: Path, name: str) -> Task:
+    return load_task(name, data=place / "data", catalogue=Catalogue([place / "cards"]))

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from stsbench import settings
-from stsbench.bench.fit_texts import needs_task, texts_to_fit
+from stsbench.bench.fit_texts import FitTexts, texts_of_tasks
+from stsbench.bench.shared import Shared
 from stsbench.bench.tasks import ScoredTask
 from stsbench.cards.catalogue import Catalogue
-from stsbench.data.corpora.overlap import text_key
 from stsbench.encoders.engine.drift import Watch
 from stsbench.encoders.engine.embed import Engine, Progress, StoredEncoder
 from stsbench.encoders.engine.store import Shelf, Watched
+from stsbench.encoders.engine.transformed import TransformedEngine
 from stsbench.encoders.facts import check_encoder, notes_of
-from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of, texts_digest
+from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of
+from stsbench.encoders.fitted.variants import Ranges, VariantEncoder, variant_of
 from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Encoder, PostProcessor, ServedEncoder, TextFitted
+from stsbench.encoders.seams import Embed, Encoder, PostProcessor, ServedEncoder, TextFitted
 from stsbench.errors import EncoderError, StsbenchError, shown
-from stsbench.files.whole import without_folders
 from stsbench.provenance.identity import fitted_on, identity, inherit_maker
 
 Store = Path | str | None
@@ -61,8 +62,8 @@ class Embedder(Protocol):
         """Embed what the tasks to do need, in one go; ``tasks`` are all tasks, done ones among them."""
         ...
 
-    def engine(self, task: ScoredTask) -> Engine:
-        """The engine that embeds this task's sentences."""
+    def engine(self, task: ScoredTask) -> Embed:
+        """What embeds this task's sentences."""
         ...
 
     def encoded(self, task: ScoredTask) -> int:
@@ -87,6 +88,7 @@ def make_embedder(
     data: Path | None,
     progress: Progress,
     failed: Callable[[str, StsbenchError], None],
+    shared: Shared | None = None,
     only_look: bool = False,
 ) -> Embedder:
     """Return the embedder that an encoder needs; texts to fit on are read, and nothing is embedded yet.
@@ -94,16 +96,24 @@ def make_embedder(
     ``failed`` is told each task whose texts to fit on cannot be had; unless it raises, the task is left out.
     With ``only_look`` the store stays as it is: such an embedder tells what is missing, and must not embed.
     """
-    if not isinstance(encoder.encoder, TextFitted):
-        shelf = open_shelf(store, encoder.encoder, only_look=only_look)
-        return _Plain(encoder, tasks, Engine(encoder.encoder, shelf, progress=progress))
-    texts = _texts_of_tasks(fit_of(encoder.encoder), tasks, catalogue, data, failed)
-    tasks = [task for task in tasks if task.name in texts]
-    if isinstance(encoder.encoder, PostProcessor):
-        base = encoder.encoder.base
-        shelf = open_shelf(store, base, only_look=only_look)
-        return _Over(encoder, tasks, texts, Engine(base, shelf, progress=progress))
-    return _Fitted(encoder, tasks, texts, store, progress)
+    made, shared = encoder.encoder, shared or Shared()
+    base = made.base if isinstance(made, VariantEncoder | PostProcessor) else None
+    texts: Mapping[str, FitTexts] = {}
+    if isinstance(made, TextFitted):
+        fit = fit_of(made)
+        texts = shared.texts((fit, *tasks), lambda: texts_of_tasks(fit, tasks, catalogue, data, failed))
+        tasks = [task for task in tasks if task.name in texts]
+        if base is None:
+            return _Fitted(encoder, tasks, texts, store, progress)
+
+    def make_engine() -> Engine:
+        embeds = made if base is None else base
+        return Engine(embeds, open_shelf(store, embeds, only_look=only_look), progress=progress)
+
+    engine = shared.engine(base, make_engine, only_look=only_look)
+    if isinstance(made, VariantEncoder):
+        return _Derived(encoder, tasks, engine, shared)
+    return _Plain(encoder, tasks, engine) if base is None else _Over(encoder, tasks, texts, engine, shared)
 
 
 def open_shelf(store: Store, encoder: Encoder, texts: str = "", *, only_look: bool = False) -> Shelf:
@@ -151,7 +161,7 @@ class _Plain:
         lost = self.shared.shelf.folder is None
         self.shared.prepare(_all_texts(todo), among=_all_texts(tasks) if lost else ())
 
-    def engine(self, task: ScoredTask) -> Engine:
+    def engine(self, task: ScoredTask) -> Embed:
         return self.shared
 
     def encoded(self, task: ScoredTask) -> int:
@@ -165,49 +175,32 @@ class _Plain:
 
 
 @dataclass(frozen=True)
-class _Texts:
-    """What an encoder is fitted on for one task."""
+class _Derived(_Plain):
+    """A variant: the shared engine embeds for its base, and embeddings are changed when they are asked for."""
 
-    sentences: Sequence[str]
-    digest: str
-    what: str
-    overlap: bool
+    common: Shared
 
-    def told(self, encoder: KnownEncoder) -> KnownEncoder:
-        return replace(encoder, fitted_on=self.digest, saw_task=self.overlap)
+    def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
+        return Missing.of(self.shared, self.common.uncounted(_all_texts(todo)))
 
-    def notes(self, fitted: object) -> list[str]:
-        return [
-            f"fitted on {len(self.sentences)} sentences ({without_folders(self.what)})",
-            *notes_of(fitted),
-        ]
+    def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
+        if self.common.uncounted(_all_texts(todo)):
+            super().prepare(todo, tasks)
+        _check_size(self.encoder.encoder, self.shared)
 
-
-def _texts_of_tasks(
-    fit: str,
-    tasks: Sequence[ScoredTask],
-    catalogue: Catalogue,
-    data: Path | None,
-    failed: Callable[[str, StsbenchError], None],
-) -> dict[str, _Texts]:
-    """The texts to fit on by task; read once where they are the same for all."""
-    found: dict[str, _Texts] = {}
-    shared: list[str] = []
-    keys: set[bytes] = set()
-    for task in tasks:
-        if needs_task(fit) or not shared:
-            try:
-                shared = texts_to_fit(fit, task=task.task, catalogue=catalogue, data=data)
-            except StsbenchError as error:
-                failed(task.name, error)
-                continue
-            keys = set(map(text_key, shared))
-        seen = not keys.isdisjoint(map(text_key, task.texts()))
-        found[task.name] = _Texts(shared, texts_digest(shared), fit, seen)
-    return found
+    def engine(self, task: ScoredTask) -> Embed:
+        variant: VariantEncoder = self.encoder.encoder  # type: ignore[assignment]
+        return TransformedEngine(self.shared, variant.transform)
 
 
-def _fitted(encoder: object, texts: _Texts) -> Encoder:
+def _check_size(encoder: Encoder, base: Engine) -> None:
+    """Refuse a variant of more dimensions than its base has, once rather than task by task; raises EncoderError."""
+    variant = variant_of(encoder)
+    if variant is not None and base.shelf.width is not None:
+        variant.check_size(base.shelf.width)
+
+
+def _fitted(encoder: object, texts: FitTexts) -> Encoder:
     if not isinstance(encoder, TextFitted):
         raise EncoderError(f"what a post-processor's over(base) returned has no fit_texts; it is {shown(encoder)}")
     return check_encoder(encoder.fit_texts(texts.sentences), f"what fit_texts of {type(encoder).__name__} returned")
@@ -219,8 +212,9 @@ class _Over:
 
     encoder: KnownEncoder
     tasks: Sequence[ScoredTask]
-    texts: dict[str, _Texts]
+    texts: Mapping[str, FitTexts]
     base: Engine
+    common: Shared
     fits: dict[str, Encoder] = field(default_factory=dict)
 
     def known(self, task: ScoredTask) -> KnownEncoder:
@@ -229,11 +223,13 @@ class _Over:
     def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
         # Another class may embed when it is fitted.
         lazy = isinstance(self.encoder.encoder, PostProcessed)
-        return Missing.of(self.base, self._needed(todo)) if lazy else None
+        return Missing.of(self.base, self.common.uncounted(self._needed(todo))) if lazy else None
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         lost = self.base.shelf.folder is None
-        self.base.prepare(self._needed(todo), among=self._needed(tasks) if lost else ())
+        if self.common.uncounted(self._needed(todo)):
+            self.base.prepare(self._needed(todo), among=self._needed(tasks) if lost else ())
+        _check_size(self.encoder.encoder, self.base)
 
     def _needed(self, tasks: Sequence[ScoredTask]) -> list[str]:
         fits = {self.texts[task.name].digest: self._fit(task) for task in tasks}
@@ -247,9 +243,12 @@ class _Over:
             self.fits[texts.digest] = _fitted(made.over(StoredEncoder(self.base)), texts)
         return self.fits[texts.digest]
 
-    def engine(self, task: ScoredTask) -> Engine:
+    def engine(self, task: ScoredTask) -> Embed:
         # Made again in seconds from what the store holds: not stored itself.
-        return Engine(self._fit(task), Shelf(None))
+        fit = self._fit(task)
+        if isinstance(fit, FittedEncoder) and isinstance(fit.fitted, Ranges):
+            return TransformedEngine(self.base, fit.fitted.transform)
+        return Engine(fit, Shelf(None))
 
     def encoded(self, task: ScoredTask) -> int:
         return self.base.encoded_among(task.texts())
@@ -267,7 +266,7 @@ class _Fitted:
 
     encoder: KnownEncoder
     tasks: Sequence[ScoredTask]
-    texts: dict[str, _Texts]
+    texts: Mapping[str, FitTexts]
     store: Store
     progress: Progress
     engines: dict[str, Engine] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from typing import Literal
 from stsbench.bench.embedder import Store, chosen_data_folder, make_embedder
 from stsbench.bench.listener import Listener
 from stsbench.bench.score import Failed, score_tasks
+from stsbench.bench.shared import Shared
 from stsbench.bench.tasks import GivenTasks, ScoredTask, plan_tasks, read_tasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.names import split_names
@@ -92,7 +93,7 @@ def iterate(
     catalogue, listener = catalogue or Catalogue(), listener or Listener()
     failed = partial(_failed, on_error=on_error, listener=listener)
     planned = plan_tasks(tasks, catalogue, protocol=protocol, data=data, split=split)
-    found = _found(_by_name(encoder, name), catalogue)
+    found, shared = _found(_by_name(encoder, name), catalogue), Shared()
 
     def score(known: KnownEncoder, read: Sequence[ScoredTask]) -> Iterator[Result]:
         embedder = make_embedder(
@@ -103,6 +104,7 @@ def iterate(
             data=chosen_data_folder(data),
             progress=listener.encoding,
             failed=failed,
+            shared=shared,
         )
         return score_tasks(embedder, dict.fromkeys(read, (int(seed),)), listener=listener, failed=failed)
 

@@ -13,12 +13,13 @@ from stsbench.bench.embedder import Embedder
 from stsbench.bench.existing import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.tasks import ScoredTask
-from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.facts import facts_of, without_known_words
+from stsbench.encoders.facts import base_of, facts_of, without_known_words
+from stsbench.encoders.fitted.variants import variant_of
 from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Encoder, WordEncoder
+from stsbench.encoders.seams import Embed, Encoder, WordEncoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluators.seams import Scores
+from stsbench.numbers.quantise import FLOAT, TYPES
 from stsbench.provenance import machine
 from stsbench.results.folder import checked_json
 from stsbench.results.record import Result, columns_digest
@@ -85,7 +86,7 @@ class _TaskScorer:
 
     task: ScoredTask
     embedder: Embedder
-    engine: Engine | None = None
+    engine: Embed | None = None
     told: bool = False
     """Whether a Result says already how many sentences were embedded: the next seed takes them as they are."""
 
@@ -127,10 +128,13 @@ class _TaskScorer:
             per_item=dict(scores.per_item),
         )
 
-    def _dimensions(self) -> int | None:
-        """The size of an embedding: that of a text which has been embedded."""
+    def _size(self) -> dict[str, int | None]:
+        """The size of an embedding, that of a text which has been embedded, and the bytes that keep it."""
         texts = self.task.texts()[:1]
-        return self.engine(texts).shape[1] if self.engine is not None and texts else None
+        size = self.engine(texts).shape[1] if self.engine is not None and texts else None
+        variant = variant_of(self.embedder.known(self.task).encoder)
+        kept = TYPES[variant.embeddings if variant is not None else FLOAT]
+        return {"dimensions": size, "vector_bytes": None if size is None else kept.bytes(size)}
 
     def _run_facts(self, encoder: KnownEncoder, seconds: float) -> dict[str, Any]:
         task, aside = self.task, _set_aside(self.task, self.embedder)
@@ -142,7 +146,7 @@ class _TaskScorer:
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(seconds, 3),
-            "dimensions": self._dimensions(),
+            **self._size(),
             "encoded": encoded,
             "from_store": len(set(task.texts())) - encoded,
             "source": source.source,
@@ -157,7 +161,8 @@ class _TaskScorer:
 
 
 def _unknown_notes(encoder: Encoder, task: ScoredTask) -> list[str]:
-    """How many sentences hold no word that an encoder of words knows."""
+    """How many sentences hold no word that an encoder of words knows, or that under a variant."""
+    encoder = (base_of(encoder) or encoder) if variant_of(encoder) is not None else encoder
     if not isinstance(encoder, WordEncoder):
         return []
     texts = sorted(set(task.texts()))

@@ -13,6 +13,7 @@ from stsbench.bench.cells import Cell, RunPart, RunSettings, seeds_of, task_of
 from stsbench.bench.embedder import Embedder, chosen_data_folder, make_embedder
 from stsbench.bench.existing import done_already, holds_another
 from stsbench.bench.listener import Listener
+from stsbench.bench.shared import Shared
 from stsbench.bench.tasks import ScoredTask, read_tasks
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.loading import find_encoder
@@ -29,6 +30,7 @@ class Work:
     listener: Listener
     _only: dict[str, KnownEncoder] = field(default_factory=dict)
     """The only encoder of a run, made once; many are made again when their turn comes: they may not fit in memory together."""
+    _shared: Shared = field(default_factory=Shared)
 
     def parts(self) -> Iterator[RunPart]:
         """Yield the part of each encoder, once under however many names; one that cannot be made is told and left out."""
@@ -123,6 +125,7 @@ class Work:
             data=chosen_data_folder(self.settings.data),
             progress=self.listener.encoding,
             failed=self.listener.failed,
+            shared=self._shared,
             only_look=only_look,
         )
 

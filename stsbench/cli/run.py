@@ -17,6 +17,7 @@ from stsbench.cli.options.encoders import RunOptions
 from stsbench.cli.printing import complain, print_json, say
 from stsbench.cli.progress import run_progress
 from stsbench.cli.scores import print_boards, print_scores
+from stsbench.cli.variants import chosen_variants, print_variants
 from stsbench.encoders.facts import is_name
 from stsbench.encoders.trained import trained_runs
 from stsbench.encoders.unfinished import unfinished_runs
@@ -28,18 +29,23 @@ def run_command(options: RunOptions) -> int:
     """Carry out a run and print its table; returns 0, 2 where anything failed, 3 where that was a bug."""
     catalogue = Catalogue(options.cards)
     names = Names(catalogue).to_load([*options.encoders, *options.encoder], options.results)
+    params, encoders = parse_assignments(options.assign), names or ["minilm"]
+    if options.variants:
+        if options.names:
+            raise StsbenchError("names of your own have no effect beside --variants; leave them out")
+        encoders, params = chosen_variants(encoders, options.variants, params)
     settings = RunSettings(
-        encoders=names or ["minilm"],
+        encoders=encoders,
         tasks=options.tasks or ("sts" if names else "quickstart"),
         out=options.results,
-        params=parse_assignments(options.assign),
+        params=params,
         protocol=options.protocol,
         data=options.data,
         split=options.split,
         seeds=parse_seeds(options.seeds),
         store=None if options.no_store else options.store or "default",
         fresh=options.fresh,
-        called=chosen_names(names or ["minilm"], options.names, catalogue),
+        called=chosen_names(encoders, options.names, catalogue),
         catalogue=catalogue,
     )
     with run_progress(None if options.dry_run else settings.out, resolved(settings)) as progress:
@@ -50,6 +56,9 @@ def run_command(options: RunOptions) -> int:
             progress.end()
     if options.dry_run:
         print_forecasts(forecasts, progress.failures, as_json=options.as_json)
+    elif options.variants and results and not options.as_json:
+        print_variants(results, catalogue, options.plot)
+        say(f"Results: {settings.out}/")
     else:
         _print_results(results, settings, progress.failures, verbose=options.verbose, as_json=options.as_json)
     _name_unfinished(names)

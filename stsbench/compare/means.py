@@ -7,8 +7,8 @@ from typing import Generic, NamedTuple
 
 import msgspec
 
-from stsbench.compare.row_items import RowItems, RowKey, RowResults
-from stsbench.compare.variance import estimate
+from stsbench.compare.row_items import RowItems, RowKey, RowResults, check_alike
+from stsbench.compare.variance import Contrast, difference_of, estimate
 from stsbench.errors import DataError
 from stsbench.results.comparable import protocol_key
 from stsbench.results.folder import columns_of
@@ -98,3 +98,27 @@ def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int])
         return None
     low, high = estimate(rows.sample(key, tasks), rows.sharing(tasks), rows.weights(tasks)).interval()
     return max(low, -1.0), min(high, 1.0)
+
+
+def differences_from(reference: RowKey, rows: RowResults[RowKey]) -> dict[RowKey, Contrast]:
+    """How far the mean of each other row is from that of one of them, over other items and seeds: row less reference.
+
+    Args:
+        reference: the row that the others are compared with.
+        rows: each row's results task by task, all rows having the same tasks.
+
+    Returns:
+        The differences in the scores' unit, by row; none where per-item columns are not at hand.
+
+    Raises:
+        ProtocolError: rows were scored in different ways or on different data; names the field.
+    """
+    check_alike(rows)
+    items = RowItems(rows)
+    tasks = tuple(range(len(rows[reference])))
+    able = [key for key in rows if items.tasks(key) == tasks]
+    if reference not in able:
+        return {}
+    first, sharing, weights = items.sample(reference, tasks), items.sharing(tasks), items.weights(tasks)
+    others = (key for key in able if key != reference)
+    return {key: difference_of(first, items.sample(key, tasks), sharing, weights) for key in others}

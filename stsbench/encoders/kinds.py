@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stsbench.cards.catalogue import Catalogue
@@ -56,11 +56,17 @@ SERVED = frozenset({"openai"})
 
 
 def make_encoder(
-    factory: Callable[..., Any], name: str, params: dict[str, Any], where: str, catalogue: Catalogue | None = None
+    factory: Callable[..., Any],
+    name: str,
+    params: dict[str, Any],
+    where: str,
+    catalogue: Catalogue | None = None,
+    *,
+    also: Sequence[str] = (),
 ) -> Encoder:
     """Call a factory with params checked against its signature; it is told its name, and the cards, if it wants to know.
 
-    What is an encoder already is left as it is.
+    What is an encoder already is left as it is. ``also`` are names that an unknown parameter may have been meant for.
 
     Raises:
         CardError: a parameter is unknown, missing or of another type; EncoderError: what it makes is no encoder.
@@ -77,4 +83,4 @@ def make_encoder(
     for key in ("name", "catalogue"):
         if name and key in params:
             raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
-    return check_encoder(call_with_params(factory, {**told, **params}, where=where), where)
+    return check_encoder(call_with_params(factory, {**told, **params}, where=where, others=also), where)

@@ -16,7 +16,8 @@ from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint
 from stsbench.encoders.checkpoints.families import assumptions, cards_of, family_of, told_of_several
 from stsbench.encoders.checkpoints.saved import FILE
 from stsbench.encoders.facts import facts_of, places_of
-from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, make_encoder
+from stsbench.encoders.fitted.variants import make_or_vary
+from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT
 from stsbench.encoders.known import KnownEncoder, keep_known, variant_name
 from stsbench.encoders.path_names import place_names
 from stsbench.encoders.seams import Encoder, TextFitted
@@ -24,7 +25,6 @@ from stsbench.encoders.told import told_by_files
 from stsbench.encoders.trained import RUN_FILE, TrainedRun, trained_runs, trained_variants
 from stsbench.encoders.unfinished import UnfinishedRun, unfinished_runs
 from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
-from stsbench.provenance.identity import remember_maker
 from stsbench.registry.arguments import NAME_OR_PLACE, PARAMETERS, checked
 
 
@@ -161,7 +161,9 @@ def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[
     if _is_folder(spec):
         return partial(_from_checkpoint, spec, extra, catalogue)
     for name, changes in variants(spec):
-        if changes and (name in cards or name in own or "/" in name or ":" in name or _is_folder(name)):
+        if changes and (
+            name in cards or name in own or {*"/:"} & {*name} or name.endswith(".toml") or _is_folder(name)
+        ):
             return _maker(name, replaced_once(spec, changes, extra), catalogue)
     if ":" in spec or spec in own:
         return partial(_own, spec, extra, catalogue)
@@ -223,8 +225,7 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     if card.kind in ENCODERS.table:
         # A card's own revision is that of the checkpoint which a user has put a folder for.
         _check_revision(extra if "model" in extra else params, params)
-    encoder = make_encoder(kind, called, params, where, catalogue)
-    remember_maker(encoder, kind, params, called=card.kind)
+    encoder = make_or_vary(kind, called, params, where, catalogue, found_by=card.kind)
     if facts_of(encoder).train_seed is not None:
         # Results say the seed themselves: several seeds are one encoder.
         called = variant_name(name, told, places=(*places, "seed"))
@@ -257,8 +258,7 @@ def _only_locates(key: str, card: EncoderCard) -> bool:
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     """A user's own class, function or ready-made encoder; called by its address where a card has its name."""
     maker = ENCODERS.load(spec)
-    made = make_encoder(maker, "", extra, f"encoder '{spec}'")
-    remember_maker(made, maker, extra, called=spec)
+    made = make_or_vary(maker, "", extra, f"encoder '{spec}'", found_by=spec)
     name = spec if catalogue.is_taken(made.name) else made.name
     return KnownEncoder(name=variant_name(name, extra), encoder=made)
 
@@ -277,12 +277,13 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     told = told_by_files(folder)
     if told.is_saved:
         params = {"model": str(folder), **told.params, **extra}
-        encoder = make_encoder(ENCODERS.load_own(told.kind), names[0], params, f"{folder}/{FILE}")
+        encoder = make_or_vary(ENCODERS.load_own(told.kind), names[0], params, f"{folder}/{FILE}", found_by=told.kind)
         claims = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
     family = None if _is_folder(spec) else family_of(spec)
     usual = {} if told.has_modules or family is None else family.params()
-    encoder = make_encoder(ENCODERS.load(told.kind), names[0], {"model": spec, **usual, **told.params, **extra}, spec)
+    params = {"model": spec, **usual, **told.params, **extra}
+    encoder = make_or_vary(ENCODERS.load(told.kind), names[0], params, spec, found_by=told.kind)
     assumed = assumptions(family, has_modules=told.has_modules, given=extra)
     return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=assumed, asked=_asked(extra))
 

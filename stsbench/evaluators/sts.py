@@ -1,4 +1,4 @@
-"""Semantic textual similarity: correlation of cosine with gold scores, aggregated three ways in one pass.
+"""Semantic textual similarity: correlation of similarity with gold scores, aggregated three ways in one pass.
 
 The three aggregations over a task's subsets and who reports which: SimCSE (arXiv 2104.08821),
 appendix B, table B.1.
@@ -20,7 +20,7 @@ from stsbench.evaluators.seams import Scores, by_name
 from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sharing_from
 from stsbench.numbers.sharing import sentence_columns
-from stsbench.numbers.similarity import paired_cosine
+from stsbench.numbers.similarity import SIMILARITIES, are_bits
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -34,17 +34,19 @@ class StsProtocol:
     """Which of ``CORRELATIONS`` is the score, and by which of ``AGGREGATIONS`` subsets make it.
 
     ``all``: one correlation over the subsets joined; ``mean`` and ``wmean``: the plain mean of
-    the subsets' correlations, and the mean weighted by their numbers of pairs.
+    the subsets' correlations, and the mean weighted by their numbers of pairs. ``similarity`` is one of
+    ``SIMILARITIES``, computed of the embeddings as they are: of the integers where they are integers.
     """
 
     name: str
     metric: str
     aggregation: str
-    similarity: Literal["cosine"] = "cosine"
+    similarity: Literal["cosine", "dot", "hamming"] = "cosine"
 
     def __post_init__(self) -> None:
         """Refuse names that are in no table."""
-        for field, known in (("metric", CORRELATIONS), ("aggregation", AGGREGATIONS), ("similarity", ("cosine",))):
+        tables = {"metric": CORRELATIONS, "aggregation": AGGREGATIONS, "similarity": SIMILARITIES}
+        for field, known in tables.items():
             value = getattr(self, field)
             if value not in known:
                 raise ProtocolError(
@@ -76,7 +78,7 @@ class StsEvaluator:
     protocol: StsProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Correlate cosine with gold scores.
+        """Correlate similarity with gold scores.
 
         Args:
             splits: one PairSplit under any name.
@@ -86,7 +88,7 @@ class StsEvaluator:
         Raises:
             DataError: every gold score is the same: of all pairs, or of a subset where the protocol averages over them.
             EncoderError: likewise every similarity; or every embedding is the same.
-            ProtocolError: the protocol needs subsets and the data's source does not tell them.
+            ProtocolError: the protocol needs subsets and the data's source does not tell them; or its similarity needs bits.
         """
         (split,) = splits.values()
         if not isinstance(split, PairSplit):
@@ -96,7 +98,7 @@ class StsEvaluator:
                 f"protocol '{self.protocol.name}' averages over subsets, and this source does not tell the subsets; "
                 "use protocol 'simcse', or a data folder (--data) with the subsets"
             )
-        similarity, zero_vectors = _similarities(split, embed)
+        similarity, zero_vectors = _similarities(split, embed, self.protocol.similarity)
         subsets = subset_indices(split.subset)
         per_subset, odd = self._each_subset(similarity, split.gold, subsets)
         scores = _aggregate(similarity, split, subsets, per_subset)
@@ -141,15 +143,19 @@ class StsEvaluator:
         return found, notes
 
 
-def _similarities(split: PairSplit, embed: Embed) -> tuple[Float64Array, int]:
-    """Cosine of each pair, (n,), and how many pairs held a zero vector."""
+def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Array, int]:
+    """The similarity of each pair, (n,), and how many pairs held a zero vector."""
     texts = split.texts()
     embeddings = np.asarray(embed(texts), dtype=np.float32)
     if len(set(texts)) > 1 and bool((embeddings == embeddings[0]).all()):
         raise EncoderError(
             f"the encoder gives every one of {len(texts)} sentences the same embedding; no correlation exists"
         )
-    similarity, zero = paired_cosine(embeddings[: split.n], embeddings[split.n :])
+    if name == "hamming" and not are_bits(embeddings):
+        raise ProtocolError(
+            "similarity 'hamming' counts bits that differ; make the embeddings bits: --set embeddings=binary"
+        )
+    similarity, zero = SIMILARITIES[name](embeddings[: split.n], embeddings[split.n :])
     return similarity, int(zero.sum())
 
 
@@ -170,7 +176,9 @@ def _aggregate(
     per_subset: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
     """Every metric under every aggregation the data allow, as ``metric.aggregation``."""
-    joined = _correlations(similarity, split.gold, np.arange(split.n), "")
+    # Of a single subset they are known.
+    alone = dict(next(iter(per_subset.values()))) if len(per_subset) == 1 else {}
+    joined = alone or _correlations(similarity, split.gold, np.arange(split.n), "")
     shares = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {f"{metric}.{name}": value for metric, value in joined.items() for name in AGGREGATIONS.keys() - shares}
     if split.subsets_known and all(per_subset.values()):

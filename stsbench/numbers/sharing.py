@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,13 @@ def sentence_columns(*sides: Sequence[str]) -> dict[str, SentenceKeys]:
 
 
 def _keys(sentences: Sequence[str]) -> SentenceKeys:
-    known = {text: hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4] for text in set(sentences)}
-    return np.frombuffer(b"".join(known[text] for text in sentences), dtype="<u4").astype(np.uint32)
+    return np.frombuffer(b"".join(map(_key, sentences)), dtype="<u4").astype(np.uint32)
+
+
+# The same sentences come again with each encoder.
+@lru_cache(maxsize=1 << 16)
+def _key(sentence: str) -> bytes:
+    return hashlib.sha256(sentence.encode("utf-8", "surrogatepass")).digest()[:4]
 
 
 def sentences_of(columns: Mapping[str, npt.NDArray[Any]]) -> IntArray | None:

@@ -190,7 +190,7 @@ def test_the_interval_of_every_metric_and_aggregation_holds_its_score(metric, ag
     [
         ({"metric": "kendal"}, "metric: 'kendal' is not one of spearman, pearson, kendall; did you mean 'kendall'"),
         ({"aggregation": "meen"}, "aggregation: 'meen' is not one of all, mean, wmean; did you mean 'mean'"),
-        ({"similarity": "dot"}, "similarity: 'dot' is not one of cosine"),
+        ({"similarity": "haming"}, "similarity: 'haming' is not one of cosine, dot, hamming; did you mean 'hamming'"),
     ],
 )
 def test_a_protocol_of_a_name_in_no_table_is_refused(fields, message):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from stsbench.numbers.similarity import paired_cosine, paired_similarities
+from stsbench.numbers.similarity import SIMILARITIES, are_bits, paired_cosine, paired_similarities
 
 
 def literal(a: list[float], b: list[float]) -> float:
@@ -79,3 +79,37 @@ def test_four_similarities_agree_with_their_definitions():
         assert dot[i] == pytest.approx(math.fsum(p * q for p, q in zip(x, y, strict=True)), abs=1e-12)
         assert manhattan[i] == pytest.approx(-math.fsum(abs(p - q) for p, q in zip(x, y, strict=True)), abs=1e-12)
         assert euclidean[i] == pytest.approx(-math.dist(x, y), abs=1e-12)
+
+
+def test_the_dot_product_of_integers_is_that_of_whole_numbers():
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(-128, 128, size=(2, 40, 1024))
+    a[3] = 0
+    found, zero = SIMILARITIES["dot"](a.astype(np.float32), b.astype(np.float32))
+    assert found.tolist() == [
+        sum(x * y for x, y in zip(v, w, strict=True)) for v, w in zip(a.tolist(), b.tolist(), strict=True)
+    ]
+    assert np.flatnonzero(zero).tolist() == [3]
+
+
+def test_the_hamming_distance_of_bits_is_that_of_packed_bytes():
+    rng = np.random.default_rng(2)
+    bits = rng.integers(0, 2, size=(2, 40, 77))
+    packed = np.packbits(bits, axis=-1)
+    expected = [
+        -sum((x ^ y).bit_count() for x, y in zip(v, w, strict=True)) for v, w in zip(*packed.tolist(), strict=True)
+    ]
+    for a, b in (bits, 2 * bits - 1):
+        found, zero = SIMILARITIES["hamming"](a.astype(np.float32), b.astype(np.float32))
+        assert found.tolist() == expected
+        assert not zero.any()
+
+
+def test_the_cosine_of_signed_bits_is_their_hamming_distance_in_other_units():
+    a, b = np.random.default_rng(3).choice([-1.0, 1.0], size=(2, 30, 64)).astype(np.float32)
+    np.testing.assert_allclose(paired_cosine(a, b)[0], 1 + SIMILARITIES["hamming"](a, b)[0] / 32, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(("rows", "bits"), [([[0, 1], [1, 1]], True), ([[0, 1], [2, 1]], False), ([[5, 5]], True)])
+def test_bits_are_two_numbers_at_most(rows, bits):
+    assert are_bits(np.array(rows, dtype=np.float32)) is bits

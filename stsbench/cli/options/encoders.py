@@ -17,6 +17,7 @@ from stsbench.cli.options.shared import (
     TableFile,
     WithCards,
     WithJson,
+    check_figure,
     each_name,
 )
 
@@ -62,6 +63,13 @@ class RunOptions(WithJson):
     names: Annotated[
         list[str], Option("--name", callback=each_name, help="What results call the encoders, one name each.")
     ] = field(default_factory=list)
+    variants: Annotated[
+        list[str],
+        Option("--variants", help="Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8."),
+    ] = field(default_factory=list)
+    plot: Annotated[
+        Path | None, Option("--plot", help="Draw the scores of --variants into this file: .svg, .png or .pdf.")
+    ] = None
     data: Data = None
     results: ResultsOption = Path("results")
     store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
@@ -76,8 +84,12 @@ class RunOptions(WithJson):
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
         given.apart("--no-store", "--store")
-        given.apart("--dry-run", "--verbose")
-        given.apart("--json", "--verbose")
+        given.apart("--dry-run", "--verbose", "--plot")
+        given.apart("--json", "--verbose", "--plot")
+        given.apart("--variants", "--name", "--verbose", "--no-store")
+        if not self.variants:
+            given.idle("without --variants", "--plot")
+        check_figure(self.plot)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

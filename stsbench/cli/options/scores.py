@@ -17,6 +17,7 @@ from stsbench.cli.options.shared import (
     ResultsOption,
     TableFile,
     WithJson,
+    check_figure,
     each_name,
 )
 from stsbench.errors import StsbenchError
@@ -145,8 +146,7 @@ class CompareOptions(WithJson):
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
         given.apart("--json", "--format")
-        if self.plot is not None and self.plot.suffix.removeprefix(".") not in FIGURES:
-            raise StsbenchError(f"--plot '{self.plot}': give a file that ends in .{', .'.join(FIGURES)}")
+        check_figure(self.plot)
         if not self.results.is_dir() and all(Path(one).is_dir() for one in self.encoders):
             given.idle("where all that is compared are folders", "--results")
 

@@ -10,6 +10,7 @@ from typer import CallbackParam, Option
 
 from stsbench.cli.options.completion import encoder_names, task_names
 from stsbench.errors import StsbenchError
+from stsbench.plots import FIGURES
 
 MOST = 10**9
 """What no count that is meant goes beyond."""
@@ -44,6 +45,12 @@ OnlyTasks = Annotated[
 ]
 OnlyProtocol = Annotated[str | None, Option("--protocol", "-p", help="Only this protocol's results.")]
 TableFile = Annotated[Path | None, Option("--out", help="Write to this file instead of the terminal.")]
+
+
+def check_figure(plot: Path | None) -> None:
+    """Raise StsbenchError where a figure's file has no ending of one."""
+    if plot is not None and plot.suffix.removeprefix(".") not in FIGURES:
+        raise StsbenchError(f"--plot '{plot}': give a file that ends in .{', .'.join(FIGURES)}")
 
 
 class Given(frozenset[str]):

@@ -88,8 +88,9 @@ class PostProcessed:
 
     @property
     def train_seed(self) -> int | None:
-        """The seed of fitting, None where nothing is drawn."""
-        return self.method.params().get("seed")
+        """The seed of fitting, else the base's; None where nothing is drawn."""
+        seed: int | None = self.method.params().get("seed")
+        return facts_of(self.base).train_seed if seed is None else seed
 
     def over(self, base: Encoder) -> PostProcessed:
         """Return the same over another base."""

@@ -1,0 +1,117 @@
+"""``run --variants``: which variants are scored, their table and figure, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stsbench.cli.variants import chosen_variants
+from stsbench.errors import StsbenchError
+from stsbench.results.folder import scan_results
+from tests.cli.commands import HASHED, QUICK, Command
+
+LISTS = ("--variants", "embeddings=float32,int8,binary", "--variants", "dimensions=32,16")
+TEXTS = ("--set", "calibration=quickstart-probe.train")
+
+
+def rows_of(table: str) -> dict[tuple[str, str], list[str]]:
+    """The cells of each line that begins with a type, by type and dimensions."""
+    lines = [re.split(r"\s{2,}", line.strip()) for line in table.splitlines()]
+    return {(line[0], line[1]): line[2:] for line in lines if line[0] in ("float32", "int8", "binary")}
+
+
+def test_a_table_of_variants_by_their_bytes(stsbench: Command):
+    out = stsbench.fine("run", *HASHED, *QUICK, *LISTS, *TEXTS)
+    rows = rows_of(out)
+    assert [(key, cells[0]) for key, cells in rows.items()] == [
+        (("float32", "32"), "128"),
+        (("float32", "16"), "64"),
+        (("int8", "32"), "32"),
+        (("int8", "16"), "16"),
+        (("binary", "32"), "4"),
+        (("binary", "16"), "2"),
+    ]
+    scores = {(r.run["vector_bytes"], r.run["dimensions"]): r.score for r in scan_results(Path("results")).results}
+    assert {cells[1] for cells in rows.values()} == {f"{100 * score:.2f}" for score in scores.values()}
+    # The largest is what the others differ from.
+    assert len(rows["float32", "32"]) == 2
+    difference, interval = rows["int8", "32"][2:]
+    low, high = map(float, interval.split(" to "))
+    assert low < float(difference) < high
+    assert float(difference) == pytest.approx(100 * (scores[32, 32] - scores[128, 32]), abs=0.006)
+    assert "hashed: quickstart-en, protocol simcse, similarity cosine" in out
+    # Again from the results that are there.
+    assert rows_of(stsbench.fine("run", *HASHED, *QUICK, *LISTS, *TEXTS)) == rows
+
+
+def test_the_figure(stsbench: Command):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    out = stsbench.fine("run", *HASHED, *QUICK, "--variants", "dimensions=32,16", "--plot", "sizes.svg")
+    assert "wrote sizes.svg" in out
+    drawn = Path("sizes.svg").read_text(encoding="utf-8")
+    assert "bytes of an embedding" in drawn
+    assert "hashed, protocol simcse, similarity cosine" in drawn
+
+
+def test_json_has_every_result(stsbench: Command):
+    found = stsbench.json("run", *HASHED, *QUICK, "--variants", "embeddings=float32,binary")
+    assert [one["encoder"] for one in found["results"]] == ["hashed", "hashed+embeddings=binary"]
+
+
+def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
+    out = stsbench.fine("run", *HASHED, "--tasks", "quickstart-en,quickstart-probe", "--variants", "dimensions=32,16")
+    assert "hashed: quickstart-en, protocol simcse, similarity cosine" in out
+    assert re.search(r"hashed: quickstart-probe, protocol \w+\n", out)
+    code, _, err = stsbench(
+        "run", *HASHED, "--tasks", "quickstart-en,quickstart-probe", "--variants", "dimensions=32,16", "--plot", "a.svg"
+    )
+    assert code == 2
+    assert "--plot draws one encoder under one protocol, here are 2 tables" in err
+
+
+def test_a_card_file_has_variants(stsbench: Command):
+    card = 'name = "Mine"\nkind = "own_encoders:Hashed"\nmethod = "h"\nbackbone = "none"\nsupervision = "none"\n'
+    Path("mine.toml").write_text(card + 'overlap = "none"\npaper = "none"\nlicense = "none"\n')
+    out = stsbench.fine("run", "mine.toml", *QUICK, "--variants", "dimensions=32,8")
+    assert out.startswith("mine: quickstart-en")
+    assert rows_of(out).keys() == {("float32", "32"), ("float32", "8")}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--variants", "dimensions"), "--variants 'dimensions': give key=value,value, such as dimensions=256,128,64"),
+        (("--variants", "dimensions="), "--variants 'dimensions=': give key=value,value"),
+        (("--variants", "dimension=4"), "unknown key of --variants 'dimension'; did you mean 'dimensions'?"),
+        (("--variants", "dimensions=4,x"), "--variants: key 'dimensions': expected `int`, not 'x'"),
+        (("--variants", "dimensions=0"), "dimensions = 0 keeps nothing of an embedding; give 1 or more"),
+        (
+            ("--variants", "embeddings=int4"),
+            "'int4' is not one of float32, int8, uint8, binary, ubinary; did you mean 'int8'",
+        ),
+        (("--variants", "dimensions=4", "--variants", "dimensions=2"), "dimensions is given twice; give one list"),
+        (("--variants", "dimensions=4", "--set", "dimensions=2"), "--set and --variants both give 'dimensions'"),
+        (("--variants", "dimensions=4", "--no-store"), "--no-store has no effect beside --variants"),
+        (("--variants", "dimensions=4", "--name", "a"), "--name has no effect beside --variants"),
+        (("--plot", "a.svg"), "--plot has no effect without --variants"),
+        (
+            ("--variants", "dimensions=4", "--plot", "a.gif"),
+            "--plot 'a.gif': give a file that ends in .svg, .png, .pdf",
+        ),
+    ],
+)
+def test_what_is_refused_in_one_line(stsbench: Command, options: tuple[str, ...], message: str):
+    assert message in stsbench.refused("run", *HASHED, *QUICK, *options)
+
+
+def test_a_variant_has_no_variants():
+    with pytest.raises(StsbenchError, match=r"'a\+dimensions=4' is a variant already \(dimensions\)"):
+        chosen_variants(["a+dimensions=4"], ["embeddings=int8"], {})
+
+
+def test_texts_of_ranges_go_to_integers_alone():
+    specs, params = chosen_variants(["a"], ["embeddings=float32,int8,binary"], {"calibration": "t", "pooling": "cls"})
+    assert specs == ["a", "a+calibration=t+embeddings=int8", "a+embeddings=binary"]
+    assert params == {"pooling": "cls"}
