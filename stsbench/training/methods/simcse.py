@@ -38,6 +38,7 @@ class SimCSE(Learner):
         temperature: float = 0.05,
         similarity: Literal["cosine", "dot"] = "cosine",
         hard_negative_weight: float = 0.0,
+        contrastive_weight: float = 1.0,
         mlm_weight: float = 0.0,
         mlm_rate: float = 0.15,
         mlm_decoder: Literal["tied", "copied"] = "tied",
@@ -54,6 +55,8 @@ class SimCSE(Learner):
             similarity: ``dot`` leaves the lengths in (table D.1); for ``one_direction`` alone.
             hard_negative_weight: added to the logit of a row's own hard negative: alpha = exp(weight)
                 in equation 8.
+            contrastive_weight: of the contrastive loss. The released code trained supervised models on four GPUs, where
+                its gradient was a quarter and that of masked language modelling whole: 0.25 makes that again.
             mlm_weight: of the auxiliary masked language modelling; 0 for none (section 3 and table D.2).
             mlm_rate: the share of tokens hidden for it.
             mlm_decoder: ``copied`` as released: the layer that names the tokens begins as the word embeddings and is
@@ -68,6 +71,9 @@ class SimCSE(Learner):
             raise CardError("the symmetric loss is of cosines; use loss = 'one_direction' with similarity = 'dot'")
         if mlm_weight < 0:
             raise CardError(f"mlm_weight {mlm_weight:g}: give 0 for none, or more; the paper has 0.1")
+        if contrastive_weight <= 0:
+            raise CardError(f"contrastive_weight {contrastive_weight:g}: give more than 0; 1 is the paper's")
+        self.contrastive_weight = contrastive_weight
         self.names = choose("views", views, PAIRING)
         self.needs = self.names
         losses: dict[str, Callable[..., torch.Tensor]] = {
@@ -105,9 +111,10 @@ class SimCSE(Learner):
         views = gather_pairs(self.student.embed(tokens), max(2, len(self.names)))
         contrastive = self.contrast(*views)
         if not self.mlm_weight:
-            return {"loss": contrastive}
+            return {"loss": self.contrastive_weight * contrastive}
         hidden = batch["hidden"]
         mlm = masked_language_model_loss(
             self.student.language_model, hidden["input_ids"], tokens["attention_mask"], hidden["labels"]
         )
-        return {"loss": contrastive + self.mlm_weight * mlm, "contrastive": contrastive, "mlm": mlm}
+        loss = self.contrastive_weight * contrastive + self.mlm_weight * mlm
+        return {"loss": loss, "contrastive": contrastive, "mlm": mlm}

@@ -101,6 +101,71 @@ def work(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+FOUR = made(8, 3, 5, key=3)
+"""Eight triplets, for four processes."""
+
+
+class AsReleased(torch.nn.Module):
+    """SimCSE's and DeCLUTR's released way with many GPUs: others' embeddings come without a gradient."""
+
+    def __init__(self, *, exact: bool, part: str) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(WEIGHT.double())
+        self.exact, self.part = exact, part
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        z = torch.tanh(inputs @ self.weight)
+        if self.part == "mlm":
+            # A mean over what one process holds, as the loss of hidden tokens is.
+            return z.square().mean()
+        z = gather_views(z) if self.exact else self.gathered(z)
+        if self.part == "declutr":
+            return nt_xent(z[:, 0], z[:, 1], temperature=0.05)
+        return info_nce(z[:, 0], z[:, 1], z[:, 2], temperature=0.05)
+
+    @staticmethod
+    def gathered(z: torch.Tensor) -> torch.Tensor:
+        pieces = [torch.zeros_like(z) for _ in range(dist.get_world_size())]
+        dist.all_gather(pieces, z.detach())
+        pieces[dist.get_rank()] = z
+        return torch.cat(pieces)
+
+
+def gradient_of(model: torch.nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    model(inputs).backward()
+    (parameter,) = model.parameters()
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+CASES = [(exact, part) for exact in (False, True) for part in ("simcse", "declutr", "mlm")]
+
+
+def work_of_four(rank: int, folder: str) -> None:
+    """The gradients that four processes average, of two triplets each."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
+    own = FOUR[2 * rank : 2 * rank + 2].double()
+    found = {
+        str((exact, part)): gradient_of(DistributedDataParallel(AsReleased(exact=exact, part=part)), own).tolist()
+        for exact, part in CASES
+    }
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def test_as_released_four_gpus_take_a_quarter_of_the_contrast_and_all_of_the_masked_words(tmp_path):
+    multiprocessing.set_forkserver_preload([__name__])
+    start_processes(work_of_four, args=(str(tmp_path),), nprocs=4, start_method="forkserver")  # type: ignore[no-untyped-call]
+    four = json.loads((tmp_path / "0.json").read_text())
+    for exact, part in CASES:
+        joined = gradient_of(AsReleased(exact=True, part=part), FOUR.double())
+        share = 1.0 if exact or part == "mlm" else 0.25
+        assert joined.abs().max() > 1e-3
+        torch.testing.assert_close(torch.tensor(four[str((exact, part))], dtype=torch.float64), share * joined)
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The results of the two processes."""

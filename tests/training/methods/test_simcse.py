@@ -12,6 +12,7 @@ from stsbench.errors import CardError, DataError
 from stsbench.training.augmentation.masking import IGNORED
 from stsbench.training.loop import loop
 from stsbench.training.methods.simcse import SimCSE
+from tests.training.methods.runs import values
 from tests.training.students import run_facts, sentences, student
 
 ANCHORS, POSITIVES, NEGATIVES = (sentences(20, seed=seed) for seed in (1, 2, 3))
@@ -124,6 +125,22 @@ def test_the_auxiliary_loss_is_the_mean_cross_entropy_of_hidden_tokens(masked_lm
     assert float(losses["loss"].detach()) == pytest.approx(
         float((losses["contrastive"] + 0.3 * losses["mlm"]).detach()), abs=1e-6
     )
+
+
+def test_the_contrastive_loss_has_a_weight_of_its_own(masked_lm):
+    plain, weighed = (
+        learner(masked_lm, mlm=True, mlm_weight=0.1, **more).eval() for more in ({}, {"contrastive_weight": 0.25})
+    )
+    batch = plain.collate(np.arange(8), RNG(0))
+    whole, quarter = (values(made, batch) for made in (plain, weighed))
+    assert (quarter["contrastive"], quarter["mlm"]) == (whole["contrastive"], whole["mlm"])
+    assert quarter["loss"] == pytest.approx(0.25 * whole["contrastive"] + 0.1 * whole["mlm"], rel=1e-6)
+    alone = learner(masked_lm, contrastive_weight=0.25).eval()
+    assert values(alone, alone.collate(np.arange(8), RNG(0)))["loss"] == pytest.approx(
+        whole["contrastive"] / 4, rel=1e-5
+    )
+    with pytest.raises(CardError, match="contrastive_weight 0: give more than 0"):
+        learner(masked_lm, contrastive_weight=0.0)
 
 
 def test_masking_shares_are_the_papers(masked_lm):
