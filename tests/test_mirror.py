@@ -72,6 +72,7 @@ COVERED = {
         "encoders.fitted.flow_training",
         "encoders.transformer.dropout",
     ],
+    "encoders/transformer/test_decoders.py": ["encoders.transformer.adapters", "encoders.transformer.templates"],
     "encoders/transformer/test_encoder.py": ["encoders.transformer.backbone", "encoders.transformer.kernels"],
     "encoders/served/test_openai.py": [
         "encoders.served.apis",

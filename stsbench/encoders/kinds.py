@@ -34,6 +34,7 @@ ENCODERS = Registry(
         "whitening": "stsbench.encoders.whitening:whitened_encoder",
         "token_removal": "stsbench.encoders.fitted.token_removal:TokenRemovalEncoder",
         "flow": "stsbench.encoders.fitted.flow_encoder:flow_encoder",
+        "model2vec": "stsbench.encoders.words.model2vec:Model2VecEncoder",
         "infersent": "stsbench.encoders.words.infersent:InferSentEncoder",
         "skip_thoughts": "stsbench.encoders.words.gru_halves:SkipThoughtsEncoder",
         "quick_thoughts": "stsbench.encoders.words.gru_halves:QuickThoughtsEncoder",
@@ -48,7 +49,16 @@ ENCODERS = Registry(
 FITTED = frozenset({"whitening", "token_removal", "flow"})
 """The kinds that are made over another encoder and fitted on texts."""
 FROM_CHECKPOINT = frozenset(
-    {"transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts", "fastsent", "use"}
+    {
+        "transformer",
+        "sentence_transformer",
+        "infersent",
+        "skip_thoughts",
+        "quick_thoughts",
+        "fastsent",
+        "use",
+        "model2vec",
+    }
 )
 """The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
 SERVED = frozenset({"openai"})

@@ -282,9 +282,9 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
     family = None if _is_folder(spec) else family_of(spec)
     usual = {} if told.has_modules or family is None else family.params()
-    params = {"model": spec, **usual, **told.params, **extra}
+    params = {"model": spec, **usual, **told.beside(extra), **extra}
     encoder = make_or_vary(ENCODERS.load(told.kind), names[0], params, spec, found_by=told.kind)
-    assumed = assumptions(family, has_modules=told.has_modules, given=extra)
+    assumed = assumptions(family, has_modules=told.has_modules, given=extra, for_sts=told.for_sts)
     return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=assumed, asked=_asked(extra))
 
 

@@ -19,6 +19,7 @@ from stsbench.encoders.seams import Encoder, TextFitted
 from stsbench.errors import EncoderError
 from tests.encoders.made_checkpoints import save
 from tests.encoders.served.test_use import write_model
+from tests.encoders.words.test_model2vec import write_model2vec
 from tests.encoders.words.word_encoders import write_fastsent, write_halves, write_infersent, write_vectors
 from tests.encoders.words.word_files import cache
 
@@ -88,6 +89,7 @@ MADE: Mapping[str, Made] = {
     "skip_thoughts": Made(lambda f, b: {"model": str(write_halves(f / "m", "skip_thoughts"))}, {"append_eos": True}),
     "quick_thoughts": Made(lambda f, b: {"model": str(write_halves(f / "m", "quick_thoughts"))}, {"halves": ["f"]}),
     "fastsent": Made(lambda f, b: {"model": str(write_fastsent(f / "m"))}, {"mean": True}, atol=1e-3),
+    "model2vec": Made(lambda f, b: {"model": str(write_model2vec(f / "m", b))}, {"normalise": True}),
     "use": Made(of_use, needs="tensorflow", atol=1e-3),
     # Fitted on texts before they embed.
     "whitening": Made(over_bert, {"k": 3}, atol=1e-4),

@@ -55,14 +55,17 @@ def family_of(model: str) -> Family | None:
     return next((family for family in FAMILIES if family.ids.fullmatch(model)), None)
 
 
-def assumptions(family: Family | None, *, has_modules: bool, given: Mapping[str, Any]) -> list[str]:
+def assumptions(family: Family | None, *, has_modules: bool, given: Mapping[str, Any], for_sts: str = "") -> list[str]:
     """Notes for the results of a checkpoint without a card: what its files do not say and was taken for granted.
 
     Args:
         family: what is known of its documentation.
         has_modules: whether it has sentence-transformers' files, which say how it is run.
         given: the parameters that the user gave: these are no assumption.
+        for_sts: a prompt for STS that its files have under this name and do not use by default.
     """
+    if for_sts and not {"prompt", "prompt_name", "prompt_template"} & {*given}:
+        return [f"run with the default prompt of its files; they have one for STS: --set prompt_name={for_sts}"]
     if has_modules:
         if family is None or not family.prompt or {"prompt", "prompt_name"} & {*given}:
             return []

@@ -19,6 +19,8 @@ class TokenIds:
 
     ids: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64] | None = None
+    """Of each sentence the tokens that are pooled, (n, 2): the first, and the one after the last; None: all."""
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> TokenIds:

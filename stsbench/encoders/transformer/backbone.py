@@ -18,6 +18,7 @@ from stsbench.encoders.checkpoints.checkpoint import Checkpoint, check_padding, 
 from stsbench.encoders.checkpoints.sizes import check_size, odd_sizes
 from stsbench.encoders.devices import open_device
 from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.transformer.adapters import Adapter
 from stsbench.encoders.transformer.kernels import use_onednn_linears
 from stsbench.errors import EncoderError, one_line
 
@@ -41,17 +42,31 @@ class Backbone:
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, dtype: str, device: str, needs_pooler: bool) -> Backbone:
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        *,
+        dtype: str,
+        device: str,
+        needs_pooler: bool,
+        adapters: Sequence[Adapter] = (),
+        bidirectional: bool = False,
+    ) -> Backbone:
         """Load an ``AutoModel`` in evaluation mode and its tokenizer.
 
         Raises:
-            EncoderError: weights are missing or do not fit, or there is no such device.
+            EncoderError: weights are missing or do not fit, or there is no such device; or an adapter is of another
+                model, or attention cannot be made bidirectional.
         """
         place = open_device(device)
         tokenizer = load_tokenizer(checkpoint)
         model, missing = load_model(transformers.AutoModel, checkpoint, dtype=dtype)
         _check_pooler(missing, checkpoint, needs_pooler=needs_pooler)
+        for adapter in adapters:
+            model = adapter.merged_into(model)
         model = model.eval().to(place)
+        if bidirectional:
+            attend_both_ways(model)
         if place.type == "cpu":
             use_onednn_linears(model)
         return cls(tokenizer, model, place)
@@ -119,6 +134,24 @@ class Backbone:
         if output is None:
             raise EncoderError(f"{type(self.model).__name__} has no pooler; use pooling 'cls_before_pooler'")
         return output
+
+
+def attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
+    """Let each token of a decoder see those after it, as transformers does where a configuration is not causal.
+
+    Raises:
+        EncoderError: the model does not heed it.
+    """
+    model.config.is_causal = False
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            # What the kernels ask where no token is padding.
+            module.is_causal = False
+    ids = torch.tensor([[1, 2, 3], [1, 2, 4]], device=model.device)
+    with torch.inference_mode():
+        first, second = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    if torch.equal(first, second):
+        raise EncoderError(f"{type(model).__name__} cannot attend both ways here; leave 'bidirectional' out")
 
 
 def _depth_and_width(config: Any) -> tuple[int, int]:  # noqa: ANN401 - transformers is untyped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,11 @@ from stsbench.encoders.devices import check_device, check_dtype
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.transformer.adapters import Adapter
+from stsbench.encoders.transformer.modules import named_prompt
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.encoders.transformer.templates import cut_to_fit, second_copies
 from stsbench.errors import CardError, EncoderError
 from stsbench.provenance.identity import fingerprint
 
@@ -44,10 +48,15 @@ class TransformerEncoder:
         max_length: longest input in tokens; default what the checkpoint allows.
         normalise: scale embeddings to length 1 (cosine does not care, probes do).
         prompt: text put before every sentence.
-        prompt_template: text around every sentence, which goes where ``{}`` stands.
+        prompt_name: a prompt that the checkpoint's ``config_sentence_transformers.json`` has under this name, as
+            ``query``, ``document`` or ``STS``, put before every sentence.
+        prompt_template: text around every sentence, which goes where ``{}`` stands; where it stands twice, the sentence
+            is given twice (echo embeddings).
         add_full_stop: put a full stop after a sentence that does not end in one of ``. ? " '``, before the
             prompt, as PromptBERT's evaluation does.
         padding_side: ``right`` or ``left``.
+        bidirectional: let each token of a decoder see those after it too.
+        adapters: LoRA adapters, folders or ``owner/name@commit`` of the Hub, merged into the weights in this order.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
     """
@@ -65,9 +74,12 @@ class TransformerEncoder:
         max_length: int | None = None,
         normalise: bool = False,
         prompt: str = "",
+        prompt_name: str = "",
         prompt_template: str = "",
         add_full_stop: bool = False,
         padding_side: str = "right",
+        bidirectional: bool = False,
+        adapters: Sequence[str] = (),
         dtype: str = "float32",
         device: str = "auto",
     ) -> None:
@@ -78,10 +90,16 @@ class TransformerEncoder:
         check_device(device)
         if padding_side not in ("left", "right"):
             raise CardError(f"padding_side '{padding_side}' is neither 'left' nor 'right'")
-        self.prompt = Prompt(prompt, prompt_template, add_full_stop)
+        if prompt and prompt_name:
+            raise CardError("give 'prompt' or 'prompt_name', not both")
         if self.pooling.of_mask_token and not prompt_template:
             raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
         self.checkpoint = find_checkpoint(model, revision=revision, package=package, subfolder=subfolder, sha256=sha256)
+        text = named_prompt(self.checkpoint.folder, prompt_name) if prompt_name else prompt
+        self.prompt = Prompt(text, prompt_template, add_full_stop)
+        if self.pooling.of_second_copy and self.prompt.places != 2:
+            raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
+        self.bidirectional, self.adapters = bidirectional, [Adapter.find(one) for one in adapters]
         self.revision = self.checkpoint.revision
         self.max_length = self.checkpoint.allowed_length(max_length)
         self.normalise, self.padding_side = normalise, padding_side
@@ -101,8 +119,11 @@ class TransformerEncoder:
                 "template": self.prompt.facts(),
                 "padding_side": self.padding_side,
                 "dtype": self.dtype,
+                # Only where they are used: other encoders keep their fingerprints.
+                **({"bidirectional": True} if self.bidirectional else {}),
+                **({"adapters": [one.digests() for one in self.adapters]} if self.adapters else {}),
             },
-            self.checkpoint.libraries(),
+            [*self.checkpoint.libraries(), *(["peft"] if self.adapters else [])],
         )
 
     @cached_property
@@ -111,7 +132,12 @@ class TransformerEncoder:
         from stsbench.encoders.transformer.backbone import Backbone
 
         backbone = Backbone.load(
-            self.checkpoint, dtype=self.dtype, device=self.device, needs_pooler=self.pooling.through_head
+            self.checkpoint,
+            dtype=self.dtype,
+            device=self.device,
+            needs_pooler=self.pooling.through_head,
+            adapters=self.adapters,
+            bidirectional=self.bidirectional,
         )
         self.pooling.states(backbone.depth)
         if self.max_length is not None and self.max_length <= backbone.special_tokens:
@@ -133,7 +159,17 @@ class TransformerEncoder:
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence, prompt and special tokens included."""
-        return self.backbone.tokenize(self.prompt.around(sentences), max_length=self.max_length)
+        if self._keeps_template:
+            sentences = cut_to_fit(self.backbone.tokenizer, self.prompt, sentences, self.max_length)
+        tokens = self.backbone.tokenize(self.prompt.around(sentences), max_length=self.max_length)
+        if self.pooling.of_second_copy:
+            return replace(tokens, spans=second_copies(self.backbone.tokenizer, self.prompt, sentences))
+        return tokens
+
+    @property
+    def _keeps_template(self) -> bool:
+        """Whether what is pooled stands behind the sentence, which is then cut so that it stays."""
+        return self.prompt.places == 2 or (bool(self.prompt.template) and str(self.pooling) == "last_token")
 
     def hidden_states(self, batch: Mapping[str, Any], layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers for a batch made by ``collate``."""
@@ -161,13 +197,30 @@ class TransformerEncoder:
                 pooled = self.backbone.pooler_output(batch)
             else:
                 states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
-                chosen = self._mask_token(batch["input_ids"]) if self.pooling.of_mask_token else None
+                chosen = self._chosen(batch, tokens, rows)
                 pooled = self.pooling.pool(states, batch.get("attention_mask"), chosen)
             pooled = pooled.float()
             if self.normalise:
                 pooled = torch.nn.functional.normalize(pooled, dim=-1)
             array: FloatArray = pooled.cpu().numpy()
         return array
+
+    def _chosen(
+        self, batch: Mapping[str, Any], tokens: TokenIds, rows: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> torch.Tensor | None:
+        """Mark the tokens that are pooled where those are not all, bool (b, t)."""
+        if self.pooling.of_mask_token:
+            return self._mask_token(batch["input_ids"])
+        if tokens.spans is None:
+            return None
+        import torch
+
+        spans = torch.from_numpy(tokens.spans[rows]).to(batch["input_ids"].device)
+        places = torch.arange(batch["input_ids"].shape[1], device=spans.device)[None, :]
+        if "attention_mask" in batch:
+            # Padding may stand before the tokens.
+            places = places - batch["attention_mask"].argmax(dim=1, keepdim=True)
+        return (places >= spans[:, :1]) & (places < spans[:, 1:])
 
     def _mask_token(self, ids: torch.Tensor) -> torch.Tensor:
         """Mark each row's last mask token, bool (b, t)."""

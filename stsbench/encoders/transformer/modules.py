@@ -41,6 +41,8 @@ _OWN_CONFIGS = tuple(
 """Where the library looks for it, in this order."""
 
 
+_FOR_STS = {"sts", "similarity", "sentence-similarity", "semantic similarity", "text-matching", "semantic-similarity"}
+"""What checkpoints call the prompt for STS, whatever the case."""
 _WORDS_CONFIG = "wordembedding_config.json"
 _LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
 """The addresses of the library's modules, old and new."""
@@ -137,12 +139,8 @@ def _optional(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def named_prompt(folder: Path, prompt_name: str | None) -> str:
-    """The text of a checkpoint's prompt; of its default one for None, empty for ``""``.
-
-    Raises:
-        UnknownName: the checkpoint has no prompt of this name; offers the nearest.
-    """
+def _prompts(folder: Path) -> tuple[dict[str, str | None], str | None]:
+    """The prompts of a checkpoint by name, and the name of its default one."""
     path = folder / "config_sentence_transformers.json"
     config = _optional(path)
     try:
@@ -150,6 +148,21 @@ def named_prompt(folder: Path, prompt_name: str | None) -> str:
         default = msgspec.convert(config.get("default_prompt_name"), str | None)
     except msgspec.ValidationError as error:
         raise EncoderError(f"{path}: prompts are texts by name: {one_line(error)}") from error
+    return prompts, default
+
+
+def prompts_for_sts(folder: Path) -> list[str]:
+    """The names of a checkpoint's prompts that are for STS."""
+    return [name for name in _prompts(folder)[0] if name.casefold() in _FOR_STS]
+
+
+def named_prompt(folder: Path, prompt_name: str | None) -> str:
+    """The text of a checkpoint's prompt; of its default one for None, empty for ``""``.
+
+    Raises:
+        UnknownName: the checkpoint has no prompt of this name; offers the nearest.
+    """
+    prompts, default = _prompts(folder)
     wanted = default if prompt_name is None else prompt_name
     if not wanted:
         return ""

@@ -44,6 +44,8 @@ class Pooling(ABC):
     """Whether the model's own head makes the embedding of what is pooled."""
     of_mask_token: ClassVar[bool] = False
     """Whether it pools the ``[MASK]`` token of a template."""
+    of_second_copy: ClassVar[bool] = False
+    """Whether it pools the second copy of the sentence in a template."""
 
     @staticmethod
     def parse(name: str) -> Pooling:
@@ -89,7 +91,8 @@ class Pooling(ABC):
         Args:
             states: the hidden states.
             mask: (b, t), 1 at tokens and 0 at padding; None means no padding at all.
-            chosen: bool (b, t), one true a row: the ``[MASK]`` token, for what is ``of_mask_token``.
+            chosen: bool (b, t): the ``[MASK]`` token, for what is ``of_mask_token``; the tokens of the second copy, for
+                what is ``of_second_copy``.
         """
 
 
@@ -161,6 +164,20 @@ class MaskToken(Pooling):
         return states[0][chosen]
 
 
+class Echo(Pooling):
+    """The mean over the sentence's second copy in a template (echo embeddings, arXiv 2402.15449)."""
+
+    name, of_second_copy = "echo", True
+
+    def pool(
+        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See :meth:`Pooling.pool`; raises CardError without chosen tokens."""
+        if chosen is None:
+            raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
+        return masked_mean(states[0], chosen)
+
+
 class WordKernel(Pooling):
     """SBERT-WK over the layers from ``start`` on (arXiv 2002.06652)."""
 
@@ -188,6 +205,7 @@ POOLINGS: dict[str, type[Pooling]] = {
     Max.name: Max,
     LastToken.name: LastToken,
     MaskToken.name: MaskToken,
+    Echo.name: Echo,
     WordKernel.name: WordKernel,
 }
 """Every pooling; adding one is a class above and its name here."""

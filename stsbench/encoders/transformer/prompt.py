@@ -19,11 +19,11 @@ class Prompt:
 
     Args:
         text: put before the sentence.
-        template: put around the sentence, which goes where ``{}`` stands.
+        template: put around the sentence, which goes where ``{}`` stands, once or twice.
         add_full_stop: first put a full stop after a sentence that does not end in one of ``. ? " '``.
 
     Raises:
-        CardError: text and template are both given, or the template has not one place.
+        CardError: text and template are both given, or the template has neither one place nor two.
     """
 
     text: str = ""
@@ -34,8 +34,13 @@ class Prompt:
         """Check what is given."""
         if self.text and self.template:
             raise CardError("give 'prompt' or 'prompt_template', not both")
-        if self.template and self.template.count(PLACE) != 1:
-            raise CardError("prompt_template needs one {} where the sentence goes")
+        if self.template and self.places not in (1, 2):
+            raise CardError("prompt_template needs one {} where the sentence goes, or two for echo embeddings")
+
+    @property
+    def places(self) -> int:
+        """How often the sentence stands in what is embedded."""
+        return self.template.count(PLACE) if self.template else 1
 
     def facts(self) -> list[str]:
         """What decides an embedding, for its fingerprint."""
@@ -46,8 +51,8 @@ class Prompt:
         """Return the sentences with this text around each."""
         if self.add_full_stop:
             sentences = [with_full_stop(sentence) for sentence in sentences]
-        before, after = self.template.split(PLACE) if self.template else (self.text, "")
-        return [before + sentence + after for sentence in sentences] if before or after else sentences
+        parts = self.template.split(PLACE) if self.template else [self.text, ""]
+        return [sentence.join(parts) for sentence in sentences] if any(parts) or len(parts) > 2 else sentences
 
 
 def with_full_stop(sentence: str) -> str:

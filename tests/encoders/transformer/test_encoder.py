@@ -231,7 +231,7 @@ def copy(folder: Path, to: Path) -> Path:
         ({"padding_side": "up"}, "padding_side 'up' is neither 'left' nor 'right'"),
         ({"prompt": "a", "prompt_template": "{}"}, "give 'prompt' or 'prompt_template', not both"),
         ({"prompt_template": "no place"}, "needs one {} where the sentence goes"),
-        ({"prompt_template": "{} {}"}, "needs one {} where the sentence goes"),
+        ({"prompt_template": "{} {} {}"}, "needs one {} where the sentence goes"),
         ({"pooling": "mask"}, "pooling 'mask' needs a prompt_template"),
         ({"pooling": "mask", "prompt": "[MASK]"}, "pooling 'mask' needs a prompt_template"),
         ({"max_length": 0}, "max_length 0: give 1 to 48"),

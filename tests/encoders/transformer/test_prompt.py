@@ -30,12 +30,18 @@ def test_the_facts_are_those_that_fingerprints_have_always_held():
     assert Prompt(template="x {} y", add_full_stop=True).facts() == ["", "x {} y", "add_full_stop"]
 
 
+def test_a_sentence_may_stand_twice():
+    prompt = Prompt(template="again: {}, {}")
+    assert prompt.places == 2 and Prompt("a ").places == 1
+    assert prompt.around(["a dog", "{}"]) == ["again: a dog, a dog", "again: {}, {}"]
+
+
 @pytest.mark.parametrize(
     ("text", "template", "message"),
     [
         ("a", "{}", "not both"),
         ("", "no place", "one {} where the sentence goes"),
-        ("", "{}{}", "one {} where the sentence goes"),
+        ("", "{}{}{}", "one {} where the sentence goes"),
     ],
 )
 def test_what_cannot_be_put_around_a_sentence_is_refused(text, template, message):

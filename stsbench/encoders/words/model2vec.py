@@ -1,0 +1,142 @@
+"""model2vec's static encoders: the mean of one vector a token, as that library takes it.
+
+sentence-transformers opens the same folders and embeds otherwise where a sentence has an unknown token, which it counts, or
+more than 512 tokens, which it does not cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stsbench.data.verify import file_digest
+from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint, read_json
+from stsbench.encoders.seams import FloatArray, IndexArray
+from stsbench.errors import CardError, EncoderError, one_line
+from stsbench.provenance.identity import fingerprint
+
+CODE_VERSION = 1
+"""Raise when a change here can change an embedding: stored ones are then not reused."""
+CONFIG, WEIGHTS, TOKENIZER = FILES = ("config.json", "model.safetensors", "tokenizer.json")
+LONGEST = 512
+"""Tokens that are read where the folder says nothing of it."""
+
+
+def is_model2vec(folder: Path) -> bool:
+    """Whether a folder says that it is one of model2vec's."""
+    config = folder / CONFIG
+    return config.is_file() and read_json(config).get("model_type") == "model2vec"
+
+
+class _Table(NamedTuple):
+    tokenizer: Any
+    vectors: FloatArray
+    """One vector a token, (v, d): the mapping and the weights of a quantised vocabulary are in it."""
+    unknown: int | None
+    longest_text: int
+    """Characters of a sentence that are read, 0 for all."""
+
+
+class Model2VecEncoder:
+    """Embeds with a folder of model2vec."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        max_length: int | None = None,
+        normalise: bool | None = None,
+    ) -> None:
+        """Find the folder; it is read when the first sentence comes.
+
+        Args:
+            model: a folder or a Hub id.
+            name: what results call the encoder.
+            revision: the Hub commit; ``unpinned`` takes the newest.
+            max_length: longest input in tokens; default as the folder says, or 512.
+            normalise: scale embeddings to length 1, or not; default as the folder says.
+
+        Raises:
+            SourceError: it cannot be had. EncoderError: it is no such folder.
+        """
+        self.name = name or model
+        self.folder, self.revision = locate_checkpoint(model, revision=revision)
+        for file in FILES:
+            if not (self.folder / file).is_file():
+                raise EncoderError(f"{self.folder}: no {file}; is it a folder of model2vec?")
+        config = read_json(self.folder / CONFIG)
+        length = config.get("max_length", LONGEST) if max_length is None else max_length
+        if length is not None and (not isinstance(length, int) or length < 1):
+            raise CardError(f"max_length {length} leaves nothing of a sentence")
+        self.max_length = length
+        self.normalise = config.get("normalize") is True if normalise is None else normalise
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of all that decides an embedding."""
+        files = {name: file_digest(self.folder / name) for name in FILES}
+        own = {"max_length": self.max_length, "normalise": self.normalise}
+        return fingerprint({"kind": "model2vec", "code": CODE_VERSION, "files": files, **own}, ["tokenizers"])
+
+    @cached_property
+    def _table(self) -> _Table:
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
+
+        try:
+            tokenizer = Tokenizer.from_file(str(self.folder / TOKENIZER))
+            tensors = load_file(self.folder / WEIGHTS)
+            vectors = _vectors(tensors, tokenizer.get_vocab_size())
+        except Exception as error:  # whatever a broken file makes the libraries raise
+            raise EncoderError(f"{self.folder}: cannot be read: {one_line(error)[:200]}") from error
+        tokenizer.no_padding()
+        longest = 0
+        if self.max_length is not None:
+            tokenizer.enable_truncation(self.max_length)
+            longest = self.max_length * int(np.median([len(token) for token in tokenizer.get_vocab()]))
+        return _Table(tokenizer, vectors, _unknown(tokenizer), longest)
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d); a sentence without a known token is a zero vector."""
+        from stsbench.encoders.transformer.backbone import valid_text
+
+        table = self._table
+        embeddings = np.zeros((len(sentences), table.vectors.shape[1]), dtype=np.float32)
+        texts = [valid_text(sentence) for sentence in sentences]
+        texts = [text[: table.longest_text] for text in texts] if table.longest_text else texts
+        for row, found in enumerate(table.tokenizer.encode_batch_fast(texts, add_special_tokens=False)):
+            ids: IndexArray = np.array([one for one in found.ids if one != table.unknown], dtype=np.int64)
+            if len(ids):
+                embeddings[row] = table.vectors[ids].mean(axis=0)
+        if self.normalise:
+            embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True) + np.float32(1e-32)
+        return embeddings
+
+
+def _vectors(tensors: dict[str, Any], tokens: int) -> FloatArray:
+    """One vector a token, (v, d)."""
+    vectors: FloatArray = tensors["embeddings"].astype(np.float32)
+    if "mapping" in tensors:
+        vectors = vectors[tensors["mapping"]]
+    if "weights" in tensors:
+        vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
+    if vectors.ndim != 2 or len(vectors) < tokens:
+        raise ValueError(f"{len(vectors)} vectors for {tokens} tokens")
+    return vectors
+
+
+def _unknown(tokenizer: Any) -> int | None:  # noqa: ANN401 - tokenizers is not typed
+    """The id of the token for what is unknown, None where there is none."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if model.get("unk_token") is not None:
+        found: int | None = tokenizer.token_to_id(model["unk_token"])
+        return found
+    known: int | None = model.get("unk_id")
+    return known
