@@ -102,9 +102,13 @@ class SelectionFacts(Record, frozen=True, kw_only=True):
     measure: str = "cosine"
     """What Spearman is of, one of the measures of ``recipes/prepare.py``: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
     distance at each validation, is what sentence-transformers did while SBERT and IS-BERT were trained."""
+    validation_pooling: str = ""
+    """How embeddings are made for validation; default as in tests (ConSERT selects on the last layer, and tests on two)."""
     keep: Literal["best", "last"] = "best"
     at_start: bool = False
     at_epoch_end: bool = False
+    at_end: bool = True
+    """Validate after the last step too. What has no other validation has this one, and so has ``keep = "last"``."""
     restart_each_epoch: bool = False
     """Count ``every`` anew in each epoch (ConSERT)."""
     patience: Annotated[int, Meta(ge=0)] = 0
@@ -130,7 +134,7 @@ class RecipeCard(Record, frozen=True, kw_only=True):
     selection: SelectionFacts = SelectionFacts()
     params: dict[str, Any] = {}
     seeds: list[Annotated[int, Meta(ge=0, lt=1 << 32)]] = []
-    """Those of the released command, where it names any."""
+    """Those of the released command, or as many as the printed means are over."""
     label: str = ""
     """The method's name in tables; default its id."""
     note: str = ""

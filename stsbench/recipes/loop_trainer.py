@@ -51,6 +51,7 @@ class LoopTrainer:
             find_start(plan),
             pooling=card.student.pooling,
             test_pooling=card.student.test_pooling,
+            validation_pooling=card.selection.validation_pooling,
             max_length=card.student.max_length,
             dropout=card.student.dropout,
             head=card.student.head,

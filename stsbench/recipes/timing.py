@@ -215,6 +215,8 @@ def _train(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Training]:
         batch_size=plan.card.training.batch_size * plan.card.training.accumulate,
         corpus=trainer.corpus.name,
     )
+    # From here on it is no more chosen, but used.
+    trainer.learner.student.validation_pooling = trainer.learner.student.test_pooling
     return trainer.learner.encoders()[0], training
 
 

@@ -35,6 +35,7 @@ class Student(torch.nn.Module):
         checkpoint: where it starts from.
         pooling: how embeddings are made in training.
         test_pooling: how they are made afterwards; default as in training.
+        validation_pooling: how they are made where weights are chosen; default as in tests.
         max_length: longest input in tokens, special tokens included.
         dropout: replaces every dropout of the checkpoint's configuration.
         head: the pooling head of ``cls``: ``fresh``, or the ``checkpoint``'s pooler.
@@ -54,6 +55,7 @@ class Student(torch.nn.Module):
         *,
         pooling: str = "mean",
         test_pooling: str = "",
+        validation_pooling: str = "",
         max_length: int | None = None,
         dropout: float | None = None,
         head: str = "fresh",
@@ -67,6 +69,7 @@ class Student(torch.nn.Module):
         super().__init__()
         self.checkpoint, self.max_length = checkpoint, _longest(checkpoint, max_length)
         self.pooling, self.test_pooling = _trainable(pooling), _trainable(test_pooling or pooling)
+        self.validation_pooling = _trainable(validation_pooling) if validation_pooling else self.test_pooling
         place = open_device(device)
         settings = {**_dropout_settings(checkpoint, dropout), **_depth_settings(checkpoint, layers)}
         if from_scratch:
@@ -82,11 +85,12 @@ class Student(torch.nn.Module):
         self.backbone = Backbone(load_tokenizer(checkpoint), model, place)
         self.model: Any = model
         self.head: PoolerHead | None = None
-        if self.pooling.through_head or self.test_pooling.through_head:
+        poolings = (self.pooling, self.test_pooling, self.validation_pooling)
+        if any(one.through_head for one in poolings):
             self.head = make_head(head, model, missing, checkpoint).to(place)
         if self.test_pooling.through_head:
             check_place_for_head(model.config)
-        for one in (self.pooling, self.test_pooling):
+        for one in poolings:
             one.states(self.backbone.depth)
         # A pooler that is no part of the head is not trained, and its gradient would be missed by other ranks.
         if getattr(model, "pooler", None) is not None:
@@ -153,12 +157,12 @@ class Student(torch.nn.Module):
             handle.remove()
 
     def encoder(self, name: str = "student") -> StudentEncoder:
-        """The student as an encoder, as it is now."""
+        """The student as validation sees it, as it is now."""
         return StudentEncoder(self, name)
 
 
 class StudentEncoder:
-    """A student as an encoder: evaluation mode, test pooling, no gradients."""
+    """A student as an encoder: evaluation mode, the pooling of validation, no gradients."""
 
     fingerprint: str | None = None
 
@@ -172,8 +176,8 @@ class StudentEncoder:
         return self.student.backbone.width
 
     def embed(self, tokens: Tokens) -> torch.Tensor:
-        """Embed a batch as tests do: (b, t) to (b, d)."""
-        return self.student.embed(tokens, pooling=self.student.test_pooling)
+        """Embed a batch as validation does: (b, t) to (b, d)."""
+        return self.student.embed(tokens, pooling=self.student.validation_pooling)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""

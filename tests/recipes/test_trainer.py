@@ -136,3 +136,16 @@ def test_a_forecast_counts_the_validations_that_a_run_makes(masked_lm, tmp_path,
     assert forecast.validations == len(run.facts["curve"]) and forecast.steps == run.facts["steps"]
     shorter = msgspec.structs.replace(trainer.plan.card, training=TrainingFacts(batch_size=8, steps=3, learning_rate=1))
     assert replace(trainer, plan=replace(trainer.plan, card=shorter)).batches.steps == 3
+
+
+def test_a_recipe_s_weights_are_chosen_under_the_pooling_that_its_selection_names(tmp_path, masked_lm):
+    usual, other = (
+        load_trainer(plan(tmp_path, "simcse", base=masked_lm, **selection))
+        for selection in ({}, {"validation_pooling": "max"})
+    )
+    assert isinstance(usual, LoopTrainer) and isinstance(other, LoopTrainer)
+    first, second = (trainer.learner.student for trainer in (usual, other))
+    assert (str(first.validation_pooling), str(second.validation_pooling)) == ("mean", "max")
+    assert str(second.test_pooling) == "mean"
+    with pytest.raises(CardError, match="validation_pooling is not an option of a method that trains itself"):
+        load_trainer(plan(tmp_path, "fastsent", validation_pooling="max"))

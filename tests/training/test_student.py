@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import stsbench
+from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.errors import CardError, EncoderError
 from stsbench.training.loop import parts as module
@@ -113,6 +114,18 @@ def test_a_head_for_training_alone_does_not_touch_test_embeddings(masked_lm):
     before = kept.encoder().encode(TEXTS)
     torch.nn.init.normal_(kept.head.linear.weight)
     assert (kept.encoder().encode(TEXTS) != before).any()
+
+
+def test_weights_may_be_chosen_under_a_pooling_that_is_neither_training_s_nor_the_tests(masked_lm, tmp_path):
+    made: Any = student(masked_lm, pooling="mean", test_pooling="last2", validation_pooling="max")
+    seen = made.encoder().encode(TEXTS)
+    assert (seen == student(masked_lm, pooling="max").encoder().encode(TEXTS)).all()
+    save_student(made, tmp_path / "saved")
+    kept = load_encoder(str(tmp_path / "saved")).encode(TEXTS)
+    np.testing.assert_allclose(kept, student(masked_lm, pooling="last2").encoder().encode(TEXTS), atol=2e-6)
+    assert np.abs(kept - seen).max() > 0.01
+    with pytest.raises(EncoderError, match="asks for layer 9"):
+        student(masked_lm, validation_pooling="mean(9)")
 
 
 def test_a_head_goes_on_from_a_saved_one(masked_lm, tmp_path):

@@ -181,7 +181,10 @@ def is_due(facts: SelectionFacts, plan: BatchPlan, step: int) -> bool:
     per_epoch = max(1, plan.per_epoch // plan.accumulate)
     ends = step % per_epoch == 0
     within = step % per_epoch if facts.restart_each_epoch else step
-    return (within > 0 and within % facts.every == 0) or (facts.at_epoch_end and ends) or step >= plan.steps
+    at_end = facts.at_end or facts.keep == "last" or plan.steps < facts.every
+    return (
+        (within > 0 and within % facts.every == 0) or (facts.at_epoch_end and ends) or (at_end and step >= plan.steps)
+    )
 
 
 class _Callback(transformers.TrainerCallback):  # type: ignore[misc]

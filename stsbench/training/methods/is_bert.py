@@ -56,8 +56,8 @@ class ISBERT(Learner):
         widths = widths or [1, 3, 5]
         if wrong := [width for width in widths if width < 1 or width % 2 == 0]:
             raise CardError(f"widths: {wrong[0]} is not odd; a state for each token needs odd widths")
-        if {str(student.pooling), str(student.test_pooling)} != {"mean"}:
-            raise CardError("IS-BERT averages the convolutions' output: pooling must be 'mean', test_pooling too")
+        if {str(one) for one in (student.pooling, student.test_pooling, student.validation_pooling)} != {"mean"}:
+            raise CardError("IS-BERT averages the convolutions' output: each pooling must be 'mean'")
         channels = channels or student.backbone.width // len(widths)
         self.cnn = CNN(student.backbone.width, out_channels=channels, kernel_sizes=widths).to(student.device)
         self.activate = choose("activation", activation, ACTIVATIONS)()

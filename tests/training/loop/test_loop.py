@@ -123,6 +123,23 @@ def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("selection", "steps", "seen"),
+    [
+        ({}, 12, [5, 10, 12]),
+        ({"at_end": False}, 12, [5, 10]),
+        ({"at_end": False, "at_start": True}, 12, [0, 5, 10]),
+        # The score on record is of the weights that are kept, and a run has one score at least.
+        ({"at_end": False, "keep": "last"}, 12, [5, 10, 12]),
+        ({"at_end": False}, 4, [4]),
+    ],
+)
+def test_there_may_be_no_validation_at_the_end(masked_lm, tmp_path, selection, steps, seen):
+    run = run_facts(tmp_path, 50, training={"steps": steps}, selection=selection)
+    outcome = loop.train_learner(learner(masked_lm), run)
+    assert outcome.steps == steps and [point["step"] for point in outcome.curve] == seen
+
+
+@pytest.mark.parametrize(
     ("counts", "series", "stops"),
     [("since_best", [1, 3, 2, 2.5, 4, 9], 20), ("declines", [1, 3, 2, 2.5, 1, 9], 25)],
 )

@@ -129,7 +129,7 @@ def test_training_brings_the_loss_down_and_moves_both_parts(masked_lm, tmp_path)
 def test_what_does_not_fit_is_one_line(masked_lm):
     with pytest.raises(CardError, match="2 is not odd"):
         learner(masked_lm, widths=[1, 2])
-    with pytest.raises(CardError, match="pooling must be 'mean'"):
+    with pytest.raises(CardError, match="each pooling must be 'mean'"):
         ISBERT(student(masked_lm, pooling="max"))
     with pytest.raises(CardError, match="batch_size 1"):
         learner(masked_lm).collate(np.array([3]), np.random.default_rng(0))
