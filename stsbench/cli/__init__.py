@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        Its exit code: 0 fine, 1 a regression that ``check`` found, 2 a user's mistake, 3 a bug, 130 Ctrl-C.
+        Its exit code: 0 fine, 1 a regression that ``check`` found or a difference that ``parity`` did, 2 a user's mistake, 3 a bug, 130 Ctrl-C.
     """
     from stsbench.cli.streams import guarded_streams
 

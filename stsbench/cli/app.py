@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "export": (scores.ExportOptions, "stsbench.cli.export:export_command"),
     "convert": (encoders.ConvertOptions, "stsbench.cli.convert:convert_command"),
     "compare": (scores.CompareOptions, "stsbench.cli.compare:compare_command"),
+    "parity": (scores.ParityOptions, "stsbench.cli.parity:parity_command"),
     "check": (scores.CheckOptions, "stsbench.cli.check:check_command"),
     "lock": (scores.LockOptions, "stsbench.cli.check:lock_command"),
     "verify": (scores.VerifyOptions, "stsbench.cli.verify:verify_command"),

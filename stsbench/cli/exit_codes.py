@@ -1,3 +1,3 @@
-"""Exit codes of every command; 0 is fine, 1 a regression that ``check`` found."""
+"""Exit codes of every command; 0 is fine, 1 a regression that ``check`` found, or two encoders that ``parity`` tells apart."""
 
-MISTAKE, BUG, STOPPED = 2, 3, 130
+NOT_SAME, MISTAKE, BUG, STOPPED = 1, 2, 3, 130

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from stsbench.cli.options.completion import encoder_names, suites, tables
+from stsbench.cli.options.completion import encoder_names, suites, tables, task_names
 from stsbench.cli.options.shared import (
     LAST_SEED,
     Data,
@@ -149,6 +149,38 @@ class CompareOptions(WithJson):
         check_figure(self.plot)
         if not self.results.is_dir() and all(Path(one).is_dir() for one in self.encoders):
             given.idle("where all that is compared are folders", "--results")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ParityOptions(WithJson):
+    """Test whether two encoders that ought to be one are.
+
+    The same sentences go through both: those of the tasks, and long, empty and other odd ones. The exit code is 0 where they
+    are the same, 1 where they are different.
+
+    Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
+    """
+
+    first: Annotated[
+        str,
+        Argument(autocompletion=encoder_names, help="An encoder: a card's name, a Hub id, a folder or a card file."),
+    ]
+    second: Annotated[str, Argument(autocompletion=encoder_names, help="The encoder that ought to be the same.")]
+    tasks: Annotated[
+        str, Option("--tasks", "-t", autocompletion=task_names, help="Tasks and suites to score, comma list.")
+    ] = "sts"
+    protocol: Annotated[str | None, Option("--protocol", "-p", help="Protocols, e.g. simcse, wmean.")] = None
+    split: Annotated[str | None, Option("--split", help="Score this split (default: test).")] = None
+    margin: Annotated[
+        float, Option("--margin", min=0, max=100, help="Points by which a score may differ between the same encoders.")
+    ] = 0.5
+    data: Data = None
+    store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
+    no_store: Annotated[bool, Option("--no-store", help="Keep embeddings in memory only.")] = False
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--no-store", "--store")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

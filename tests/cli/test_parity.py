@@ -1,0 +1,201 @@
+"""``parity``: faults planted in an encoder are found, rounding is let pass, and exit codes tell which."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import HASHED, QUICK, Command
+
+FAULTY = '''
+import numpy as np
+from own_encoders import Hashed
+
+
+class Rounded(Hashed):
+    """The same, rounded as half precision rounds."""
+
+    def __init__(self):
+        super().__init__(name="rounded")
+        self.fingerprint = "rounded"
+
+    def encode(self, sentences):
+        return super().encode(sentences).astype(np.float16).astype(np.float32)
+
+
+class Scaled(Hashed):
+    """The same at length 1: cosines do not tell."""
+
+    def __init__(self):
+        super().__init__(name="scaled")
+        self.fingerprint = "scaled"
+
+    def encode(self, sentences):
+        rows = super().encode(sentences)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(min=1e-9)
+
+
+class Cased(Hashed):
+    """The same without lower-casing."""
+
+    def __init__(self):
+        super().__init__(name="cased")
+        self.fingerprint = "cased"
+
+    def encode(self, sentences):
+        marked = ["".join("#" + s if s.isupper() else s for s in text) for text in sentences]
+        return super().encode(marked)
+
+
+class Padded(Hashed):
+    """Padding takes part: a sentence is embedded otherwise beside a longer one."""
+
+    def __init__(self):
+        super().__init__(name="padded")
+        self.fingerprint = "padded"
+
+    def encode(self, sentences):
+        longest = max(len(text.split()) for text in sentences)
+        return super().encode([("pad " * (longest - len(text.split()))) + text for text in sentences])
+'''
+
+
+@pytest.fixture
+def faulty(stsbench: Command) -> Command:
+    Path("faulty.py").write_text(FAULTY)
+    return stsbench
+
+
+def found(stsbench: Command, first: str, second: str, *options: str) -> tuple[int, Any]:
+    """The exit code, and what was found."""
+    code, out, err = stsbench("parity", first, second, *QUICK, *options, "--json")
+    assert err == ""
+    return code, json.loads(out)
+
+
+def changed_tokenizer(source: Path, folder: Path, **normalizer: Any) -> Path:
+    """A copy of a checkpoint whose tokenizer normalises text otherwise."""
+    shutil.copytree(source, folder)
+    path = folder / "tokenizer.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    facts["normalizer"] |= normalizer
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    return folder
+
+
+FAULTS: Mapping[str, str] = {
+    "pooling": "+pooling=cls_before_pooler",
+    "prompt": "+prompt='a dog: '",
+    "truncation": "+max_length=24",
+    "layer": "+pooling=mean(-2,-1)",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_planted_in_a_transformer_is_found(stsbench: Command, tiny: Mapping[str, Path], fault: str):
+    folder = str(tiny["bert"])
+    code, facts = found(stsbench, folder, folder + FAULTS[fault])
+    assert (code, facts["same"], facts["verdict"]) == (1, False, "different")
+    assert any("have a cosine below 0.99" in reason for reason in facts["reasons"])
+
+
+def test_a_cut_that_touches_long_sentences_alone_is_found(stsbench: Command, tmp_path: Path):
+    from tests.encoders.made_checkpoints import save_bert
+
+    folder = str(save_bert(tmp_path / "long", positions=256))
+    code, facts = found(stsbench, folder, f"{folder}+max_length=200")
+    assert (code, facts["differences"][0]["difference"]) == (1, 0)
+    assert {row["kind"] for row in facts["rows"] if row["astray"]} == {"long"}
+    assert "most are long: one may cut sentences shorter" in facts["reasons"]
+
+
+def test_another_padding_side_is_found(stsbench: Command, saved: Mapping[str, Path], tmp_path: Path):
+    # Padding on the left moves the positions of BERT, where nothing takes care of them.
+    left = shutil.copytree(saved["dense"], tmp_path / "left")
+    path = next(left.rglob("tokenizer_config.json"))
+    path.write_text(
+        json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"padding_side": "left"}), encoding="utf-8"
+    )
+    code, facts = found(stsbench, str(saved["dense"]), str(left))
+    assert (code, facts["verdict"]) == (1, "different")
+    assert any("have a cosine below 0.99" in reason for reason in facts["reasons"])
+
+
+def test_a_padding_side_whose_positions_are_kept_is_no_fault(stsbench: Command, tiny: Mapping[str, Path]):
+    folder = str(tiny["bert"])
+    code, facts = found(stsbench, folder, f"{folder}+padding_side=left")
+    assert (code, facts["verdict"]) == (0, "same to rounding")
+
+
+def test_a_tokenizer_that_keeps_capitals_is_found(stsbench: Command, tiny: Mapping[str, Path], tmp_path: Path):
+    cased = changed_tokenizer(tiny["bert"], tmp_path / "cased", lowercase=False)
+    code, facts = found(stsbench, str(tiny["bert"]), str(cased))
+    assert (code, facts["verdict"]) == (1, "different")
+    assert "all of them have capitals: one may lower-case" in facts["reasons"]
+
+
+def test_an_encoder_and_itself_under_another_name_are_the_same(
+    stsbench: Command, tiny: Mapping[str, Path], tmp_path: Path
+):
+    copy = shutil.copytree(tiny["bert"], tmp_path / "copy")
+    out = stsbench.fine("parity", tiny["bert"], copy, *QUICK)
+    assert "verdict: same to rounding" in out
+    assert "sentences that differ most" not in out
+
+
+def test_rounding_is_the_same_for_practical_purposes(faulty: Command):
+    code, facts = found(faulty, HASHED[1], "faulty:Rounded")
+    assert (code, facts["verdict"]) == (
+        0,
+        "same to rounding" if facts["distance"] <= 1e-4 else "same for practical purposes",
+    )
+    code, facts = found(faulty, HASHED[1], "faulty:Scaled")
+    assert (code, facts["verdict"]) == (0, "same for practical purposes")
+    assert facts["distance"] > 0.9
+    assert any("lengths differ" in reason for reason in facts["reasons"])
+
+
+@pytest.mark.parametrize(("fault", "said"), [("Cased", "all of them have capitals"), ("Padded", "have a cosine below")])
+def test_faults_of_a_users_own(faulty: Command, fault: str, said: str):
+    code, facts = found(faulty, HASHED[1], f"faulty:{fault}")
+    assert code == 1
+    assert any(said in reason for reason in facts["reasons"])
+
+
+def test_other_forms_are_compared_by_scores_alone(stsbench: Command):
+    code, facts = found(stsbench, HASHED[1], f"{HASHED[1]}+dimensions=4")
+    assert (code, facts["rows"], facts["distance"]) == (1, [], None)
+    assert "embeddings of other forms (32 × float32, 4 × float32) are compared by scores alone" in facts["reasons"]
+    assert facts["neighbour"]["cosines"][0] != facts["neighbour"]["cosines"][1]
+    # A margin as wide as that lets all pass.
+    assert found(stsbench, HASHED[1], f"{HASHED[1]}+dimensions=4", "--margin", "100")[0] == 0
+
+
+def test_the_report(faulty: Command):
+    code, out, err = faulty("parity", HASHED[1], "faulty:Cased", *QUICK)
+    assert (code, err) == (1, "")
+    assert out.startswith("A = own_encoders:Hashed (32 × float32)\nB = faulty:Cased (32 × float32)\n")
+    assert "worst cosine" in out
+    assert "MCDONALD" not in out
+    assert "A MAN IS PLAYING" in out
+    assert out.index("sentences that differ most") < out.index("quickstart-en") < out.index("verdict: different")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("minilm", "minilm"), "parity was given 'minilm' twice; give two encoders"),
+        (("own_encoders:Hashed", "own_encoders:Broken"), "returned NaN or infinity"),
+        (("own_encoders:Hashed", "nobody"), "unknown encoder 'nobody'"),
+        (("own_encoders:Hashed", "own_encoders:ready", "-t", "nothing"), "'nothing'"),
+        (("a", "b", "--store", "s", "--no-store"), "--store has no effect beside --no-store"),
+    ],
+)
+def test_what_is_refused_in_one_line(stsbench: Command, arguments: tuple[str, ...], message: str):
+    quick = () if "-t" in arguments else QUICK
+    assert message in stsbench.refused("parity", *arguments, *quick)
