@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 ROWS = 1024
-"""So many rows are compared with all others at once."""
+"""So many rows are compared with all later ones at once."""
 
 
 def alignment(x: npt.NDArray[np.floating], y: npt.NDArray[np.floating]) -> float:
@@ -27,11 +27,12 @@ def uniformity(x: npt.NDArray[np.floating], t: float = 2.0) -> float:
     total = 0.0
     for start in range(0, len(unit), ROWS):
         block = unit[start : start + ROWS]
-        distances = squares[start : start + ROWS, None] + squares - 2 * (block @ unit.T)
-        # Each pair is met twice, each row once with itself, at distance 0 but for rounding.
-        np.exp(-t * np.maximum(distances, 0.0), out=distances)
-        total += float(distances.sum()) - float(distances.diagonal(start).sum())
-    return float(np.log(total / (len(unit) * (len(unit) - 1))))
+        distances = squares[start : start + ROWS, None] + squares[start:] - 2 * (block @ unit[start:].T)
+        terms = np.exp(-t * np.maximum(distances, 0.0, out=distances), out=distances)
+        among = terms[:, : len(block)]
+        # Among themselves a block's rows meet twice, and each meets itself; later rows they meet once.
+        total += float(terms[:, len(block) :].sum()) + float(among.sum() - among.diagonal().sum()) / 2
+    return float(np.log(2 * total / (len(unit) * (len(unit) - 1))))
 
 
 def _unit(x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
