@@ -126,9 +126,13 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     """How the encoder of the published rows can be had, see ``REPRODUCIBLE``."""
     hub: str = ""
     """Its id on the Hub, where it is not loaded from there."""
-    parameters: Count | None = None
+    parameters: Annotated[int, msgspec.Meta(ge=1, le=10**13)] | None = None
     dimensions: Count | None = None
     """The size of an embedding."""
+    dimensions_offered: list[Count] = []
+    """The sizes that its authors offer: an embedding may be cut to each (Matryoshka), or be asked for."""
+    year: Annotated[int, msgspec.Meta(ge=1990, le=2100)] | None = None
+    """Of its release; left out, that of the paper."""
     params: dict[str, Any] = {}
     published: list[str] = []
     """Keys of the published rows that measured it, ``paper/table/row``; the most fitting first."""

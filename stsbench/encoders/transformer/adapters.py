@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.verify import file_digest
-from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint, read_json
+from stsbench.encoders.checkpoints.checkpoint import read_json
 from stsbench.errors import EncoderError, one_line, shown
 
+ON_THIS_MACHINE = "give the adapter's folder on this machine"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -28,9 +29,7 @@ class Adapter:
         Raises:
             SourceError: it cannot be had. EncoderError: it is none, or peft is not installed.
         """
-        model, _, revision = name.partition("@")
-        place = name if Path(name).is_dir() else model
-        folder = locate_checkpoint(place, revision=revision or "unpinned").folder
+        folder = Path(name) if Path(name).is_dir() else _fetched(name)
         for file in (CONFIG, WEIGHTS):
             if not (folder / file).is_file():
                 raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")
@@ -72,6 +71,15 @@ class Adapter:
                 f"{self.folder}: the adapter is of another model: '{lost[0]}' ({len(lost)} tensors in all)"
             )
         return wrapped.merge_and_unload()
+
+
+def _fetched(name: str) -> Path:
+    """The folder of the two files of an adapter on the Hub; raises SourceError."""
+    from stsbench.data.hub import fetch_file
+
+    model, _, revision = name.partition("@")
+    config = fetch_file(model, CONFIG, revision=revision or "unpinned", kind="model", without=ON_THIS_MACHINE)
+    return fetch_file(model, WEIGHTS, revision=config.commit, kind="model", without=ON_THIS_MACHINE).path.parent
 
 
 def _named_as(model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - transformers

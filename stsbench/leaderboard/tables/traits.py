@@ -51,7 +51,7 @@ def traits_of(catalogue: Catalogue, card: EncoderCard | None = None, source: Pub
         backbone=said.backbone,
         supervision=said.supervision,
         parameters=None if replaced else _parameters(catalogue, card, said.backbone),
-        year=_year(card.paper) if card and paper else origin.year if origin else None,
+        year=(card.year or _year(card.paper)) if card and (card.year or paper) else origin.year if origin else None,
         paper=paper or (origin.url if origin else ""),
         model=_model(card) if card and not replaced else "",
     )

@@ -14,9 +14,15 @@ import torch
 import transformers
 
 from stsbench.encoders.loading import find_encoder, load_encoder
+from stsbench.encoders.transformer import adapters
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.errors import CardError, EncoderError, UnknownName
+from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
+from tests import hub_server
 from tests.encoders.made_checkpoints import change
+from tests.hub_files import sha256
+from tests.hub_server import Hub
+
+hub = hub_server.hub
 
 EOL = 'This sentence : "{}" means in one word:"'
 ECHO = "Rewrite the sentence: {}, rewritten sentence: {}"
@@ -134,6 +140,17 @@ def test_adapters_are_merged(tiny, tmp_path, head):
     assert made.fingerprint != bare.fingerprint
     with pytest.raises(EncoderError, match="the adapter"):
         encoder(Path(tiny["bert"]), adapters=[str(adapter)]).encode(["a"])
+
+
+def test_adapters_come_from_the_hub(tiny, hub: Hub, monkeypatch):
+    monkeypatch.setattr(adapters, "find_spec", lambda name: True)
+    files = {"adapter_config.json": b'{"peft_type": "LORA"}', "adapter_model.safetensors": b"weights"}
+    commit = hub.add("model", "owner/adapter", files).commit
+    (found,) = encoder(Path(tiny["qwen"]), adapters=[f"owner/adapter@{commit}"]).adapters
+    assert found.digests() == {name: sha256(content) for name, content in files.items()}
+    with pytest.raises(SourceError, match="there is no such file"):
+        hub.add("model", "owner/none", {"config.json": b"{}"})
+        encoder(Path(tiny["qwen"]), adapters=["owner/none"])
 
 
 def test_what_is_no_adapter_is_refused(tiny, tmp_path):

@@ -15,6 +15,8 @@ from transformers import (
     BertModel,
     DistilBertConfig,
     DistilBertModel,
+    ModernBertConfig,
+    ModernBertModel,
     MPNetConfig,
     MPNetModel,
     RobertaConfig,
@@ -47,6 +49,11 @@ BUILT: dict[str, Any] = {
     "RoBERTa-large": lambda: RobertaModel(RobertaConfig(**ROBERTA, **LARGE)),
     "T5-base": lambda: T5EncoderModel(T5Config(d_model=768, d_ff=3072, num_layers=12, num_heads=12)),
     "XLM-R-base": lambda: RobertaModel(RobertaConfig(**ROBERTA | {"vocab_size": 250002})),
+    "ModernBERT-base": lambda: ModernBertModel(ModernBertConfig()),
+    "XLM-R-large": lambda: RobertaModel(RobertaConfig(**ROBERTA | {"vocab_size": 250002}, **LARGE)),
+    "XLM-R-large (8192 tokens)": lambda: RobertaModel(
+        RobertaConfig(**ROBERTA | {"vocab_size": 250002, "max_position_embeddings": 8194}, **LARGE)
+    ),
     "mBERT": lambda: BertModel(BertConfig(vocab_size=119547)),
     "mMiniLM": lambda: BertModel(BertConfig(**SMALL, num_hidden_layers=12, vocab_size=250037)),
 }
