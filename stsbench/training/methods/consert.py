@@ -42,6 +42,7 @@ class ConSERT(Learner):
         views: how the two views are made, of ``none``, ``shuffle``, ``token_cutoff``,
             ``feature_cutoff``, ``dropout`` and ``adversarial``. Two views ``none`` are two
             encodings, alike where the student has no dropout.
+        positions_from_zero: shuffled positions count from 0, as released for RoBERTa too, whose own begin at 2.
         token_cutoff_rate: the share of tokens cut.
         feature_cutoff_rate: the share of columns cut.
         dropout_rate: the share of elements cut.
@@ -56,7 +57,8 @@ class ConSERT(Learner):
         features: what the classifier is given: ``sbert`` (the paper), ``consert-scripts``, or a list.
 
     Raises:
-        CardError: an adversarial view without labels to mislead, or a share that is none.
+        CardError: an adversarial view without labels to mislead, a share that is none, or ``positions_from_zero`` where
+            no positions are shuffled or the model's own do so.
         UnknownName: no such view or feature.
     """
 
@@ -66,6 +68,7 @@ class ConSERT(Learner):
         *,
         objective: Literal["contrastive", "classification", "joint"] = "contrastive",
         views: tuple[str, str] = ("feature_cutoff", "shuffle"),
+        positions_from_zero: bool = False,
         token_cutoff_rate: float = 0.15,
         feature_cutoff_rate: float = 0.2,
         dropout_rate: float = 0.2,
@@ -81,6 +84,11 @@ class ConSERT(Learner):
         self.classifies, self.contrasts = choose("objective", objective, OBJECTIVES)
         _check_views(views, joint=objective == "joint")
         self.kinds = views if self.contrasts else ("none",)
+        self.positions_from_zero = positions_from_zero
+        if positions_from_zero and ("shuffle" not in self.kinds or not self._positions(torch.ones(1, 1)).any()):
+            raise CardError(
+                "positions_from_zero changes nothing here: it is of view 'shuffle', for models like RoBERTa"
+            )
         self.names = ("first", "second") if self.classifies else ("text",)
         self.needs = (*self.names, "label") if self.classifies else self.names
         self.rates = {
@@ -132,8 +140,11 @@ class ConSERT(Learner):
         return {**batch, "seed": seed + 1}
 
     def _shuffled(self, mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        own = self.student.backbone.positions(mask)
-        return token_shuffle(mask, generator=generator, position_ids=own)
+        own = self._positions(mask)
+        return token_shuffle(mask, generator=generator, position_ids=None if self.positions_from_zero else own)
+
+    def _positions(self, mask: torch.Tensor) -> torch.Tensor:
+        return self.student.backbone.positions(mask)
 
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The loss and its parts."""

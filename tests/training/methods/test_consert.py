@@ -9,6 +9,7 @@ import torch
 from stsbench.errors import CardError, StsbenchError, TrainingError, UnknownName
 from stsbench.training.loop import loop
 from stsbench.training.methods.consert import ConSERT
+from tests.encoders.tiny import make_roberta
 from tests.training.methods.runs import (
     embedded,
     first_batch,
@@ -85,6 +86,22 @@ def test_shuffled_positions_are_a_permutation_of_each_sentence(masked_lm):
     for row, n in enumerate(lengths):
         assert sorted(one[row, :n].tolist()) == list(range(n))
         assert one[row, n:].tolist() == list(range(n, one.shape[1]))
+
+
+def test_as_released_roberta_s_shuffled_positions_count_from_0(masked_lm, tmp_path):
+    roberta = make_roberta(tmp_path / "roberta")
+    own, released = (
+        unsupervised(roberta, views=("shuffle", "none"), positions_from_zero=chosen) for chosen in (False, True)
+    )
+    for made, start in ((own, 2), (released, 0)):
+        batch = first_batch(made, 16)
+        lengths = batch["text"]["attention_mask"].sum(dim=1)
+        for row, n in zip(batch["positions"]["text 0"], lengths, strict=True):
+            assert sorted(row[:n].tolist()) == list(range(start, start + int(n)))
+    assert values(own, first_batch(own)) != values(released, first_batch(released))
+    for folder, views in ((masked_lm, ("shuffle", "none")), (roberta, ("none", "token_cutoff"))):
+        with pytest.raises(CardError, match="positions_from_zero changes nothing here"):
+            unsupervised(folder, views=views, positions_from_zero=True)
 
 
 def test_the_same_batch_gives_the_same_loss_and_another_draw_another(masked_lm):
