@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from stsbench import settings
 from stsbench.bench.fit_texts import FitTexts, texts_of_tasks
-from stsbench.bench.shared import Shared
+from stsbench.bench.shared import Missing, Shared, SharedEngine
 from stsbench.bench.tasks import ScoredTask
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.engine.drift import Watch
@@ -27,19 +27,6 @@ from stsbench.provenance.identity import fitted_on, identity, inherit_maker
 
 Store = Path | str | None
 """Where embeddings are kept: a folder, ``default`` for the user's cache folder, or None for memory alone."""
-
-
-class Missing(NamedTuple):
-    """What the store lacks: distinct sentences, and the tokens that a server would be sent for them, where it is one."""
-
-    sentences: int
-    tokens: int | None = None
-
-    @classmethod
-    def of(cls, engine: Engine, sentences: Sequence[str]) -> Missing:
-        """What an engine would embed of these sentences."""
-        texts, encoder = engine.missing(sentences), engine.encoder
-        return cls(len(texts), encoder.count_tokens(texts) if isinstance(encoder, ServedEncoder) else None)
 
 
 class Embedder(Protocol):
@@ -110,10 +97,13 @@ def make_embedder(
         embeds = made if base is None else base
         return Engine(embeds, open_shelf(store, embeds, only_look=only_look), progress=progress)
 
-    engine = shared.engine(base, make_engine, only_look=only_look)
+    if base is None:
+        shared.let_go()
+        return _Plain(encoder, tasks, make_engine())
+    held = shared.engine(base, make_engine, only_look=only_look)
     if isinstance(made, VariantEncoder):
-        return _Derived(encoder, tasks, engine, shared)
-    return _Plain(encoder, tasks, engine) if base is None else _Over(encoder, tasks, texts, engine, shared)
+        return _Derived(encoder, tasks, held.engine, held)
+    return _Over(encoder, tasks, texts, held.engine, held)
 
 
 def open_shelf(store: Store, encoder: Encoder, texts: str = "", *, only_look: bool = False) -> Shelf:
@@ -178,7 +168,7 @@ class _Plain:
 class _Derived(_Plain):
     """A variant: the shared engine embeds for its base, and embeddings are changed when they are asked for."""
 
-    common: Shared
+    common: SharedEngine
 
     def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
         return Missing.of(self.shared, self.common.uncounted(_all_texts(todo)))
@@ -190,7 +180,7 @@ class _Derived(_Plain):
 
     def engine(self, task: ScoredTask) -> Embed:
         variant: VariantEncoder = self.encoder.encoder  # type: ignore[assignment]
-        return TransformedEngine(self.shared, variant.transform)
+        return TransformedEngine(self.common.view, variant.transform)
 
 
 def _check_size(encoder: Encoder, base: Engine) -> None:
@@ -214,7 +204,7 @@ class _Over:
     tasks: Sequence[ScoredTask]
     texts: Mapping[str, FitTexts]
     base: Engine
-    common: Shared
+    common: SharedEngine
     fits: dict[str, Encoder] = field(default_factory=dict)
 
     def known(self, task: ScoredTask) -> KnownEncoder:
@@ -247,7 +237,7 @@ class _Over:
         # Made again in seconds from what the store holds: not stored itself.
         fit = self._fit(task)
         if isinstance(fit, FittedEncoder) and isinstance(fit.fitted, Ranges):
-            return TransformedEngine(self.base, fit.fitted.transform)
+            return TransformedEngine(self.common.view, fit.fitted.transform)
         return Engine(fit, Shelf(None))
 
     def encoded(self, task: ScoredTask) -> int:

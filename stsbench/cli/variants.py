@@ -186,7 +186,7 @@ def _figure(found: VariantTable) -> Any:  # noqa: ANN401 - matplotlib is not imp
     what = found.tasks[0] if len(found.tasks) == 1 else f"mean of {len(found.tasks)} tasks"
     return draw_sizes(
         points,
-        sizes="bytes of an embedding",
-        values=f"score × 100, {what}; — 95% interval of the difference from the largest",
+        sizes="bytes of an embedding; — 95% interval of the difference from the largest",
+        values=f"score × 100, {what}",
         title=f"{found.encoder}, {found.protocol}",
     )

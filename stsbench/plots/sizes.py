@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.errors import DataError, cut, one_line, visible
 
@@ -40,29 +40,13 @@ def draw_sizes(points: Sequence[SizePoint], *, sizes: str, values: str, title: s
     """
     if not points:
         raise DataError("there are no scores to draw")
-    from stsbench.plots.chart import look, new_chart, styled
+    from stsbench.plots.chart import new_chart, styled
 
     with styled():
         chart = new_chart(WIDTH, HEIGHT)
         axes = chart.add_subplot()
         for place, name in enumerate(dict.fromkeys(point.series for point in points)):
-            mine = sorted((point for point in points if point.series == name), key=lambda point: point.size)
-            colour, marker = look(place)
-            known = [point for point in mine if point.interval is not None]
-            axes.vlines(
-                [p.size for p in known],
-                *zip(*(p.interval for p in known if p.interval), strict=True) or ([], []),
-                color=colour,
-                linewidth=1.5,
-            )
-            axes.plot(
-                [p.size for p in mine],
-                [p.value for p in mine],
-                marker=marker,
-                markersize=SIZE,
-                color=colour,
-                label=_text(name),
-            )
+            _draw_series(axes, name, [point for point in points if point.series == name], place)
         axes.set_xscale("log", base=2)
         ticks = sorted({point.size for point in points})
         axes.set_xticks(ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0)
@@ -73,6 +57,18 @@ def draw_sizes(points: Sequence[SizePoint], *, sizes: str, values: str, title: s
         axes.grid(axis="y")
         axes.legend(loc="best", frameon=False)
     return chart
+
+
+def _draw_series(axes: Any, name: str, points: Sequence[SizePoint], place: int) -> None:  # noqa: ANN401 - matplotlib is not imported for it
+    from stsbench.plots.chart import look
+
+    colour, marker = look(place)
+    points = sorted(points, key=lambda point: point.size)
+    for point in points:
+        if point.interval is not None:
+            axes.vlines(point.size, *point.interval, color=colour, linewidth=1.5)
+    sizes, values = [point.size for point in points], [point.value for point in points]
+    axes.plot(sizes, values, marker=marker, markersize=SIZE, color=colour, label=_text(name))
 
 
 def _text(name: str) -> str:

@@ -122,13 +122,22 @@ def test_a_seed_of_the_base_is_kept(place):
 
 def test_an_engine_is_held_for_one_base_alone():
     shared, first, second = Shared(), Plain("one"), Plain("two")
-    engine = shared.engine(first, lambda: Engine(first), only_look=False)
-    np.asarray(engine(["a"]))
-    assert shared.engine(first, lambda: Engine(first), only_look=False) is engine
-    assert engine.encoded_among(["a"]) == 0
-    assert shared.engine(first, lambda: Engine(first), only_look=True) is not engine
-    assert shared.engine(second, lambda: Engine(second), only_look=False).encoder is second
-    assert shared.uncounted(["a", "b", "a"]) == ["a", "b"]
-    assert shared.uncounted(["b", "c"]) == ["c"]
-    shared.engine(None, lambda: Engine(second), only_look=False)
-    assert shared.engine(second, lambda: Engine(second), only_look=False).encoded_among(["a"]) == 0
+    held = shared.engine(first, lambda: Engine(first), only_look=False)
+    np.asarray(held.view(["a"]))
+    assert shared.engine(first, lambda: Engine(first), only_look=False) is held
+    assert held.engine.encoded_among(["a"]) == 0
+    assert held.view(["a"]) is held.view(["a"])
+    assert shared.engine(first, lambda: Engine(first), only_look=True) is not held
+    other = shared.engine(second, lambda: Engine(second), only_look=False)
+    # Whoever holds the first one still has it.
+    assert (held.engine.encoder, other.engine.encoder) == (first, second)
+    assert other.uncounted(["a", "b", "a"]) == ["a", "b"]
+    assert other.uncounted(["b", "c"]) == ["c"]
+    shared.let_go()
+    assert shared.engine(second, lambda: Engine(second), only_look=False) is not other
+
+
+def test_encoders_of_two_bases_have_their_own_scores(place, monkeypatch):
+    pair = ["tests.encoders.fakes:Plain+d=8+dimensions=4", "tests.encoders.fakes:Plain+d=6+dimensions=4"]
+    both = [r.score for r in evaluate(place, ",".join(pair), "pets")]
+    assert both == [evaluate(place, one, "pets")[0].score for one in pair]
