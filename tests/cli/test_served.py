@@ -41,8 +41,11 @@ def test_a_run_goes_on_where_its_server_went(stsbench, card, tmp_path):
     (path,) = (tmp_path / "results" / "ours").glob("*.json")
     notes = json.loads(path.read_text())["notes"]
     assert any("which weights those are is not known" in note for note in notes)
-    # The server is gone: all is there.
+    # The server is gone: all is there, for what is made of these embeddings too.
     stsbench.fine(*run, "--fresh")
+    stsbench.fine(*run, "--set", "embeddings=int8", "--set", "calibration=quickstart-en.test")
+    (path,) = (tmp_path / "results").glob("ours+*/*.json")
+    assert any("which weights those are is not known" in note for note in json.loads(path.read_text())["notes"])
     written = {file: file.read_bytes() for file in (tmp_path / "results").rglob("*") if file.is_file()}
     assert not any(b"sk-secret" in content for content in written.values())
     assert not any(b"127.0.0.1" in content for file, content in written.items() if file.parent.name == "ours")

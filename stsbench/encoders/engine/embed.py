@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
+from stsbench.encoders.facts import notes_of
 from stsbench.encoders.seams import Encoder, FloatArray, IndexArray, ServedEncoder, TokenEncoder
 from stsbench.errors import EncoderError, one_line
 from stsbench.provenance.identity import identity
@@ -139,6 +140,11 @@ class StoredEncoder:
     def fingerprint(self) -> str | None:
         """The encoder's; None where the engine keeps nothing on disk, for then nothing else may be kept."""
         return identity(self.encoder) if self.engine.shelf.folder is not None else None
+
+    @property
+    def notes(self) -> list[str]:
+        """The encoder's."""
+        return notes_of(self.encoder)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""

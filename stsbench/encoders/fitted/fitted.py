@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from stsbench import settings
 from stsbench.encoders.checkpoints.sealed import is_sealed, seal
-from stsbench.encoders.facts import facts_of
+from stsbench.encoders.facts import facts_of, notes_of
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.errors import EncoderError
 from stsbench.files.whole import write_whole
@@ -145,8 +145,8 @@ class FittedEncoder:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of its scores should know."""
-        return list(self.fitted.notes)
+        """What a reader of its scores should know, of its base too."""
+        return [*notes_of(self.base), *self.fitted.notes]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, k)."""
