@@ -57,7 +57,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from stsbench.bench.embedder import open_shelf
+from stsbench.bench.shelf import open_shelf
 from stsbench.cards.catalogue import Catalogue
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.data.task import load_task

@@ -69,6 +69,24 @@ def store_folder() -> Path:
     return cache_folder() / "store"
 
 
+def ray_address() -> str:
+    """The cluster that Ray's own tools join too (``RAY_ADDRESS``); nothing where none is named."""
+    return os.environ.get("RAY_ADDRESS", "").strip()
+
+
+def for_workers() -> dict[str, str]:
+    """What workers on other machines are told of this environment: what embeddings and fits may hang on."""
+    return {name: os.environ[name] for name in _FOR_WORKERS if os.environ.get(name)}
+
+
+_FOR_WORKERS = ("OMP_NUM_THREADS", "STSBENCH_CORPORA", "STSBENCH_VECTORS")
+
+
+def keep_ray_silent() -> None:
+    """Let Ray, which is about to be imported, report no use of it to its makers, unless the user says otherwise."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
 def terminal_columns() -> int | None:
     """How many columns tables may have, where the user says a number that makes sense (``COLUMNS``)."""
     said = os.environ.get("COLUMNS", "")

@@ -11,7 +11,8 @@ import stsbench
 PACKAGE, TESTS = Path(stsbench.__file__).parent, Path(__file__).parent
 FACES = ("__init__", "__main__")
 COVERED = {
-    "bench/test_embedder.py": ["bench.fit_texts"],
+    "bench/cluster/test_executor.py": ["bench.cluster.hands", "bench.cluster.joining", "bench.cluster.pieces"],
+    "bench/test_embedder.py": ["bench.fit_texts", "bench.shelf"],
     "bench/test_executor.py": ["bench.work"],
     "bench/test_iterate.py": ["bench.listener", "bench.score"],
     "bench/test_resume.py": ["bench.existing", "bench.run"],

@@ -208,6 +208,7 @@ def test_a_name_in_no_table_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 COMMANDS = {
+    "bench.executor:executor": ("run --on rai", "rai|ray"),
     "leaderboard.tables.asked:suite": ("leaderboard --suite stss", "stss|sts"),
     "cli.added:encoder": ("leaderboard --table sts --add leters", "leters|letters"),
     "cli.compare:format": ("compare a b --format latx", "latx|latex"),

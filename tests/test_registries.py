@@ -134,7 +134,8 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     trained = command("train", "learned", "--data", "data", *cards)
     assert trained.code == 0, trained.err
     names = "kinded,pooled,worded,learned"
-    scored = command("run", "-e", names, "--tasks", "ours", "--protocol", "mine", "--data", "data", *cards)
+    chosen = ("--tasks", "ours", "--protocol", "mine", "--on", "mine")
+    scored = command("run", "-e", names, *chosen, "--data", "data", *cards)
     assert scored.code == 0, scored.err
     board = command("leaderboard", "--suite", "ours", "--format", "mine", *cards)
     assert board.code == 0, board.err

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stsbench.bench.embedder import Store
+from stsbench.bench.shelf import Store
 from stsbench.bench.tasks import ScoredTask, plan_tasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.loading import each_seed
@@ -64,6 +64,10 @@ class RunSettings:
     called: Mapping[str, str] = field(default_factory=dict)
     """What results call an encoder, by what it is given as, where it is not its own name."""
     catalogue: Catalogue = field(default_factory=Catalogue)
+    on: str = "local"
+    """Who carries it out: a row of :data:`stsbench.bench.executor.EXECUTORS`, or ``ray://HOST:PORT``."""
+    gpus_per_encoder: int | None = None
+    """How many workers embed for one encoder; None for as many as are free."""
 
 
 def plan_cells(settings: RunSettings) -> list[Cell]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,23 +9,20 @@ from typing import Protocol
 
 from stsbench import settings
 from stsbench.bench.fit_texts import FitTexts, texts_of_tasks
-from stsbench.bench.shared import Missing, Shared, SharedEngine
+from stsbench.bench.shared import Divisible, Missing, Shared, SharedEngine
+from stsbench.bench.shelf import Store, open_shelf
 from stsbench.bench.tasks import ScoredTask
 from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.engine.drift import Watch
-from stsbench.encoders.engine.embed import Engine, Progress, StoredEncoder
+from stsbench.encoders.engine.embed import Engine, Noticed, Progress, StoredEncoder
 from stsbench.encoders.engine.store import Shelf, Watched
 from stsbench.encoders.engine.transformed import TransformedEngine
 from stsbench.encoders.facts import check_encoder, notes_of
 from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed, fit_of
 from stsbench.encoders.fitted.variants import Ranges, VariantEncoder, variant_of
 from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Embed, Encoder, PostProcessor, ServedEncoder, TextFitted
+from stsbench.encoders.seams import Embed, Encoder, PostProcessor, TextFitted
 from stsbench.errors import EncoderError, StsbenchError, shown
-from stsbench.provenance.identity import fitted_on, identity, inherit_maker
-
-Store = Path | str | None
-"""Where embeddings are kept: a folder, ``default`` for the user's cache folder, or None for memory alone."""
+from stsbench.provenance.identity import inherit_maker
 
 
 class Embedder(Protocol):
@@ -43,6 +39,10 @@ class Embedder(Protocol):
 
     def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
         """What :meth:`prepare` would embed; None where only fitting tells."""
+        ...
+
+    def divisible(self, todo: Sequence[ScoredTask]) -> Divisible | None:
+        """What :meth:`prepare` would embed; None where it cannot be divided: kept in memory, or made task by task."""
         ...
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
@@ -76,6 +76,7 @@ def make_embedder(
     progress: Progress,
     failed: Callable[[str, StsbenchError], None],
     shared: Shared | None = None,
+    noticed: Noticed | None = None,
     only_look: bool = False,
 ) -> Embedder:
     """Return the embedder that an encoder needs; texts to fit on are read, and nothing is embedded yet.
@@ -91,11 +92,12 @@ def make_embedder(
         texts = shared.texts((fit, *tasks), lambda: texts_of_tasks(fit, tasks, catalogue, data, failed))
         tasks = [task for task in tasks if task.name in texts]
         if base is None:
-            return _Fitted(encoder, tasks, texts, store, progress)
+            return _Fitted(encoder, tasks, texts, store, progress, noticed)
 
     def make_engine() -> Engine:
         embeds = made if base is None else base
-        return Engine(embeds, open_shelf(store, embeds, only_look=only_look), progress=progress)
+        shelf = open_shelf(store, embeds, only_look=only_look)
+        return Engine(embeds, shelf, progress=progress, noticed=noticed)
 
     if base is None:
         shared.let_go()
@@ -104,23 +106,6 @@ def make_embedder(
     if isinstance(made, VariantEncoder):
         return _Derived(encoder, tasks, held.engine, held)
     return _Over(encoder, tasks, texts, held.engine, held)
-
-
-def open_shelf(store: Store, encoder: Encoder, texts: str = "", *, only_look: bool = False) -> Shelf:
-    """The encoder's shelf in the store, by the hash of the texts it is fitted on too; in memory where nothing may be kept."""
-    identified = identity(encoder)
-    if store is None or identified is None:
-        return Shelf(None)
-    identified = fitted_on(identified, texts) if texts else identified
-    folder = settings.store_folder() if store == "default" else Path(store)
-    mine = folder / hashlib.sha256(identified.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    if isinstance(encoder, ServedEncoder):
-        # Nothing here computes: what is paid for stays, whatever machine it is read on.
-        return Shelf(mine, only_look=only_look)
-    watch = Watch(mine, encoder)
-    if not only_look:
-        watch.check()
-    return Shelf(watch.folder, watch, only_look=only_look)
 
 
 def chosen_data_folder(given: Path | str | None) -> Path | None:
@@ -145,6 +130,9 @@ class _Plain:
 
     def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
         return Missing.of(self.shared, _all_texts(todo))
+
+    def divisible(self, todo: Sequence[ScoredTask]) -> Divisible | None:
+        return Divisible.of(self.shared, _all_texts(todo))
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
@@ -215,6 +203,10 @@ class _Over:
         lazy = isinstance(self.encoder.encoder, PostProcessed)
         return Missing.of(self.base, self.common.uncounted(self._needed(todo))) if lazy else None
 
+    def divisible(self, todo: Sequence[ScoredTask]) -> Divisible | None:
+        lazy = isinstance(self.encoder.encoder, PostProcessed)
+        return Divisible.of(self.base, self._needed(todo)) if lazy else None
+
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         lost = self.base.shelf.folder is None
         if self.common.uncounted(self._needed(todo)):
@@ -259,6 +251,7 @@ class _Fitted:
     texts: Mapping[str, FitTexts]
     store: Store
     progress: Progress
+    noticed: Noticed | None
     engines: dict[str, Engine] = field(default_factory=dict)
 
     def known(self, task: ScoredTask) -> KnownEncoder:
@@ -266,6 +259,9 @@ class _Fitted:
 
     def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
         return None if todo else Missing(0)
+
+    def divisible(self, todo: Sequence[ScoredTask]) -> Divisible | None:
+        return None
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         for task in todo:
@@ -278,7 +274,7 @@ class _Fitted:
             fitted = _fitted(made, texts)
             inherit_maker(fitted, made)
             shelf = open_shelf(self.store, fitted, texts.digest)
-            self.engines[texts.digest] = Engine(fitted, shelf, progress=self.progress)
+            self.engines[texts.digest] = Engine(fitted, shelf, progress=self.progress, noticed=self.noticed)
         return self.engines[texts.digest]
 
     def encoded(self, task: ScoredTask) -> int:

@@ -8,6 +8,7 @@ from typing import Protocol
 from stsbench.bench.cells import RunPart
 from stsbench.bench.score import score_tasks
 from stsbench.bench.work import Work, isolated
+from stsbench.registry.names import Registry
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
 
@@ -21,6 +22,25 @@ class Executor(Protocol):
         A cell that fails is told to the listener, and the others go on.
         """
         ...
+
+
+EXECUTORS = Registry(
+    "executor",
+    {"local": "stsbench.bench.executor:local", "ray": "stsbench.bench.cluster.executor:on_ray"},
+    group="executors",
+    wanted="a function of work and parts, see stsbench.bench.executor:Executor",
+)
+
+
+def find_executor(on: str) -> Executor:
+    """Return the executor that ``on`` names; ``name://address`` is the one of that name.
+
+    Raises:
+        UnknownName: there is none; offers the nearest.
+    """
+    name = on.partition("://")[0]
+    executor: Executor = EXECUTORS.load(name)
+    return executor
 
 
 def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from stsbench.bench.embedder import Store, chosen_data_folder, make_embedder
+from stsbench.bench.embedder import chosen_data_folder, make_embedder
 from stsbench.bench.listener import Listener
 from stsbench.bench.score import Failed, score_tasks
 from stsbench.bench.shared import Shared
+from stsbench.bench.shelf import Store
 from stsbench.bench.tasks import GivenTasks, ScoredTask, plan_tasks, read_tasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.names import split_names
@@ -105,6 +106,7 @@ def iterate(
             progress=listener.encoding,
             failed=failed,
             shared=shared,
+            noticed=listener.noticed,
         )
         return score_tasks(embedder, dict.fromkeys(read, (int(seed),)), listener=listener, failed=failed)
 

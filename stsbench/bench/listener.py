@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stsbench.bench.cells import RunPart
+from stsbench.bench.crowd import Crowd
 from stsbench.encoders.engine.embed import Progress
 from stsbench.results.record import Result
 
@@ -18,6 +19,8 @@ class Listener:
     """Told all that is to be done, before the first batch."""
     began: Callable[[RunPart], None] = lambda part: None
     encoding: Progress = lambda done, total: None
+    working: Callable[[Crowd], None] = lambda crowd: None
+    """Told now and then what several workers do; then nothing is told of one encoder's turn and of ``encoding``."""
     scoring: Callable[[str], None] = lambda task: None
     scored: Callable[[Result], None] = lambda result: None
     """Told each Result that was made, and not found in the results folder."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from stsbench import settings as places
 from stsbench.bench.cells import Cell, RunSettings, plan_cells
 from stsbench.bench.embedder import chosen_data_folder
-from stsbench.bench.executor import Executor, local
+from stsbench.bench.executor import Executor, find_executor
 from stsbench.bench.listener import Listener
 from stsbench.bench.work import Work
 from stsbench.data.task import expand_names
@@ -17,15 +17,21 @@ from stsbench.files.whole import remove, remove_stale, write_whole
 from stsbench.results.record import Result
 
 
-def run(settings: RunSettings, listener: Listener, *, executor: Executor = local) -> Iterator[Result]:
+def run(settings: RunSettings, listener: Listener, *, executor: Executor | None = None) -> Iterator[Result]:
     """Carry out a run, writing each Result as soon as it is there; what the folder holds is not done again.
 
     All encoders are found and all data read before the first batch, and the listener is told what is to be done.
     An encoder or task that fails is told to the listener, and the run goes on.
 
+    Args:
+        settings: what is run, and on what.
+        listener: told how it goes.
+        executor: carries it out; default the one that the settings name.
+
     Raises:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.
     """
+    executor = executor or find_executor(settings.on)
     work = Work(cells_to_do(settings), settings, listener)
     check_writable(settings.out)
     parts = list(work.parts())

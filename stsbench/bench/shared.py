@@ -24,6 +24,19 @@ class Missing(NamedTuple):
         return cls(len(texts), encoder.count_tokens(texts) if isinstance(encoder, ServedEncoder) else None)
 
 
+class Divisible(NamedTuple):
+    """What several workers can embed together: by which engine, and which texts."""
+
+    engine: Engine
+    texts: list[str]
+
+    @classmethod
+    def of(cls, engine: Engine, texts: list[str]) -> Divisible | None:
+        """None of what is kept in memory alone, and of a server, which has limits of its own."""
+        alone = engine.shelf.folder is None or isinstance(engine.encoder, ServedEncoder)
+        return None if alone else cls(engine, texts)
+
+
 class SharedEngine:
     """The engine of one base, for all encoders that are made of its embeddings."""
 

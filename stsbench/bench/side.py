@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stsbench.bench.embedder import Embedder, Store, chosen_data_folder, make_embedder
+from stsbench.bench.embedder import Embedder, chosen_data_folder, make_embedder
 from stsbench.bench.listener import Listener
 from stsbench.bench.score import score_tasks
+from stsbench.bench.shelf import Store
 from stsbench.bench.tasks import ScoredTask
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.engine.embed import check_embeddings

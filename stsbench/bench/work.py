@@ -126,6 +126,7 @@ class Work:
             progress=self.listener.encoding,
             failed=self.listener.failed,
             shared=self._shared,
+            noticed=self.listener.noticed,
             only_look=only_look,
         )
 

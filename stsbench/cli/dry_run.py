@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from stsbench.bench.cells import RunPart
 from stsbench.bench.dry_run import EncoderForecast
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import console, duration, print_json, say, table
 
 
 def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str], *, as_json: bool) -> None:
@@ -27,11 +27,16 @@ def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str
     say(f"{done} of {done + missing} scores are done, {missing} are missing")
     if todo := [one for one in forecasts if one.part.missing]:
         say("")
-        rows = [[one.part.name, _sentences(one.part.to_embed), _time(one.seconds)] for one in todo]
-        console().print(table(["encoder", "sentences to embed", "time of scoring"], rows))
+        rows = [
+            [one.part.name, _sentences(one.part.to_embed), _time(one.embedding), _time(one.seconds)] for one in todo
+        ]
+        console().print(table(["encoder", "sentences to embed", "time of embedding", "time of scoring"], rows))
         for one in todo:
             if one.part.tokens:
                 say(f"{one.part.name}: about {one.part.tokens:,} tokens go to its server")
+        known = [seconds for one in todo for seconds in (one.embedding, one.seconds) if seconds is not None]
+        rest = " and what is not measured" if len(known) < 2 * len(todo) else ""
+        say(f"In all {_time(sum(known))}{rest}, by one worker on this machine")
 
 
 def _lines(part: RunPart) -> Iterator[list[str]]:
@@ -49,8 +54,7 @@ def _sentences(to_embed: int | None) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    """An estimate of scoring alone: nothing measures how long embedding takes."""
-    return "not measured yet" if seconds is None else f"about {max(1, round(seconds)):,} s"
+    return "not measured yet" if seconds is None else f"about {duration(max(1, round(seconds)))}"
 
 
 def _as_json(forecast: EncoderForecast) -> dict[str, object]:
@@ -59,4 +63,11 @@ def _as_json(forecast: EncoderForecast) -> dict[str, object]:
         what: [dataclasses.asdict(cell) for cell in some]
         for what, some in (("done", part.done), ("missing", part.missing))
     }
-    return {"name": part.name, **cells, "to_embed": part.to_embed, "tokens": part.tokens, "seconds": forecast.seconds}
+    return {
+        "name": part.name,
+        **cells,
+        "to_embed": part.to_embed,
+        "tokens": part.tokens,
+        "embedding": forecast.embedding,
+        "seconds": forecast.seconds,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.bench.cells import RunPart
+from stsbench.bench.crowd import Crowd
 from stsbench.bench.listener import Listener
 from stsbench.bench.pace import Pace
 from stsbench.cli.exit_codes import BUG, MISTAKE
 from stsbench.cli.printing import complain, console, duration, note
+from stsbench.cli.workers import SHOWN_NAME, Workers
 from stsbench.errors import SourceError, StsbenchError, one_line, visible
 from stsbench.files.whole import append_line, write_whole
 from stsbench.results.record import Result
@@ -23,23 +26,26 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LOG = "run.log"
-SHOWN_NAME = 30
-"""Signs of an encoder's name beside a bar."""
 
 
 class RunProgress:
     """Counts what a run does and says it; what fails is said at once, the same only once."""
 
-    def __init__(self, out: Path | None, bars: Progress | None = None, *, settings: str = "") -> None:
+    def __init__(
+        self, out: Path | None, bars: Progress | None = None, *, settings: str = "", events: bool = False
+    ) -> None:
         """Nothing has happened yet.
 
         Args:
             out: the results folder, where a log is kept.
             bars: what shows bars, where someone watches.
             settings: what the run was asked for, kept beside the log.
+            events: whether what happens is said in JSON, an object a line.
         """
-        self.settings = settings
+        self.settings, self.events = settings, events
         self.failures: list[str] = []
+        self.failed: list[tuple[str, str]] = []
+        """The same as what failed, and why."""
         self.code = 0
         self.log, self.bars, self.pace = out and out / LOG, bars, Pace()
         self.parts: Sequence[RunPart] = ()
@@ -52,12 +58,13 @@ class RunProgress:
         self.started = time.monotonic()
         self._bar: Any = bars.add_task("reading cards and data", total=None, left="") if bars is not None else None
         self._run: Any = bars.add_task("", total=None, left="", visible=False) if bars is not None else None
+        self._workers = Workers(bars)
 
     def listener(self) -> Listener:
         """Who is told by the run."""
         return Listener(
             planned=self.on_planned, began=self.on_began, encoding=self.on_encoding, scoring=self.on_scoring,
-            scored=self.on_scored, failed=self.on_failed, noticed=self.on_noticed,
+            working=self.on_working, scored=self.on_scored, failed=self.on_failed, noticed=self.on_noticed,
             refused=lambda why: self.on_noticed(f"scored again: {why}"),
         )  # fmt: skip
 
@@ -77,7 +84,9 @@ class RunProgress:
         tasks, seeds = {(cell.task, cell.protocol) for cell in cells}, {cell.seed for cell in cells}
         size = [_counted(len(parts), "encoder"), _counted(len(tasks), "task")]
         size += [_counted(len(seeds), "seed")] if len(seeds) > 1 else []
-        self._say(f"{' x '.join(size)}, {self.known} of {self.cells} cells known")
+        sentences = sum(part.to_embed or 0 for part in parts)
+        line = f"{' x '.join(size)}, {self.known} of {self.cells} cells known"
+        self._say(line, "planned", encoders=len(parts), cells=self.cells, known=self.known, sentences=sentences)
 
     def on_began(self, part: RunPart) -> None:
         """It is this encoder's turn."""
@@ -91,6 +100,18 @@ class RunProgress:
         """So much of the encoder's text is embedded."""
         self.pace.encoding(done, total)
         self._show("embedding", completed=done, total=total)
+
+    def on_working(self, crowd: Crowd) -> None:
+        """Several workers are at work: a line each where someone watches, else a line now and then."""
+        if self.bars is not None:
+            self.bars.update(self._bar, visible=False)
+            left = crowd.left()
+            self.bars.update(
+                self._run, description=f"all: {self._workers.counts(crowd)}", completed=self.known + crowd.scored,
+                total=self.cells, visible=True, left="" if left is None else f"about {duration(left)} left",
+            )  # fmt: skip
+        if line := self._workers.show(crowd):
+            self._say(line, "working", **self._workers.facts(crowd))
 
     def on_scoring(self, task: str) -> None:
         """A cell is scored from now on."""
@@ -107,7 +128,11 @@ class RunProgress:
         if self.bars is not None:
             self.bars.update(self._bar, completed=self.scored - self.scored_before)
             self.bars.update(self._run, completed=self.known + self.scored)
-        self._say(f"{place} {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})")
+        self._say(
+            f"{place} {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})", "scored",
+            encoder=result.encoder, task=result.task, seed=result.eval_seed, score=result.score,
+            seconds=result.run.get("seconds"), tries=result.run.get("tries", 1),
+        )  # fmt: skip
 
     def on_noticed(self, line: str) -> None:
         """What is no failure and should be known, said once."""
@@ -115,6 +140,7 @@ class RunProgress:
             return
         self.noticed.add(line)
         complain(line)
+        self._event("noticed", line=line)
         self._keep(line)
 
     def on_failed(self, what: str, error: Exception) -> None:
@@ -124,6 +150,8 @@ class RunProgress:
         if line in self.failures:
             return
         self.failures.append(line)
+        self.failed.append((what, line.removeprefix(f"{what}: ")))
+        self._event("failed", what=what, why=self.failed[-1][1])
         self._keep(f"failed: {line}")
         if isinstance(error, SourceError) and not self.parts:
             self.without_data.append(what)
@@ -143,11 +171,21 @@ class RunProgress:
         """Say how many cells were scored and known, how much failed, and how long it took."""
         counts = [f"{self.scored} scored", f"{self.known} known"]
         counts += [f"{len(self.failures)} failed"] if self.failures else []
-        self._say(f"{', '.join(counts)} in {duration(time.monotonic() - self.started)}")
+        seconds = time.monotonic() - self.started
+        line = f"{', '.join(counts)} in {duration(seconds)}"
+        facts = {"scored": self.scored, "known": self.known, "failed": len(self.failures)}
+        self._say(line, "ended", **facts, seconds=round(seconds, 3))
 
-    def _say(self, line: str) -> None:
-        note(line)
+    def _say(self, line: str, event: str, **facts: object) -> None:
+        if self.events:
+            self._event(event, **facts)
+        else:
+            note(line)
         self._keep(line)
+
+    def _event(self, event: str, **facts: object) -> None:
+        if self.events:
+            note(json.dumps({"event": event, **facts}, ensure_ascii=False))
 
     def _keep(self, line: str) -> None:
         if self.log is not None:
@@ -168,7 +206,7 @@ class RunProgress:
 
 
 @contextmanager
-def run_progress(out: Path | None, settings: str) -> Iterator[RunProgress]:
+def run_progress(out: Path | None, settings: str, *, events: bool = False) -> Iterator[RunProgress]:
     """Show bars on stderr while a run goes on, where someone watches; lines are printed above them."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -180,14 +218,14 @@ def run_progress(out: Path | None, settings: str) -> Iterator[RunProgress]:
         TextColumn("{task.fields[left]}", markup=False),
     )
     if not screen.is_terminal:
-        progress = RunProgress(out, settings=settings)
+        progress = RunProgress(out, settings=settings, events=events)
         try:
             yield progress
         finally:
             progress.say_without_data()
         return
     with Progress(*columns, console=screen, transient=True) as bars:
-        progress = RunProgress(out, bars, settings=settings)
+        progress = RunProgress(out, bars, settings=settings, events=events)
         try:
             yield progress
         finally:

@@ -8,13 +8,14 @@ from typing import Any
 
 from stsbench.bench.cells import RunSettings
 from stsbench.bench.dry_run import forecast_run
+from stsbench.bench.executor import find_executor
 from stsbench.bench.run import run
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.config import resolved
 from stsbench.cli.dry_run import print_forecasts
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import RunOptions
-from stsbench.cli.printing import complain, print_json, say
+from stsbench.cli.printing import complain, console, print_json, say, table
 from stsbench.cli.progress import run_progress
 from stsbench.cli.scores import print_boards, print_scores
 from stsbench.cli.variants import chosen_variants, print_variants
@@ -47,8 +48,13 @@ def run_command(options: RunOptions) -> int:
         fresh=options.fresh,
         called=chosen_names(encoders, options.names, catalogue),
         catalogue=catalogue,
+        on=options.on,
+        gpus_per_encoder=options.gpus_per_encoder,
     )
-    with run_progress(None if options.dry_run else settings.out, resolved(settings)) as progress:
+    find_executor(settings.on)
+    with run_progress(
+        None if options.dry_run else settings.out, resolved(settings), events=options.as_json
+    ) as progress:
         if options.dry_run:
             forecasts = list(forecast_run(settings, progress.listener()))
         else:
@@ -61,6 +67,8 @@ def run_command(options: RunOptions) -> int:
         say(f"Results: {settings.out}/")
     else:
         _print_results(results, settings, progress.failures, verbose=options.verbose, as_json=options.as_json)
+        if settings.on != "local" and not options.as_json:
+            print_failed(progress.failed)
     _name_unfinished(names)
     return progress.code
 
@@ -77,6 +85,13 @@ def _print_results(
             print_boards(results, settings.catalogue)
         folders = {one.path_in(settings.out).parent for one in results}
         say(f"Results: {folders.pop() if len(folders) == 1 else settings.out}/")
+
+
+def print_failed(failed: Sequence[tuple[str, str]]) -> None:
+    """Print what failed of a run of many workers, and why: the lines that said so are long gone."""
+    if failed:
+        say("\nFailed\n")
+        console().print(table(["what", "why"], failed))
 
 
 def _name_unfinished(names: Sequence[str]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from stsbench.bench.embedder import Store
 from stsbench.bench.iterate import ARGUMENTS, GivenEncoders, iterate
 from stsbench.bench.listener import Listener
+from stsbench.bench.shelf import Store
 from stsbench.bench.tasks import GivenTasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.interface.progress import watching

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stsbench.bench.cells import plan_cells
 from stsbench.bench.dry_run import EncoderForecast, forecast_run
 from stsbench.bench.listener import Listener
@@ -33,8 +35,9 @@ def test_it_tells_what_the_run_then_does_and_writes_nothing(place, monkeypatch):
     before = written(place)
     first = forecast(settings)
     assert (first.part.name, first.part.done, first.part.missing) == ("plain", [], plan_cells(settings))
-    assert written(place) == before and encoder.calls == [] and encoder.sampled == []
-    assert first.seconds is None
+    assert written(place) == before and encoder.sampled == []
+    assert first.seconds is None and first.embedding is not None
+    encoder.calls.clear()
     list(run(settings, Listener()))
     assert first.part.to_embed == embedded(encoder) == 30 + 62
     held = written(place)
@@ -62,12 +65,47 @@ def test_encoders_that_are_fitted_on_texts(place, monkeypatch):
     whitened = PostProcessed(base, WhiteningMethod(3, normalise=True), name="whitened", fit="target")
     settings = plan_of(place, whitened, monkeypatch)
     first = forecast(settings)
-    assert base.calls == [] and not (place / "cache").exists()
+    assert first.embedding is not None and not (place / "cache").exists()
+    base.calls.clear()
     list(run(settings, Listener()))
     assert first.part.to_embed == embedded(base) > 92
     assert forecast(settings).part.missing == []
     monkeypatch.setattr("tests.own_tasks.ENCODER", Fitted())
-    assert forecast(settings).part.to_embed is None
+    fitted = forecast(settings)
+    assert (fitted.part.to_embed, fitted.embedding) == (None, None)
+
+
+def test_time_of_embedding_is_that_of_a_sample(place, monkeypatch):
+    now = [0.0]
+
+    class Timed(Plain):
+        """Takes a hundredth of a second a sentence, and five seconds to begin with."""
+
+        def encode(self, sentences: Sequence[str]) -> Any:
+            now[0] += 0.01 * len(sentences) + (5.0 if not self.calls else 0.0)
+            return super().encode(sentences)
+
+    monkeypatch.setattr("stsbench.bench.dry_run.time.perf_counter", lambda: now[0])
+    encoder = Timed()
+    settings = plan_of(place, encoder, monkeypatch)
+    assert forecast(settings).embedding == pytest.approx(0.92)
+    assert [sum(map(len, encoder.calls[:2])), len(encoder.calls) > 3] == [1 + 16, True]
+    encoder.calls.clear()
+    monkeypatch.setattr("stsbench.bench.dry_run.PROBE_SECONDS", 0.1)
+    assert forecast(settings).embedding == pytest.approx(0.92)
+    assert embedded(encoder) == 1 + 16
+    list(run(settings, Listener()))
+    encoder.calls.clear()
+    assert forecast(settings).embedding == 0.0 and encoder.calls == []
+
+
+def test_an_encoder_that_fails_is_told_before_it_is_run(place, monkeypatch):
+    broken = Plain()
+    monkeypatch.setattr(broken, "encode", lambda sentences: "nothing")
+    told: list[str] = []
+    settings = plan_of(place, broken, monkeypatch)
+    (found,) = forecast_run(settings, Listener(failed=lambda what, error: told.append(what)))
+    assert (told, found.embedding, len(found.part.missing)) == (["plain"], None, 3)
 
 
 class Fitted:

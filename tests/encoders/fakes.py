@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,3 +79,32 @@ class Neighbourly:
 
 
 SLOW = Neighbourly("slow", "slow-1", seconds=0.02)
+PLAIN = Plain()
+
+
+class Unsteady(Plain):
+    """Ends its process, or raises, as often as its file of marks says; then it embeds."""
+
+    def __init__(self, marks: str, *, times: int, how: str) -> None:
+        super().__init__("unsteady", "unsteady-1")
+        self.marks, self.times, self.how = Path(marks), times, how
+
+    def encode(self, sentences: Sequence[str]) -> Array:
+        if self.marks.exists() and len(self.marks.read_text()) >= self.times:
+            return super().encode(sentences)
+        with self.marks.open("a") as marks:
+            marks.write("x")
+        if self.how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ZeroDivisionError("a bug of the user's")
+
+
+class Shifted(Plain):
+    """Embeds otherwise than its fingerprint says, which does not tell its shift."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__("shifted", "shifted-1")
+        self.shift = shift
+
+    def encode(self, sentences: Sequence[str]) -> Array:
+        return super().encode(sentences) + np.float32(self.shift)

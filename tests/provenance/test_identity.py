@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.bench.embedder import open_shelf
+from stsbench.bench.shelf import open_shelf
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
 from stsbench.encoders.fitted.fitted import FittedEncoder, texts_digest
 from stsbench.encoders.loading import find_encoder

@@ -75,6 +75,18 @@ class RunOptions(WithJson):
     store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
     no_store: Annotated[bool, Option("--no-store", help="Keep embeddings in memory only.")] = False
     fresh: Annotated[bool, Option("--fresh", help="Score again even what the results folder has.")] = False
+    on: Annotated[
+        str, Option("--on", help="Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
+    ] = "local"
+    gpus_per_encoder: Annotated[
+        int | None,
+        Option(
+            "--gpus-per-encoder",
+            min=1,
+            max=MOST,
+            help="GPUs (or cores, without any) that embed for one encoder; default all that are free.",
+        ),
+    ] = None
     dry_run: Annotated[
         bool,
         Option("--dry-run", help="Show what is done, what is missing and how many sentences to embed; do nothing."),
@@ -90,6 +102,8 @@ class RunOptions(WithJson):
         if not self.variants:
             given.idle("without --variants", "--plot")
         check_figure(self.plot)
+        if self.on == "local":
+            given.idle("without --on ray", "--gpus-per-encoder")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

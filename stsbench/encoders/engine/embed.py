@@ -25,6 +25,18 @@ TOKEN_BUDGET = 2048
 CHUNK = 1024
 Progress = Callable[[int, int], None]
 """Told (done, total) as work goes on, in tokens or sentences."""
+Noticed = Callable[[str], None]
+"""Told what is no failure and should be known."""
+
+
+class BatchShare(NamedTuple):
+    """Which of the planned batches one of several workers embeds: each ``of``-th, from its ``number`` on, which is below it."""
+
+    number: int
+    of: int
+
+
+WHOLE = BatchShare(0, 1)
 
 
 def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
@@ -36,12 +48,23 @@ def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
 class Engine:
     """Embeds for one encoder; made once a run, called once a task."""
 
-    def __init__(self, encoder: Encoder, shelf: Shelf | None = None, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        shelf: Shelf | None = None,
+        *,
+        progress: Progress | None = None,
+        noticed: Noticed | None = None,
+    ) -> None:
         """Keep the encoder and its shelf in the store; without one, embeddings stay in memory."""
         self.encoder = encoder
         self.shelf = shelf or Shelf(None)
         self.progress = progress or (lambda done, total: None)
-        self._encoded: list[Keys] = []
+        self.noticed = noticed or (lambda line: None)
+        self.encoded: list[Keys] = []
+        """The keys of what it has embedded, or of what others have embedded for it."""
+        self._pieces = 1
+        """In how many pieces a batch goes: more than one where the device's memory did not hold it."""
 
     def __call__(self, sentences: Sequence[str]) -> StoredEmbeddings:
         """Return the (n, d) embeddings of these sentences; what is missing is embedded first."""
@@ -52,24 +75,24 @@ class Engine:
 
     def encoded_among(self, sentences: Sequence[str]) -> int:
         """How many distinct ones of these sentences this engine has embedded itself."""
-        if not self._encoded:
+        if not self.encoded:
             return 0
         wanted = np.unique(text_keys(sentences)["hi"])
-        found = np.concatenate([keys["hi"] for keys in self._encoded])
+        found = np.concatenate([keys["hi"] for keys in self.encoded])
         # Left to choose, numpy 2.0 takes a way that cannot hold these numbers.
         return int(np.isin(wanted, found, kind="sort").sum())
 
     def forget_encoded(self) -> None:
         """Count from now on what it embeds."""
-        self._encoded.clear()
+        self.encoded.clear()
 
     def missing(self, sentences: Sequence[str]) -> list[str]:
         """The distinct ones of these sentences that the shelf does not hold."""
         texts = list(set(sentences))
         return [texts[i] for i in np.flatnonzero(self.shelf.find(text_keys(texts)) < 0)]
 
-    def prepare(self, sentences: Sequence[str], *, among: Sequence[str] = ()) -> None:
-        """Embed all distinct sentences that the shelf does not hold.
+    def prepare(self, sentences: Sequence[str], *, among: Sequence[str] = (), share: BatchShare = WHOLE) -> None:
+        """Embed all distinct sentences that the shelf does not hold, or this worker's share of them.
 
         Batches are planned over all sentences, held or not, and those ``among`` which they are.
         Of a batch all that is not held is embedded together and stored together: a resumed run
@@ -90,24 +113,47 @@ class Engine:
             self._ask_for(self.encoder, [text for text, wants in zip(texts, missing, strict=True) if wants])
             return
         plan = _plan(self.encoder, texts)
-        todo = [rows[~held[rows]] for rows in plan.batches if missing[rows].any()]
+        mine = plan.batches[share.number :: share.of]
+        todo = [rows[~held[rows]] for rows in mine if missing[rows].any()]
         total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
         self.progress(0, total)
         try:
             for rows in todo:
-                with staying(f"encoder '{self.encoder.name}'", EncoderError):
-                    embeddings = as_array(plan.embed(rows), self.encoder.name)
+                embeddings = self._embedded(plan, rows)
                 check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name, d=self.shelf.width)
                 # A copy: an encoder may fill the same array again and again.
                 self.shelf.add(keys[rows], embeddings.copy())
-                self._encoded.append(keys[rows])
+                self.encoded.append(keys[rows])
                 done += int(plan.costs[rows].sum())
                 self.progress(done, total)
         finally:
             # Also on Ctrl-C and on errors: what is embedded is kept.
             self.shelf.flush()
-        if self.shelf.watch is not None:
+        if self.shelf.watch is not None and share.number == 0:
             self.shelf.watch.complete()
+
+    def _embedded(self, plan: _Plan, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """The embeddings of a batch; one that the device's memory does not hold goes in halves, and so do all after it."""
+        while True:
+            pieces = min(self._pieces, len(rows))
+            try:
+                with staying(f"encoder '{self.encoder.name}'", EncoderError):
+                    found = [as_array(plan.embed(part), self.encoder.name) for part in np.array_split(rows, pieces)]
+                return found[0] if pieces == 1 else np.concatenate(found)
+            except RuntimeError as error:
+                # By its name: torch is not imported where an encoder does without.
+                if type(error).__name__ != "OutOfMemoryError":
+                    raise
+                if pieces == len(rows):
+                    raise EncoderError(
+                        f"encoder '{self.encoder.name}': the device's memory does not hold one sentence of "
+                        f"{plan.costs[rows].max()} tokens; set a smaller max_length or dtype=bfloat16"
+                    ) from error
+            self._pieces = 2 * pieces
+            self.noticed(
+                f"encoder '{self.encoder.name}': the device's memory is too small for its batches; they go in "
+                f"{self._pieces} pieces each, as with a token budget of {TOKEN_BUDGET // self._pieces}"
+            )
 
     def _ask_for(self, encoder: ServedEncoder, texts: Sequence[str]) -> None:
         """Have a server embed texts; what comes is written at once, since it may be paid for."""
@@ -119,7 +165,7 @@ class Engine:
             check_embeddings(embeddings, [texts[i] for i in rows], encoder.name, d=self.shelf.width)
             self.shelf.add(keys[rows], embeddings.copy())
             self.shelf.flush()
-            self._encoded.append(keys[rows])
+            self.encoded.append(keys[rows])
             done += len(rows)
             self.progress(done, len(texts))
 

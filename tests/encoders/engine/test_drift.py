@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.embedder import open_shelf
+from stsbench.bench.shelf import open_shelf
 from stsbench.encoders.engine import drift
 from stsbench.encoders.engine.drift import BOUNDS, FILE, SAMPLES
 from stsbench.encoders.engine.embed import Engine

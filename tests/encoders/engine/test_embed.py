@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine import store
@@ -286,3 +288,29 @@ def test_what_was_embedded_before_an_error_is_kept(tmp_path):
     encoder = Plain()
     Engine(encoder, Shelf(tmp_path)).prepare(TEXTS)
     assert sum(map(len, encoder.calls)) == distinct() - 48
+
+
+class Crowded(Neighbourly):
+    """Its device's memory holds only so many tokens."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def embed_tokens(self, tokens: Any, rows: Any) -> Any:
+        if int(tokens.lengths[rows].max()) * len(rows) > self.most:
+            raise torch.OutOfMemoryError("out of memory")
+        return super().embed_tokens(tokens, rows)
+
+
+def test_batches_that_memory_does_not_hold_go_in_halves(monkeypatch):
+    monkeypatch.setattr("stsbench.encoders.engine.embed.TOKEN_BUDGET", 64)
+    texts = [f"{'word ' * (i % 7)}{i}" for i in range(60)]
+    told: list[str] = []
+    encoder = Crowded(20)
+    found = np.asarray(Engine(encoder, noticed=told.append)(texts))
+    assert found.shape == (60, 8) and encoder.embedded == Counter(texts)
+    assert [line.rpartition(" ")[2] for line in told] == ["32", "16"]
+    np.testing.assert_array_equal(found[:, :4], np.asarray(Engine(Neighbourly())(texts))[:, :4])
+    with pytest.raises(EncoderError, match="memory does not hold one sentence of 7 tokens; set a smaller max_length"):
+        Engine(Crowded(3))(texts)

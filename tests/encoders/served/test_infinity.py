@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from stsbench import settings
-from stsbench.bench.embedder import open_shelf
+from stsbench.bench.shelf import open_shelf
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.served.openai import OpenAIEncoder

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from stsbench import settings
-from stsbench.bench.embedder import open_shelf
+from stsbench.bench.shelf import open_shelf
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.kinds import ENCODERS, make_encoder
 from stsbench.encoders.seams import ServedEncoder

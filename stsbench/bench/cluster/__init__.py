@@ -1,0 +1,1 @@
+"""Runs on many workers by Ray: on this machine, or on a cluster."""

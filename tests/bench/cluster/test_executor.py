@@ -1,0 +1,192 @@
+"""Runs on Ray: the same Results as those of one process, and of what fails no more than its own cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stsbench import settings as places
+from stsbench.bench.cells import RunSettings
+from stsbench.bench.cluster.executor import ClusterRun, on_ray
+from stsbench.bench.cluster.hands import Hands
+from stsbench.bench.cluster.joining import QUIET, is_alone, joined
+from stsbench.bench.crowd import Crowd
+from stsbench.bench.listener import Listener
+from stsbench.bench.run import cells_to_do, run
+from stsbench.bench.work import Work
+from stsbench.encoders.engine.drift import FILE
+from stsbench.encoders.fitted.fitted import PostProcessed
+from stsbench.encoders.whitening import WhiteningMethod
+from stsbench.errors import StsbenchError
+from stsbench.results.record import Result
+from tests.encoders.fakes import Neighbourly, Plain, Shifted, Unsteady
+from tests.own_tasks import TASKS, outside_run, place, plan_of
+
+__all__ = ["place"]
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")
+WHITENED = PostProcessed(Plain("base"), WhiteningMethod(3, normalise=True), name="whitened", fit="target")
+ENCODERS = {
+    "NEIGHBOURLY": Neighbourly(),
+    "NAMELESS": Plain("nameless", None),
+    "WHITENED": WHITENED,
+    "STEADY": Plain("steady", "steady-1"),
+}
+NEIGHBOURLY, NAMELESS, WHITENED, STEADY = ENCODERS.values()  # type: ignore[assignment]
+UNSTEADY: Any = None
+ALL = [f"tests.bench.cluster.test_executor:{name}" for name in ENCODERS]
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """Ray with two workers, for all tests here."""
+    places.keep_ray_silent()
+    import ray
+
+    ray.init("local", num_cpus=2, include_dashboard=False, **QUIET)
+    yield ray
+    ray.shutdown()
+
+
+class Heard:
+    """What a run tells."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.noticed: list[str] = []
+        self.crowd = Crowd()
+
+    def listener(self) -> Listener:
+        return Listener(
+            failed=lambda what, error: self.failed.append(f"{what}: {error}"),
+            noticed=self.noticed.append,
+            working=lambda crowd: setattr(self, "crowd", crowd),
+        )
+
+
+def spread(ray: Any, settings: RunSettings, heard: Heard, **facts: Any) -> list[Result]:
+    def executor(work: Work, parts: Any) -> Iterator[Result]:
+        hands = Hands(ray, settings)
+        hands.__dict__.update(facts)
+        yield from ClusterRun(work, hands).results(parts)
+
+    return list(run(settings, heard.listener(), executor=executor))
+
+
+@needs_ray
+def test_every_kind_of_encoder_has_the_results_of_a_local_run(place, monkeypatch, ray):
+    options = {"encoders": ALL, "seeds": (0, 1)}
+    # Workers know nothing of batches made smaller here.
+    monkeypatch.undo()
+    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+    local = list(run(plan_of(place, None, monkeypatch, **options, out=place / "local"), Listener()))
+    heard = Heard()
+    settings = plan_of(place, None, monkeypatch, **options, store=place / "store", on="ray", gpus_per_encoder=3)
+    found = spread(ray, settings, heard)
+    assert (heard.failed, heard.noticed) == ([], [])
+    assert [(one.encoder, one.task, one.eval_seed) for one in found] == [
+        (one.encoder, one.task, one.eval_seed) for one in local
+    ]
+    assert outside_run(place / "results") == outside_run(place / "local")
+    stores = [{path.parent.name for path in place.joinpath(where).rglob("*.npy")} for where in ("store", "cache/store")]
+    assert stores[0] == stores[1]
+    facts = {one.encoder: one.run for one in found if (one.task, one.eval_seed) == ("pets", 0)}
+    assert all(one["on"] == "ray" and one["tries"] == 1 for one in facts.values())
+    assert facts["neighbourly"]["embedding_workers"] == 3 and facts["neighbourly"]["encoded"] == 60
+    assert "embedding_workers" not in facts["nameless"] and facts["nameless"]["encoded"] == 60
+    assert (heard.crowd.cells, heard.crowd.scored, heard.crowd.failed) == (24, 24, 0)
+    # Again: all is known but what has no fingerprint.
+    again = spread(ray, settings, heard)
+    assert [one.task for one in again] == [one.task for one in found] and heard.crowd.scored == 6
+
+
+@needs_ray
+@pytest.mark.parametrize("how", ["dies", "raises"])
+@pytest.mark.parametrize(("times", "survives"), [(1, True), (3, False)])
+def test_what_fails_is_tried_again_up_to_a_limit(place, monkeypatch, ray, how, times, survives):
+    unsteady = Unsteady(str(place / "marks"), times=times, how=how)
+    monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", unsteady)
+    encoders = ["tests.bench.cluster.test_executor:UNSTEADY", ALL[-1]]
+    heard = Heard()
+    found = spread(ray, plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=1), heard)
+    why = "its worker was killed or has crashed" if how == "dies" else "a bug of the user's"
+    tried = [f"unsteady: embedding: {why}; tried again ({number} of 3)" for number in (2, 3)]
+    assert heard.noticed == tried[: min(times, 2)]
+    assert [one.encoder for one in found] == ["unsteady"] * (3 * survives) + ["steady"] * 3
+    assert heard.failed == ([] if survives else [f"unsteady: {why}"])
+    if survives:
+        assert {one.run["embedding_tries"] for one in found if one.encoder == "unsteady"} == {2}
+    assert heard.crowd.failed == (0 if survives else 3)
+
+
+@needs_ray
+def test_a_task_that_cannot_be_scored_costs_its_own_cells(place, monkeypatch, ray):
+    lines = [f"a {i}\tb {i}\t{i}\n" for i in range(TASKS["pets"])]
+    (place / "data" / "pets.tsv").write_text("".join(lines[:1] * TASKS["pets"]))
+    heard = Heard()
+    found = spread(ray, plan_of(place, Plain(), monkeypatch, on="ray", seeds=(0, 1)), heard)
+    assert {one.task for one in found} == {"plants", "stones"}
+    assert len(heard.failed) == 2 and all(one.startswith("plain on pets: ") for one in heard.failed)
+    assert len(heard.noticed) == 2 and heard.crowd.failed == 2
+
+
+@needs_ray
+def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
+    local = plan_of(place, Plain(), monkeypatch, out=place / "local", store=place / "kept")
+    list(run(local, Listener()))
+    heard = Heard()
+    theirs = {"is_shared": False, "_workers_store": place / "theirs"}
+    settings = plan_of(place, Plain(), monkeypatch, store=place / "ours", on="ray", gpus_per_encoder=2)
+    assert len(spread(ray, settings, heard, **theirs)) == 3
+    assert outside_run(place / "results") == outside_run(place / "local")
+    assert [len(list((place / where).rglob(FILE))) for where in ("ours", "theirs")] == [1, 1]
+    # What was gathered is a store as any other: nothing is embedded again.
+    encoder = Plain()
+    list(run(plan_of(place, encoder, monkeypatch, out=place / "third", store=place / "ours"), Listener()))
+    assert encoder.calls == [] and heard.failed == []
+
+
+@needs_ray
+def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ray):
+    list(run(plan_of(place, Shifted(0), monkeypatch), Listener()))
+    before = outside_run(place / "results")
+    (record,) = (place / "cache").rglob(FILE)
+    record.write_text(json.dumps({**json.loads(record.read_text()), "places": []}))
+    heard = Heard()
+    found = spread(ray, plan_of(place, Shifted(0.5), monkeypatch, seeds=(0, 1), on="ray"), heard)
+    said = heard.noticed[0]
+    assert heard.noticed == [said]
+    assert said.startswith("stored embeddings of 'shifted' are set aside, and all are made again: samples moved by")
+    assert len(found) == heard.crowd.scored == 6 and {one.run["set_aside"] for one in found} == {said}
+    after = outside_run(place / "results")
+    assert set(before) < set(after) and all(after[name] != before[name] for name in before if name.endswith("json"))
+
+
+def test_ray_that_is_missing_is_a_mistake_of_one_line(monkeypatch):
+    monkeypatch.setattr("stsbench.bench.cluster.joining.find_spec", lambda name: None)
+    with pytest.raises(StsbenchError, match="needs Ray, which is not installed; run: pip install 'stsbench.ray.'"):
+        joined("ray").__enter__()
+
+
+@needs_ray
+def test_a_cluster_that_does_not_answer_is_a_mistake_of_one_line(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert not is_alone("ray") and not is_alone("ray://127.0.0.1:2")
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert is_alone("ray")
+    with pytest.raises(StsbenchError, match="no Ray cluster answers at 'ray://127.0.0.1:1'"):
+        joined("ray://127.0.0.1:1").__enter__()
+
+
+def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
+    list(run(plan_of(place, Plain(), monkeypatch), Listener()))
+    monkeypatch.setattr("stsbench.bench.cluster.executor.joined", lambda on: pytest.fail("it is started"))
+    settings = plan_of(place, Plain(), monkeypatch, on="ray")
+    work = Work(cells_to_do(settings), settings, Listener())
+    assert len(list(on_ray(work, list(work.parts())))) == 3
+    assert Path(settings.out).is_dir()
