@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
@@ -31,7 +31,15 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 """Seconds before the second attempt; twice as many before each further one, up to the longest."""
 LONGEST_TOLD = 600.0
 """Seconds that a server may ask us to wait."""
+LARGEST = 1 << 28
+"""Bytes of an answer, unpacked: more than 2,048 embeddings of 4,096 numbers have, written out."""
 OPENAI_HOST, OPENAI_KEY = "api.openai.com", "OPENAI_API_KEY"
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: httpx2.Headers
+    content: bytes
 
 
 class TooLarge(EncoderError):
@@ -100,14 +108,14 @@ class Link:
     def ask_about(self, path: str) -> dict[str, Any] | None:
         """What the server says of itself: an empty table where it says nothing of that, None where none answers."""
         try:
-            answer = self._client.get(f"{self.url}{path}", timeout=min(self.timeout, 10))
+            answer = self._send("GET", path, timeout=min(self.timeout, 10))
         except (httpx2.HTTPError, StsbenchError):
             # Without a key, what is stored can still be found and counted.
             return None
-        if answer.status_code >= 500:
+        if answer.status >= 500:
             return None
         try:
-            said = json.loads(answer.content) if answer.status_code == 200 else {}
+            said = json.loads(answer.content) if answer.status == 200 else {}
         except ValueError:
             return {}
         return said if isinstance(said, dict) else {}
@@ -125,44 +133,56 @@ class Link:
             if stop.is_set():
                 raise NotAsked(f"the server at {self.url} is not asked any more; {KEPT}")
             answer, why = self._try(path, body)
-            if answer is not None and answer.status_code == 200:
+            if answer is not None and answer.status == 200:
                 return self._json(answer)
-            if answer is not None and (answer.status_code not in AGAIN or _code(answer) in USED_UP):
+            if answer is not None and (answer.status not in AGAIN or _code(answer) in USED_UP):
                 raise self._refusal(path, answer)
             if attempt < self.retries:
                 self._wait(attempt, answer, why, stop)
         raise SourceError(f"the server at {self.url} gave no embeddings in {self.retries + 1} attempts: {why}; {KEPT}")
 
-    def _try(self, path: str, body: Mapping[str, Any]) -> tuple[httpx2.Response | None, str]:
+    def _send(self, method: str, path: str, **options: Any) -> _Answer:  # noqa: ANN401 - the client's own
+        """Send a request and read its answer, no more of it than any true one has; raises EncoderError."""
+        content = bytearray()
+        with self._client.stream(method, f"{self.url}{path}", **options) as answer:
+            for part in answer.iter_bytes():
+                content += part
+                if len(content) > LARGEST:
+                    raise EncoderError(f"the server at {self.url} answered more than {LARGEST:,} bytes")
+        return _Answer(answer.status_code, answer.headers, bytes(content))
+
+    def _try(self, path: str, body: Mapping[str, Any]) -> tuple[_Answer | None, str]:
         try:
-            answer = self._client.post(f"{self.url}{path}", json=body)
+            answer = self._send("POST", path, json=body)
         except httpx2.TimeoutException:
             return None, f"no answer in {self.timeout:g} s (--set timeout=SECONDS waits longer)"
         except httpx2.HTTPError as error:
             return None, self._clean(f"{type(error).__name__}: {error}")
         except UnicodeEncodeError as error:
             raise EncoderError(f"the key in {self.key_variable} holds signs that no key has") from error
-        return answer, f"{answer.status_code} {self._said(answer)}"
+        return answer, f"{answer.status} {self._said(answer)}"
 
-    def _wait(self, attempt: int, answer: httpx2.Response | None, why: str, stop: threading.Event) -> None:
+    def _wait(self, attempt: int, answer: _Answer | None, why: str, stop: threading.Event) -> None:
         told = _retry_after(answer) if answer is not None else None
         if told is not None and told > LONGEST_TOLD:
             raise SourceError(f"the server at {self.url} asks to wait {told:.0f} s ({why}); {KEPT}")
         usual = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1)
         seconds = usual if told is None else told
-        if told is not None or (answer is not None and answer.status_code == 429):
+        if told is not None or (answer is not None and answer.status == 429):
             self.pace.hold(seconds)
         else:
             stop.wait(seconds)
 
-    def _json(self, answer: httpx2.Response) -> Any:  # noqa: ANN401 - JSON
+    def _json(self, answer: _Answer) -> Any:  # noqa: ANN401 - JSON
         try:
             return json.loads(answer.content)
         except (ValueError, RecursionError) as error:
-            raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(answer.text)}") from error
+            raise EncoderError(
+                f"the server at {self.url} answered no JSON: {self._clean(answer.content.decode('utf-8', 'replace'))}"
+            ) from error
 
-    def _refusal(self, path: str, answer: httpx2.Response) -> EncoderError:
-        status, said = answer.status_code, self._said(answer)
+    def _refusal(self, path: str, answer: _Answer) -> EncoderError:
+        status, said = answer.status, self._said(answer)
         if status == 413:
             return TooLarge(f"the server at {self.url} finds the text too long: {said}")
         what = f"the server at {self.url} answered {status}: {said}"
@@ -175,12 +195,12 @@ class Link:
             )
         return EncoderError(what)
 
-    def _said(self, answer: httpx2.Response) -> str:
+    def _said(self, answer: _Answer) -> str:
         """What an error says, in one line and without the key."""
         try:
             told = json.loads(answer.content)
         except (ValueError, RecursionError):
-            told = answer.text
+            told = answer.content.decode("utf-8", "replace")
         for key in ("error", "detail", "message"):
             if isinstance(told, dict) and key in told:
                 told = told[key]
@@ -213,14 +233,14 @@ def _checked(url: str) -> Any:  # noqa: ANN401 - urllib's own
     return parts
 
 
-def _code(answer: httpx2.Response) -> str:
+def _code(answer: _Answer) -> str:
     try:
         return str(json.loads(answer.content)["error"]["code"])
     except (ValueError, LookupError, TypeError, RecursionError):
         return ""
 
 
-def _retry_after(answer: httpx2.Response) -> float | None:
+def _retry_after(answer: _Answer) -> float | None:
     """The seconds of a Retry-After header, which holds a number or a date."""
     said = answer.headers.get("Retry-After", "").strip()
     try:

@@ -183,6 +183,13 @@ def test_what_does_not_pass_is_one_line(server, fault, message, requests):
     assert len(server.asked) == requests
 
 
+def test_an_answer_has_bounds(server, monkeypatch):
+    monkeypatch.setattr(link, "LARGEST", 1000)
+    with pytest.raises(EncoderError, match="answered more than 1,000 bytes"):
+        encoder(server).encode(TEXTS)
+    assert encoder(server).encode(TEXTS[:1]).shape == (1, 8)
+
+
 def test_too_large_requests_are_halved(server):
     server.most = 3
     np.testing.assert_array_equal(encoder(server, batch=16).encode(TEXTS), expected(server, TEXTS))
