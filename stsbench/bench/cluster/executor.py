@@ -19,6 +19,7 @@ from stsbench.bench.shared import Divisible
 from stsbench.bench.tasks import ScoredTask
 from stsbench.bench.work import Work, isolated
 from stsbench.encoders.engine.embed import BatchShare
+from stsbench.encoders.seams import ServedEncoder
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
 
@@ -83,6 +84,9 @@ class ClusterRun:
         missing = len(shared.engine.missing(shared.texts))
         free = max(1, ceil(self.hands.free() / (len(self.waiting) + 1)))
         of = self.work.settings.gpus_per_encoder or free
+        if isinstance(shared.engine.encoder, ServedEncoder):
+            # Its limits of requests are those of one process.
+            of = 1
         for number in range(of if missing else 0):
             what = f"{turn.part.name}: embedding" + (f" {number + 1}/{of}" if of > 1 else "")
             share = BatchShare(number, of)

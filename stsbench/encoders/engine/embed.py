@@ -110,7 +110,9 @@ class Engine:
         if not missing.any():
             return
         if isinstance(self.encoder, ServedEncoder):
-            self._ask_for(self.encoder, [text for text, wants in zip(texts, missing, strict=True) if wants])
+            # Each text is one worker's, whatever the others have stored by now.
+            mine = np.arange(len(texts)) % share.of == share.number
+            self._ask_for(self.encoder, [texts[i] for i in np.flatnonzero(missing & mine)])
             return
         plan = _plan(self.encoder, texts)
         mine = plan.batches[share.number :: share.of]

@@ -84,6 +84,10 @@ class Link:
         self.timeout, self.retries, self.pace = timeout, retries, pace or RateLimit()
         self._on_this_machine = parts.hostname in ("localhost", "127.0.0.1", "::1")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process is sent: no connections, and no key, which it has of its own environment."""
+        return {name: value for name, value in vars(self).items() if name != "_client"}
+
     @cached_property
     def _client(self) -> httpx2.Client:
         key = self.key()

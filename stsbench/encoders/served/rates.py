@@ -16,6 +16,16 @@ class RateLimit:
         self._lock = threading.Lock()
         self._free_at = self._held_until = 0.0
 
+    def __getstate__(self) -> dict[str, float]:
+        """The limits alone: another process has a pace of its own."""
+        return {"_a_request": self._a_request, "_a_token": self._a_token}
+
+    def __setstate__(self, limits: dict[str, float]) -> None:
+        """Begin with these limits."""
+        self._a_request, self._a_token = limits["_a_request"], limits["_a_token"]
+        self._lock = threading.Lock()
+        self._free_at = self._held_until = 0.0
+
     def wait(self, tokens: int, stop: threading.Event) -> None:
         """Wait until a request of so many tokens may be sent; no longer than until ``stop`` is set."""
         with self._lock:

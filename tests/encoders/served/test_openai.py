@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import re
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 
 from stsbench import settings
 from stsbench.bench.shelf import open_shelf
-from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.kinds import ENCODERS, make_encoder
 from stsbench.encoders.seams import ServedEncoder
 from stsbench.encoders.served import link
@@ -181,6 +182,19 @@ def test_what_does_not_pass_is_one_line(server, fault, message, requests):
         encoder(server, retries=2, timeout=0.1, in_flight=1).encode(TEXTS)
     assert "\n" not in str(caught.value)
     assert len(server.asked) == requests
+
+
+def test_shares_of_several_workers_pay_for_nothing_twice(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-secret-1234")
+    made = encoder(server, key_variable="MY_KEY", requests_a_minute=6000)
+    assert made.encode(["to open the connection"]).shape == (1, 8)
+    server.answered.clear()
+    for number in range(3):
+        sent = copy.deepcopy(made)
+        assert "sk-secret" not in str(sent.link.__getstate__()) and "_client" not in vars(sent.link)
+        Engine(sent, open_shelf(tmp_path, sent)).prepare(TEXTS, share=BatchShare(number, 3))
+    assert Counter(server.texts) == Counter(TEXTS)
+    assert not Engine(made, open_shelf(tmp_path, made)).missing(TEXTS)
 
 
 def test_an_answer_has_bounds(server, monkeypatch):
