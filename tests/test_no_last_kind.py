@@ -219,6 +219,7 @@ COMMANDS = {
     "cli.listing:list": ("list task", "task|tasks"),
     "cli.showing:name": ("show stsbb", "stsbb|stsb"),
     "cli.new:role in --columns": ("new task a.csv --columns golt=x", "golt|gold"),
+    "cli.variants:key of --variants": ("run minilm --variants dimension=2", "dimension|dimensions"),
     "cli.names:encoder": ("export --format mteb -e leters", "leters|letters"),
     "cli.timing:format": ("timing --format jsn", "jsn|json"),
     "leaderboard.published.specs:table": ("leaderboard --table simcse-55", "simcse-55|simcse-5"),

@@ -26,9 +26,11 @@ from stsbench.encoders.words.tokenisers import Tokeniser, libraries, tokeniser
 from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
 from stsbench.evaluators.relatedness import RelatednessProtocol
 from stsbench.evaluators.retrieval import RetrievalProtocol
+from stsbench.evaluators.sts import StsProtocol
 from stsbench.leaderboard.published.specs import AverageFacts
 from stsbench.leaderboard.render.comparison import render_comparison
 from stsbench.leaderboard.tables.averages import measured_averages
+from stsbench.numbers.similarity import paired_dot
 from stsbench.training.methods.clear import CLEAR, Operator
 from stsbench.training.methods.is_bert import ISBERT
 from stsbench.training.methods.simcse_positives import SimCSEPositives
@@ -192,6 +194,11 @@ DIRECT = {
         lambda: measured_averages(["a"], {"a": {(None, 0): 1.0}}, AverageFacts(task="a", rounding="mine"), 2)[0].value,  # type: ignore[index]
         42.0,
     ),
+    "numbers.similarity:SIMILARITIES": Direct(
+        paired_dot,
+        lambda: StsProtocol(name="simcse", metric="spearman", aggregation="all", similarity="mine").similarity,
+        "mine",
+    ),
     "training.objectives.pairs:_FEATURES": Direct(
         lambda u, v: u + v, lambda: pair_features(ONES, ONES, ["mine"]).tolist(), [[2.0] * 3] * 2
     ),
@@ -263,6 +270,7 @@ NO_NAMES = {
     "bench.iterate:ARGUMENTS": "what arguments of functions may be",
     "check.remade:MAKERS": "one function for each evaluator's numbers; a protocol of one's own is not verified",
     "check.significance:OFF": "how far the packed columns of a lock may lie from its scores",
+    "compare.parity:CAUSES": "what sentences that went astray may have in common: nobody asks for one",
     "encoders.fitted.token_removal:FACTS": "facts of a fingerprint",
     "encoders.transformer.modules:_POOLINGS": "made of POOLINGS",
     "evaluators.probe.compiled:_OPTIMISERS": "codes of the compiled loops, for each row of _DEFAULTS",

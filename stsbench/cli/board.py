@@ -29,7 +29,7 @@ RESULTS = Path("results")
 
 def leaderboard_command(options: LeaderboardOptions) -> None:
     """Print a declared table, or the boards of a suite; or write them to a file."""
-    fmt, show = "json" if options.as_json else check_format(options.output), check_show(options.show)
+    fmt, show = check_format(options.fmt), check_show(options.show)
     made = _tables(options, Catalogue(options.cards))
     if fmt in FIGURES and options.out is not None:
         write_whole(options.out, table_figure(made, show, exact=options.exact).to_bytes(fmt))

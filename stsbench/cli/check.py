@@ -146,7 +146,7 @@ def lock_command(options: LockOptions) -> None:
         print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
     else:
         told = f"; {bare} without what a paired test needs, for their per-item columns are missing" if bare else ""
-        say(f"locked {len(cells)} cells in {out}{told}")
+        say(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{told}")
 
 
 def _rule(name: str) -> Rule:

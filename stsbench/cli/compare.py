@@ -12,7 +12,7 @@ from stsbench.cli.printing import complain_of_all, console, say, say_words, tabl
 from stsbench.compare.comparison import Comparison, Effort, compare
 from stsbench.compare.sentences import columns, notes_below, sentences
 from stsbench.data.task import expand_names
-from stsbench.errors import StsbenchError, choose
+from stsbench.errors import OutputError, StsbenchError, choose
 from stsbench.files.whole import write_whole
 from stsbench.leaderboard.render import TERMINAL
 from stsbench.leaderboard.render.comparison import WRITERS, render_comparison
@@ -24,7 +24,7 @@ from stsbench.results.record import Result
 
 def compare_command(options: CompareOptions) -> None:
     """Compare encoders and print, for each pair, a table and a sentence."""
-    fmt = "json" if options.as_json else options.output
+    fmt = options.fmt
     choose("format", fmt, {TERMINAL: None, **WRITERS})
     specs = options.encoders
     effort = Effort(seed=options.seed, dependence="none" if options.independent else "sentences")
@@ -55,6 +55,8 @@ def _results(specs: Sequence[str], folder: Path, catalogue: Catalogue) -> dict[s
     """Each encoder's results: of the results folder, or of a folder of its own."""
     known = ResultFolder([], [])
     if folder.is_dir() or not all(Path(spec).is_dir() for spec in specs):
+        if not folder.is_dir():
+            raise OutputError(f"results folder '{folder}' does not exist", hint="'stsbench run' makes it")
         known = read_folder(folder)
         _tell(known.problems)
     names = {result.encoder for result in known.results}

@@ -15,6 +15,9 @@ TableRows = list[list[str]]
 def list_command(options: ListOptions) -> None:
     """Print one line each of what is asked for."""
     kind = options.kind
+    if not kind:
+        say(f"'stsbench list KIND' lists {', '.join(LISTS)}")
+        return
     columns, rows = choose("list", kind, LISTS)(Catalogue(options.cards))
     if options.as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])

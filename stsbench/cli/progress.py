@@ -82,7 +82,9 @@ class RunProgress:
         self.pace.planned(parts)
         cells = [cell for part in parts for cell in part.cells]
         tasks, seeds = {(cell.task, cell.protocol) for cell in cells}, {cell.seed for cell in cells}
-        size = [_counted(len(parts), "encoder"), _counted(len(tasks), "task")]
+        if not cells:
+            return
+        size = [_counted(len({part.name for part in parts}), "encoder"), _counted(len(tasks), "task")]
         size += [_counted(len(seeds), "seed")] if len(seeds) > 1 else []
         sentences = sum(part.to_embed or 0 for part in parts)
         line = f"{' x '.join(size)}, {self.known} of {self.cells} cells known"
@@ -169,6 +171,8 @@ class RunProgress:
 
     def end(self) -> None:
         """Say how many cells were scored and known, how much failed, and how long it took."""
+        if not self.cells:
+            return
         counts = [f"{self.scored} scored", f"{self.known} known"]
         counts += [f"{len(self.failures)} failed"] if self.failures else []
         seconds = time.monotonic() - self.started

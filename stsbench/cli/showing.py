@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ from stsbench.cards.recipe import RecipeCard, SelectionFacts
 from stsbench.cli.needs import how_exact, to_run, to_train
 from stsbench.cli.options.catalogue import ShowOptions
 from stsbench.cli.printing import console, fact_table, print_json, say
-from stsbench.encoders.trained import RUN_FILE, RunPoint, TrainedRun, trained_runs
+from stsbench.encoders.trained import RUN_FILE, RunPoint, TrainedRun, trained_runs, trained_variants
 from stsbench.encoders.unfinished import STARTED, UnfinishedRun, unfinished_runs
-from stsbench.errors import DataError, UnknownName
+from stsbench.errors import DataError, UnknownName, did_you_mean
 from stsbench.files.whole import write_whole
 from stsbench.plots.curves import Curve, CurvePoint, draw_curves
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
@@ -211,8 +212,11 @@ class _Drawn(NamedTuple):
 def _draw(names: str, path: Path) -> None:
     """Draw the curves of runs, several in one chart."""
     runs = [run for name in split_names(names) for run in _with_curves(name)]
-    if not runs:
-        raise DataError(f"there are no runs of '{names}'; 'stsbench train' makes them")
+    measures = list(dict.fromkeys(f"{run.selection.task} {run.selection.split}" for run in runs))
+    if len(measures) > 1:
+        raise DataError(
+            f"these runs were validated on {' and '.join(measures)}, which one axis cannot show; draw them apart"
+        )
     several = len({run.recipe for run in runs}) > 1
     curves = [
         Curve(
@@ -222,13 +226,13 @@ def _draw(names: str, path: Path) -> None:
         )
         for run in runs
     ]
-    chosen_by = runs[0].selection
-    chart = draw_curves(curves, score=f"{chosen_by.task} {chosen_by.split}")
+    chart = draw_curves(curves, score=measures[0])
     write_whole(path, chart.to_bytes(path.suffix.removeprefix(".")))
     say(f"wrote {path}")
 
 
 def _with_curves(name: str) -> list[_Drawn]:
+    """The runs of a name, finished or not; raises DataError where there are none."""
     done = [
         _Drawn(
             run.recipe,
@@ -240,6 +244,10 @@ def _with_curves(name: str) -> list[_Drawn]:
         for run in _trained_runs(name)
     ]
     under_way = [_Drawn(run.recipe, run.start.seed, run.curve, run.selection) for run in _unfinished_runs(name)]
+    if not done and not under_way:
+        others = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
+        near = did_you_mean(name, others) or (f"; there is {', '.join(others)}" if others else "")
+        raise DataError(f"there are no runs of '{name}'{near}; 'stsbench train' makes them")
     return done + under_way
 
 

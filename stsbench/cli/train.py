@@ -45,7 +45,10 @@ def train_command(options: TrainOptions) -> int:
     if plans[0].place.rank == 0:
         _print_runs(runs, done, as_json=options.as_json)
         if not options.as_json:
-            scored_by = ["stsbench", "run", "--encoder", plans[0].name, *options.typed("cards")]
+            # Names are looked for in the usual folder of runs alone.
+            named = options.out is None or options.out.resolve() == settings.runs_folder().resolve()
+            encoders = [plans[0].name] if named else [str(run.folder) for run in runs]
+            scored_by = ["stsbench", "run", *encoders, *options.typed("cards")]
             say(f"score it: {shlex.join(scored_by)}")
     return 0
 

@@ -87,7 +87,7 @@ def notes_below(comparison: Comparison) -> list[str]:
     independent = comparison.dependence == "none"
     return [
         *comparison.notes,
-        f"Scores are times 100. Items {'are taken as independent' if independent else 'that share a sentence are not independent'}.",
+        f"Scores are times 100; differences are of unrounded scores. Items {'are taken as independent' if independent else 'that share a sentence are not independent'}.",
         "p: Student's t; of items that share no sentence, a paired permutation test.",
         "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -177,11 +178,19 @@ def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderEr
         others = [f"'{name}'" for name in trained_variants(recipe)]
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         near = f"; with values replaced it has: give {' or '.join(others[:3])}{more}" if others else ""
-        return EncoderError(f"recipe '{spec}' has not been trained here{near}; run: stsbench train {recipe}")
+        return EncoderError(f"recipe '{spec}' has not been trained here{near}; run: {_training(spec)}")
     if spec in catalogue.paths("tasks") or spec in catalogue.suites():
         return EncoderError(f"'{spec}' is a task or a suite, not an encoder; give it by --tasks {spec}")
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
     return UnknownName("encoder", spec, known, hint=hint)
+
+
+def _training(spec: str) -> str:
+    """The command that trains what a name says: a recipe, its seed, and the values that are replaced."""
+    stem, changes = list(variants(spec))[-1]
+    recipe, _, seed = stem.partition("@")
+    words = ["stsbench", "train", recipe, *(["--seeds", seed] if seed else [])]
+    return shlex.join([*words, *(word for key, value in changes.items() for word in ("--set", f"{key}={value}"))])
 
 
 def _from_file(path: Path, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:

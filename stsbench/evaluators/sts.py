@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class StsProtocol:
     name: str
     metric: str
     aggregation: str
-    similarity: Literal["cosine", "dot", "hamming"] = "cosine"
+    similarity: str = "cosine"
 
     def __post_init__(self) -> None:
         """Refuse names that are in no table."""

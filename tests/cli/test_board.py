@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -105,3 +106,14 @@ def test_a_table_of_nothing_but_the_baseline_is_refused(stsbench, tmp_path):
     lines = stsbench.fine(*run, "both").splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("majority class") and "63.76" in line for line in lines)
+
+
+def test_a_files_ending_says_its_format(stsbench, tmp_path):
+    begins = {".md": "**", ".tex": "% \\usepackage", ".html": "<!doctype html", ".csv": "table,", ".json": ""}
+    for ending, text in begins.items():
+        out = tmp_path / f"t{ending}"
+        assert stsbench.fine("leaderboard", "--table", "simcse-5", "--out", out) == f"wrote {out}\n"
+        assert out.read_text().lstrip().startswith(text)
+    assert json.loads((tmp_path / "t.json").read_text())
+    stsbench.fine("leaderboard", "--table", "simcse-5", "--format", "csv", "--out", "t.md")
+    assert Path("t.md").read_text().startswith("table,")

@@ -62,7 +62,7 @@ def test_compare_writes_every_format(stsbench):
     markdown = stsbench.fine("compare", "bad", "good", "--format", "markdown")
     assert markdown.startswith("**A = bad, B = good**\n\n| task | A | B | B − A | 95% interval |")
     assert "\n\ngood is better than bad on 1 of 2 tasks: sts12 (+" in markdown
-    assert "\n\nScores are times 100. Items that share a sentence are not independent." in markdown
+    assert "\n\nScores are times 100; differences are of unrounded scores. Items that share" in markdown
     latex = stsbench.fine("compare", "bad", "good", "--format", "latex", "--independent")
     assert latex.startswith("% \\usepackage{booktabs}\n") and " & B $-$ A & 95\\% interval & " in latex
     assert "Items are taken as independent." in latex

@@ -90,7 +90,7 @@ def test_a_method_trains_at_once(stsbench, masked_lm):
     assert words == ["train", "some_idea", "--base", "minilm", "--cards", "cards"]
     done = stsbench(*[masked_lm if word == "minilm" else word for word in words])
     assert done.code == 0, done.err
-    assert done.out.endswith("score it: stsbench run --encoder some_idea --cards cards\n")
+    assert done.out.endswith("score it: stsbench run some_idea --cards cards\n")
     scored = stsbench(*last(done.out.replace("score it: ", "")), "-t", "quickstart-en")
     assert scored.code == 0, scored.err
     assert (

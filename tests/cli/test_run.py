@@ -167,8 +167,7 @@ def test_many_tasks_without_data_are_two_lines(stsbench):
     assert first.startswith("stsbench: length: no data for length (")
     others = "depth, tense, oddmanout, subjnumber"
     assert rest == f"stsbench: no data either: {others}; 'stsbench doctor' shows what is missing where"
-    assert stsbench.progress[0] == "1 encoder x 0 tasks, 0 of 0 cells known"
-    assert stsbench.progress[1].startswith("0 scored, 0 known, 5 failed in ")
+    assert stsbench.progress == []
 
 
 def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):

@@ -66,3 +66,24 @@ def test_what_has_no_curve_is_one_line(stsbench):
         stsbench.refused("show", "x", "--curve", "c.bmp")
         == "--curve 'c.bmp': give a file that ends in .svg, .png, .pdf"
     )
+
+
+def test_curves_that_no_axis_can_show_together_and_names_without_runs_are_refused(stsbench, trained):
+    recipe = trained / "trainers" / "little.toml"
+    other = recipe.read_text().replace('task = "quickstart-en"', 'task = "quickstart-es-en"')
+    (trained / "trainers" / "other.toml").write_text(other)
+    base = next(Path("runs").glob("little/seed1"))
+    assert stsbench("train", "other", "--cards", trained, "--base", base, "--set", "steps=4").code == 0
+    both = stsbench.refused("show", "little,other+steps=4", "--curve", "c.svg")
+    assert both.startswith("these runs were validated on quickstart-en test and quickstart-es-en test")
+    lost = stsbench.refused("show", "little,other", "--curve", "c.svg")
+    assert lost == "there are no runs of 'other'; did you mean 'other+steps=4'?; 'stsbench train' makes them"
+
+
+def test_the_next_command_is_the_one_that_finds_the_run(stsbench, cards, masked_lm):
+    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--set", "steps=4", "--out", "else/where")
+    command = done.out.splitlines()[-1].removeprefix("score it: stsbench ")
+    assert "else/where/little+steps=4/seed0" in command
+    assert stsbench(*command.split(), "--tasks", "quickstart-en").code == 0
+    told = stsbench.refused("run", "little+steps=9", "--cards", cards)
+    assert told.endswith("run: stsbench train little --set steps=9")

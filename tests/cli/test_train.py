@@ -18,7 +18,7 @@ __all__ = ["cards"]
 def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, masked_lm):
     done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--seeds", "1,2")
     assert done.code == 0, done.err
-    assert "mean " in done.out and " ± " in done.out and "stsbench run --encoder little" in done.out
+    assert "mean " in done.out and " ± " in done.out and "stsbench run little" in done.out
     # The last line is to be copied, and has paths in it.
     assert max(map(len, done.out.splitlines()[:-1])) <= 80
     facts = json.loads(Path("runs/little/seed1/run.json").read_text())
@@ -75,7 +75,7 @@ def test_values_are_replaced_and_the_name_says_so(stsbench, cards, masked_lm):
 def test_a_run_has_a_name_of_its_own(stsbench, cards, masked_lm):
     call = ("train", "little", "--cards", cards, "--base", masked_lm, "--set", "steps=4")
     done = stsbench(*call, "--name", "ours")
-    assert done.code == 0 and done.out.splitlines()[-1] == f"score it: stsbench run --encoder ours --cards {cards}"
+    assert done.code == 0 and done.out.splitlines()[-1] == f"score it: stsbench run ours --cards {cards}"
     assert json.loads(Path("runs/ours/seed0/run.json").read_text())["recipe"] == "ours"
     scored = stsbench.json("run", "ours", "--tasks", "quickstart-en", "--cards", cards)
     assert [result["encoder"] for result in scored["results"]] == ["ours"]

@@ -19,7 +19,7 @@ class ListOptions(WithJson):
     Example: stsbench list encoders
     """
 
-    kind: Annotated[str, Argument(help="tasks, encoders, recipes, suites, corpora, tables or protocols")]
+    kind: Annotated[str, Argument(help="tasks, encoders, recipes, suites, corpora, tables or protocols")] = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -19,6 +19,7 @@ from stsbench.cli.options.shared import (
     WithJson,
     check_figure,
     each_name,
+    written_as,
 )
 from stsbench.errors import StsbenchError
 from stsbench.plots import FIGURES
@@ -74,11 +75,16 @@ class LeaderboardOptions(WithJson):
     )
     out: TableFile = None
 
+    @property
+    def fmt(self) -> str:
+        """The format that is written."""
+        return written_as(self.output, self.out, as_json=self.as_json)
+
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
         given.apart("--table", "--suite", "--protocol")
         given.apart("--json", "--format")
-        fmt = "json" if self.as_json else self.output
+        fmt = self.fmt
         if fmt in FIGURES and self.out is None:
             raise StsbenchError(f"--format {fmt} is a figure; add --out FILE")
         if fmt in ("csv", "json"):
@@ -142,6 +148,11 @@ class CompareOptions(WithJson):
     plot: Annotated[
         Path | None, Option("--plot", help="Draw the differences into this file too: .svg, .png or .pdf.")
     ] = None
+
+    @property
+    def fmt(self) -> str:
+        """The format that is written."""
+        return written_as(self.output, self.out, as_json=self.as_json)
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""

@@ -53,6 +53,20 @@ def check_figure(plot: Path | None) -> None:
         raise StsbenchError(f"--plot '{plot}': give a file that ends in .{', .'.join(FIGURES)}")
 
 
+FORMATS_BY_ENDING = {
+    ".md": "markdown", ".tex": "latex", ".html": "html", ".csv": "csv", ".json": "json", ".svg": "svg", ".png": "png",
+    ".pdf": "pdf",
+}  # fmt: skip
+"""What a file's name says of its format, where no other is asked for."""
+
+
+def written_as(output: str, out: Path | None, *, as_json: bool) -> str:
+    """The format of a table: JSON, the one that was asked for, or the one that the file's name ends in."""
+    if as_json:
+        return "json"
+    return FORMATS_BY_ENDING.get(out.suffix.lower(), output) if out is not None and output == "terminal" else output
+
+
 class Given(frozenset[str]):
     """The options that were typed, by their long names."""
 

@@ -122,6 +122,8 @@ def locate_checkpoint(
     if Path(model).is_dir():
         return Located(Path(model) / subfolder, None)
     if _looks_local(model):
+        if Path(model).exists():
+            raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
         raise SourceError(f"checkpoint folder '{model}' does not exist")
     from stsbench.data.hub import fetch_checkpoint
 

@@ -25,7 +25,12 @@ def layouts_to_markdown(layouts: Sequence[Layout]) -> str:
 
 def markdown_rows(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
     """The rows of all tables alone, to be put into a table that there is."""
-    lines = (line for table in tables for block in lay_out(table, show, exact=exact).blocks for line in block.lines)
+    lines = (
+        line
+        for table in tables
+        for block in lay_out(table, show, exact=exact, ends=False).blocks
+        for line in block.lines
+    )
     return "".join(f"{_row([_label(line), *map(_cell, line.cells)])}\n" for line in lines)
 
 
