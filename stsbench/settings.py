@@ -83,8 +83,12 @@ _FOR_WORKERS = ("OMP_NUM_THREADS", "STSBENCH_CORPORA", "STSBENCH_VECTORS")
 
 
 def keep_ray_silent() -> None:
-    """Let Ray, which is about to be imported, report no use of it to its makers, unless the user says otherwise."""
+    """Let Ray, which is about to be imported, tell its makers nothing, and print nothing among the scores on stdout.
+
+    What the user says of either goes before.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 
 
 def terminal_columns() -> int | None:

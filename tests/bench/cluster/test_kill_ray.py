@@ -114,8 +114,9 @@ def test_a_worker_is_killed_at_any_moment(tmp_path, expected, workers, rounds):
         folder = tmp_path / f"round {turn}"
         process = start(folder, "--on", "ray", workers=workers)
         killed += kill_one(process, moments, within=5)
-        code, _, err = finish(process)
+        code, out, err = finish(process)
         assert code == 0, (seed, err)
+        assert out.startswith("Scores, ") and "raylet" not in out
         assert all("its worker was killed or has crashed; tried again (2 of 3)" in line for line in err.splitlines())
         lost += bool(err)
         assert outside_run(folder / "results") == expected, seed
