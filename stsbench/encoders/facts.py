@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from numbers import Integral
 from typing import Any, TypeGuard, cast
@@ -167,6 +167,19 @@ def _said(encoder: object, name: str) -> Any:  # noqa: ANN401 - whatever a user'
 def _is_text(told: object) -> TypeGuard[str]:
     """Whether this is text, and some, that a file can hold."""
     return isinstance(told, str) and bool(told) and not _SURROGATE.search(told)
+
+
+def check_sentences(sentences: object) -> None:
+    """Refuse one text in the place of a list, which would be embedded letter by letter, and what is no text.
+
+    Raises:
+        EncoderError: says what was given.
+    """
+    if isinstance(sentences, str):
+        raise EncoderError(f"encode takes a list of sentences; it was given the text {shown(sentences)}")
+    for place, one in enumerate(sentences if isinstance(sentences, Iterable) else ()):
+        if not isinstance(one, str):
+            raise EncoderError(f"encode takes sentences; number {place} is {shown(one)}")
 
 
 def is_name(told: object) -> bool:

@@ -19,6 +19,7 @@ from stsbench.encoders.facts import (
     NEEDED,
     base_of,
     check_encoder,
+    check_sentences,
     facts_of,
     notes_of,
     places_of,
@@ -194,3 +195,15 @@ class Chunked:
 )
 def test_what_is_an_encoder_is_handed_back(encoder):
     assert check_encoder(encoder, "here") is encoder
+
+
+def test_one_text_in_the_place_of_a_list_is_refused():
+    check_sentences(["a b", ""])
+    check_sentences(np.array(["a b"]))
+    with pytest.raises(EncoderError, match="encode takes a list of sentences; it was given the text 'a b'"):
+        check_sentences("a b")
+    with pytest.raises(EncoderError, match="encode takes sentences; number 1 is None"):
+        check_sentences(["a", None])
+    for name in ("minilm", "minilm+pooling=cls"):
+        with pytest.raises(EncoderError, match="it was given the text 'a b'"):
+            stsbench.load_encoder(name).encode("a b")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
-from stsbench.encoders.facts import notes_of
+from stsbench.encoders.facts import check_sentences, notes_of
 from stsbench.encoders.seams import Encoder, FloatArray, IndexArray, ServedEncoder, TokenEncoder
 from stsbench.errors import EncoderError, one_line
 from stsbench.provenance.identity import identity
@@ -41,6 +41,7 @@ WHOLE = BatchShare(0, 1)
 
 def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
     """Embed sentences, (n, d), each distinct one once, with no store."""
+    check_sentences(sentences)
     engine = Engine(encoder)
     return np.asarray(engine(sentences), dtype=np.float32)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, locate_checkpoint
 from stsbench.encoders.devices import check_device, check_dtype, pick_device
+from stsbench.encoders.facts import check_sentences
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer.modules import digests, named_prompt, read_modules
 from stsbench.errors import CardError, EncoderError, one_line
@@ -124,6 +125,7 @@ class SentenceTransformerEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
+        check_sentences(sentences)
         if not len(sentences):
             return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
         from stsbench.encoders.transformer.backbone import valid_text

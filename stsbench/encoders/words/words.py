@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from stsbench import settings
 from stsbench.encoders.checkpoints.digest_cache import remembered_digest
+from stsbench.encoders.facts import check_sentences
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.errors import CardError, DataError, SourceError, choose
@@ -101,6 +102,7 @@ class WordsEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); a sentence without a known word is the zero vector."""
+        check_sentences(sentences)
         embeddings = np.zeros((len(sentences), self.vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(sentences), CHUNK):
             bags = self._bags(sentences[start : start + CHUNK])
