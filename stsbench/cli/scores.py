@@ -194,11 +194,13 @@ def _print_lacking(results: Sequence[Result]) -> None:
 
 
 def _print_notes(results: Sequence[Result]) -> None:
-    tasks: dict[str, dict[str, None]] = {}
-    for task, note in ((r.task, note) for r in results for note in r.notes):
-        tasks.setdefault(note, {})[task] = None
-    for note, named in tasks.items():
-        say_words(f"{', '.join(named)}: {note}")
+    several = len({result.encoder for result in results}) > 1
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for result in results:
+        for note in result.notes:
+            found.setdefault((result.encoder if several else "", note), {})[result.task] = None
+    for (encoder, note), tasks in found.items():
+        say_words(f"{f'{encoder} on ' if encoder else ''}{', '.join(tasks)}: {note}")
     if any("majority" in r.scores for r in results):
         say("majority: the accuracy of always answering the most frequent class")
     for mark in sorted({OVERLAPS[r.overlap] for r in results if r.overlap in OVERLAPS}):

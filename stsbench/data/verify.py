@@ -14,7 +14,7 @@ from stsbench.data.split_checks import check_form
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
 from stsbench.errors import DataError
 
-FETCH = "fetch the data again"
+FETCH = "fetch the data again, or correct the card where the data are your own"
 
 
 def check_file(path: Path, facts: FileFacts) -> None:

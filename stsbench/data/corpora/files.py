@@ -32,7 +32,10 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
     if not corpus.repo:
         make = f"make it by 'stsbench data make {name}', or " if corpus.make else ""
         how = f" ({corpus.how})" if corpus.how else ""
-        raise SourceError(f"corpus '{corpus.name}' is local only; {make}{put}{how}")
+        raise SourceError(
+            f"corpus '{corpus.name}' is local only",
+            hint=f"{make}{put}{how}; or train on other text: --text NAME or FILE",
+        )
     from stsbench.data.hub import fetch_file
 
     place = corpus.path or Path(corpus.file).name
