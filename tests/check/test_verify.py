@@ -197,7 +197,10 @@ def test_what_cannot_be_verified_says_why(tmp_path):
         ({"task_card": "c" * 64}, "field 'task_card': cccccccccccc, the hash of the card is "),
         ({"protocol": {"name": "simsce"}}, "field 'protocol': 'simsce' is not one of simcse, wmean"),
         ({"protocol": {"more": 1}}, "field 'protocol': 'more' is no field of it"),
-        ({"protocol": {"similarity": "dot"}}, "field 'protocol': 'similarity': 'dot' is not one of cosine"),
+        (
+            {"protocol": {"similarity": "dott"}},
+            "field 'protocol': protocol 'simcse': similarity: 'dott' is not one of cosine",
+        ),
     ],
 )
 def test_cards_and_protocols_are_looked_at(tmp_path, change, problem):

@@ -74,7 +74,7 @@ def test_an_empty_folder_and_a_file(stsbench, tmp_path):
     (tmp_path / "empty").mkdir()
     assert run(stsbench, tmp_path / "empty").endswith("empty: no config.json; is it a checkpoint folder?")
     weights = checkpoint(tmp_path / "tiny") / WEIGHTS
-    assert run(stsbench, weights).endswith(f"checkpoint folder '{weights}' does not exist")
+    assert run(stsbench, weights).endswith(f"'{weights}' is a file; give the folder of a checkpoint")
 
 
 SOUND = tiny_bert()[WEIGHTS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_what_was_asked_for_lies_beside_the_results_and_repeats_the_run(stsbench
     said = tmp_path / "deep" / "scores" / "run.toml"
     assert str(tmp_path) not in said.read_text()
     again = stsbench.json("run", "--config", said)
-    assert again == first and stsbench.progress[1].startswith("0 scored, 4 known")
+    assert again == first and json.loads(stsbench.progress[-1])["known"] == 4
 
 
 def test_every_setting_of_a_run_is_in_what_is_written():
@@ -124,6 +125,8 @@ def test_the_page_lists_every_key_and_every_variable():
     text = PAGE.read_text()
     keys = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
     variables = {name for name in re.findall(r'"([A-Z]+_[A-Z_]+|COLUMNS)"', Path(settings.__file__).read_text())}
+    # Those of the libraries below, which say nothing of ours.
+    variables -= {"OMP_NUM_THREADS", "RAY_USAGE_STATS_ENABLED", "RAY_DEDUP_LOGS_SKIP_REGEX"}
     assert set(keys) == {*Config.__struct_fields__} | variables
 
 
