@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from stsbench.errors import one_line, visible
 from stsbench.leaderboard.render.latex_size import LatexFit, LatexSetting, fit_page, head_lines, is_long
-from stsbench.leaderboard.tables.layout import BEST, NONE, SECOND, Layout, LayoutBlock, Show, Shown, TableLine, lay_out
+from stsbench.leaderboard.tables.layout import BEST, SECOND, Layout, LayoutBlock, Show, Shown, TableLine, lay_out
 from stsbench.leaderboard.tables.short import short_labels
 from stsbench.leaderboard.tables.table import Table
 
@@ -187,8 +187,8 @@ def _label(line: TableLine) -> str:
 
 def _cell(cell: Shown, *, folded: bool = False) -> str:
     text = escape_latex(cell.text + ("" if folded else cell.deviation))
-    if text.startswith("-") and cell.text != NONE:
-        text = f"$-${text[1:]}"
+    # A minus before a number, also before the second end of an interval, is no hyphen.
+    text = re.sub(r"(?:^|(?<= ))-(?=[\d.])", "$-$", text)
     text = {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(cell.rank, text)
     return text + escape_latex(cell.mark)
 
