@@ -171,7 +171,7 @@ def read_lock(path: Path) -> list[LockedCell]:
             its digest was made of.
     """
     if not path.exists():
-        raise OutputError(f"{path}: does not exist; 'stsbench run' makes a results folder, 'stsbench lock' a lock file")
+        raise OutputError(f"{path}: cannot be read: No such file or directory; 'stsbench lock' makes a lock file")
     content = read_bounded(path, LARGEST)
     try:
         lock = msgspec.json.decode(content, type=_Lock)

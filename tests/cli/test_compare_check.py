@@ -159,8 +159,8 @@ def test_check_as_json_keeps_stdout_for_json(stsbench):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gone", "--against", "results"], "gone: does not exist; 'stsbench run' makes a results folder"),
-        (["results", "--against", "gone.json"], "gone.json: does not exist"),
+        (["gone", "--against", "results"], "gone: cannot be read: No such file or directory; 'stsbench lock' makes a"),
+        (["results", "--against", "gone.json"], "gone.json: cannot be read"),
         (["results", "--against", "page.md"], "page.md: is not a lock file: JSON is malformed"),
         (["results", "--against", "results", "--rule", "absolut"], "unknown rule 'absolut'; did you mean 'absolute'"),
         (["results", "--against", "results", "--tolerance", "x"], "--tolerance 'x': give points"),
