@@ -24,7 +24,7 @@ POINTS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class HubTrial:
     """What is fetched, and what it must give."""
 
     model: str
@@ -36,10 +36,10 @@ class Trial:
     """The score of each task, of 100."""
 
 
-def minilm_trial() -> Trial:
+def minilm_trial() -> HubTrial:
     """All-MiniLM-L6-v2 (90 MB) on 250 and 1,379 pairs; the ids are those of BERT's vocabulary."""
     scores = {one.task: one.value for one in published_row("mteb/results/all-MiniLM-L6-v2").scores}
-    return Trial(
+    return HubTrial(
         model="sentence-transformers/all-MiniLM-L6-v2",
         revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
         sentence="A Man is playing a guitar.",
@@ -69,7 +69,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 """The steps in their order, and which of them must have gone well before each."""
 
 
-def try_hub(trial: Trial, catalogue: Catalogue) -> list[Finding]:
+def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[Finding]:
     """Take every step that can be taken; a mistake or a fault of the network is a finding, a bug is none."""
     found: dict[str, Finding] = {}
     settings.cache_folder().mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _taken(step: str, take: Callable[[], str]) -> Finding:
 class _Steps:
     """The steps, each returns what there is to say where it went well."""
 
-    trial: Trial
+    trial: HubTrial
     catalogue: Catalogue
     folder: Path
     scores: dict[str, float] = field(default_factory=dict)

@@ -111,7 +111,7 @@ def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: Non
     Raises:
         StsbenchError: it cannot be trained; says why and what was kept.
     """
-    if (done := _finished(plan)) is not None:
+    if (done := find_finished(plan)) is not None:
         return done
     with _open_folder(plan):
         trainer = load_trainer(plan)
@@ -125,8 +125,8 @@ def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: Non
         return TrainedRun.read(plan.folder)
 
 
-def _finished(plan: TrainPlan) -> TrainedRun | None:
-    """The run that a plan asks for, where it is done already.
+def find_finished(plan: TrainPlan) -> TrainedRun | None:
+    """The run that a plan asks for, where it is done already and not to be trained anew.
 
     Raises:
         OutputError: the folder holds a run of the same name that was trained with another recipe, base or text.

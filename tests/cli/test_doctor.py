@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stsbench.doctor import hub_trial
-from stsbench.doctor.hub_trial import NEEDS, Trial
+from stsbench.doctor.hub_trial import NEEDS, HubTrial
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, make_own, process, write
 from tests.hub_files import ROWS, jsonl, tiny_bert
@@ -23,7 +23,7 @@ COMMIT = "7" * 40
 
 
 @pytest.fixture
-def trial(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+def trial(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubTrial:
     """A small checkpoint and a task of three pairs on the Hub; the score is what they give."""
     hub.add("model", "owner/bert", tiny_bert(), pinned=COMMIT)
     hub.add("dataset", "owner/pairs", {"test.jsonl.gz": jsonl(ROWS)}, pinned=COMMIT)
@@ -31,7 +31,7 @@ def trial(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
         f'{HEAD}[splits.test]\nn = 3\n[hub]\nrepo = "owner/pairs"\nrevision = "{COMMIT}"\nsplits = {{test = "test"}}\n'
     )
     write(tmp_path / "cards" / "tasks" / "three.toml", card)
-    made = Trial(model="owner/bert", revision=COMMIT, sentence="A the", ids=(2, 5, 33, 3), published={"three": 50.0})
+    made = HubTrial(model="owner/bert", revision=COMMIT, sentence="A the", ids=(2, 5, 33, 3), published={"three": 50.0})
     monkeypatch.setattr(hub_trial, "minilm_trial", lambda: made)
     return made
 

@@ -1,0 +1,242 @@
+"""Trials: recipes with values replaced, planned together, so that nothing is trained twice, and carried out one by one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from stsbench import settings
+from stsbench.bench.cells import RunSettings
+from stsbench.bench.listener import Listener
+from stsbench.bench.run import run
+from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.recipe import DECIDING
+from stsbench.cards.toml_text import toml
+from stsbench.encoders.trained import TrainedRun
+from stsbench.encoders.unfinished import UnfinishedRun
+from stsbench.errors import Stopped, TrainingError
+from stsbench.recipes.plan import TrainPlan, read_recipe
+from stsbench.recipes.train import carry_out, find_finished
+from stsbench.results.record import Result
+
+if TYPE_CHECKING:
+    from stsbench.training.loop.selection import OnProgress
+
+State = Literal["complete", "unfinished", "missing"]
+STATES: tuple[State, ...] = ("complete", "unfinished", "missing")
+"""From the most to the least that is there of a trial's run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One training: a recipe, what is replaced of it, and a seed; what ``stsbench train`` is asked for."""
+
+    recipe: str
+    """A recipe's name, or the path of its card."""
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+    """Values by key, as ``--set`` gives them."""
+    seed: int = 0
+    base: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """On what trials are trained, and where their results go; runs lie where names find them, in the usual folder of runs."""
+
+    results: Path
+    corpora: Path | None = None
+    data: Path | None = None
+    device: str = "auto"
+    deterministic: bool = False
+    checkpoint_seconds: float = 120.0
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    options: Sequence[str] = ()
+    """The words of ``stsbench train`` that say the same, for the command that finishes a stopped run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredOn:
+    """Tasks and suites that trials are scored on, by a protocol and on a split; default the tasks' own."""
+
+    tasks: str
+    protocol: str | None = None
+    split: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTrial:
+    """One run to be had, and all the trials whose run it is."""
+
+    trials: Sequence[Trial]
+    plan: TrainPlan
+    state: State
+
+    @property
+    def encoder(self) -> str:
+        """The trained encoder by the name that loads it."""
+        return f"{self.plan.name}@{self.plan.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOutcome:
+    """What came of a planned trial: its run, its results, and each thing that failed with why."""
+
+    planned: PlannedTrial
+    run: TrainedRun | None = None
+    results: Sequence[Result] = ()
+    failures: Sequence[tuple[str, Exception]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialWatcher:
+    """Who is told how trials go; every part may be left out."""
+
+    training: Callable[[PlannedTrial], AbstractContextManager[OnProgress]] = lambda planned: nullcontext(_unwatched)
+    """Entered while a trial is trained, and told of its steps; a run that is complete is not trained."""
+    scoring: Listener = field(default_factory=Listener)
+
+
+def _unwatched(progress: object) -> None:
+    """Who is told of a training's steps where nobody watches."""
+
+
+def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTrial]:
+    """Return the runs that trials ask for, in their order, each once, with what is there of it.
+
+    Trials that replace values by what they are already have the run of the recipe itself. Of several names that one run
+    may have, the one is taken under which most of it is there.
+
+    Raises:
+        StsbenchError: a recipe or value that does not exist; a folder that holds the finished run of another base or
+            text; two trials that have one name and are not the same.
+    """
+    groups: dict[bytes, list[tuple[Trial, TrainPlan, State]]] = {}
+    of_folder: dict[Path, bytes] = {}
+    for trial in trials:
+        plan = plan_of(trial, workshop)
+        key = _key(plan)
+        if of_folder.setdefault(plan.folder, key) != key:
+            raise TrainingError(
+                f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards; their runs would lie in one "
+                "folder, so train them one after the other with another STSBENCH_RUNS each"
+            )
+        groups.setdefault(key, []).append((trial, plan, state_of(plan)))
+    made = []
+    for group in groups.values():
+        _, plan, state = min(group, key=lambda one: STATES.index(one[2]))
+        made.append(PlannedTrial(trials=[trial for trial, _, _ in group], plan=plan, state=state))
+    return made
+
+
+def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
+    """What ``stsbench train`` would do for a trial; raises as :func:`stsbench.recipes.plan.read_recipe`."""
+    given = {**trial.replaced, **({"data.corpus": trial.text} if trial.text else {})}
+    name, card = read_recipe(trial.recipe, workshop.catalogue, assign=given)
+    words = ["stsbench", "train", trial.recipe]
+    words += [word for key, value in trial.replaced.items() for word in ("--set", f"{key}={toml(value)}")]
+    words += [
+        word for flag, value in (("--base", trial.base), ("--text", trial.text)) if value for word in (flag, value)
+    ]
+    return TrainPlan(
+        name=name,
+        card=card,
+        seed=trial.seed,
+        out=settings.runs_folder(),
+        base=trial.base,
+        corpora=workshop.corpora,
+        data=workshop.data,
+        device=workshop.device,
+        command=shlex.join([*words, *workshop.options, "--seeds", str(trial.seed)]),
+        deterministic=workshop.deterministic,
+        checkpoint_seconds=workshop.checkpoint_seconds,
+        catalogue=workshop.catalogue,
+    )
+
+
+def state_of(plan: TrainPlan) -> State:
+    """What is there of a plan's run; raises OutputError where the folder holds the finished run of another plan."""
+    if find_finished(plan) is not None:
+        return "complete"
+    return "unfinished" if UnfinishedRun.read(plan.folder) is not None else "missing"
+
+
+def _key(plan: TrainPlan) -> bytes:
+    """What two plans share that leave the same encoder."""
+    decides = {table: getattr(plan.card, table) for table in DECIDING}
+    return msgspec.json.encode([decides, plan.base, plan.seed], order="sorted")
+
+
+def carry_out_trials(
+    planned: Sequence[PlannedTrial],
+    workshop: Workshop,
+    scorings: Sequence[ScoredOn],
+    watcher: TrialWatcher | None = None,
+) -> Iterator[TrialOutcome]:
+    """Train and score one trial after the other, yielding what came of each as soon as it is there.
+
+    What is trained is not trained again, what was stopped goes on, and what the results folder holds is not scored
+    again. A trial that fails takes no other with it.
+
+    Raises:
+        Stopped: the user wants no more.
+    """
+    watcher = watcher or TrialWatcher()
+    for one in planned:
+        failures: list[tuple[str, Exception]] = []
+        results: list[Result] = []
+        trained = None
+        with _noted(one.encoder, failures):
+            trained = train_trial(one, watcher)
+            results = score_trial(one, workshop, scorings, watcher.scoring, failures)
+        yield TrialOutcome(planned=one, run=trained, results=results, failures=failures)
+
+
+def train_trial(planned: PlannedTrial, watcher: TrialWatcher) -> TrainedRun:
+    """Train one trial, unless that is done; raises as :func:`stsbench.recipes.train.carry_out`."""
+    if planned.state == "complete":
+        return carry_out(planned.plan)
+    with watcher.training(planned) as on_progress:
+        return carry_out(planned.plan, on_progress=on_progress)
+
+
+def score_trial(
+    planned: PlannedTrial,
+    workshop: Workshop,
+    scorings: Sequence[ScoredOn],
+    listener: Listener,
+    failures: list[tuple[str, Exception]],
+) -> list[Result]:
+    """Score a trained trial; what fails of it is added to ``failures``, each with its name."""
+    results: list[Result] = []
+    told = replace(listener, failed=lambda what, error: failures.append((what, error)))
+    for scoring in scorings:
+        asked = RunSettings(
+            encoders=[planned.encoder],
+            tasks=scoring.tasks,
+            out=workshop.results,
+            protocol=scoring.protocol,
+            split=scoring.split,
+            data=workshop.data,
+            catalogue=workshop.catalogue,
+        )
+        with _noted(planned.encoder, failures):
+            results += run(asked, told)
+    return results
+
+
+@contextmanager
+def _noted(what: str, failures: list[tuple[str, Exception]]) -> Iterator[None]:
+    """Note what fails, so that the others go on."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except Exception as error:
+        failures.append((what, error))

@@ -1,0 +1,55 @@
+"""What tests of studies get: a recipe that trains in a second, cards that name it, and a folder of runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stsbench.cards.catalogue import Catalogue
+from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.trainer import Trainer, load_trainer
+from stsbench.studies.trials import Workshop
+from tests.cli.little_recipe import RECIPE
+from tests.training.students import sentences
+
+GONE = """
+name = "Gone"
+evaluator = "sts"
+languages = ["en"]
+paper = "none"
+license = "none"
+[splits.test]
+n = 4
+[local]
+reader = "pair_table"
+folder = "gone"
+[local.files]
+test = [{path = "pairs.tsv"}]
+"""
+"""A task whose data nobody has."""
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """Where the recipe 'little' is trained on 60 sentences: runs and results lie in a folder of the test's own."""
+    home = tmp_path / "mine" / "trainers"
+    home.mkdir(parents=True)
+    (tmp_path / "text.txt").write_text("\n".join(sentences(60)) + "\n")
+    (home / "little.toml").write_text(RECIPE.replace("text.txt", str(tmp_path / "text.txt")))
+    (tmp_path / "mine" / "tasks").mkdir()
+    (tmp_path / "mine" / "tasks" / "gone.toml").write_text(GONE)
+    monkeypatch.setenv("STSBENCH_RUNS", str(tmp_path / "runs"))
+    return Workshop(results=tmp_path / "results", device="cpu", catalogue=Catalogue(tmp_path / "mine"))
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """What has been trained so far, by the folder of each run."""
+    begun: list[str] = []
+
+    def loading(plan: TrainPlan) -> Trainer:
+        begun.append(f"{plan.folder.parent.name}/{plan.folder.name}")
+        return load_trainer(plan)
+
+    monkeypatch.setattr("stsbench.recipes.train.load_trainer", loading)
+    return lambda: list(begun)

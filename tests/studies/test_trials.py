@@ -1,0 +1,156 @@
+"""Trials: named as train names runs, none trained twice, and none lost by another's failure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stsbench.bench.cells import RunSettings
+from stsbench.bench.listener import Listener
+from stsbench.bench.run import run
+from stsbench.cli.options.encoders import TrainOptions
+from stsbench.encoders.loading import load_encoder
+from stsbench.errors import CardError, OutputError, Stopped, TrainingError, UnknownName
+from stsbench.results.record import Result
+from stsbench.studies.trials import (
+    PlannedTrial,
+    ScoredOn,
+    Trial,
+    TrialWatcher,
+    Workshop,
+    carry_out_trials,
+    plan_trials,
+)
+from stsbench.training.loop.selection import OnProgress, TrainingProgress
+
+QUICK = [ScoredOn(tasks="quickstart-en")]
+
+
+def trial(base: Path, **given: object) -> Trial:
+    """A trial of the little recipe."""
+    seed = given.pop("seed", 0)
+    assert isinstance(seed, int)
+    return Trial(recipe="little", replaced=given, seed=seed, base=str(base))
+
+
+def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path):
+    one = Trial(recipe="little", replaced={"temperature": 0.1, "steps": 3}, seed=2, base=str(masked_lm), text="b.txt")
+    (planned,) = plan_trials([one], replace(workshop, options=["--device", "cpu"]))
+    assert planned.encoder == "little+data.corpus=b.txt+steps=3+temperature=0.1@2"
+    assert planned.plan.folder == tmp_path / "runs" / planned.plan.name / "seed2"
+    words = shlex.split(planned.plan.command)
+    assert words[:7] == ["stsbench", "train", "little", "--set", "temperature=0.1", "--set", "steps=3"]
+    assert words[7:] == ["--base", str(masked_lm), "--text", "b.txt", "--device", "cpu", "--seeds", "2"]
+    assert {"--base", "--text", "--device", "--seeds"} <= {f"--{name}" for name in TrainOptions.hints()}
+
+
+def test_what_leaves_the_same_encoder_is_one_run(workshop, masked_lm):
+    same = [trial(masked_lm), trial(masked_lm, temperature=0.05), trial(masked_lm, learning_rate=0.001)]
+    other = [trial(masked_lm, temperature=0.1), trial(masked_lm, seed=1)]
+    planned = plan_trials([*same, *other, same[0]], workshop)
+    assert [one.encoder for one in planned] == ["little@0", "little+temperature=0.1@0", "little@1"]
+    assert planned[0].trials == [*same, same[0]]
+
+
+def test_trials_of_one_name_and_other_bases_are_refused(workshop, masked_lm, bert):
+    with pytest.raises(TrainingError, match="little, seed 0: asked for twice"):
+        plan_trials([trial(masked_lm), trial(bert)], workshop)
+
+
+def test_wrong_recipes_and_values_are_told_before_any_training(workshop, masked_lm):
+    with pytest.raises(UnknownName, match="did you mean 'little'"):
+        plan_trials([trial(masked_lm), Trial(recipe="litle")], workshop)
+    with pytest.raises(CardError, match="batch_size"):
+        plan_trials([trial(masked_lm, batch_size=0)], workshop)
+
+
+def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callable[[], list[str]]):
+    trials = [trial(masked_lm), trial(masked_lm, temperature=0.1), trial(masked_lm, temperature=0.05)]
+    planned = plan_trials(trials, workshop)
+    assert [one.state for one in planned] == ["missing", "missing"]
+    outcomes = list(carry_out_trials(planned, workshop, QUICK))
+    assert trained() == ["little/seed0", "little+temperature=0.1/seed0"]
+    assert [(r.encoder, r.task, r.train_seed) for one in outcomes for r in one.results] == [
+        ("little", "quickstart-en", 0), ("little+temperature=0.1", "quickstart-en", 0),
+    ]  # fmt: skip
+    assert [one.run and one.run.recipe for one in outcomes] == ["little", "little+temperature=0.1"]
+    again = plan_trials(trials, workshop)
+    assert [one.state for one in again] == ["complete", "complete"]
+    scored: list[object] = []
+    watcher = TrialWatcher(scoring=Listener(scored=scored.append))
+    same = list(carry_out_trials(again, workshop, QUICK, watcher))
+    assert trained() == ["little/seed0", "little+temperature=0.1/seed0"] and scored == []
+    assert [r.score for one in same for r in one.results] == [r.score for one in outcomes for r in one.results]
+    assert load_encoder(again[1].encoder, catalogue=workshop.catalogue).encode(["a"]).shape == (1, 16)
+
+
+def test_a_name_whose_run_is_there_is_taken(workshop, masked_lm, trained: Callable[[], list[str]]):
+    named = trial(masked_lm, temperature=0.05)
+    list(carry_out_trials(plan_trials([named], workshop), workshop, []))
+    (planned,) = plan_trials([trial(masked_lm), named], workshop)
+    assert (planned.encoder, planned.state) == ("little+temperature=0.05@0", "complete")
+    assert trained() == ["little+temperature=0.05/seed0"]
+
+
+@contextmanager
+def stopping(planned: PlannedTrial) -> Iterator[OnProgress]:
+    """Stop at the sixth step of the trial with the other temperature."""
+
+    def on_progress(progress: TrainingProgress) -> None:
+        if planned.plan.card.params["temperature"] == 0.1 and progress.step == 6:
+            raise KeyboardInterrupt
+
+    yield on_progress
+
+
+def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
+    place = replace(workshop, checkpoint_seconds=0.0)
+    trials = [trial(masked_lm), trial(masked_lm, temperature=0.1)]
+    with pytest.raises((Stopped, KeyboardInterrupt)):
+        list(carry_out_trials(plan_trials(trials, place), place, QUICK, TrialWatcher(training=stopping)))
+    planned = plan_trials(trials, place)
+    assert [one.state for one in planned] == ["complete", "unfinished"]
+    first: list[int] = []
+
+    @contextmanager
+    def counting(planned: PlannedTrial) -> Iterator[OnProgress]:
+        yield lambda progress: first.append(progress.step)
+
+    done = list(carry_out_trials(planned, place, QUICK, TrialWatcher(training=counting)))
+    assert first[0] > 1 and first[-1] == 12 and all(one.results and not one.failures for one in done)
+
+
+def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch):
+    trials = [trial(masked_lm, similarity="dott"), trial(masked_lm), trial(masked_lm, seed=3)]
+    planned = plan_trials(trials, workshop)
+
+    def scoring(asked: RunSettings, told: Listener) -> Iterator[Result]:
+        if "@3" in asked.encoders[0]:
+            raise RuntimeError("a bug")
+        return run(asked, told)
+
+    monkeypatch.setattr("stsbench.studies.trials.run", scoring)
+    outcomes = list(carry_out_trials(planned, workshop, QUICK))
+    assert [len(one.results) for one in outcomes] == [0, 1, 0]
+    (what, error), _, (other, bug) = (one.failures[0] if one.failures else ("", None) for one in outcomes)
+    assert what == "little+similarity=dott@0" and "similarity" in str(error) and isinstance(error, CardError)
+    assert other == "little@3" and isinstance(bug, RuntimeError)
+
+
+def test_a_task_that_fails_is_told_and_the_trial_is_trained(workshop, masked_lm):
+    planned = plan_trials([trial(masked_lm)], workshop)
+    (outcome,) = carry_out_trials(planned, workshop, [ScoredOn(tasks="gone"), *QUICK, ScoredOn(tasks="quickstrat")])
+    assert outcome.run is not None and [one.task for one in outcome.results] == ["quickstart-en"]
+    assert [what for what, _ in outcome.failures] == ["gone", "little@0"]
+    assert "did you mean 'quickstart'" in str(outcome.failures[1][1])
+
+
+def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(workshop, masked_lm, bert):
+    list(carry_out_trials(plan_trials([trial(masked_lm)], workshop), workshop, []))
+    with pytest.raises(OutputError, match="holds a finished run with another base"):
+        plan_trials([trial(bert)], workshop)
