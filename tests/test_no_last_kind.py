@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -17,6 +18,8 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.recipe import SelectionFacts, TrainingFacts
 from stsbench.check.tolerance import parse_tolerances
 from stsbench.compare.comparison import Comparison
+from stsbench.data.corpora.choosing import of_form
+from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.making import make_corpus
 from stsbench.data.readers import READERS
@@ -67,6 +70,7 @@ ONES: Any = torch.ones(2, 3)
 SPLIT = PairSplit(sentences1=["a"], sentences2=["b"], gold=np.ones(1), subset=[""])
 CARDS = Catalogue()
 NO_PAIRS = Comparison(encoders=[], differences=[], level=0.05)
+PAIRS = Corpus(name="pairs", table=pa.table({"first": ["a"], "second": ["b"]}))
 PROMPTS = '{"prompts": {"query": "query: "}}'
 
 
@@ -115,6 +119,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "interface.tables:show": (lambda _: stsbench.leaderboard(show="mesured"), "mesured|measured"),
     "bench.tasks:protocol": (lambda _: unused("simcce"), "simcce|simcse"),
     "check.tolerance:tolerance class": (lambda _: parse_tolerances(["hlf=1"]), "hlf|half"),
+    "data.corpora.choosing:form of rows": (lambda _: of_form(PAIRS, "triplet"), "triplet|triplets"),
     "data.corpora.load:corpus": (lambda _: load_corpus("wiki1", catalogue=CARDS), "wiki1|wiki1m"),
     "data.corpora.making:corpus": (lambda f: make_corpus("wiki1", corpora=f, **MAKING), "wiki1|wiki1m"),
     "data.readers:reader": (lambda _: READERS.load("pair_tabel"), "pair_tabel|pair_table"),

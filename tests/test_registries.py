@@ -271,6 +271,7 @@ NO_NAMES = {
     "check.remade:MAKERS": "one function for each evaluator's numbers; a protocol of one's own is not verified",
     "check.significance:OFF": "how far the packed columns of a lock may lie from its scores",
     "compare.parity:CAUSES": "what sentences that went astray may have in common: nobody asks for one",
+    "data.corpora.choosing:OF_NUMBERS": "the signs of a comparison, all of which a condition may have",
     "encoders.fitted.token_removal:FACTS": "facts of a fingerprint",
     "encoders.transformer.modules:_POOLINGS": "made of POOLINGS",
     "evaluators.probe.compiled:_OPTIMISERS": "codes of the compiled loops, for each row of _DEFAULTS",

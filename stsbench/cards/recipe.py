@@ -57,8 +57,14 @@ class CorpusFacts(Record, frozen=True, kw_only=True):
     """What is learned from: a corpus by its logical name or file, and how much of it."""
 
     corpus: str
-    rows: Annotated[int, Meta(ge=2)] | None = None
+    where: str = ""
+    """Take the rows of which this holds, before all else: ``label = entailment``, ``score >= 4``."""
+    form: str = ""
+    """Make labelled pairs rows of this form, one of those in ``data/corpora/choosing.py``: ``pairs``, ``triplets``, …"""
+    rows: Count | None = None
     """Take this many rows, drawn by the seed; default all."""
+    upsample: bool = False
+    """Repeat the rows that are drawn until they are about as many as they were drawn from (ConSERT's figure 6)."""
     max_words: int | None = None
     """Leave out rows that have a text of more words than this, before ``rows`` are drawn."""
     sentences: bool = False

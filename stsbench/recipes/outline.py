@@ -51,6 +51,8 @@ def outline(plan: TrainPlan) -> dict[str, str]:
 def _rows(plan: TrainPlan) -> int | None:
     """How many rows are learned from, where the cards tell."""
     data, known = plan.card.data, plan.catalogue.corpora()
-    if data.rows is not None:
-        return data.rows
-    return known[data.corpus].rows if data.corpus in known and not (data.sentences or data.max_words) else None
+    changed = data.sentences or data.max_words or data.where or data.form
+    whole = known[data.corpus].rows if data.corpus in known and not changed else None
+    if data.rows is not None and data.upsample:
+        return whole and whole // data.rows * data.rows
+    return whole if data.rows is None else data.rows

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.cards.recipe import RecipeCard
+from stsbench.cards.recipe import CorpusFacts
+from stsbench.data.corpora.choosing import NUMBERS, of_at_most, of_form, refuse_ordered, repeated, where
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.seams import Encoder, FloatArray
@@ -31,10 +32,6 @@ def values_of(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
     return {name: corpus.numbers(name) if name in NUMBERS else corpus.column(name) for name in names}
 
 
-NUMBERS = ("score", "document_id")
-"""Columns of numbers; all others are of texts."""
-
-
 def as_documents(corpus: Corpus) -> Corpus:
     """Each line of a plain file of text is a document, where documents are asked for."""
     if corpus.columns != ["text"]:
@@ -53,37 +50,37 @@ def load_text(plan: TrainPlan) -> Corpus:
     """What a plan learns from."""
     from stsbench.data.corpora.load import load_corpus
 
-    card = plan.card
-    corpus = load_corpus(card.data.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
-    corpus = corpus.sentences() if card.data.sentences else corpus
-    return _some_rows(_short_rows(corpus, card), card, plan.seed)
+    facts = plan.card.data
+    corpus = load_corpus(facts.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
+    if facts.where:
+        refuse_ordered(corpus, "where")
+        corpus = where(corpus, facts.where)
+    corpus = of_form(corpus, facts.form) if facts.form else corpus
+    corpus = corpus.sentences() if facts.sentences else corpus
+    corpus = corpus if facts.max_words is None else of_at_most(corpus, facts.max_words)
+    return _some_rows(corpus, facts, plan.seed)
 
 
-def _short_rows(corpus: Corpus, card: RecipeCard) -> Corpus:
-    words = card.data.max_words
-    if words is None:
-        return corpus
-    if "document_id" in corpus.columns:
-        raise CardError(
-            f"[data] max_words: corpus '{corpus.name}' is ordered text, of which no sentence can be left out"
-        )
-    short = corpus.of_at_most(words)
-    if len(short) < 2:
-        raise CardError(f"[data] max_words {words}: leaves {len(short)} of {len(corpus)} rows of '{corpus.name}'")
-    return short
-
-
-def _some_rows(corpus: Corpus, card: RecipeCard, seed: int) -> Corpus:
-    wanted = card.data.rows
+def _some_rows(corpus: Corpus, facts: CorpusFacts, seed: int) -> Corpus:
+    """The rows that are drawn, all of them where no number is given; again and again where that is asked for."""
+    wanted = facts.rows
     if wanted is None:
+        if facts.upsample:
+            raise CardError("[data] upsample repeats the rows that are drawn; give 'rows' too")
         return corpus
-    if not 2 <= wanted <= len(corpus):
-        raise CardError(f"[data] rows {wanted}: the corpus has {len(corpus)}")
+    if not (1 if facts.upsample else 2) <= wanted <= len(corpus):
+        raise CardError(
+            f"[data] rows {wanted}: the corpus has {len(corpus)}{'' if wanted > 1 else ', and two are the fewest'}"
+        )
     if "document_id" in corpus.columns:
         # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
-        return corpus.take(range(wanted))
-    drawn = np.sort(np.random.default_rng([seed, 7]).choice(len(corpus), wanted, replace=False))
-    return corpus.take(drawn.tolist())
+        drawn = np.arange(wanted)
+    else:
+        drawn = np.sort(np.random.default_rng([seed, 7]).choice(len(corpus), wanted, replace=False))
+    taken = corpus.take(drawn.tolist())
+    if facts.upsample:
+        refuse_ordered(corpus, "upsample")
+    return repeated(taken, len(corpus)) if facts.upsample else taken
 
 
 def find_start(plan: TrainPlan) -> Checkpoint:

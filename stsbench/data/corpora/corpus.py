@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from stsbench.errors import DataError
 
-TEXT_COLUMNS = ("text", "document", "anchor", "positive", "negative", "first", "second")
+TEXT_COLUMNS = ("text", "document", "anchor", "positive", "negative", "second_negative", "first", "second")
 """Columns of a corpus that hold text; beside them ``label``, ``score`` and ``document_id``."""
 
 
@@ -56,8 +56,8 @@ class TextColumn(Sequence[str]):
 class Corpus:
     """Rows of training text, made by :func:`~stsbench.data.corpora.load.load_corpus`.
 
-    Columns are ``text``; or ``document``; or ``anchor``, ``positive`` and perhaps ``negative``; or ``first``,
-    ``second`` and ``label`` (a class name) or ``score`` (float). ``document_id`` (int) beside ``text`` says
+    Columns are ``text``; or ``document``; or ``anchor``, ``positive`` and perhaps ``negative`` and ``second_negative``; or
+    ``first``, ``second`` and ``label`` (a class name) or ``score`` (float). ``document_id`` (int) beside ``text`` says
     which sentences follow each other. A dataset for torch: it has a length, and rows are dictionaries.
     """
 

@@ -21,6 +21,7 @@ from stsbench.data.task import load_task
 from stsbench.errors import DataError, UnknownName
 
 LAYOUTS: tuple[Mapping[str, str | int], ...] = (
+    {"anchor": "anchor", "positive": "positive", "negative": "negative", "second_negative": "second_negative"},
     {"anchor": "anchor", "positive": "positive", "negative": "negative"},
     {"anchor": "anchor", "positive": "positive"},
     {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"},

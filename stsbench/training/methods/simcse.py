@@ -5,6 +5,7 @@ Gao, Yao and Chen 2021, arXiv 2104.08821; unsupervised section 3, supervised sec
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +15,8 @@ import torch
 
 from stsbench.errors import CardError, choose
 from stsbench.training.augmentation.masking import masked_language_model_loss
-from stsbench.training.loop.gather import check_negatives, gather_pairs
+from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
+from stsbench.training.loop.parts import Tokens
 from stsbench.training.objectives import info_nce, nt_xent
 from stsbench.training.seams import Batch, Learner, Rows
 from stsbench.training.student import Student
@@ -23,6 +25,7 @@ PAIRING: dict[str, tuple[str, ...]] = {
     "dropout": ("text",),
     "pairs": ("anchor", "positive"),
     "triplets": ("anchor", "positive", "negative"),
+    "two_negatives": ("anchor", "positive", "negative", "second_negative"),
 }
 
 
@@ -33,7 +36,7 @@ class SimCSE(Learner):
         self,
         student: Student,
         *,
-        views: Literal["dropout", "pairs", "triplets"] = "dropout",
+        views: Literal["dropout", "pairs", "triplets", "two_negatives"] = "dropout",
         loss: Literal["one_direction", "symmetric"] = "one_direction",
         temperature: float = 0.05,
         similarity: Literal["cosine", "dot"] = "cosine",
@@ -43,12 +46,14 @@ class SimCSE(Learner):
         mlm_rate: float = 0.15,
         mlm_decoder: Literal["tied", "copied"] = "tied",
         legacy_masked_input: bool = False,
+        two_encoders: bool = False,
     ) -> None:
         """Choose a variant.
 
         Args:
             student: what is trained.
-            views: the positive is the sentence again (``dropout``), or the corpus's.
+            views: the positive is the sentence again (``dropout``), or the corpus's; ``two_negatives`` has two hard negatives
+                a row (table 7).
             loss: ``one_direction`` as released, N - 1 negatives (N more with hard ones);
                 ``symmetric``, the 2N-sided NT-Xent of many tutorials.
             temperature: divides the similarities.
@@ -63,9 +68,11 @@ class SimCSE(Learner):
                 trained apart from them; ``tied``, the two stay one, as in the checkpoint.
             legacy_masked_input: the contrast too sees hidden tokens, as in the code that made the
                 paper's MLM tables (princeton-nlp/SimCSE, pull request 121).
+            two_encoders: positives and hard negatives are encoded by a second model, which begins as the first, is trained
+                beside it and not kept (section 4).
         """
         super().__init__(student)
-        if loss == "symmetric" and views == "triplets":
+        if loss == "symmetric" and len(choose("views", views, PAIRING)) > 2:
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
         if loss == "symmetric" and similarity == "dot":
             raise CardError("the symmetric loss is of cosines; use loss = 'one_direction' with similarity = 'dot'")
@@ -73,6 +80,9 @@ class SimCSE(Learner):
             raise CardError(f"mlm_weight {mlm_weight:g}: give 0 for none, or more; the paper has 0.1")
         if contrastive_weight <= 0:
             raise CardError(f"contrastive_weight {contrastive_weight:g}: give more than 0; 1 is the paper's")
+        if two_encoders and mlm_weight:
+            raise CardError("two encoders have no masked language modelling beside them; leave 'mlm_weight' out")
+        self.second = copy.deepcopy(student) if two_encoders else None
         self.contrastive_weight = contrastive_weight
         self.names = choose("views", views, PAIRING)
         self.needs = self.names
@@ -108,8 +118,8 @@ class SimCSE(Learner):
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The contrastive loss, and the auxiliary one where it is on."""
         tokens = batch["views"]
-        views = gather_pairs(self.student.embed(tokens), max(2, len(self.names)))
-        contrastive = self.contrast(*views)
+        anchor, positive, *hard = self._embed(tokens)
+        contrastive = self.contrast(anchor, positive, *([torch.cat(hard)] if hard else []))
         if not self.mlm_weight:
             return {"loss": self.contrastive_weight * contrastive}
         hidden = batch["hidden"]
@@ -118,3 +128,13 @@ class SimCSE(Learner):
         )
         loss = self.contrastive_weight * contrastive + self.mlm_weight * mlm
         return {"loss": loss, "contrastive": contrastive, "mlm": mlm}
+
+    def _embed(self, tokens: Tokens) -> list[torch.Tensor]:
+        """The embeddings of each view, (b, h)."""
+        views = max(2, len(self.names))
+        if self.second is None:
+            return gather_pairs(self.student.embed(tokens), views)
+        rows = len(tokens["input_ids"]) // views
+        first = self.student.embed({name: values[:rows] for name, values in tokens.items()})
+        others = self.second.embed({name: values[rows:] for name, values in tokens.items()})
+        return [gather_views(first), *gather_pairs(others, views - 1)]

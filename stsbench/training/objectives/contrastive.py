@@ -33,9 +33,9 @@ def info_nce(
     Args:
         anchor: (b, d).
         positive: (b, d), row for row the positives of the anchors.
-        hard_negative: (b, d), row for row; or None.
+        hard_negative: (b, d), row for row; of several an anchor (k * b, d), the second of all below the first; or None.
         temperature: divides the cosines; 0.05 in the paper.
-        hard_negative_weight: added to the logit of each anchor's own hard negative.
+        hard_negative_weight: added to the logit of each of an anchor's own hard negatives.
         similarity: ``dot`` leaves the lengths in (the paper's table D.1).
 
     Raises:
@@ -51,10 +51,12 @@ def info_nce(
         if hard_negative_weight != 0:
             raise StsbenchError(f"hard_negative_weight {hard_negative_weight} without hard negatives: leave it out")
         return F.cross_entropy(logits, targets)
-    check_rows(anchor=anchor, hard_negative=hard_negative)
+    several = torch.split(hard_negative, len(anchor))
+    for one in several:
+        check_rows(anchor=anchor, hard_negative=one)
     hard = similarities(anchor, hard_negative) / temperature
     own = hard_negative_weight * torch.eye(len(anchor), dtype=hard.dtype, device=hard.device)
-    return F.cross_entropy(torch.cat([logits, hard + own], dim=1), targets)  # (b, 2b)
+    return F.cross_entropy(torch.cat([logits, hard + own.repeat(1, len(several))], dim=1), targets)  # (b, (1 + k) b)
 
 
 @in_float32

@@ -71,6 +71,46 @@ def test_supervised_loss_is_the_literal_one_with_weighted_hard_negatives(masked_
     assert found == pytest.approx(literal(*views, temperature=0.1, weight=math.log(2)), abs=1e-5)
 
 
+def test_all_rows_hard_negatives_are_everybody_s_and_two_a_row_count_both(masked_lm):
+    made = learner(masked_lm, views="two_negatives", temperature=0.1, hard_negative_weight=math.log(2)).eval()
+    made.columns = {**made.columns, "second_negative": sentences(20, seed=4)}
+    a, p, h, g = (unit(made, list(made.columns[name][:8])) for name in made.names)
+    total = 0.0
+    for i in range(8):
+        logits = [float(a[i] @ p[j]) / 0.1 for j in range(8)]
+        for hard in (h, g):
+            logits += [float(a[i] @ hard[j]) / 0.1 + (math.log(2) if i == j else 0.0) for j in range(8)]
+        total += math.log(sum(map(math.exp, logits))) - logits[i]
+    found = float(made(**made.collate(np.arange(8), RNG(0)))["loss"].detach())
+    assert found == pytest.approx(total / 8, abs=1e-5)
+
+
+@pytest.mark.parametrize("views", ["dropout", "pairs", "triplets"])
+def test_two_encoders_see_a_side_each_and_both_learn(masked_lm, views):
+    alone, made = (learner(masked_lm, views=views, temperature=0.1, two_encoders=two) for two in (False, True))
+    batch = made.collate(np.arange(6), RNG(0))
+    assert made.second is not None
+    # As long as the second is as the first, it is one encoder's loss.
+    loss = made(**batch)["loss"]
+    assert float(loss.detach()) == pytest.approx(float(alone(**batch)["loss"].detach()), abs=1e-6)
+    loss.backward()
+    for one in (made.student, made.second):
+        gradients = [p.grad for p in one.model.encoder.parameters()]
+        assert all(g is not None for g in gradients) and any(
+            float(g.abs().sum()) > 0 for g in gradients if g is not None
+        )
+    with torch.no_grad():
+        for weights in made.second.parameters():
+            weights.mul_(1.1)
+    assert float(made(**batch)["loss"].detach()) != pytest.approx(float(loss.detach()), abs=1e-4)
+    assert len(made.encoders()) == 1
+
+
+def test_two_encoders_are_refused_masked_language_modelling(masked_lm):
+    with pytest.raises(CardError, match="two encoders have no masked language modelling"):
+        learner(masked_lm, mlm=True, two_encoders=True, mlm_weight=0.1)
+
+
 def test_symmetric_loss_looks_both_ways(masked_lm):
     made = learner(masked_lm, views="pairs", loss="symmetric", temperature=0.1).eval()
     a, b = unit(made, ANCHORS[:6]), unit(made, POSITIVES[:6])
