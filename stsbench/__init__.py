@@ -64,6 +64,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the type is that of the name asked for
+    if name == "analysis":
+        return import_module("stsbench.analysis")
     if name not in _HOMES:
         raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
     module, _, attribute = _HOMES[name].partition(":")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from stsbench.analysis.seams import EncoderAnalysis, Measurement, Subject, Tables
 from stsbench.bench.cells import RunPart
 from stsbench.bench.executor import local
 from stsbench.bench.work import Work
@@ -48,6 +49,19 @@ class Evaluator(StsEvaluator):
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         USED.add("evaluators:EVALUATORS")
         return super().__call__(*arguments, **named)
+
+
+class Counts(EncoderAnalysis):
+    """Counts the pairs that are scored."""
+
+    about, printed = "how many pairs there are", ("pairs",)
+
+    def measure(self, subject: Subject) -> Measurement:
+        USED.add("analysis.seams:ANALYSES")
+        return Measurement({"pairs": [{"pairs": subject.pairs().n}]})
+
+    def draw(self, tables: Tables, title: str) -> Any:
+        raise NotImplementedError
 
 
 def read(files: Any) -> PairSplit:
@@ -125,6 +139,8 @@ def execute(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
 
 ROWS: dict[str, Any] = {
     "bench.executor:EXECUTORS": "tests.made_up:execute",
+    "analysis.seams:ANALYSES": "tests.made_up:Counts",
+    "analysis.write:WRITERS": noting("analysis.write:WRITERS", lambda found: found.title),
     "evaluators:EVALUATORS": "tests.made_up:Evaluator",
     "data.readers:READERS": "tests.made_up:read",
     "encoders.kinds:ENCODERS": "tests.made_up:Encoder",

@@ -11,6 +11,7 @@ import stsbench
 PACKAGE, TESTS = Path(stsbench.__file__).parent, Path(__file__).parent
 FACES = ("__init__", "__main__")
 COVERED = {
+    "analysis/test_closeness.py": ["analysis.run", "analysis.seams"],
     "bench/cluster/test_executor.py": ["bench.cluster.hands", "bench.cluster.joining", "bench.cluster.pieces"],
     "bench/test_embedder.py": ["bench.fit_texts", "bench.shelf"],
     "bench/test_executor.py": ["bench.work"],
@@ -26,8 +27,10 @@ COVERED = {
     ],
     "check/test_means.py": ["check.published"],
     "check/test_verify.py": ["check.intervals", "check.remade"],
+    "cli/test_analyze.py": ["analysis.write"],
     "cli/test_cli.py": ["cli.app", "cli.exit_codes"],
     "cli/options/test_binding.py": [
+        "cli.options.analyses",
         "cli.options.catalogue",
         "cli.options.encoders",
         "cli.options.new",

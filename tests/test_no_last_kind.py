@@ -213,6 +213,8 @@ def test_a_name_in_no_table_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 COMMANDS = {
+    "analysis.seams:analysis": ("analyze spectrm -e letters", "spectrm|spectrum"),
+    "cli.analyze:kind of file for --out": ("analyze spectrum --out a.jsn", "jsn|json"),
     "bench.executor:executor": ("run --on rai", "rai|ray"),
     "leaderboard.tables.asked:suite": ("leaderboard --suite stss", "stss|sts"),
     "cli.added:encoder": ("leaderboard --table sts --add leters", "leters|letters"),

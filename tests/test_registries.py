@@ -146,6 +146,11 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     index = command("export", "--format", "model-index", "-e", "kinded", *cards)
     assert "task-of-mine" in index.out, index.err
     assert command("check", "results", "--against", "results", "--rule", "mine", *cards).code == 0
+    analysed = command(
+        "analyze", "mine", "-e", "kinded", "--tasks", "mine", "--out", "a.mine", "--data", "data", *cards
+    )
+    assert analysed.code == 0, analysed.err
+    assert Path("a.mine").read_text() == "mine: mine (test)"
     timed = command("timing", "-e", "kinded", "--tasks", "mine", "--data", "data", "--format", "mine", *cards)
     assert timed.out == "timed\n", timed.err
     assert "wrote" in command("convert", "mine", "a", "b").out

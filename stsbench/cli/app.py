@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stsbench.cli.options import catalogue, encoders, new, scores
+from stsbench.cli.options import analyses, catalogue, encoders, new, scores
 from stsbench.cli.options.binding import bound
 from stsbench.cli.options.shared import Options
 from stsbench.cli.printing import say
@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "export": (scores.ExportOptions, "stsbench.cli.export:export_command"),
     "convert": (encoders.ConvertOptions, "stsbench.cli.convert:convert_command"),
     "compare": (scores.CompareOptions, "stsbench.cli.compare:compare_command"),
+    "analyze": (analyses.AnalyzeOptions, "stsbench.cli.analyze:analyze_command"),
     "parity": (scores.ParityOptions, "stsbench.cli.parity:parity_command"),
     "check": (scores.CheckOptions, "stsbench.cli.check:check_command"),
     "lock": (scores.LockOptions, "stsbench.cli.check:lock_command"),

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from stsbench.bench.listener import Listener
 from stsbench.bench.side import compared_sentences, measure_side
 from stsbench.bench.tasks import plan_tasks, read_tasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.exit_codes import NOT_SAME
 from stsbench.cli.names import Names
 from stsbench.cli.options.scores import ParityOptions
-from stsbench.cli.printing import complain, console, print_json, say, say_words, table
+from stsbench.cli.printing import console, print_json, say, say_words, table
+from stsbench.cli.progress import status_listener
 from stsbench.compare.alike import PROBES
 from stsbench.compare.comparison import compare
 from stsbench.compare.parity import ASTRAY, Embedded, Form, Parity, judge
@@ -39,7 +37,7 @@ def parity_command(options: ParityOptions) -> int:
         plan_tasks(options.tasks, catalogue, protocol=options.protocol, data=options.data, split=options.split), _raise
     )
     sentences = [*PROBES, *((OF_TASKS, text) for text in compared_sentences(tasks))]
-    with _listening() as listener_of:
+    with status_listener() as listener_of:
         sides = [
             measure_side(
                 one,
@@ -64,29 +62,6 @@ def parity_command(options: ParityOptions) -> int:
 
 def _raise(what: str, error: StsbenchError) -> None:
     raise error
-
-
-@contextmanager
-def _listening() -> Iterator[Callable[[str], Listener]]:
-    """Show whose embeddings are made and what is scored, on stderr and only where someone watches."""
-    from rich.text import Text
-
-    screen = console(stderr=True)
-    if not screen.is_terminal:
-        yield lambda name: Listener(noticed=complain)
-        return
-    with screen.status("reading data") as status:
-
-        def listener(name: str) -> Listener:
-            return Listener(
-                encoding=lambda done, total: status.update(
-                    Text(f"{visible(name)}: {100 * done // max(total, 1)}% embedded")
-                ),
-                scoring=lambda task: status.update(Text(f"{visible(name)}: {visible(task)}")),
-                noticed=complain,
-            )
-
-        yield listener
 
 
 def _print(found: Parity) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -238,3 +238,26 @@ def run_progress(out: Path | None, settings: str, *, events: bool = False) -> It
 
 def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+@contextmanager
+def status_listener() -> Iterator[Callable[[str], Listener]]:
+    """Show whose embeddings are made and what is scored, on stderr and only where someone watches."""
+    from rich.text import Text
+
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda name: Listener(noticed=complain)
+        return
+    with screen.status("reading data") as status:
+
+        def listener(name: str) -> Listener:
+            return Listener(
+                encoding=lambda done, total: status.update(
+                    Text(f"{visible(name)}: {100 * done // max(total, 1)}% embedded")
+                ),
+                scoring=lambda task: status.update(Text(f"{visible(name)}: {visible(task)}")),
+                noticed=complain,
+            )
+
+        yield listener

@@ -17,7 +17,7 @@ from stsbench.encoders.known import variant_name
 from stsbench.errors import StsbenchError, choose
 from stsbench.files.whole import write_whole
 from stsbench.numbers.quantise import FLOAT, TYPES
-from stsbench.plots.sizes import SizePoint, draw_sizes
+from stsbench.plots.lines import LinePoint, draw_lines
 from stsbench.results.again import command_again, lacking_columns, lacking_said
 from stsbench.results.comparable import protocol_key
 from stsbench.results.record import Result
@@ -182,11 +182,12 @@ def _figure(found: VariantTable) -> Any:  # noqa: ANN401 - matplotlib is not imp
                 if own is None
                 else (100 * (row.score - own[0] + own[1][0]), 100 * (row.score - own[0] + own[1][1]))
             )
-            points.append(SizePoint(row.type, row.bytes, 100 * row.score, ends))
+            points.append(LinePoint(row.type, row.bytes, 100 * row.score, ends))
     what = found.tasks[0] if len(found.tasks) == 1 else f"mean of {len(found.tasks)} tasks"
-    return draw_sizes(
+    return draw_lines(
         points,
         sizes="bytes of an embedding; — 95% interval of the difference from the largest",
         values=f"score × 100, {what}",
         title=f"{found.encoder}, {found.protocol}",
+        scale="log2",
     )

@@ -99,3 +99,23 @@ def new_chart(width: float, height: float) -> Chart:
     chart = Chart(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(chart)
     return chart
+
+
+def panel_axes(
+    count: int, *, alone: tuple[float, float], side: float, across: int, shared: bool = True
+) -> tuple[Chart, list[Any]]:
+    """An empty chart with the axes of so many panels, to be drawn on while ``styled``.
+
+    Args:
+        count: how many panels.
+        alone: width and height in inches of a lone one.
+        side: of one of several.
+        across: how many go side by side.
+        shared: whether all have the same axes.
+    """
+    columns, rows = min(count, across), -(-count // across)
+    chart = new_chart(*(alone if count == 1 else (side * columns + 1.4, side * rows + 0.8)))
+    grid = chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).ravel().tolist()
+    for spare in grid[count:]:
+        spare.remove()
+    return chart, grid[:count]

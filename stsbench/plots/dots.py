@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stsbench.errors import DataError, cut, one_line, visible
+from stsbench.errors import DataError
+from stsbench.plots import drawn_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -60,7 +61,7 @@ def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = F
         for place, name in enumerate(series):
             _draw_series(axes, [dot for dot in dots if dot.series == name], name, place, groups, len(series) + 1)
         axes.set_xlabel(axis)
-        axes.set_title(_text(title), fontsize="medium", loc="left")
+        axes.set_title(drawn_name(title), fontsize="medium", loc="left")
         if len(series) > 1:
             axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return chart
@@ -72,7 +73,7 @@ def _draw_groups(axes: Any, groups: Sequence[str], height: int) -> None:  # noqa
 
     for place in range(0, len(groups), 2):
         axes.axhspan(place * height - 0.5, (place + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0)
-    axes.set_yticks([(place + 0.5) * height - 0.5 for place in range(len(groups))], [*map(_text, groups)])
+    axes.set_yticks([(place + 0.5) * height - 0.5 for place in range(len(groups))], [*map(drawn_name, groups)])
     axes.set_ylim(len(groups) * height - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
@@ -90,7 +91,7 @@ def _draw_series(
 
     colour, marker = look(place)
     # What stands in the legend is filled, whatever the first dot is.
-    axes.plot([], [], marker=marker, markersize=SIZE, linestyle="none", color=colour, label=_text(name))
+    axes.plot([], [], marker=marker, markersize=SIZE, linestyle="none", color=colour, label=drawn_name(name))
     for dot in dots:
         y = groups.index(dot.group) * height + place + 0.5
         if dot.interval is not None:
@@ -104,9 +105,3 @@ def _draw_series(
             color=colour,
             markerfacecolor=colour if dot.filled else "white",
         )
-
-
-def _text(name: str) -> str:
-    """A name as matplotlib draws it: one that begins with a line would be left out of the legend."""
-    shown = cut(visible(one_line(name)))
-    return f"\u200b{shown}" if shown.startswith("_") else shown

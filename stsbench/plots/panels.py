@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.errors import DataError, cut, one_line, visible
+from stsbench.errors import DataError, visible
+from stsbench.plots import drawn_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -67,12 +68,12 @@ def draw_panels(
         chart = new_chart(width, FRAME + LINE_HEIGHT * len(rows) + NOTE_HEIGHT * len(below))
         all_axes = chart.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for place, (axes, head) in enumerate(zip(all_axes, panels, strict=True)):
-            axes.set_title(_text(head), fontsize="small")
+            axes.set_title(drawn_name(head), fontsize="small")
             _draw(axes, [dot for dot in dots if dot.panel == place], len(rows), zero=zero)
-        all_axes[0].set_yticks(range(len(rows)), [*map(_text, rows)])
+        all_axes[0].set_yticks(range(len(rows)), [*map(drawn_name, rows)])
         all_axes[0].set_ylim(len(rows) - 0.5, -0.5)
         chart.supxlabel("\n".join([axis, *below]), fontsize="small")
-        chart.suptitle(_text(title), fontsize="medium")
+        chart.suptitle(drawn_name(title), fontsize="medium")
     return chart
 
 
@@ -93,7 +94,3 @@ def _draw(axes: Any, dots: Sequence[PanelDot], rows: int, *, zero: bool) -> None
     axes.tick_params(axis="x", labelsize="x-small")
     axes.locator_params(axis="x", nbins=3)
     axes.grid(axis="x")
-
-
-def _text(name: str) -> str:
-    return cut(visible(one_line(name)))

@@ -30,9 +30,16 @@ def _tables() -> Iterable[str]:
     return table_names()
 
 
+def _analyses() -> Iterable[str]:
+    from stsbench.analysis.seams import ANALYSES
+
+    return ANALYSES.names()
+
+
 encoder_names = _names(["baselines", "trainers"])
 recipe_names = _names(["trainers"])
 task_names = _names(["tasks"], _suites)
 suites = _names([], _suites)
 tables = _names([], _tables)
 all_names = _names(["tasks", "baselines", "trainers"], _suites)
+analyses = _names([], _analyses)

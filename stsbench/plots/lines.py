@@ -1,0 +1,115 @@
+"""Numbers over a size or a setting, a line a series, with their intervals, in panels where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from stsbench.errors import DataError
+from stsbench.plots import drawn_name
+
+if TYPE_CHECKING:
+    from stsbench.plots.chart import Chart
+
+WIDTH, HEIGHT, SIDE, ACROSS = 6.5, 4.0, 2.6, 3
+"""In inches: of a lone panel, and the side of one of several; so many panels go side by side."""
+SIZE = 5.5
+"""Of a dot, in points."""
+TICKED, DOTTED = 12, 40
+"""Up to so many sizes each has a tick; a line of more points has no dots."""
+Scale = Literal["linear", "log2", "log10"]
+BASES = {"log2": 2, "log10": 10}
+
+
+class LinePoint(NamedTuple):
+    """One number: of which series it is, over which size, its interval, if one is known, and the panel it stands in."""
+
+    series: str
+    size: float
+    value: float
+    interval: tuple[float, float] | None = None
+    panel: str = ""
+
+
+def draw_lines(
+    points: Sequence[LinePoint],
+    *,
+    sizes: str,
+    values: str,
+    title: str = "",
+    scale: Scale = "linear",
+    value_scale: Scale = "linear",
+) -> Chart:
+    """Draw a line a series, in the order in which they come first, its points by their size.
+
+    Args:
+        points: the numbers.
+        sizes: what sizes are, on the axes below.
+        values: what numbers are, on the axes beside.
+        title: above the chart.
+        scale: of sizes.
+        value_scale: of numbers.
+
+    Raises:
+        DataError: there are no points.
+        StsbenchError: matplotlib is not installed.
+    """
+    if not points:
+        raise DataError("there are no scores to draw")
+    from stsbench.plots.chart import panel_axes, styled
+
+    series = list(dict.fromkeys(point.series for point in points))
+    panels = list(dict.fromkeys(point.panel for point in points))
+    with styled():
+        chart, all_axes = panel_axes(len(panels), alone=(WIDTH, HEIGHT), side=SIDE, across=ACROSS)
+        for axes, panel in zip(all_axes, panels, strict=True):
+            mine = [point for point in points if point.panel == panel]
+            for place, name in enumerate(series):
+                _draw_series(axes, name, [point for point in mine if point.series == name], place)
+            _set_axes(axes, [point.size for point in mine], scale, value_scale)
+            axes.set_title(drawn_name(panel), fontsize="small")
+        chart.supxlabel(sizes, fontsize="medium")
+        chart.supylabel(values, fontsize="medium")
+        chart.suptitle(drawn_name(title), fontsize="medium")
+        if len(series) > 1:
+            handles = {one.get_label(): one for axes in all_axes for one in axes.get_legend_handles_labels()[0]}
+            chart.legend(handles=list(handles.values()), loc="outside right upper", frameon=False, fontsize="small")
+    return chart
+
+
+def _set_axes(axes: Any, sizes: Sequence[float], scale: Scale, value_scale: Scale) -> None:  # noqa: ANN401 - matplotlib
+    if scale in BASES:
+        axes.set_xscale("log", base=BASES[scale])
+        axes.xaxis.set_major_formatter("{x:g}")
+    if value_scale in BASES:
+        axes.set_yscale("log", base=BASES[value_scale])
+        axes.yaxis.set_major_formatter("{x:g}")
+    ticks = sorted(set(sizes))
+    if len(ticks) <= TICKED:
+        axes.set_xticks(ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0)
+        axes.minorticks_off()
+    axes.grid(axis="y")
+
+
+def _draw_series(axes: Any, name: str, points: Sequence[LinePoint], place: int) -> None:  # noqa: ANN401 - matplotlib is not imported for it
+    from stsbench.plots.chart import look
+
+    if not points:
+        return
+    colour, marker = look(place)
+    points = sorted(points, key=lambda point: point.size)
+    for point in points:
+        if point.interval is not None:
+            axes.vlines(point.size, *point.interval, color=colour, linewidth=1.5)
+    sizes, values = [point.size for point in points], [point.value for point in points]
+    every = max(1, len(points) // 8) if len(points) > DOTTED else 1
+    axes.plot(
+        sizes,
+        values,
+        marker=marker,
+        markevery=every,
+        markersize=SIZE,
+        linewidth=1.2,
+        color=colour,
+        label=drawn_name(name),
+    )

@@ -1,0 +1,48 @@
+"""Analyses of encoders that a test makes, on the packaged pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stsbench.analysis.run import AnalysisBed
+from stsbench.analysis.seams import Subject
+from stsbench.bench.tasks import plan_tasks
+from stsbench.cards.catalogue import Catalogue
+from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.known import KnownEncoder
+from stsbench.encoders.seams import Encoder
+from stsbench.results.record import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeBed(AnalysisBed):
+    """Encoders that are there already, and results."""
+
+    encoders: Sequence[Encoder]
+    made: Sequence[Result] = ()
+
+    def subjects(self) -> Iterator[Subject]:
+        for encoder in self.encoders:
+            yield Subject(
+                name=encoder.name,
+                known=KnownEncoder(name=encoder.name, encoder=encoder),
+                task=self.read,
+                embed=Engine(encoder, Shelf(None)),
+                store=None,
+                catalogue=self.catalogue,
+                progress=lambda done, total: None,
+            )
+
+    def results(self) -> Sequence[Result]:
+        return self.made
+
+
+def bed(*encoders: Any, task: str = "quickstart-en", made: Sequence[Result] = (), names: Sequence[str] = ()) -> MadeBed:
+    """A bed with these encoders on one task, in memory alone."""
+    catalogue = Catalogue()
+    (planned,) = plan_tasks(task, catalogue)
+    names = names or [encoder.name for encoder in encoders]
+    return MadeBed(names=names, planned=planned, catalogue=catalogue, store=None, encoders=encoders, made=made)
