@@ -10,13 +10,12 @@ from statistics import median
 import numpy as np
 
 from stsbench.bench.cells import RunPart, RunSettings
+from stsbench.bench.embedder import what_embeds
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import cells_to_do
 from stsbench.bench.tasks import ScoredTask
 from stsbench.bench.work import Work, isolated
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.fitted.variants import VariantEncoder
-from stsbench.encoders.seams import PostProcessor
 from stsbench.results.comparable import protocol_key
 from stsbench.results.folder import scan_results
 from stsbench.results.record import Result
@@ -63,8 +62,7 @@ def forecast_run(settings: RunSettings, listener: Listener) -> Iterator[EncoderF
 
 def _seconds_to_embed(work: Work, part: RunPart) -> float:
     """How long one worker takes for what is missing: the time of a sample that is as long and as short as all of it."""
-    encoder = work.encoder(part).encoder
-    base = encoder.base if isinstance(encoder, VariantEncoder | PostProcessor) else encoder
+    base = what_embeds(work.encoder(part).encoder)
     texts = {text for task in work.seeds(part.missing) for text in task.texts()}
     by_length = sorted(texts, key=lambda text: (len(text), text))
     # The first call loads the model.

@@ -85,7 +85,8 @@ def make_embedder(
     With ``only_look`` the store stays as it is: such an embedder tells what is missing, and must not embed.
     """
     made, shared = encoder.encoder, shared or Shared()
-    base = made.base if isinstance(made, VariantEncoder | PostProcessor) else None
+    embeds = what_embeds(made)
+    base = embeds if embeds is not made else None
     texts: Mapping[str, FitTexts] = {}
     if isinstance(made, TextFitted):
         fit = fit_of(made)
@@ -95,7 +96,6 @@ def make_embedder(
             return _Fitted(encoder, tasks, texts, store, progress, noticed)
 
     def make_engine() -> Engine:
-        embeds = made if base is None else base
         shelf = open_shelf(store, embeds, only_look=only_look)
         return Engine(embeds, shelf, progress=progress, noticed=noticed)
 
@@ -106,6 +106,11 @@ def make_embedder(
     if isinstance(made, VariantEncoder):
         return _Derived(encoder, tasks, held.engine, held)
     return _Over(encoder, tasks, texts, held.engine, held)
+
+
+def what_embeds(encoder: Encoder) -> Encoder:
+    """The encoder whose embeddings are stored: of one that changes those of another, that other."""
+    return encoder.base if isinstance(encoder, VariantEncoder | PostProcessor) else encoder
 
 
 def chosen_data_folder(given: Path | str | None) -> Path | None:

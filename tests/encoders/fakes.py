@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import time
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,8 @@ class Neighbourly:
         self.stop_after, self.seconds = stop_after, seconds
         self.batches: list[list[str]] = []
         self.tokenized: list[str] = []
+        self.texts: dict[bytes, str] = {}
+        """By their tokens; another process may have tokenised what is embedded here."""
 
     @property
     def embedded(self) -> Counter[str]:
@@ -66,16 +69,29 @@ class Neighbourly:
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         self.tokenized = list(sentences)
-        return TokenIds.from_lists([list(range(len(text.split()))) for text in sentences])
+        tokens = TokenIds.from_lists([self._ids(text) for text in sentences])
+        self.texts.update((one.tobytes(), text) for one, text in zip(self._each(tokens), sentences, strict=True))
+        return tokens
+
+    def _ids(self, text: str) -> list[int]:
+        return [zlib.crc32(word.encode()) >> 1 for word in text.split()]
+
+    def alone(self, text: str) -> list[float]:
+        """What of its embedding is of the text itself."""
+        return hashed(repr(np.array(self._ids(text), dtype=np.int32).tobytes()))
+
+    def _each(self, tokens: TokenIds) -> list[Any]:
+        return np.split(tokens.ids, tokens.offsets[1:-1]) if len(tokens) else []
 
     def embed_tokens(self, tokens: TokenIds, rows: Rows) -> Array:
         if len(self.batches) == self.stop_after:
             raise KeyboardInterrupt
         time.sleep(self.seconds)
-        batch = [self.tokenized[row] for row in rows]
-        self.batches.append(batch)
+        every = self._each(tokens)
+        batch = [every[row].tobytes() for row in rows]
+        self.batches.append([self.texts.get(one, "") for one in batch])
         beside = hashed(repr(batch))
-        return np.array([hashed(text) + beside for text in batch], dtype=np.float32)
+        return np.array([hashed(repr(one)) + beside for one in batch], dtype=np.float32)
 
 
 SLOW = Neighbourly("slow", "slow-1", seconds=0.02)
@@ -86,7 +102,7 @@ class Unsteady(Plain):
     """Ends its process, or raises, as often as its file of marks says; then it embeds."""
 
     def __init__(self, marks: str, *, times: int, how: str) -> None:
-        super().__init__("unsteady", "unsteady-1")
+        super().__init__("unsteady", f"unsteady-{how}-{times}")
         self.marks, self.times, self.how = Path(marks), times, how
 
     def encode(self, sentences: Sequence[str]) -> Array:

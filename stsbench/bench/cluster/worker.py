@@ -9,72 +9,52 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-import numpy as np
-
-from stsbench.bench.embedder import chosen_data_folder, make_embedder
+from stsbench.bench.cells import RunSettings
+from stsbench.bench.embedder import chosen_data_folder, make_embedder, what_embeds
 from stsbench.bench.listener import Listener
 from stsbench.bench.score import score_tasks
 from stsbench.bench.shelf import Store, open_shelf
 from stsbench.bench.tasks import ScoredTask
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.engine.drift import FILE as SAMPLES_FILE
-from stsbench.encoders.engine.embed import BatchShare, Engine
-from stsbench.encoders.engine.store import Keys, Shelf, text_keys
+from stsbench.encoders.engine.embed import BatchShare, Engine, tokens_of
+from stsbench.encoders.engine.store import Keys, Shelf
+from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.facts import facts_of
 from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Encoder, FloatArray, TextFitted
+from stsbench.encoders.seams import Encoder, TextFitted, TokenEncoder
 from stsbench.errors import EncoderError, StsbenchError, one_line
 from stsbench.files.whole import write_whole
+from stsbench.provenance.identity import identity
 from stsbench.results.record import Result
 
+T = TypeVar("T")
+Files = Mapping[str, bytes]
+"""Files by their path in a folder."""
 TELL_SECONDS = 0.5
 
 
-class Carried(NamedTuple):
-    """Embeddings on their way from one store to another: keys (n,), rows (n, d), and what is kept of how they were made."""
-
-    keys: Keys
-    rows: FloatArray
-    made: bytes
-
-    @classmethod
-    def of(cls, shelf: Shelf, texts: Sequence[str]) -> Carried:
-        """All that a shelf on disk holds of some texts."""
-        keys = text_keys(sorted(set(texts)))
-        keys = keys[shelf.find(keys) >= 0]
-        record = shelf.folder / SAMPLES_FILE if shelf.folder is not None else None
-        made = record.read_bytes() if record is not None and record.is_file() else b""
-        return cls(keys, np.asarray(shelf.view(keys)), made)
-
-    def put_into(self, shelf: Shelf) -> None:
-        """Write what a shelf on disk lacks."""
-        new = shelf.find(self.keys) < 0
-        if not new.any():
-            return
-        record = shelf.folder / SAMPLES_FILE if shelf.folder is not None else None
-        if record is not None and self.made and not record.exists():
-            write_whole(record, self.made)
-        shelf.add(self.keys[new], self.rows[new])
-        shelf.flush()
+def blocks_of(shelf: Shelf) -> Files:
+    """The stored embeddings of one encoder, and what is kept of how they were made."""
+    found = shelf.folder.iterdir() if shelf.folder is not None and shelf.folder.is_dir() else ()
+    return {path.name: path.read_bytes() for path in found if path.suffix in (".npy", ".json")}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cause:
-    """Why a worker could not do its work: one line; of a bug, which may not be sent as it is, where it was."""
+def write_missing(files: Files, folder: Path) -> None:
+    """Write those of some files that a folder lacks."""
+    for name, content in files.items():
+        if not (folder / name).exists():
+            write_whole(folder / name, content)
 
-    line: str
-    trace: str = ""
-    mistake: StsbenchError | None = None
 
-    def error(self) -> Exception:
-        """As an error to tell: a bug is no :class:`StsbenchError`, and has its traceback as a note."""
-        if not self.trace:
-            return self.mistake or StsbenchError(self.line)
-        bug = RuntimeError(self.line)
-        bug.add_note(self.trace)
-        return bug
+class InStore(NamedTuple):
+    """What the workers of a run have embedded for an encoder, which is then scored on it."""
+
+    encoded: Sequence[Keys]
+    said: str
+    """What became of embeddings that were stored before."""
+    blocks: Files
+    """Where the store is not shared, all that is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +62,12 @@ class Handed:
     """What a worker hands back."""
 
     results: Sequence[Result] = ()
-    failure: Cause | None = None
-    """Why nothing came of it."""
-    failed: Mapping[str, Cause] = field(default_factory=dict)
-    """Why parts of it failed, by encoder and task as a listener is told them."""
+    failed: Sequence[tuple[str, StsbenchError]] = ()
+    """What of it cannot be scored, and why."""
     encoded: Sequence[Keys] = ()
     """The keys of what it has embedded."""
-    rows: Carried | None = None
-    """All that its own store holds of the texts, where the store is not shared."""
+    blocks: Files = field(default_factory=dict)
+    """Where the store is not shared, all that its own holds of the encoder."""
     said: str = ""
     """What became of embeddings that were stored before."""
     noticed: Sequence[str] = ()
@@ -97,12 +75,8 @@ class Handed:
     seconds: float = 0.0
 
 
-class Report(NamedTuple):
-    """A message of a worker's while it works."""
-
-    piece: int
-    worker: str
-    done: float
+Report = tuple[int, str, float]
+"""The number of a piece, who works on it, and the share of it that is done, in [0, 1]."""
 
 
 @dataclass
@@ -118,41 +92,75 @@ class Tell:
         now = time.monotonic()
         if now - self.last >= TELL_SECONDS:
             self.last = now
-            self.send(Report(self.piece, f"{socket.gethostname()}:{os.getpid()}", done / total if total else 0.0))
+            self.send((self.piece, f"{socket.gethostname()}:{os.getpid()}", done / total if total else 0.0))
 
 
-def caught(work: Callable[[], Handed]) -> Handed:
-    """Do some work; what it raises is handed back as words, for not every error can be sent."""
+def caught(work: Callable[[], T]) -> T | Exception:
+    """Do some work; what it raises is returned, a bug as words and traceback: not every error can be sent."""
     try:
         return work()
     except StsbenchError as error:
-        return Handed(failure=Cause(line=one_line(error), mistake=error))
+        return error
     except Exception as error:
-        return Handed(failure=Cause(line=one_line(error) or type(error).__name__, trace=traceback.format_exc()))
+        bug = RuntimeError(one_line(error) or type(error).__name__)
+        bug.add_note(traceback.format_exc())
+        return bug
+
+
+_KEPT: dict[str, Encoder] = {}
+"""The encoder that this process has embedded with last, by what identifies it."""
+
+
+def kept(encoder: Encoder) -> Encoder:
+    """The same encoder as this process embedded with last, where it is one: its weights are loaded."""
+    identified = identity(encoder)
+    if identified is None:
+        return encoder
+    if identified not in _KEPT:
+        _KEPT.clear()
+        _KEPT[identified] = encoder
+    return _KEPT[identified]
+
+
+def see_stored(tell: Tell, known: KnownEncoder, store: Store) -> Handed:
+    """See whether an encoder still embeds as when its stored embeddings were made."""
+    tell(0, 1)
+    shelf = open_shelf(store, kept(what_embeds(known.encoder)))
+    return Handed(said=shelf.watch.said if shelf.watch is not None else "")
+
+
+def tokenise(tell: Tell, known: KnownEncoder, texts: Sequence[str], share: BatchShare) -> TokenIds:
+    """The tokens of a share of texts, for all who embed them."""
+    encoder = kept(what_embeds(known.encoder))
+    if not isinstance(encoder, TokenEncoder):
+        raise TypeError(f"{type(encoder).__name__} has no tokens")
+    return tokens_of(encoder, share.piece(texts))
 
 
 def embed(
-    encoder: Encoder, texts: Sequence[str], share: BatchShare | None, *, store: Store, shared: bool, tell: Tell
+    tell: Tell,
+    known: KnownEncoder,
+    texts: Sequence[str],
+    share: BatchShare,
+    store: Store,
+    shared: bool,
+    *tokens: TokenIds,
 ) -> Handed:
-    """Embed a share of the batches that are planned over all texts, into the store.
+    """Embed a share of the batches that are planned over all texts, which are sorted, into the store.
 
-    Without a share only see whether the encoder still embeds as when its stored embeddings were made. A store that
-    is not ``shared`` is this machine's own: it is looked at here, and what it holds is handed back.
+    A store that is not ``shared`` is this machine's own: whether the encoder still embeds as it did is seen here, and
+    what it holds is handed back. ``tokens`` are those of all texts, where others have made them.
     """
-    started, noticed = time.perf_counter(), list[str]()
+    started, noticed, encoder = time.perf_counter(), list[str](), kept(what_embeds(known.encoder))
     tell(0, 1)
-    shelf = open_shelf(store, encoder, checked=shared and share is not None)
+    shelf = open_shelf(store, encoder, checked=shared)
     engine = Engine(encoder, shelf, progress=tell, noticed=noticed.append)
-    if share is not None:
-        engine.prepare(texts, share=share)
-    rows = None
-    if not shared and share is not None:
-        if shelf.watch is not None:
-            shelf.watch.complete()
-        rows = Carried.of(shelf, texts)
+    engine.prepare(texts, share=share, tokens=TokenIds.join(tokens) if tokens else None)
+    if shelf.watch is not None and not shared:
+        shelf.watch.complete()
     return Handed(
         encoded=engine.encoded,
-        rows=rows,
+        blocks={} if shared else blocks_of(shelf),
         said=shelf.watch.said if shelf.watch is not None else "",
         noticed=noticed,
         device=facts_of(encoder).device_used,
@@ -160,66 +168,54 @@ def embed(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scoring:
-    """What is scored on embeddings that are there, or are made on the way."""
-
-    seeds: Mapping[tuple[str, str], Sequence[int]]
-    """By task and protocol."""
-    embedded: bool
-    """Whether the store holds all embeddings: then this worker makes none."""
-    store: Store
-    catalogue: Catalogue
-    data: Path | None
-    encoded: Sequence[Keys] = ()
-    """The keys of what the workers of this run have embedded."""
-    said: str = ""
-
-
 def score(
-    known: KnownEncoder, plan: Scoring, rows: Carried | None, tasks: Sequence[ScoredTask], *, tell: Tell
+    tell: Tell,
+    known: KnownEncoder,
+    settings: RunSettings,
+    seeds: Sequence[Sequence[int]],
+    embedded: InStore | None,
+    *tasks: ScoredTask,
 ) -> Handed:
-    """Score an encoder on tasks; what fails is told when all others are scored.
+    """Score an encoder on tasks, on what is embedded or, where that is None, is embedded on the way.
 
     Raises:
         EncoderError: embeddings that must be in the store are not.
     """
-    noticed, failures = list[str](), dict[str, Cause]()
+    noticed, failures = list[str](), list[tuple[str, StsbenchError]]()
     tell(0, 1)
 
     def failed(what: str, error: StsbenchError) -> None:
-        failures[what] = Cause(line=one_line(error), mistake=error)
+        failures.append((what, error))
 
+    if embedded is not None and embedded.blocks:
+        shelf = open_shelf(settings.store, what_embeds(known.encoder), only_look=True)
+        write_missing(embedded.blocks, shelf.folder or Path())
     embedder = make_embedder(
         known,
         tasks,
-        store=plan.store,
-        catalogue=plan.catalogue,
-        data=chosen_data_folder(plan.data),
+        store=settings.store,
+        catalogue=settings.catalogue,
+        data=chosen_data_folder(settings.data),
         progress=tell,
         failed=failed,
         noticed=noticed.append,
         # What is fitted over another may lack a fit here that is kept where the run began, and embed for it.
-        only_look=plan.embedded and rows is None and not isinstance(known.encoder, TextFitted),
+        only_look=embedded is not None and not isinstance(known.encoder, TextFitted),
     )
-    shared = embedder.divisible(tasks) if plan.embedded else None
-    if shared is not None:
-        _fill(shared.engine, rows, [text for task in tasks for text in task.texts()], plan)
-    seeds = {task: plan.seeds[task.name, task.asked] for task in embedder.tasks}
+    if embedded is not None and (shared := embedder.divisible(tasks)) is not None:
+        _fill(shared.engine, embedded, [text for task in tasks for text in task.texts()])
     listener = Listener(noticed=noticed.append)
-    results = list(score_tasks(embedder, seeds, listener=listener, failed=failed))
+    results = list(score_tasks(embedder, dict(zip(tasks, seeds, strict=True)), listener=listener, failed=failed))
     return Handed(results=results, failed=failures, noticed=noticed, device=facts_of(known.encoder).device_used)
 
 
-def _fill(engine: Engine, rows: Carried | None, texts: Sequence[str], plan: Scoring) -> None:
+def _fill(engine: Engine, embedded: InStore, texts: Sequence[str]) -> None:
     """Let the engine know what the others have embedded for it."""
-    if rows is not None:
-        rows.put_into(engine.shelf)
     if missing := len(engine.missing(texts)):
         raise EncoderError(
             f"{missing} embeddings that were stored are not in the store '{engine.shelf.folder}' as it is seen on "
             f"{socket.gethostname()}; pass --store with a folder that all machines share"
         )
-    engine.encoded.extend(plan.encoded)
+    engine.encoded.extend(embedded.encoded)
     if engine.shelf.watch is not None:
-        engine.shelf.watch.said = plan.said
+        engine.shelf.watch.said = embedded.said

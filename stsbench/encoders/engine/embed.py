@@ -35,6 +35,10 @@ class BatchShare(NamedTuple):
     number: int
     of: int
 
+    def piece(self, texts: Sequence[str]) -> Sequence[str]:
+        """Of texts in their order those that this worker reads for all."""
+        return texts[len(texts) * self.number // self.of : len(texts) * (self.number + 1) // self.of]
+
 
 WHOLE = BatchShare(0, 1)
 
@@ -92,12 +96,25 @@ class Engine:
         texts = list(set(sentences))
         return [texts[i] for i in np.flatnonzero(self.shelf.find(text_keys(texts)) < 0)]
 
-    def prepare(self, sentences: Sequence[str], *, among: Sequence[str] = (), share: BatchShare = WHOLE) -> None:
+    def prepare(
+        self,
+        sentences: Sequence[str],
+        *,
+        among: Sequence[str] = (),
+        share: BatchShare = WHOLE,
+        tokens: TokenIds | None = None,
+    ) -> None:
         """Embed all distinct sentences that the shelf does not hold, or this worker's share of them.
 
         Batches are planned over all sentences, held or not, and those ``among`` which they are.
         Of a batch all that is not held is embedded together and stored together: a resumed run
         embeds in the very batches of an undisturbed one, so their bytes are the same.
+
+        Args:
+            sentences: what is wanted.
+            among: what else the batches are planned over.
+            share: which of the batches are embedded.
+            tokens: those of all distinct sentences, sorted, where others have tokenised them.
 
         Raises:
             EncoderError: the encoder returned the wrong shape, NaN or infinity.
@@ -115,7 +132,7 @@ class Engine:
             mine = np.arange(len(texts)) % share.of == share.number
             self._ask_for(self.encoder, [texts[i] for i in np.flatnonzero(missing & mine)])
             return
-        plan = _plan(self.encoder, texts)
+        plan = _plan(self.encoder, texts, tokens)
         mine = plan.batches[share.number :: share.of]
         todo = [rows[~held[rows]] for rows in mine if missing[rows].any()]
         total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
@@ -208,15 +225,21 @@ class _Plan(NamedTuple):
     embed: Callable[[npt.NDArray[np.int64]], object]
 
 
-def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str]) -> _Plan:
+def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
+    """The token ids of each text; raises EncoderError where the encoder returns something else."""
+    tokens = encoder.tokenize(texts)
+    if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
+        raise EncoderError(
+            f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; beside embed_tokens it must "
+            "return the TokenIds of each sentence (stsbench.encoders.engine.tokens)"
+        )
+    return tokens
+
+
+def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None) -> _Plan:
     """Plan by tokens where the encoder lets us, else in chunks of texts of like length."""
     if isinstance(encoder, TokenEncoder):
-        tokens = encoder.tokenize(texts)
-        if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
-            raise EncoderError(
-                f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; beside embed_tokens it must "
-                "return the TokenIds of each sentence (stsbench.encoders.engine.tokens)"
-            )
+        tokens = tokens_of(encoder, texts) if tokens is None else tokens
         batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
         return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens))
     costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))

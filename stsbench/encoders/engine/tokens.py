@@ -31,9 +31,11 @@ class TokenIds:
 
     @classmethod
     def join(cls, parts: Sequence[TokenIds]) -> TokenIds:
-        """Join parts end to end."""
+        """Join parts end to end; all have spans, or none."""
         lengths = np.concatenate([[0], *(part.lengths for part in parts)]).astype(np.int64)
-        return cls(np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]), np.cumsum(lengths))
+        spans = [part.spans for part in parts if part.spans is not None]
+        ids = np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)])
+        return cls(ids, np.cumsum(lengths), np.concatenate(spans) if spans else None)
 
     def __len__(self) -> int:
         """Number of sentences."""

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extr
 
 START = """
 import signal, sys
-from stsbench.bench.cluster import hands, worker
+from stsbench.bench.cluster import hands
 from stsbench.cli import main
 from stsbench.encoders.engine import embed as engine, store
 
@@ -37,7 +37,7 @@ def smaller(work):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 small()
-hands._embed, hands._score = smaller(hands._embed), smaller(hands._score)
+hands.carried_out = smaller(hands.carried_out)
 sys.exit(main(["run", *sys.argv[1:]]))
 """
 """The command with small blocks, so that a short run writes many."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stsbench.bench.cells import RunSettings
-from stsbench.bench.cluster.worker import TELL_SECONDS, Cause, Report, Scoring, Tell, caught, embed, score
+from stsbench.bench.cluster.worker import (
+    TELL_SECONDS,
+    Handed,
+    InStore,
+    Report,
+    Tell,
+    caught,
+    embed,
+    kept,
+    score,
+    tokenise,
+)
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import cells_to_do, run
 from stsbench.bench.work import Work
@@ -30,9 +40,11 @@ def tell(reports: list[Report] | None = None) -> Tell:
     return Tell(1, (reports if reports is not None else []).append)
 
 
-def scoring(settings: RunSettings, store: Path, work: Work, **fields: Any) -> Scoring:
-    seeds = {(task.name, task.asked): [0] for task in work.tasks.values()}
-    return Scoring(seeds=seeds, embedded=True, store=store, catalogue=settings.catalogue, data=settings.data, **fields)
+def scored(work: Work, store: Path | None, embedded: InStore | None) -> Handed:
+    """What a worker makes of all tasks."""
+    (part,) = work.parts()
+    settings, tasks = replace(work.settings, store=store), list(work.tasks.values())
+    return score(tell(), work.encoder(part), settings, [[0]] * len(tasks), embedded, *tasks)
 
 
 @pytest.mark.parametrize("of", [1, 2, 5])
@@ -43,19 +55,18 @@ def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
     work = Work(cells_to_do(settings), settings, Listener())
     (part,) = work.parts()
     known, tasks = work.encoder(part), list(work.tasks.values())
-    texts = [text for task in tasks for text in task.texts()]
+    texts = sorted({text for task in tasks for text in task.texts()})
     store, encoded = place / "store", list[Keys]()
+    tokens = [tokenise(tell(), known, texts, BatchShare(number, of)) for number in range(of)]
+    encoder.tokenized.clear()
     for number in reversed(range(of)):
-        share = BatchShare(number, of)
-        handed = embed(known.encoder, texts, share, store=store, shared=True, tell=tell())
-        assert handed.failure is None and handed.rows is None
+        handed = embed(tell(), known, texts, BatchShare(number, of), store, True, *tokens)
+        assert handed.blocks == {}
         encoded += handed.encoded
-    assert sum(map(len, encoded)) == len(set(texts))
-    plan = scoring(settings, store, work, encoded=encoded, said="was set aside")
-    for task in tasks:
-        handed = score(known, plan, None, [task], tell=tell())
-        (result,) = handed.results
-        assert result.run["encoded"] == len(set(task.texts())) and result.run["set_aside"] == "was set aside"
+    assert texts[0] not in encoder.tokenized, "the others have done it"
+    assert sum(map(len, encoded)) == len(texts)
+    for result in scored(work, store, InStore(encoded, "was set aside", {})).results:
+        assert result.run["set_aside"] == "was set aside" and result.run["encoded"] > 0
         write_result(result, place / "shared")
     expected = outside_run(place / "results")
     assert outside_run(place / "shared") == expected
@@ -67,18 +78,16 @@ def test_a_store_that_is_not_shared_is_carried(place, monkeypatch):
     work = Work(cells_to_do(settings), settings, Listener())
     (part,) = work.parts()
     known, tasks = work.encoder(part), list(work.tasks.values())
-    texts = [text for task in tasks for text in task.texts()]
-    rows = [
-        embed(known.encoder, texts, BatchShare(number, 2), store=place / f"of-{number}", shared=False, tell=tell()).rows
-        for number in (0, 1)
-    ]
-    assert [one.made != b"" for one in rows if one is not None] == [True, True]
-    plan = scoring(settings, place / "third", work)
-    with pytest.raises(EncoderError, match="92 embeddings that were stored are not in the store"):
-        score(known, plan, None, tasks, tell=tell())
-    assert rows[0] is not None and rows[1] is not None
-    for one in rows:
-        handed = caught(partial(score, known, plan, one, tasks, tell=tell()))
+    texts = sorted({text for task in tasks for text in task.texts()})
+    blocks: dict[str, bytes] = {}
+    for number in (0, 1):
+        handed = embed(tell(), known, texts, BatchShare(number, 2), place / f"of-{number}", False)
+        assert FILE in handed.blocks and len(handed.blocks) == 2
+        blocks.update(handed.blocks)
+    lacking = f"{len(texts)} embeddings that were stored are not in the store"
+    with pytest.raises(EncoderError, match=lacking):
+        scored(work, place / "third", InStore((), "", {}))
+    handed = scored(work, place / "third", InStore((), "", blocks))
     assert [one.task for one in handed.results] == [task.name for task in tasks]
     for result in handed.results:
         write_result(result, place / "shared")
@@ -93,11 +102,18 @@ def test_what_a_worker_raises_comes_back_as_words():
     def bug() -> Any:
         raise ZeroDivisionError("a bug of the user's")
 
-    told, found = caught(mistake).failure, caught(bug).failure
-    assert told is not None and isinstance(told.error(), EncoderError)
-    assert found is not None and found.line == "a bug of the user's"
-    assert not isinstance(found.error(), EncoderError) and "ZeroDivisionError" in found.error().__notes__[0]
-    assert str(Cause(line="lost").error()) == "lost"
+    told, found = caught(mistake), caught(bug)
+    assert isinstance(told, EncoderError) and told.hint == "take another"
+    assert isinstance(found, RuntimeError) and str(found) == "a bug of the user's"
+    assert "ZeroDivisionError" in found.__notes__[0]
+
+
+def test_a_worker_keeps_the_encoder_it_has_loaded():
+    first, again, other = Plain(), Plain(), Plain("other", "other-1")
+    assert kept(first) is first and kept(again) is first, "its weights are loaded"
+    assert kept(other) is other and kept(again) is again, "one at a time"
+    nameless = Plain("nameless", None)
+    assert kept(nameless) is nameless and kept(first) is again
 
 
 def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
@@ -111,16 +127,10 @@ def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
     settings = plan_of(place, encoder, monkeypatch, store=None)
     work = Work(cells_to_do(settings), settings, Listener())
     (part,) = work.parts()
-    tasks = list(work.tasks.values())
-    plan = Scoring(
-        seeds={(task.name, task.asked): [0] for task in tasks}, embedded=False, store=None,
-        catalogue=settings.catalogue, data=settings.data,
-    )  # fmt: skip
-    handed = score(work.encoder(part), plan, None, tasks, tell=tell())
-    assert handed.failure is None
+    handed = scored(work, None, None)
     assert [one.task for one in handed.results] == ["pets"]
-    assert list(handed.failed) == ["plain on plants", "plain on stones"]
-    assert all(isinstance(one.error(), EncoderError) for one in handed.failed.values())
+    assert [what for what, _ in handed.failed] == ["plain on plants", "plain on stones"]
+    assert all(isinstance(error, EncoderError) for _, error in handed.failed)
 
 
 def test_a_worker_tells_how_far_it_is_not_too_often(monkeypatch):
@@ -132,4 +142,4 @@ def test_a_worker_tells_how_far_it_is_not_too_often(monkeypatch):
     report(1, 4)
     now[0] += TELL_SECONDS
     report(3, 4)
-    assert [one.done for one in reports] == [0.0, 0.75]
+    assert [done for _, _, done in reports] == [0.0, 0.75]

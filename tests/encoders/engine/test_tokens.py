@@ -37,6 +37,12 @@ def test_joined_parts_are_the_lists_joined():
     assert (str(joined.ids.dtype), str(joined.offsets.dtype)) == ("int32", "int64")
 
 
+def test_joined_parts_keep_what_is_pooled():
+    parts = [TokenIds(np.arange(n, dtype=np.int32), np.array([0, n]), np.array([[1, n]])) for n in (3, 5)]
+    spans = TokenIds.join(parts).spans
+    assert spans is not None and spans.tolist() == [[1, 3], [1, 5]]
+
+
 @pytest.mark.parametrize("parts", [[], [TokenIds.from_lists([])]])
 def test_no_sentences(parts):
     joined = TokenIds.join(parts)
