@@ -89,6 +89,8 @@ def keep_ray_silent() -> None:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
+    # Up to 2.50 there are two Ray Trains; this is the later one.
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 
 
 def terminal_columns() -> int | None:

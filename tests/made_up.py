@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from stsbench.leaderboard.render import TextFormat
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Correlation
 from stsbench.recipes.loop_trainer import LoopTrainer
+from stsbench.recipes.train import carry_out
 from stsbench.results.record import Result
 from stsbench.training.loop.optimisers import OptimiserKind, ScheduleKind
 from stsbench.training.methods.simcse import SimCSE
@@ -137,6 +139,13 @@ def execute(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     yield from local(work, parts)
 
 
+@contextmanager
+def launch(on: str, devices: int | None, noticed: Callable[[str], None]) -> Iterator[Any]:
+    """Train as without --on."""
+    USED.add("recipes.launchers:LAUNCHERS")
+    yield carry_out
+
+
 ROWS: dict[str, Any] = {
     "bench.executor:EXECUTORS": "tests.made_up:execute",
     "analysis.seams:ANALYSES": "tests.made_up:Counts",
@@ -148,6 +157,7 @@ ROWS: dict[str, Any] = {
     "encoders.words.words:RECIPES": Recipe(noting("encoders.words.words:RECIPES", whitespace_bags)),
     "training.methods:METHODS": "tests.made_up:Method",
     "recipes.trainer:TRAINERS": "tests.made_up:Trainer",
+    "recipes.launchers:LAUNCHERS": "tests.made_up:launch",
     "training.loop.optimisers:OPTIMISERS": OptimiserKind(
         noting("training.loop.optimisers:OPTIMISERS", lambda groups, facts: torch.optim.SGD(groups)), has_betas=False
     ),

@@ -135,6 +135,7 @@ COVERED = {
         "leaderboard.render.markdown",
     ],
     "plots/test_dots.py": ["plots.chart", "plots.panels"],
+    "recipes/test_on_ray.py": ["recipes.launchers"],
     "recipes/test_trainer.py": ["recipes.loop_trainer", "recipes.train"],
     "recipes/test_rounds_trainer.py": ["encoders.unfinished", "encoders.trained", "training.loop.selection"],
     "numbers/test_statistics.py": ["numbers.arrays"],

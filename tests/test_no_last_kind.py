@@ -216,6 +216,7 @@ COMMANDS = {
     "analysis.seams:analysis": ("analyze spectrm -e letters", "spectrm|spectrum"),
     "cli.analyze:kind of file for --out": ("analyze spectrum --out a.jsn", "jsn|json"),
     "bench.executor:executor": ("run --on rai", "rai|ray"),
+    "recipes.launchers:place of training": ("train simcse-small --on rai", "rai|ray"),
     "leaderboard.tables.asked:suite": ("leaderboard --suite stss", "stss|sts"),
     "cli.added:encoder": ("leaderboard --table sts --add leters", "leters|letters"),
     "cli.compare:format": ("compare a b --format latx", "latx|latex"),

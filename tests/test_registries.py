@@ -133,7 +133,7 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     cards = ("--cards", ".")
     assert "a thing of mine" in command("list", "mine", *cards).out
     assert command("show", "a thing of mine", *cards).out.startswith("a thing of mine: mine")
-    trained = command("train", "learned", "--data", "data", *cards)
+    trained = command("train", "learned", "--data", "data", "--on", "mine", *cards)
     assert trained.code == 0, trained.err
     names = "kinded,pooled,worded,learned"
     chosen = ("--tasks", "ours", "--protocol", "mine", "--on", "mine")

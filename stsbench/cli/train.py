@@ -16,17 +16,31 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.exit_codes import MISTAKE
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
-from stsbench.cli.printing import complain_of_all, console, fact_table, print_json, say, table
+from stsbench.cli.printing import complain_of_all, console, fact_table, note, print_json, say, table
 from stsbench.cli.run import check_own_name, parse_assignments, parse_seeds
 from stsbench.cli.train_progress import train_progress
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
 from stsbench.encoders.unfinished import last_checkpoint
 from stsbench.errors import Stopped, StsbenchError, TrainingError
 from stsbench.numbers.spread import spread
+from stsbench.recipes.launchers import trained_on
 from stsbench.recipes.plan import TrainPlan, read_recipe
-from stsbench.recipes.train import carry_out
 
-SAME = ("name", "base", "assign", "text", "keep", "corpora", "data", "out", "cards", "device", "deterministic")
+SAME = (
+    "name",
+    "base",
+    "assign",
+    "text",
+    "keep",
+    "corpora",
+    "data",
+    "out",
+    "cards",
+    "device",
+    "deterministic",
+    "on",
+    "devices",
+)
 """The options by which a run that was stopped is finished: all that decide what is trained, and where."""
 
 
@@ -39,9 +53,10 @@ def train_command(options: TrainOptions) -> int:
         _ask_before_deleting(plans)
     done = [] if options.fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
     runs = []
-    for plan in plans:
-        with train_progress(plan) as on_progress:
-            runs.append(carry_out(plan, on_progress=on_progress))
+    with trained_on(options.on, options.devices, note) as carry_out:
+        for plan in plans:
+            with train_progress(plan) as on_progress:
+                runs.append(carry_out(plan, on_progress=on_progress))
     if plans[0].place.rank == 0:
         _print_runs(runs, done, as_json=options.as_json)
         if not options.as_json:

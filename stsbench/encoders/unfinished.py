@@ -143,7 +143,7 @@ class UnfinishedRun:
         if start is None:
             return None
         command = start.command or f"stsbench train {folder.parent.name} --seeds {start.seed}"
-        if start.devices > 1 and command.startswith("stsbench train "):
+        if start.devices > 1 and command.startswith("stsbench train ") and " --on " not in command:
             command = f"torchrun --nproc-per-node {start.devices} -m {command}"
         return cls(folder=folder, command=command, start=start)
 

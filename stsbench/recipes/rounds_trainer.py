@@ -62,6 +62,8 @@ class RoundsTrainer:
         }
         for option in filter(idle.get, idle):
             raise CardError(f"{method_of} trains itself, on the CPU and in rounds; leave out {option}")
+        if plan.place.ranks > 1:
+            raise CardError(f"{method_of} trains itself, in one process; start no more, by torchrun or --devices")
         training = make_training(plan.name, plan.card, method)
         validate, corpus = load_validation(plan), load_text(plan)
         corpus.require(*training.needs)

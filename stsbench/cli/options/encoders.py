@@ -113,6 +113,7 @@ class TrainOptions(WithJson):
     The same command resumes a stopped run from its last complete checkpoint.
 
     Example: stsbench train sup-simcse-small --base FOLDER --corpora DIR
+    Example: stsbench train simcse-bert-base --on ray --devices 4
     """
 
     recipe: Annotated[str, Argument(autocompletion=recipe_names, help="A recipe, or a recipe's TOML file.")]
@@ -142,10 +143,21 @@ class TrainOptions(WithJson):
     report_to: Annotated[list[str], Option("--report-to", help="tensorboard, wandb, …; may be repeated.")] = field(
         default_factory=list
     )
+    on: Annotated[
+        str, Option("--on", help="Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
+    ] = "local"
+    devices: Annotated[
+        int | None,
+        Option("--devices", min=1, max=MOST, help="With --on ray: GPUs (or cores, without any) that train together."),
+    ] = None
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
-        given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to")
+        given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices")
+        if self.on == "local":
+            given.idle("without --on ray", "--devices")
+        else:
+            given.idle("beside --on", "--device")
         if not self.fresh:
             given.idle("without --fresh", "--yes")
 

@@ -151,7 +151,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             model=learner,
             args=arguments,
             train_dataset=Batches(learner, plan),
-            callbacks=[selection.callback(run.checkpoint_seconds)],
+            callbacks=[selection.callback(run.checkpoint_seconds, run.place)],
         )
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
         for callback in self.callback_handler.callbacks:

@@ -26,6 +26,16 @@ class Place:
         own = str(state.device) if device == "auto" else device
         return cls(int(state.process_index), int(state.num_processes), own, state)
 
+    def agree(self, wish: bool) -> bool:
+        """What the first process wishes, in all of them: each has a clock of its own, and all must take the same way."""
+        if self.ranks == 1:
+            return wish
+        import torch
+
+        told = torch.tensor([wish], dtype=torch.uint8, device=self.device)
+        torch.distributed.broadcast(told, 0)
+        return bool(told.item())
+
     def wait(self) -> None:
         """Wait for all the others to come here."""
         self._state.wait_for_everyone()

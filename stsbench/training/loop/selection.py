@@ -19,6 +19,7 @@ from stsbench.files.whole import write_whole
 from stsbench.training.loop.batches import BatchPlan
 from stsbench.training.loop.curve import Point
 from stsbench.training.loop.interrupt import Interrupt
+from stsbench.training.loop.place import Place
 from stsbench.training.seams import Learner, Validate, seen_with
 
 
@@ -169,9 +170,9 @@ class Selection:
         if (folder / "best.safetensors").is_file():
             self.best_weights = load_file(folder / "best.safetensors")
 
-    def callback(self, checkpoint_seconds: float) -> _Callback:
+    def callback(self, checkpoint_seconds: float, place: Place) -> _Callback:
         """What the library's loop calls at each step."""
-        return _Callback(self, checkpoint_seconds)
+        return _Callback(self, checkpoint_seconds, place)
 
 
 def is_due(facts: SelectionFacts, plan: BatchPlan, step: int) -> bool:
@@ -190,8 +191,8 @@ def is_due(facts: SelectionFacts, plan: BatchPlan, step: int) -> bool:
 class _Callback(transformers.TrainerCallback):  # type: ignore[misc]
     """Validates when it is due, and asks for a checkpoint now and then."""
 
-    def __init__(self, selection: Selection, checkpoint_seconds: float) -> None:
-        self.selection, self.checkpoint_seconds = selection, checkpoint_seconds
+    def __init__(self, selection: Selection, checkpoint_seconds: float, place: Place) -> None:
+        self.selection, self.checkpoint_seconds, self.place = selection, checkpoint_seconds, place
         self.saved_at = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
@@ -203,11 +204,13 @@ class _Callback(transformers.TrainerCallback):  # type: ignore[misc]
         step = state.global_step
         if self.selection.due(step):
             self.selection.look(step)
-            if self.selection.out_of_patience():
+            if self.place.agree(self.selection.out_of_patience()):
                 control.should_training_stop = True
         self.selection.tell(step)
         if self.selection.interrupted(step):
             control.should_save = control.should_training_stop = True
-        if time.monotonic() - self.saved_at >= self.checkpoint_seconds and not self.selection.ended(step):
+        if self.place.agree(time.monotonic() - self.saved_at >= self.checkpoint_seconds) and not self.selection.ended(
+            step
+        ):
             control.should_save = True
             self.saved_at = time.monotonic()

@@ -15,6 +15,7 @@ from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 from stsbench.training.loop.gather import gather_views
+from stsbench.training.loop.place import Place
 from stsbench.training.objectives import (
     GivenEmbeddings,
     info_nce,
@@ -96,6 +97,7 @@ def work(rank: int, folder: str) -> None:
     }
     alone = Encoder(LOSSES["nt_xent"], torch.float64, gathers=False)
     found["not gathered"] = loss_and_gradient(DistributedDataParallel(alone), rows, torch.float64)
+    found["agreed"] = [Place(rank, RANKS, "cpu").agree(rank == wishing) for wishing in range(RANKS)]
     found["joined"] = gather_views(torch.arange(6).view(3, 2) + 10 * rank).tolist()
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
@@ -200,6 +202,11 @@ def test_without_gathering_the_loss_is_another(ranks):
 def test_rows_are_joined_in_the_order_of_the_ranks(ranks):
     joined = [[0, 1], [2, 3], [4, 5], [10, 11], [12, 13], [14, 15]]
     assert [rank["joined"] for rank in ranks] == [joined, joined]
+
+
+def test_all_do_what_the_first_process_wishes(ranks):
+    assert [rank["agreed"] for rank in ranks] == [[True, False]] * RANKS
+    assert Place(0, 1, "cpu").agree(True) and not Place(0, 1, "cpu").agree(False)
 
 
 def test_alone_nothing_is_gathered():

@@ -1,0 +1,189 @@
+"""Training by Ray Train: a worker a GPU, or core, and each step's negatives gathered over all of them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, chdir, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench import settings
+from stsbench.bench.cluster.joining import Ray, is_alone, joined
+from stsbench.bench.cluster.pieces import TRIES
+from stsbench.bench.cluster.sharing import is_everywhere, is_shared
+from stsbench.encoders.trained import TrainedRun
+from stsbench.encoders.unfinished import last_checkpoint
+from stsbench.errors import Stopped, StsbenchError, TrainingError, one_line
+from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.train import carry_out, find_finished
+
+if TYPE_CHECKING:
+    from stsbench.recipes.launchers import CarryOut
+    from stsbench.training.loop.selection import OnProgress, TrainingProgress
+
+ASK_SECONDS = 0.2
+"""So often are workers asked how far they are."""
+
+
+@contextmanager
+def launched_on_ray(on: str, devices: int | None, noticed: Callable[[str], None]) -> Iterator[CarryOut]:
+    """Train on the workers of Ray; it is started or joined with the first plan that is not done."""
+    with ExitStack() as stack:
+        yield RayTraining(on, devices, noticed, stack).carry_out
+
+
+@dataclass
+class RayTraining:
+    """Plans, trained one after another by all workers together."""
+
+    on: str
+    devices: int | None
+    noticed: Callable[[str], None]
+    stack: ExitStack
+    heard: bool = field(default=False, init=False)
+    """Whether the workers of the plan under way have begun to train."""
+
+    @cached_property
+    def ray(self) -> Ray:
+        """The package, connected."""
+        return self.stack.enter_context(joined(self.on))
+
+    def carry_out(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
+        """Train a plan; workers that are lost are started again, and go on from the last checkpoint.
+
+        Raises:
+            StsbenchError: as :func:`stsbench.recipes.train.carry_out`; or machines do not share what they need.
+        """
+        if (done := find_finished(plan)) is not None:
+            return done
+        plan = replace(
+            plan, data=plan.data or settings.data_folder(), corpora=plan.corpora or settings.corpora_folder()
+        )
+        self._check_shared(plan)
+        self.heard = False
+        for tries in range(1, TRIES + 1):
+            if (lost := self._fit(plan, on_progress)) is None:
+                break
+            kept = last_checkpoint(plan.folder)
+            from_where = f"from {kept.name}" if kept else "from the start"
+            if tries == TRIES:
+                raise TrainingError(f"{plan.folder}: {lost}, {TRIES} times; the same command goes on {from_where}")
+            self.noticed(f"seed {plan.seed}: {lost}; goes on {from_where} ({tries + 1} of {TRIES})")
+            # What the first try has begun anew is not begun anew again.
+            plan = replace(plan, fresh=plan.fresh and not self.heard)
+        return TrainedRun.read(plan.folder)
+
+    def _check_shared(self, plan: TrainPlan) -> None:
+        """Raise TrainingError where some machine lacks a folder: of the run, of material, or the current one."""
+        if is_alone(self.on):
+            return
+        needed = [Path.cwd(), Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders]
+        lacking = [path for path in needed if path and path.exists() and not is_everywhere(self.ray, path.absolute())]
+        if not is_shared(self.ray, plan.out.absolute()):
+            lacking.append(plan.out)
+        if lacking:
+            raise TrainingError(
+                f"{lacking[0]}: not every machine of the cluster sees it; training needs shared folders"
+            )
+
+    def _workers(self) -> tuple[int, bool]:
+        """How many train together, and whether on GPUs.
+
+        Raises:
+            StsbenchError: the cluster has fewer, or no GPU and nobody has said how many cores.
+        """
+        here = self.ray.cluster_resources()
+        kind = "GPU" if here.get("GPU") else "CPU"
+        held, what = int(here.get(kind, 0)), {"GPU": "GPUs", "CPU": "cores and no GPU"}[kind]
+        if self.devices is None and kind == "CPU":
+            raise StsbenchError(f"--on {self.on}: there are {held} {what}; pass --devices with the number of cores")
+        if (self.devices or held) > held:
+            raise StsbenchError(f"--devices {self.devices}: there are {held} {what}; give at most {held}")
+        return self.devices or held, kind == "GPU"
+
+    def _fit(self, plan: TrainPlan, on_progress: OnProgress) -> str | None:
+        """Train; returns why workers were lost, None where all is done."""
+        workers, on_gpus = self._workers()
+        try:
+            from ray import train
+            from ray.train.torch import TorchTrainer
+        except ImportError as error:
+            raise StsbenchError(f"--on ray: {one_line(error)}; run: pip install 'stsbench[ray]'") from error
+        with self._listening(on_progress) as tell, _scratch(plan.out) as scratch:
+            given = {"plan": plan, "folder": str(Path.cwd()), "tell": tell}
+            trainer = TorchTrainer(
+                _work,
+                train_loop_config=given,
+                scaling_config=train.ScalingConfig(num_workers=workers, use_gpu=on_gpus),
+                run_config=train.RunConfig(name="training", storage_path=str(scratch)),
+            )
+            try:
+                trainer.fit()
+            except train.WorkerGroupError as error:
+                return why_lost(error.worker_failures)
+            except SystemExit as error:
+                # So Ray ends a program after Ctrl-C, when its workers have ended.
+                raise Stopped("stopped; to resume, run it again without --fresh") from error
+        return None
+
+    @contextmanager
+    def _listening(self, on_progress: OnProgress) -> Iterator[Callable[[TrainingProgress], None]]:
+        """What workers call with how far they are, which is told here; a queue of Ray's between."""
+        from ray.util.queue import Queue
+
+        events, ended = Queue(actor_options={"num_cpus": 0}), threading.Event()
+
+        def pass_on() -> None:
+            last = False
+            while not last:
+                last = ended.wait(ASK_SECONDS)
+                with suppress(self.ray.exceptions.RayError):
+                    for progress in events.get_nowait_batch(events.qsize()):
+                        self.heard = True
+                        on_progress(progress)
+
+        teller = threading.Thread(target=pass_on, daemon=True)
+        teller.start()
+        try:
+            yield events.actor.put_nowait.remote
+        finally:
+            ended.set()
+            teller.join()
+
+
+def why_lost(failures: Mapping[int, Exception]) -> str:
+    """Why a worker was lost; an error that one of them has raised is raised here."""
+    in_order = [failures[rank] for rank in sorted(failures)]
+    for error in in_order:
+        if isinstance(error, StsbenchError):
+            raise error
+    for error in in_order:
+        # The others fail with it, since they wait for what it would have sent.
+        if type(error).__module__.startswith("ray."):
+            return f"a worker was lost ({one_line(error)[:100]})"
+    raise in_order[0]
+
+
+def _work(given: Mapping[str, Any]) -> None:
+    """What each worker does: its part of the training; the first one tells how far they are."""
+    from ray import train
+
+    first = train.get_context().get_world_rank() == 0
+    with chdir(given["folder"]):
+        carry_out(given["plan"], on_progress=given["tell"] if first else lambda progress: None)
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    """A folder for what Ray Train notes for itself, where all machines see it."""
+    out.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=out.absolute()))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
