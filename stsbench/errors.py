@@ -112,6 +112,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(names)}?"
 
 
+_TYPES = {"array": "a list", "object": "a table", "int": "a whole number", "float": "a number", "str": "text",
+          "bool": "true or false"}  # fmt: skip
+
+
+def in_plain_words(problem: str) -> str:
+    """What a checker of types says, with the types as people call them."""
+    return re.sub(r"`([a-z]+)`", lambda found: _TYPES.get(found[1], found[0]), problem)
+
+
 def one_line(text: object) -> str:
     """Return the text with every run of white space made one blank: errors print as one line."""
     return " ".join(str(text).split())

@@ -19,9 +19,18 @@ def split_names(text: str) -> list[str]:
 
     A bracket or quote that nothing closes is a sign like any other.
     """
+    return list(filter(None, _parts(text)))
+
+
+def has_gap(text: str) -> bool:
+    """Whether a comma list that names anything has nothing between two commas, or before or after one."""
+    parts = _parts(text)
+    return any(parts) and not all(parts)
+
+
+def _parts(text: str) -> list[str]:
     cuts = [-1, *_commas(text), len(text)]
-    parts = [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
-    return [part for part in parts if part]
+    return [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
 
 
 def _commas(text: str) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from stsbench.errors import CardError, did_you_mean, one_line
+from stsbench.errors import CardError, did_you_mean, in_plain_words, one_line
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +88,7 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
         choices = list(map(str, get_args(_hint(place, record))))
         near = did_you_mean(wrong[1].strip("'"), choices)
         return f"{key}{wrong[1]} is not one of {', '.join(choices)}{near}"
-    return f"{key}{what[0].lower()}{what[1:]}"
+    return f"{key}{in_plain_words(what[0].lower() + what[1:])}"
 
 
 def _hint(place: str, record: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - a type of any make

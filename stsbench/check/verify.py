@@ -75,7 +75,8 @@ class Verification:
         """How many are of which standing, in one line."""
         counts = [f"{len(self.of(one))} {one}" for one in ("verified", "failed", "not verified") if self.of(one)]
         data = sum(one.data for one in self.files)
-        return f"{len(self.files)} results: {', '.join(counts) or 'none'}; the data of {data} were found"
+        results = "1 result" if len(self.files) == 1 else f"{len(self.files)} results"
+        return f"{results}: {', '.join(counts) or 'none'}; data found for {data}"
 
 
 def verify(folder: Path, catalogue: Catalogue, data: DataAtHand) -> Verification:

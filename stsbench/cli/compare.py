@@ -11,7 +11,8 @@ from stsbench.cli.options.scores import CompareOptions
 from stsbench.cli.printing import complain_of_all, console, say, say_words, table
 from stsbench.compare.comparison import Comparison, Effort, compare
 from stsbench.compare.sentences import columns, notes_below, sentences
-from stsbench.data.task import expand_names
+from stsbench.data.task import expand_names, tasks_in_order
+from stsbench.encoders.trained import RUN_FILE
 from stsbench.errors import OutputError, StsbenchError, choose
 from stsbench.files.whole import write_whole
 from stsbench.leaderboard.render import TERMINAL
@@ -64,12 +65,20 @@ def _results(specs: Sequence[str], folder: Path, catalogue: Catalogue) -> dict[s
     for spec in specs:
         if spec not in names and Path(spec).is_dir():
             there = read_folder(Path(spec))
+            if not there.results and (Path(spec) / RUN_FILE).is_file():
+                raise OutputError(
+                    f"'{spec}' holds a trained encoder and no results",
+                    hint=f"'stsbench run --encoder {spec}' scores it; then compare what the results call it",
+                )
             _tell(there.problems)
             mine = there.results
         else:
             mine = chosen_results([spec], known.results, catalogue, folder)
         found[spec] = of_one_encoder(spec, mine, catalogue)
-    return {spec: _verified(results) for spec, results in found.items()}
+    places = {task: place for place, task in enumerate(tasks_in_order(catalogue))}
+    for spec, results in found.items():
+        found[spec] = sorted(_verified(results), key=lambda one: places.get(one.task, len(places)))
+    return found
 
 
 def _verified(results: Sequence[Result]) -> Sequence[Result]:

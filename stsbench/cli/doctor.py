@@ -75,7 +75,7 @@ def _print_report(report: dict[str, Any]) -> None:
         cells = [[str(row[column]) for column in columns] for row in rows]
         right = [at for at, column in enumerate(columns) if isinstance(rows[0][column], int) or column == "size"]
         say(f"\n{title}")
-        console().print(table(columns, cells, right=right, whole=[0]))
+        console().print(table(columns, cells, right=right))
     say("")
     for problem in report["problems"]:
         say(f"problem: {problem}")

@@ -22,7 +22,7 @@ def list_command(options: ListOptions) -> None:
     if options.as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:
-        console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"], whole=[0]))
+        console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"]))
     else:
         say(f"no {kind} here; pass --cards DIR with cards of your own")
 

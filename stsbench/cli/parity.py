@@ -82,7 +82,7 @@ def _print(found: Parity) -> None:
     if found.strays:
         say("\nsentences that differ most\n")
         strays = [[f"{one.cosine:.5f}", one.kind, _short(one.text)] for one in found.strays]
-        console().print(table(["cosine", "kind", "sentence"], strays, right=[0], whole=[1]))
+        console().print(table(["cosine", "kind", "sentence"], strays, right=[0], names=[1]))
     say("")
     heads, cells = columns(comparison.differences)
     console().print(table(heads, cells, right=range(1, len(heads))))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from stsbench import settings
+from stsbench.cli.widths import fitted, too_wide
 from stsbench.errors import StsbenchError, one_line, visible
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-LONGEST = 900
-"""Signs of an error's line."""
+LONGEST, LONGEST_WORD = 20_000, 300
+"""Signs of an error's line, and of a word in it: more than ours have, so that only what others wrote is cut."""
 NARROWEST, ENDLESS = 20, 10_000
 """Columns: a terminal has more than the first; a pipe or file, where nothing is cut or wrapped, as good as the second."""
 
@@ -41,22 +42,27 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), whole: Sequence[int] = ()
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), names: Sequence[int] = (0,)
 ) -> Table:
-    """A plain table: a rule under the header, numbers to the right; they and ``whole`` columns are never broken."""
+    """A plain table: a rule under the header, numbers to the right; they are never broken, ``names`` last."""
     from rich import box
     from rich.table import Table
 
     columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    widths = [max(len(row[index]) for row in rows) if rows else 0 for index in range(len(columns))]
-    too_wide = sum(map(max, widths, map(len, columns))) + 3 * len(columns) > console().width
-    for index, column in enumerate(columns):
-        unbroken = index in right or index in whole
-        head = column.replace(" ", "\n") if too_wide and unbroken and len(column) > widths[index] else column
+    cells = [[column, *(row[index] for row in rows)] for index, column in enumerate(columns)]
+    left = 1
+    unbroken = {*right, *names}
+    if too_wide(cells, console().width):
+        for index in unbroken:
+            if rows and len(columns[index]) > max(len(cell) for cell in cells[index][1:]):
+                cells[index][0] = columns[index].replace(" ", "\n")
+        found = fitted(cells, console().width, names=set(names), numbers=set(right))
+        cells, left = (cells, left) if found is None else (found, 0)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, left))
+    for index, (head, *_) in enumerate(cells):
         justify: Literal["left", "right"] = "right" if index in right else "left"
-        made.add_column(head, justify=justify, no_wrap=unbroken, overflow="fold")
-    for row in rows:
+        made.add_column(head, justify=justify, no_wrap=index in unbroken, overflow="fold")
+    for row in zip(*(column[1:] for column in cells), strict=True):
         made.add_row(*row)
     return made
 
@@ -108,7 +114,8 @@ def complain(what: object, *, about: str = "") -> None:
 
 
 def _bounded(before: str, what: object) -> str:
-    line = visible(one_line(f"{before}{what}"))
+    words = visible(one_line(f"{before}{what}")).split(" ")
+    line = " ".join(word if len(word) <= LONGEST_WORD else f"{word[:200]}…{word[-50:]}" for word in words)
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 

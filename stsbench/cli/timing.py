@@ -72,10 +72,10 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 def _print(timings: Timings) -> None:
     say(f"{caption(timings)}\n")
-    console().print(table(HEADS, [_cells(one, timings) for one in timings.rows], right=RIGHT, whole=[0]))
+    console().print(table(HEADS, [_cells(one, timings) for one in timings.rows], right=RIGHT))
     if rows := _published(timings):
         say(f"\n{PUBLISHED}\n")
-        console().print(table(HEADS, rows, right=RIGHT, whole=[0]))
+        console().print(table(HEADS, rows, right=RIGHT))
     for line in notes(timings):
         say("")
         say_words(line)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.compare.f1 import F1Scored
 from stsbench.compare.paired import Averaged, Correlated, Paired
 from stsbench.compare.variance import Sample
 from stsbench.errors import DataError
@@ -18,6 +19,8 @@ from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Correlation,
 from stsbench.results.folder import columns_of
 from stsbench.results.record import Result
 
+MEANS = {"correct": "accuracy", "recall": "mean_recall"}
+"""The score that is the mean of a per-item column."""
 Dependence = Literal["sentences", "none"]
 """Whether items that share a sentence are taken to err together, or every item by itself."""
 
@@ -47,9 +50,10 @@ def pair_items(
     encoders: Sequence[Sequence[Result]],
     columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]],
     dependence: Dependence = "sentences",
+    score: str = "",
 ) -> Items | None:
-    """The same of columns that are read: those of each encoder's Results."""
-    found = _paired(encoders[0][0], columns)
+    """The same of columns that are read: those of each encoder's Results; ``score`` names another than their own."""
+    found = _paired(encoders[0][0], columns, score)
     if found is None:
         return None
     sentences = _sentences(columns) if dependence == "sentences" else None
@@ -92,7 +96,7 @@ def tested_column(columns: Collection[str], protocol: Mapping[str, Any]) -> Test
         columns: the names of a result's per-item columns.
         protocol: how the result was scored.
     """
-    for name in ("correct", "recall"):
+    for name in MEANS:
         if name in columns:
             return TestedColumn(name, None)
     metric = CORRELATIONS.get(str(protocol.get("metric")))
@@ -102,10 +106,16 @@ def tested_column(columns: Collection[str], protocol: Mapping[str, Any]) -> Test
     return TestedColumn(value, metric)
 
 
-def _paired(result: Result, columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]) -> Paired | None:
-    first = columns[0][0]
-    tested = tested_column(first, result.protocol)
-    if tested is None:
+def _paired(result: Result, columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], score: str) -> Paired | None:
+    first, protocol = columns[0][0], dict(result.protocol)
+    if score == "f1":
+        return _f1_scored(columns) if {"prediction", "correct"} <= set(first) else None
+    metric, _, aggregation = score.partition(".")
+    protocol |= {"metric": metric} if metric else {}
+    protocol |= {"aggregation": aggregation} if aggregation else {}
+    tested = tested_column(first, protocol)
+    # The mean of a column is one score; those beside it, such as the best rank, are of no column.
+    if tested is None or (tested.metric is None and metric not in ("", MEANS[tested.name])):
         return None
     values = _stack(columns, tested.name)
     if tested.metric is None:
@@ -113,7 +123,15 @@ def _paired(result: Result, columns: Sequence[Sequence[Mapping[str, npt.NDArray[
     gold = _stack(columns, "gold")
     if not all((rows == gold[0][0]).all() for rows in gold):
         raise DataError(f"{result.task}: the results' gold scores are not the same")
-    return Correlated(values=values, gold=gold[0][0], parts=_parts(first, result.protocol), metric=tested.metric.name)
+    return Correlated(values=values, gold=gold[0][0], parts=_parts(first, protocol), metric=tested.metric.name)
+
+
+def _f1_scored(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]) -> F1Scored | None:
+    """None of more than two classes: a wrong answer does not tell which was right."""
+    predicted = _stack(columns, "prediction")
+    if max(row.max(initial=0) for row in predicted) > 1:
+        return None
+    return F1Scored(predicted=predicted, correct=_stack(columns, "correct"))
 
 
 def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple
 
@@ -45,13 +46,14 @@ def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
 
 
 def mean_intervals(
-    rows: RowResults[RowKey], wanted: Mapping[RowKey, Sequence[tuple[int, ...]]]
+    rows: RowResults[RowKey], wanted: Mapping[RowKey, Sequence[tuple[int, ...]]], scores: Sequence[str] = ()
 ) -> MeanIntervals[RowKey]:
     """The same of many rows, of each for every set of tasks that is wanted of it; items are read once.
 
     Args:
         rows: each row's results task by task, several on one task being its seeds, none where it lacks the task.
-        wanted: the places of the tasks that a mean is over.
+        wanted: the places of the tasks that a mean is over; one named twice counts twice.
+        scores: the score that counts on each task, a name of its results' ``scores``; without any, their own.
     """
     intervals: dict[tuple[RowKey, tuple[int, ...]], Interval] = {}
     lacking: list[Result] = []
@@ -75,7 +77,7 @@ def mean_intervals(
             ways = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in read)
             alike.setdefault(ways, {})[key] = read
     for group in alike.values():
-        items = RowItems(group)
+        items = RowItems(group, scores=scores)
         untold += [given[id(one)] for one in items.untold]
         for key in group:
             for tasks in wanted.get(key, ()):
@@ -94,9 +96,13 @@ def _with_columns(result: Result) -> Result:
 
 
 def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int]) -> Interval | None:
-    if not tasks or not set(tasks) <= set(rows.tasks(key)) or not rows.told(tasks):
+    counts = Counter(tasks)
+    if not counts or not counts.keys() <= set(rows.tasks(key)) or not rows.told(tuple(counts)):
         return None
-    low, high = estimate(rows.sample(key, tasks), rows.sharing(tasks), rows.weights(tasks)).interval()
+    places, shares = tuple(counts), [count / len(tasks) for count in counts.values()]
+    low, high = estimate(
+        rows.sample(key, places, shares), rows.sharing(places), rows.weights(places, shares)
+    ).interval()
     return max(low, -1.0), min(high, 1.0)
 
 

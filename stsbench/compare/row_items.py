@@ -29,8 +29,15 @@ class RowItems(Generic[RowKey]):
     columns tell which items share a sentence.
     """
 
-    def __init__(self, rows: RowResults[RowKey], dependence: Dependence = "sentences") -> None:
+    def __init__(
+        self, rows: RowResults[RowKey], dependence: Dependence = "sentences", scores: Sequence[str] = ()
+    ) -> None:
         """Read the columns of all rows' results.
+
+        Args:
+            rows: each row's results task by task.
+            dependence: whether items that share a sentence err together.
+            scores: what is compared on each task: a name of its results' ``scores``; without any, their own score.
 
         Raises:
             DataError: columns are broken, or not of the same items.
@@ -43,16 +50,17 @@ class RowItems(Generic[RowKey]):
         self._places: dict[RowKey, dict[int, int]] = {key: {} for key in rows}
         self._sharings: dict[tuple[int, ...], Sharing] = {}
         for task in range(max(map(len, rows.values()), default=0)):
-            self._read(task, {key: _one_a_seed(cells[task]) for key, cells in rows.items() if cells[task]})
+            mine = {key: _one_a_seed(cells[task]) for key, cells in rows.items() if cells[task]}
+            self._read(task, mine, scores[task] if scores else "")
 
-    def _read(self, task: int, rows: Mapping[RowKey, Sequence[Result]]) -> None:
+    def _read(self, task: int, rows: Mapping[RowKey, Sequence[Result]], score: str) -> None:
         lacking = [one for seeds in rows.values() for one in seeds if not has_columns(one)]
         self.lacking += lacking
         whole = {key: seeds for key, seeds in rows.items() if all(map(has_columns, seeds))}
         if not whole:
             return
         columns = [[columns_of(one) for one in seeds] for seeds in whole.values()]
-        items = pair_items(list(whole.values()), columns, self._dependence)
+        items = pair_items(list(whole.values()), columns, self._dependence, score)
         if items is None:
             return
         self._tasks[task] = items
@@ -83,11 +91,11 @@ class RowItems(Generic[RowKey]):
         """Whether it is known which items of these tasks share a sentence."""
         return all(self._tasks[task].told for task in tasks)
 
-    def sample(self, key: RowKey, tasks: Sequence[int]) -> Sample:
-        """A row's mean over some tasks that it has, with the items of these one after another."""
+    def sample(self, key: RowKey, tasks: Sequence[int], weights: Sequence[float] | None = None) -> Sample:
+        """A row's mean over some tasks that it has, with the items of these one after another; see mean_sample."""
         items = [self._tasks[task] for task in tasks]
         mine = [one.samples[self._places[key][task]] for one, task in zip(items, tasks, strict=True)]
-        return mean_sample(mine, [one.sharing for one in items])
+        return mean_sample(mine, [one.sharing for one in items], weights)
 
     def sharing(self, tasks: Sequence[int]) -> Sharing:
         """The sentences that the items of these tasks share."""
@@ -95,9 +103,10 @@ class RowItems(Generic[RowKey]):
             self._sharings[tuple(tasks)] = joint_sharing([self._tasks[task] for task in tasks])
         return self._sharings[tuple(tasks)]
 
-    def weights(self, tasks: Sequence[int]) -> Float64Array:
+    def weights(self, tasks: Sequence[int], weights: Sequence[float] | None = None) -> Float64Array:
         """The share of each of these items in the mean over the tasks, (n,)."""
-        return np.concatenate([self._tasks[task].paired.weights for task in tasks]) / len(tasks)
+        shares = [1 / len(tasks)] * len(tasks) if weights is None else weights
+        return np.concatenate([w * self._tasks[task].paired.weights for task, w in zip(tasks, shares, strict=True)])
 
 
 def check_alike(rows: RowResults[RowKey]) -> None:

@@ -106,22 +106,30 @@ def _total(difference: float, parts: Sequence[StandardError]) -> Contrast:
     return Contrast(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
 
 
-def mean_sample(samples: Sequence[Sample], sharings: Sequence[Sharing]) -> Sample:
+def mean_sample(
+    samples: Sequence[Sample], sharings: Sequence[Sharing], weights: Sequence[float] | None = None
+) -> Sample:
     """One encoder's mean over several tasks, whose items follow each other.
 
     Where every task has the same seeds, the mean is taken seed by seed, for a seed may be good or bad on all tasks;
     else each task's seeds are averaged first.
+
+    Args:
+        samples: the encoder's on each of k tasks.
+        sharings: which items of each share sentences.
+        weights: the tasks' shares of the mean, (k,), with the sum 1; without any, all alike.
     """
-    k = len(samples)
+    shares = [1 / len(samples)] * len(samples) if weights is None else list(weights)
+    of_tasks = list(zip(samples, shares, strict=True))
     if len({sample.seeds for sample in samples}) == 1:
-        scores: Float64Array = np.mean([sample.scores for sample in samples], axis=0)
-        return Sample(scores, np.concatenate([s.shares for s in samples], axis=1) / k, samples[0].seeds)
+        scores: Float64Array = np.sum([share * sample.scores for sample, share in of_tasks], axis=0)
+        return Sample(scores, np.concatenate([share * s.shares for s, share in of_tasks], axis=1), samples[0].seeds)
     spreads = [over_seeds(sample, sharing) for sample, sharing in zip(samples, sharings, strict=True)]
     return Sample(
-        np.array([np.mean([sample.score for sample in samples])]),
-        np.concatenate([sample.shares.mean(axis=0) for sample in samples])[None] / k,
+        np.array([np.sum([share * sample.score for sample, share in of_tasks])]),
+        np.concatenate([share * sample.shares.mean(axis=0) for sample, share in of_tasks])[None],
         (),
-        tuple(StandardError(one.error / k, one.df) for one in spreads if one is not None),
+        tuple(StandardError(share * one.error, one.df) for one, share in zip(spreads, shares, strict=True) if one),
     )
 
 

@@ -119,10 +119,17 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
             found[part] = None
         else:
             known = [*suites, *tasks]
-            raise UnknownName("task or suite", part, known, hint="'stsbench list tasks' and 'list suites' show them")
+            hint = "'stsbench list tasks' and 'list suites' show them; cards of your own need --cards DIR"
+            raise UnknownName("task or suite", part, known, hint=hint)
     if not found:
         raise StsbenchError("no task is named; give tasks or suites, such as sts12,stsb or quickstart")
     return list(found)
+
+
+def tasks_in_order(catalogue: Catalogue) -> list[str]:
+    """All tasks as boards have them: by suites, and then those of none."""
+    of_suites = (task for suite in catalogue.suites().values() for task in suite.tasks)
+    return list(dict.fromkeys([*of_suites, *catalogue.paths("tasks")]))
 
 
 def suites_within(tasks: Sequence[str], catalogue: Catalogue) -> dict[str, Suite]:

@@ -69,7 +69,8 @@ class DataColumn:
     def is_labels(self) -> bool:
         """Whether it holds few short texts or whole numbers, again and again."""
         few = 2 <= len(self.distinct) <= min(MOST_CLASSES, max(2, len(self.cells) // 2), len(self.cells) - 1)
-        return few and not self.has_fractions and self.words <= MOST_WORDS
+        # A column with gaps is a remark on some rows.
+        return few and all(self.distinct) and not self.has_fractions and self.words <= MOST_WORDS
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
@@ -130,6 +131,8 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
         )
     if len(best) > 1:
         unsure.append(f"columns {_shown([one.key for one in best])} may be what is scored: {chosen.key!r} is taken")
+    elif not likely and not chosen.is_number:
+        unsure.append(f"column {chosen.key!r} is taken for what is scored, by what it holds")
     is_gold = len(sentences) == 2 and _are_scores(chosen, unsure)
     return Decision(roles=Roles(sentences, chosen.key, is_gold=is_gold), unsure=unsure)
 

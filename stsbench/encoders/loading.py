@@ -180,7 +180,9 @@ def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderEr
         near = f"; with values replaced it has: give {' or '.join(others[:3])}{more}" if others else ""
         return EncoderError(f"recipe '{spec}' has not been trained here{near}; run: {_training(spec)}")
     if spec in catalogue.paths("tasks") or spec in catalogue.suites():
-        return EncoderError(f"'{spec}' is a task or a suite, not an encoder; give it by --tasks {spec}")
+        return EncoderError(
+            f"'{spec}' is a task or a suite, not an encoder; give it by --tasks {spec}, in Python after the encoder"
+        )
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
     return UnknownName("encoder", spec, known, hint=hint)
 

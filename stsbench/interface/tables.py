@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 SUITE = "sts"
-"""Whose board is shown where nothing is asked for."""
+"""Whose board is shown where nothing is asked for, and results do not tell."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -103,7 +103,7 @@ def leaderboard(
     Args:
         results: Results, or a results folder; default ``results``, and none where a table is asked for and there is no
             such folder.
-        suite: whose tasks are the columns; default ``sts``.
+        suite: whose tasks are the columns; default ``sts``, or where the results have none of its tasks, another that they have.
         table: a paper's table or one of ours instead, or a TOML file of yours.
         protocol: only a suite's results of this protocol.
         show: ``published``, ``measured``, ``difference``, ``both`` or ``merged`` (whichever there is).
@@ -134,7 +134,7 @@ def leaderboard(
         imported=read_mteb(Path(mteb), catalogue) if mteb is not None else None,
         ranks=ranks,
     )
-    made = asked.boards(suite or SUITE) if table is None else asked.declared(str(table))
+    made = asked.boards(suite or asked.likely_suite() or SUITE) if table is None else asked.declared(str(table))
     return Leaderboard(tables=made.tables, show=shown_as, exact=exact, left_out=made.left_out)
 
 

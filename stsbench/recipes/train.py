@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @checked(
     recipe=NAME_OR_PLACE, seed=SEED, params=PARAMETERS, base=NAME_OR_PLACE, corpus=NAME_OR_PLACE,
-    data=PLACE, out=PLACE, device=NAME, fresh=SWITCH, on_step=FUNCTION, catalogue=Catalogue,
+    corpora=PLACE, data=PLACE, out=PLACE, device=NAME, fresh=SWITCH, on_step=FUNCTION, catalogue=Catalogue,
 )  # fmt: skip
 def train(
     recipe: str | Path,
@@ -45,6 +45,7 @@ def train(
     params: Mapping[str, Any] | None = None,
     base: str | Path = "",
     corpus: str | Path | None = None,
+    corpora: str | Path | None = None,
     data: str | Path | None = None,
     out: str | Path | None = None,
     device: str = "auto",
@@ -63,6 +64,7 @@ def train(
         params: values of the recipe that are replaced, as ``{"batch_size": 16}``.
         base: the checkpoint to start from, where the recipe names none or another is wanted.
         corpus: the text to train on, by name or file, instead of the recipe's.
+        corpora: the local folder of training text; default ``STSBENCH_CORPORA``.
         data: the local folder of evaluation data, for the development split; default ``STSBENCH_DATA``.
         out: the folder of runs; default ``STSBENCH_RUNS``, else ``runs``. In another no name finds it.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
@@ -74,7 +76,14 @@ def train(
         StsbenchError: it cannot be trained; says why and what was kept.
     """
     cards, values = catalogue or Catalogue(), dict(params or {})
-    said = {"params": values, "base": str(base), "corpus": _text(corpus), "data": _text(data), "out": _text(out)}
+    said = {
+        "params": values,
+        "base": str(base),
+        "corpus": _text(corpus),
+        "corpora": _text(corpora),
+        "data": _text(data),
+        "out": _text(out),
+    }
     name, card = read_recipe(str(recipe), cards, assign={**values, **({"data.corpus": str(corpus)} if corpus else {})})
     chosen = (card.seeds or [0])[0] if seed is None else int(seed)
     plan = TrainPlan(
@@ -83,6 +92,7 @@ def train(
         seed=chosen,
         out=settings.runs_folder() if out is None else Path(out),
         base=str(base),
+        corpora=None if corpora is None else Path(corpora),
         data=None if data is None else Path(data),
         device=device,
         fresh=fresh,

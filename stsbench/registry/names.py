@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from stsbench.errors import CardError, StsbenchError, UnknownName, did_you_mean, one_line
+from stsbench.errors import CardError, StsbenchError, UnknownName, did_you_mean, in_plain_words, one_line
 
 
 class Registry:
@@ -234,4 +234,4 @@ def _no_type_of_toml(kind: type, value: object) -> NoReturn:
 def _lower(error: Exception) -> str:
     # TOML has no null: what may be None is left out.
     text = one_line(error).partition(", got ")[0].partition(" - at ")[0].replace(" | null", "").replace("null", "None")
-    return text[0].lower() + text[1:]
+    return in_plain_words(text[0].lower() + text[1:])

@@ -58,6 +58,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     per_item: dict[str, Any] = {}
     path: Path | None = None
 
+    def __str__(self) -> str:
+        """What it is of and its score, in one line."""
+        named = self.encoder if self.train_seed is None else f"{self.encoder}, training seed {self.train_seed}"
+        ends = "" if self.interval is None else f" (95% interval {self.interval[0]:.4f} to {self.interval[1]:.4f})"
+        return f"<Result, {named} on {self.task} {self.split}, protocol {self.protocol.get('name')}: {self.score:.4f}{ends}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001 - as IPython calls it
+        printer.text(str(self))
+
     @property
     def seeds(self) -> tuple[int | None, int]:
         """The seeds of training and of evaluation."""

@@ -147,7 +147,7 @@ def test_a_changed_card_is_read_again(tmp_path):
         ("tasks/suites.toml", '[sts]\nname = ""\ntasks = []', "{0}/tasks/suites.toml: the id 'sts' is taken by .*"),
         ("tasks/suites.toml", '[stsb]\nname = ""\ntasks = []', "{0}/tasks/suites.toml: the id 'stsb' is taken by .*"),
         ("tasks/suites.toml", '[own]\nname = ""', r"suites.toml: \[own\]: key 'tasks' is missing$"),
-        ("tasks/suites.toml", "own = 3", r"suites.toml: \[own\]: expected `object`, got `int`$"),
+        ("tasks/suites.toml", "own = 3", r"suites.toml: \[own\]: expected a table, got a whole number$"),
     ],
 )
 def test_an_id_taken_twice_and_a_wrong_suite_are_refused(tmp_path, name, text, message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.cards.names import split_names, variants
+from stsbench.cards.names import has_gap, split_names, variants
 from stsbench.encoders.known import variant_name
 
 
@@ -49,3 +49,8 @@ def test_a_name_that_says_what_was_replaced_is_read_back(params):
     (name, changes) = list(variants(variant_name("minilm", params)))[-1]
     assert (name, changes) == ("minilm", params)
     assert variant_name(name, changes) == variant_name("minilm", params)
+
+
+@pytest.mark.parametrize(("text", "gap"), [("a,,b", True), (",a", True), ("a, ", True), ("a,b", False), (",", False)])
+def test_a_gap_in_a_list_is_seen(text, gap):
+    assert has_gap(text) is gap

@@ -22,10 +22,10 @@ SOURCE = '[local]\nreader = "semeval"\n[local.files]\ntest = [{path = "a"}]\n'
         (TASK + SOURCE.replace("path", "paht"), "unknown key 'paht' in [local.files[...][0]]; did you mean 'path'?"),
         (TASK.replace('name = "Mine"', ""), "key 'name' is missing"),
         (TASK + '[local]\nreader = "semeval"', "key 'files' is missing in [local]"),
-        (TASK.replace("n = 2", 'n = "2"'), "key 'splits[...].n': expected `int`, got `str`"),
-        (TASK.replace("n = 2", "n = true"), "key 'splits[...].n': expected `int`, got `bool`"),
-        (TASK.replace('["en"]', '"en"'), "key 'languages': expected `array`, got `str`"),
-        ("gold_range = [0, 1, 2]\n" + TASK, "key 'gold_range': expected `array` of length 2"),
+        (TASK.replace("n = 2", 'n = "2"'), "key 'splits[...].n': expected a whole number, got text"),
+        (TASK.replace("n = 2", "n = true"), "key 'splits[...].n': expected a whole number, got true or false"),
+        (TASK.replace('["en"]', '"en"'), "key 'languages': expected a list, got text"),
+        ("gold_range = [0, 1, 2]\n" + TASK, "key 'gold_range': expected a list of length 2"),
         (TASK.replace("license", "name"), "key 'name' is given twice (line 6)"),
         (TASK + "[splits.test]\nn = 3", "key 'splits.test' is given twice (line 9)"),
         (TASK + "mean = 1\nmean = 1", "key 'mean' is given twice (line 10)"),
@@ -53,7 +53,7 @@ def test_a_mistake_in_a_task_card_is_one_line(tmp_path, text, message):
             "key 'supervision': 'nlp' is not one of none, nli, sts, pairs, translation; did you mean 'nli'",
         ),
         (ENCODER.replace("license", "licence"), "unknown key 'licence'; did you mean 'license'?"),
-        (ENCODER + "params = 3", "key 'params': expected `object`, got `int`"),
+        (ENCODER + "params = 3", "key 'params': expected a table, got a whole number"),
     ],
 )
 def test_a_mistake_in_an_encoder_card_is_one_line(tmp_path, text, message):

@@ -188,7 +188,7 @@ def test_what_cannot_be_verified_says_why(tmp_path):
     assert reasons(found) == [("not verified", [CARD])] * 2 and found.exit_code == 2
     items_path(next(tmp_path.glob("b/*.json"))).unlink()
     assert reasons(verified(tmp_path))[1] == ("not verified", [CARD, "its per-item columns are not here"])
-    assert found.summary == "2 results: 2 not verified; the data of 0 were found"
+    assert found.summary == "2 results: 2 not verified; data found for 0"
 
 
 @pytest.mark.parametrize(
@@ -268,5 +268,5 @@ def test_a_broken_or_lost_file_fails(tmp_path):
     with pytest.raises(OutputError, match="does not exist"):
         verified(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert verified(tmp_path / "empty").summary == "0 results: none; the data of 0 were found"
+    assert verified(tmp_path / "empty").summary == "0 results: none; data found for 0"
     assert verified(tmp_path / "empty").exit_code == 2

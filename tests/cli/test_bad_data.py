@@ -183,7 +183,10 @@ CARD_FAULTS: dict[str, tuple[str | bytes, str]] = {
     "an unknown key": ("paht = 1\n" + PAIR_TABLE, "tasks/table.toml: unknown key 'paht'; did you mean 'path'?"),
     "a doubled key": ('name = "Twice"\n' + PAIR_TABLE, "tasks/table.toml: key 'name' is given twice (line 2)"),
     "a missing key": (PAIR_TABLE.replace('paper = "none"\n', ""), "tasks/table.toml: key 'paper' is missing"),
-    "a wrong type": (PAIR_TABLE.replace("n = 4", 'n = "4"'), "tasks/table.toml: key 'splits[...].n': expected `int`"),
+    "a wrong type": (
+        PAIR_TABLE.replace("n = 4", 'n = "4"'),
+        "tasks/table.toml: key 'splits[...].n': expected a whole number",
+    ),
     "no TOML": (PAIR_TABLE + "[[[", "tasks/table.toml: not valid TOML: "),
     "no UTF-8": ((PAIR_TABLE + "# é").encode("latin-1"), "tasks/table.toml: not valid UTF-8 (byte "),
     "an unknown reader": (
@@ -200,7 +203,7 @@ CARD_FAULTS: dict[str, tuple[str | bytes, str]] = {
     ),
     "a parameter of a wrong type": (
         PAIR_TABLE.replace("header = true", "header = 1"),
-        "key 'header': expected `bool`, not 1",
+        "key 'header': expected true or false, not 1",
     ),
     "an unknown evaluator": (PAIR_TABLE.replace('"sts"', '"stss"'), "unknown evaluator 'stss'; did you mean 'sts'"),
     "no such split": ('score_split = "dev"\n' + PAIR_TABLE, "table.toml: score_split 'dev' is not one of test"),
@@ -220,7 +223,10 @@ ENCODER_FAULTS = {
     "an unknown key": ("kindd = 1\n", "mine.toml: unknown key 'kindd'; did you mean 'kind'?"),
     "a doubled key": ('name = "Twice"\n', "mine.toml: key 'name' is given twice (line 2)"),
     "an unknown parameter": ("params.sise = 3\n", "mine.toml: [params]: unknown key 'sise'; did you mean 'size'?"),
-    "a parameter of a wrong type": ('params.size = "3"\n', "mine.toml: [params]: key 'size': expected `int`, not '3'"),
+    "a parameter of a wrong type": (
+        'params.size = "3"\n',
+        "mine.toml: [params]: key 'size': expected a whole number, not '3'",
+    ),
 }
 
 

@@ -83,7 +83,7 @@ def test_a_broken_file_is_one_line_and_the_rest_is_shown(stsbench, results):
 
 def test_nothing_to_show_says_what_to_run(stsbench, results):
     error = stsbench.refused("leaderboard", "--suite", "transfer", "--results", "results")
-    assert error == "results: no results for suite 'transfer'; run: stsbench run --tasks transfer"
+    assert error == "results: no results for suite 'transfer'; run: stsbench run --tasks transfer; the results here are of others: --suite sts shows some"
     error = stsbench.refused("leaderboard", "--protocol", "mean")
     assert "no results for suite 'sts' by protocol 'mean'; " in error
 
@@ -117,3 +117,12 @@ def test_a_files_ending_says_its_format(stsbench, tmp_path):
     assert json.loads((tmp_path / "t.json").read_text())
     stsbench.fine("leaderboard", "--table", "simcse-5", "--format", "csv", "--out", "t.md")
     assert Path("t.md").read_text().startswith("table,")
+
+
+def test_a_task_is_a_suite_of_one_and_results_of_others_are_named(stsbench, tmp_path):
+    write_result(make_result("minilm", "quickstart-en", 0.75), tmp_path)
+    board = stsbench.fine("leaderboard", "--results", tmp_path, "--suite", "quickstart-en")
+    assert "75.00" in board and "Avg." not in board
+    refused = stsbench.refused("leaderboard", "--results", tmp_path)
+    assert "no results for suite 'sts'" in refused and "--suite quickstart" in refused
+    assert "did you mean 'quickstart-en'" in stsbench.refused("leaderboard", "--suite", "quickstart-enn")

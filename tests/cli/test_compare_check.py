@@ -69,7 +69,7 @@ def test_compare_writes_every_format(stsbench):
     rows = list(csv.DictReader(io.StringIO(stsbench.fine("compare", "bad", "good", "--format", "csv"))))
     plain = stsbench.json("compare", "bad", "good")
     assert stsbench.fine("compare", "bad", "good", "--format", "json") == json.dumps(plain, indent=1) + "\n"
-    assert [row["task"] for row in rows] == [one["task"] for one in plain["differences"]] == ["mr", "sts12"]
+    assert [row["task"] for row in rows] == [one["task"] for one in plain["differences"]] == ["sts12", "mr"]
     for row, one in zip(rows, plain["differences"], strict=True):
         assert float(row["difference"]) == one["difference"] and float(row["interval_high"]) == one["interval"][1]
         assert float(row["p_corrected"]) == one["p_corrected"] and row["real"] == str(one["real"])
@@ -89,6 +89,15 @@ def test_compare_takes_folders(stsbench):
     assert left == right and by_folder["encoders"] == ["mine/good", "mine/bad"]
     mixed = stsbench.json("compare", "good", "mine/good", "--protocol", "simcse")
     assert mixed["differences"][0]["p"] == 1.0
+
+
+def test_compare_of_a_folder_of_training_says_that_it_holds_no_results(stsbench):
+    fill(Path("results"))
+    Path("runs/mine").mkdir(parents=True)
+    Path("runs/mine/run.json").write_text("{}")
+    Path("runs/mine/config.json").write_text("{}")
+    refused = stsbench.refused("compare", "good", "runs/mine")
+    assert refused.startswith("'runs/mine' holds a trained encoder and no results") and "run --encoder" in refused
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_broken_card_is_one_line(stsbench, tmp_path):
     own = make_own(tmp_path)
     (own.cards / "baselines" / "mine.toml").write_text("name = 3")
     error = stsbench.refused("list", "encoders", "--cards", own.cards)
-    assert error.endswith("cards/baselines/mine.toml: key 'name': expected `str`, got `int`")
+    assert error.endswith("cards/baselines/mine.toml: key 'name': expected text, got a whole number")
 
 
 def test_names_are_text_and_no_markup(stsbench, tmp_path):

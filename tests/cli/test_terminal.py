@@ -126,7 +126,7 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
         notes=[EVIL],
     )
     print_table(lay_out(shown, "measured"))
-    printing.console().print(printing.table([EVIL], [[EVIL]], whole=[0]), EVIL)
+    printing.console().print(printing.table([EVIL], [[EVIL]]), EVIL)
     printing.say(EVIL)
     printing.print_json({EVIL: EVIL})
     printed = capsys.readouterr().out
@@ -167,9 +167,17 @@ def test_cards_cannot_steer_the_terminal(stsbench: Command, tmp_path: Path):
     assert SHOWN in stsbench.fine("show", "mine", "--cards", own.cards, "--json")
 
 
-def test_a_line_without_end_is_cut(stsbench: Command):
+def test_of_a_word_without_end_the_middle_is_cut_and_the_sentence_ends(stsbench: Command):
     message = stsbench.refused("show", "x" * 100_000)
-    assert message.startswith("unknown name 'xxx") and message.endswith("xxx…") and len(message) < 1000
+    assert message.startswith("unknown name 'xxx") and "xxx…xxx" in message and len(message) < 1000
+    assert message.endswith(stsbench.refused("show", "y" * 9).split("'", 2)[2])
+
+
+def test_a_long_sentence_is_whole_and_one_without_end_is_cut(capsys: pytest.CaptureFixture[str]):
+    printing.complain("word " * 3000)
+    printing.complain("word " * 30_000)
+    whole, ended = capsys.readouterr().err.splitlines()
+    assert whole.count("word") == 3000 and ended.endswith("…") and len(ended) == printing.LONGEST
 
 
 def test_progress_takes_no_name_for_markup(stsbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

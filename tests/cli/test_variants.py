@@ -85,7 +85,7 @@ def test_a_card_file_has_variants(stsbench: Command):
         (("--variants", "dimensions"), "--variants 'dimensions': give key=value,value, such as dimensions=256,128,64"),
         (("--variants", "dimensions="), "--variants 'dimensions=': give key=value,value"),
         (("--variants", "dimension=4"), "unknown key of --variants 'dimension'; did you mean 'dimensions'?"),
-        (("--variants", "dimensions=4,x"), "--variants: key 'dimensions': expected `int`, not 'x'"),
+        (("--variants", "dimensions=4,x"), "--variants: key 'dimensions': expected a whole number, not 'x'"),
         (("--variants", "dimensions=0"), "dimensions = 0 keeps nothing of an embedding; give 1 or more"),
         (
             ("--variants", "embeddings=int4"),

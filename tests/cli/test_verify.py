@@ -27,11 +27,11 @@ def results(stsbench, own: Path) -> Path:
 
 
 def test_a_run_is_verified_and_what_was_edited_is_not(stsbench, results):
-    assert stsbench.fine("verify") == "3 results: 3 verified; the data of 3 were found\n"
+    assert stsbench.fine("verify") == "3 results: 3 verified; data found for 3\n"
     path = next(results.glob("hashed/quickstart-es-en*.json"))
     edited(scores={"kendall.all": 0.5})(path)
     code, out, err = stsbench("verify", results / "hashed")
-    assert code == 2 and out == "3 results: 2 verified, 1 failed; the data of 3 were found\n"
+    assert code == 2 and out == "3 results: 2 verified, 1 failed; data found for 3\n"
     assert err.startswith("stsbench: failed: ") and str(path) in err and err.count("\n") == 1
     assert "field 'scores': 'kendall.all' is 0.5, the items make " in err
     code, out, _ = stsbench("verify", "--json")
@@ -56,7 +56,7 @@ def test_results_without_items_are_named_with_the_reason(stsbench, results):
     out = stsbench.fine("verify", results)
     assert out.splitlines() == [
         "not verified: its per-item columns are not here: hashed 2",
-        "3 results: 1 verified, 2 not verified; the data of 3 were found",
+        "3 results: 1 verified, 2 not verified; data found for 3",
     ]
     for path in results.glob("hashed/*.parquet"):
         path.unlink()
@@ -67,8 +67,8 @@ def test_results_without_items_are_named_with_the_reason(stsbench, results):
 def test_a_users_own_task_is_verified_with_its_card_and_data(stsbench, own, tmp_path):
     mine = make_own(tmp_path / "mine")
     stsbench.fine("run", *HASHED, "--tasks", "both", *mine.options(), "--no-store")
-    assert "2 verified; the data of 2 were found" in stsbench.fine("verify", *mine.options())
-    assert "2 verified; the data of 0 were found" in stsbench.fine("verify", "--cards", mine.cards)
+    assert "2 verified; data found for 2" in stsbench.fine("verify", *mine.options())
+    assert "2 verified; data found for 0" in stsbench.fine("verify", "--cards", mine.cards)
     code, out, _ = stsbench("verify")
     assert code == 2 and "the card of its task is not here; give --cards: hashed 2" in out
     (mine.data / "mine" / "gs.txt").write_text("5\n5\n2\n0.5\n")

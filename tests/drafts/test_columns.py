@@ -44,7 +44,7 @@ IDS = ["1", "2", "3", "4", "5", "6"]
         ({"text": LEFT, "label": BINARY, "id": IDS}, Roles(("text",), "label", False), []),
         # Nothing is called anything.
         ({0: IDS, 1: LEFT, 2: RIGHT, 3: FRACTIONS}, Roles((1, 2), 3, True), ["columns 1, 2: taken for the sentences"]),
-        ({0: NAMES, 1: LEFT}, Roles((1,), 0, False), ["column 1: taken for the sentence"]),
+        ({0: NAMES, 1: LEFT}, Roles((1,), 0, False), ["column 1: taken for the sentence", "column 0 is taken for what is scored, by what it holds"]),
         ({"u": LEFT, "v": RIGHT, "w": BINARY}, Roles(("u", "v"), "w", False), ["columns 'u', 'v': taken for the sentences"]),
         (
             {"s1": LEFT, "s2": RIGHT, "w": WHOLE},

@@ -112,12 +112,12 @@ def test_parameters_are_passed_on():
     [
         (strict, {"size": 1, "rat": 2}, "card: unknown key 'rat'; did you mean 'rate'?"),
         (strict, {"rate": 0.1}, "card: missing a required key: 'size'"),
-        (strict, {"size": "big"}, "card: key 'size': expected `int`, not 'big'"),
-        (strict, {"size": True}, "card: key 'size': expected `int`, not True"),
-        (strict, {"size": 1, "rate": "x"}, "card: key 'rate': expected `float`, not 'x'"),
+        (strict, {"size": "big"}, "card: key 'size': expected a whole number, not 'big'"),
+        (strict, {"size": True}, "card: key 'size': expected a whole number, not True"),
+        (strict, {"size": 1, "rate": "x"}, "card: key 'rate': expected a number, not 'x'"),
         (make, {"size": 1, "kind": "depp"}, "card: key 'kind': 'depp' is not one of flat, deep; did you mean 'deep'?"),
-        (Kind, {"words": "abc"}, "card: key 'words': expected `array`, not 'abc'"),
-        (Kind, {"words": [], "table": 3}, "card: key 'table': expected `object`, not 3"),
+        (Kind, {"words": "abc"}, "card: key 'words': expected a list, not 'abc'"),
+        (Kind, {"words": [], "table": 3}, "card: key 'table': expected a table, not 3"),
     ],
 )
 def test_parameters_are_checked_against_the_signature(factory, params, message):

@@ -331,3 +331,12 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
     assert lines["loop.json"].endswith("cannot be read: Too many levels of symbolic links")
     assert "pipe.json: is not a file" in lines["pipe.json"] and "1,099,511,627,776 bytes" in lines["large.json"]
     assert any("again/sts12" in p.line and "is not where it belongs" in p.line for p in found.problems)
+
+
+def test_a_result_prints_as_one_line():
+    found = str(make_result("minilm", "sts12", 0.5, train_seed=3))
+    assert (
+        found
+        == "<Result, minilm, training seed 3 on sts12 test, protocol simcse: 0.5000 (95% interval 0.4000 to 0.6000)>"
+    )
+    assert "95%" not in str(make_result("minilm", "sts12", 0.5, interval=None))

@@ -21,9 +21,12 @@ def each_name(parameter: CallbackParam, given: list[str] | None) -> list[str] | 
     """The names of an option that may be repeated, each a comma list.
 
     Raises:
-        StsbenchError: it was given, and names nothing.
+        StsbenchError: it was given, and names nothing, or nothing between two commas.
     """
-    from stsbench.cards.names import split_names
+    from stsbench.cards.names import has_gap, split_names
+
+    if gap := next(filter(has_gap, given or ()), None):
+        raise StsbenchError(f"{parameter.opts[0]} '{gap}': a name is missing beside a comma")
 
     names = [name for one in given or () for name in split_names(one)]
     if given and not names:

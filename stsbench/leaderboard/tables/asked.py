@@ -98,8 +98,21 @@ class Asked:
         tables = [table for table in tables if has_lines(table, self.show)]
         if not tables:
             by = f" by protocol '{self.protocol}'" if self.protocol else ""
-            raise DataError(f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}")
+            raise DataError(
+                f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{self._others()}"
+            )
         return Made(tables, self._left_out(held), advice)
+
+    def _others(self) -> str:
+        """What else the results are of, as it is asked for."""
+        held = self.likely_suite()
+        return f"; the results here are of others: --suite {held} shows some" if held and not self.protocol else ""
+
+    def likely_suite(self) -> str:
+        """The first suite that the results have a task of, else one of their tasks."""
+        tasks = {result.task for result in self.results}
+        suites = (name for name, suite in self.catalogue.suites().items() if tasks & {*suite.tasks})
+        return next(suites, min(tasks, default=""))
 
     def _advice(self, tables: Sequence[Table]) -> list[str]:
         """What the added rows of tables lack.
@@ -143,8 +156,11 @@ class Asked:
 
 
 def find_suite(name: str, catalogue: Catalogue) -> Suite:
-    """The suite of this name; raises UnknownName."""
-    suites = catalogue.suites()
+    """The suite of this name, or a task as a suite of one; raises UnknownName."""
+    suites, tasks = catalogue.suites(), catalogue.paths("tasks")
+    if name in tasks and name not in suites:
+        return Suite(name=catalogue.task(name).name, tasks=[name], average=False)
     if name not in suites:
-        raise UnknownName("suite", name, suites, hint="'stsbench list suites' shows them")
+        hint = "'stsbench list suites' and 'list tasks' show them; cards of your own need --cards DIR"
+        raise UnknownName("suite", name, [*suites, *tasks], hint=hint)
     return suites[name]

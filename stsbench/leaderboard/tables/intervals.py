@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stsbench.compare.means import mean_intervals
-from stsbench.leaderboard.tables.runs import Wanted, shows_its_score
+from stsbench.leaderboard.tables.runs import Wanted, results_of, shows_its_score, wanted_score
 from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Row, Table
 from stsbench.results.again import NAMED, command_again
 from stsbench.results.record import Result
@@ -29,17 +30,18 @@ def cells_of(row: Row, wanted: Sequence[Wanted]) -> list[list[Result]]:
 
 def with_intervals(table: Table) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
-    columns = {column.key: column.wanted for column in table.columns if column.wanted and not column.mixed}
-    average = tuple(list(columns.values()).index(one) for one in averaged(table))
+    columns = {column.key: column.wanted for column in table.columns if column.wanted}
+    average = _places(table, list(columns))
     rows: dict[int, list[list[Result]]] = {}
     means: dict[int, dict[str, tuple[int, ...]]] = {}
     for place, row in enumerate(table.rows()):
-        cells = cells_of(row, list(columns.values()))
+        cells = [results_of(row.results, one) for one in columns.values()]
         means[place] = _means_of(row, cells, list(columns), average)
         needed = {at for tasks in means[place].values() for at in tasks}
         if needed:
             rows[place] = [cell if at in needed else [] for at, cell in enumerate(cells)]
-    found = mean_intervals(rows, {place: list(set(means[place].values())) for place in rows})
+    names = list(map(wanted_score, columns.values()))
+    found = mean_intervals(rows, {place: list(set(means[place].values())) for place in rows}, names)
     places = iter(range(len(means)))
     groups = [
         replace(group, rows=[_with_ends(row, at := next(places), means[at], found.intervals) for row in group.rows])
@@ -52,6 +54,15 @@ def with_intervals(table: Table) -> Table:
         if results
     ]
     return replace(table, groups=groups, measured_notes=[*table.measured_notes, *notes])
+
+
+def _places(table: Table, keys: Sequence[str]) -> tuple[int, ...]:
+    """The columns, by place, that a table's mean is over, each as often as it counts; nothing where one is no task's."""
+    terms = [[term] if isinstance(term, str) else list(term) for term in table.terms]
+    if not all(set(term) <= set(keys) for term in terms):
+        return ()
+    whole = math.lcm(*map(len, terms))
+    return tuple(keys.index(key) for term in terms for key in term for _ in range(whole // len(term)))
 
 
 def _means_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stsbench.leaderboard.published.specs import ProtocolFacts, protocols
@@ -34,13 +34,8 @@ class Wanted(NamedTuple):
 
 def series(runs: Runs, wanted: Wanted) -> Series:
     """One score a seed, in points; a result of another protocol gives none."""
-    found: dict[Seeds, float] = {}
-    for result in runs.results:
-        if (result.task, result.split) == (wanted.task, wanted.split):
-            score = _score(result, wanted)
-            if score is not None:
-                found.setdefault((result.train_seed, result.eval_seed), 100 * score)
-    return found
+    scores = ((result, _score(result, wanted)) for result in results_of(runs.results, wanted))
+    return {(one.train_seed, one.eval_seed): 100 * score for one, score in scores if score is not None}
 
 
 def shows_its_score(result: Result, wanted: Wanted) -> bool:
@@ -50,6 +45,23 @@ def shows_its_score(result: Result, wanted: Wanted) -> bool:
     facts = protocols().get(wanted.protocol, ProtocolFacts(metric=""))
     way = result.protocol.get("metric"), result.protocol.get("aggregation")
     return not facts.aggregation or way == (wanted.metric, facts.aggregation)
+
+
+def wanted_score(wanted: Wanted) -> str:
+    """What results call the score that a column takes; nothing where it is their own."""
+    facts = protocols().get(wanted.protocol, ProtocolFacts(metric=""))
+    if wanted.fields:
+        return ""
+    return f"{wanted.metric}.{facts.aggregation}" if facts.aggregation else wanted.metric
+
+
+def results_of(runs: Sequence[Result], wanted: Wanted) -> list[Result]:
+    """The results that a column takes a score of, one a seed as :func:`series` has them."""
+    found: dict[Seeds, Result] = {}
+    for result in runs:
+        if (result.task, result.split) == (wanted.task, wanted.split) and _score(result, wanted) is not None:
+            found.setdefault((result.train_seed, result.eval_seed), result)
+    return list(found.values())
 
 
 def _score(result: Result, wanted: Wanted) -> float | None:
