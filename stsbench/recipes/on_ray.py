@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench import settings
-from stsbench.bench.cluster.joining import Ray, is_alone, joined
-from stsbench.bench.cluster.pieces import TRIES
-from stsbench.bench.cluster.sharing import is_everywhere, is_shared
+from stsbench.bench.cluster.hands import TRIES
+from stsbench.bench.cluster.joining import Ray, is_alone, is_everywhere, is_shared, joined
 from stsbench.encoders.trained import TrainedRun
 from stsbench.encoders.unfinished import last_checkpoint
 from stsbench.errors import Stopped, StsbenchError, TrainingError, one_line
@@ -64,7 +63,8 @@ class RayTraining:
         plan = replace(
             plan, data=plan.data or settings.data_folder(), corpora=plan.corpora or settings.corpora_folder()
         )
-        self._check_shared(plan)
+        if not is_alone(self.on):
+            check_seen(self.ray, [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders], plan.out)
         self.heard = False
         for tries in range(1, TRIES + 1):
             if (lost := self._fit(plan, on_progress)) is None:
@@ -77,19 +77,6 @@ class RayTraining:
             # What the first try has begun anew is not begun anew again.
             plan = replace(plan, fresh=plan.fresh and not self.heard)
         return TrainedRun.read(plan.folder)
-
-    def _check_shared(self, plan: TrainPlan) -> None:
-        """Raise TrainingError where some machine lacks a folder: of the run, of material, or the current one."""
-        if is_alone(self.on):
-            return
-        needed = [Path.cwd(), Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders]
-        lacking = [path for path in needed if path and path.exists() and not is_everywhere(self.ray, path.absolute())]
-        if not is_shared(self.ray, plan.out.absolute()):
-            lacking.append(plan.out)
-        if lacking:
-            raise TrainingError(
-                f"{lacking[0]}: not every machine of the cluster sees it; training needs shared folders"
-            )
 
     def _workers(self) -> tuple[int, bool]:
         """How many train together, and whether on GPUs.
@@ -114,13 +101,13 @@ class RayTraining:
             from ray.train.torch import TorchTrainer
         except ImportError as error:
             raise StsbenchError(f"--on ray: {one_line(error)}; run: pip install 'stsbench[ray]'") from error
-        with self._listening(on_progress) as tell, _scratch(plan.out) as scratch:
+        with self._listening(on_progress) as tell, scratch(plan.out) as notes:
             given = {"plan": plan, "folder": str(Path.cwd()), "tell": tell}
             trainer = TorchTrainer(
                 _work,
                 train_loop_config=given,
                 scaling_config=train.ScalingConfig(num_workers=workers, use_gpu=on_gpus),
-                run_config=train.RunConfig(name="training", storage_path=str(scratch)),
+                run_config=train.RunConfig(name="training", storage_path=str(notes)),
             )
             try:
                 trainer.fit()
@@ -178,11 +165,25 @@ def _work(given: Mapping[str, Any]) -> None:
         carry_out(given["plan"], on_progress=given["tell"] if first else lambda progress: None)
 
 
+def check_seen(ray: Ray, read: Iterable[Path | None], written: Path) -> None:
+    """Refuse to train where some machine lacks the current folder, one that is read, or sees another that is written.
+
+    Raises:
+        TrainingError: names the first.
+    """
+    needed = [Path.cwd(), *(path.absolute() for path in read if path is not None and path.exists())]
+    lacking = [path for path in needed if not is_everywhere(ray, path)]
+    if not is_shared(ray, written.absolute()):
+        lacking.append(written)
+    if lacking:
+        raise TrainingError(f"{lacking[0]}: not every machine of the cluster sees it; training needs shared folders")
+
+
 @contextmanager
-def _scratch(out: Path) -> Iterator[Path]:
-    """A folder for what Ray Train notes for itself, where all machines see it."""
-    out.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=out.absolute()))
+def scratch(beside: Path) -> Iterator[Path]:
+    """A folder in another for what Ray notes for itself; it goes in the end."""
+    beside.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=beside.absolute()))
     try:
         yield folder
     finally:
