@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.ranks import average_ranks
 
 ROUNDING = 1e-13
 """A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
@@ -69,9 +70,7 @@ def _standardised(x: Float64Array) -> Float64Array:
 
 def _centred_ranks(x: Float64Array) -> Float64Array:
     """The mid-distribution function less one half: average ranks, between -1/2 and 1/2, with mean 0."""
-    from scipy import stats
-
-    ranks: Float64Array = (stats.rankdata(x) - 0.5) / len(x) - 0.5
+    ranks: Float64Array = (average_ranks(x) - 0.5) / len(x) - 0.5
     return ranks
 
 

@@ -69,7 +69,7 @@ def correlation_interval(
     score: float, metric: str, values: Float64Array, gold: Float64Array, *, parts: Parts, sharing: Sharing
 ) -> tuple[float, float]:
     """The interval of a correlation of values with gold scores, both (n,), or of its average over subsets."""
-    from scipy import stats
+    from scipy import special
 
     shares, weights = correlation_shares(metric, values, gold, parts), item_weights(parts, len(values))
     error, df = standard_error(shares, sharing, weights)
@@ -77,20 +77,20 @@ def correlation_interval(
         return -1.0, 1.0
     if abs(score) >= 1 or error == 0:
         return score, score
-    reach = stats.t.ppf((1 + LEVEL) / 2, df) * error / (1 - score**2)
+    reach = special.stdtrit(df, (1 + LEVEL) / 2) * error / (1 - score**2)
     low, high = np.tanh(np.arctanh(score) + np.array([-reach, reach]))
     return float(low), float(high)
 
 
 def share_interval(values: Float64Array, sharing: Sharing) -> tuple[float, float]:
     """Wilson's interval of a mean of values between 0 and 1, (n,), with as many items as vary like independent ones."""
-    from scipy import stats
+    from scipy import special
 
     mean = float(values.mean())
     variance = sharing.variance(values - mean) / len(values) ** 2
     # Where all values are alike, those that share no sentence count.
     n = mean * (1 - mean) / variance if variance > 0 else sharing.effective_items(np.ones(len(values)))
-    z2 = float(stats.norm.ppf((1 + LEVEL) / 2)) ** 2
+    z2 = float(special.ndtri((1 + LEVEL) / 2)) ** 2
     centre, reach = mean + z2 / (2 * n), np.sqrt(z2 * (mean * (1 - mean) / n + z2 / (4 * n * n)))
     low, high = (centre - reach) / (1 + z2 / n), (centre + reach) / (1 + z2 / n)
     return float(max(low, 0.0)), float(min(high, 1.0))

@@ -11,20 +11,21 @@ import numpy.typing as npt
 
 from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.influence import kendall_influence, pearson_influence, spearman_influence
+from stsbench.numbers.ranks import average_ranks
 
 
 def spearman(x: Float64Array, y: Float64Array) -> float:
-    """Spearman's rank correlation, average ranks for ties; x, y are (n,)."""
-    from scipy import stats
-
-    return float(stats.spearmanr(x, y).statistic)
+    """Spearman's rank correlation, average ranks for ties; x, y are (n,); NaN where all values of one are the same."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.corrcoef(average_ranks(x), average_ranks(y))[1, 0])
 
 
 def pearson(x: Float64Array, y: Float64Array) -> float:
-    """Pearson's correlation; x, y are (n,)."""
-    from scipy import stats
-
-    return float(stats.pearsonr(x, y).statistic)
+    """Pearson's correlation; x, y are (n,); NaN where all values of one are the same."""
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    x, y = (centred / np.linalg.norm(centred) for centred in (x - x.mean(), y - y.mean()))
+    return float(np.clip(x @ y, -1.0, 1.0))
 
 
 def kendall(x: Float64Array, y: Float64Array) -> float:
@@ -32,13 +33,6 @@ def kendall(x: Float64Array, y: Float64Array) -> float:
     from scipy import stats
 
     return float(stats.kendalltau(x, y).statistic)
-
-
-def _ranks(x: Float64Array) -> Float64Array:
-    from scipy import stats
-
-    ranks: Float64Array = stats.rankdata(x, axis=-1)
-    return ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +73,7 @@ _CORRELATIONS = (
         name="spearman",
         label="Spearman",
         function=spearman,
-        scale=_ranks,
+        scale=average_ranks,
         influence_function=spearman_influence,
         by_rank=True,
     ),

@@ -17,6 +17,8 @@ from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, split_parts
 from stsbench.results.checks import ROUNDING
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from stsbench.results.record import Result
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -65,9 +67,20 @@ def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
                 raise ValueError(f"{rows} rows of {len(names)} columns, the result is of {n} items")
             check_parquet(path, path, where=str(path))
             table = file.read()
-        return {name: table[name].to_numpy(zero_copy_only=False) for name in names}
+        return {name: _as_array(table[name].combine_chunks()) for name in names}
     except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
         raise DataError(f"{path}: cannot be read: {one_line(error)[:200]}") from error
+
+
+def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
+    """A column as its own ``to_numpy`` gives it, which would import pandas first."""
+    from pyarrow import types
+
+    if types.is_boolean(column.type):
+        return np.from_dlpack(column.cast("uint8")).astype(bool)
+    if types.is_integer(column.type) or types.is_floating(column.type):
+        return np.from_dlpack(column)
+    return np.array(column.to_pylist(), dtype=object)
 
 
 def items_problem(result: Result, columns: Arrays, *, off: float = ROUNDING) -> str | None:

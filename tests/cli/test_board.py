@@ -83,7 +83,10 @@ def test_a_broken_file_is_one_line_and_the_rest_is_shown(stsbench, results):
 
 def test_nothing_to_show_says_what_to_run(stsbench, results):
     error = stsbench.refused("leaderboard", "--suite", "transfer", "--results", "results")
-    assert error == "results: no results for suite 'transfer'; run: stsbench run --tasks transfer; the results here are of others: --suite sts shows some"
+    assert (
+        error
+        == "results: no results for suite 'transfer'; run: stsbench run --tasks transfer; the results here are of others: --suite sts shows some"
+    )
     error = stsbench.refused("leaderboard", "--protocol", "mean")
     assert "no results for suite 'sts' by protocol 'mean'; " in error
 
