@@ -144,7 +144,11 @@ def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
     Raises:
         DataError: the columns are missing, broken, not those the Result was made with, or give another score.
     """
-    result, beside = read_result(path), items_path(path)
+    return _columns_beside(read_result(path), path)
+
+
+def _columns_beside(result: Result, path: Path) -> dict[str, npt.NDArray[Any]]:
+    beside = items_path(path)
     columns = read_columns(beside, result.n)
     if columns_digest(columns) != result.items:
         raise DataError(f"{beside}: is not what {path.name} was made with; run the cell again")
@@ -163,7 +167,7 @@ def columns_of(result: Result) -> Mapping[str, npt.NDArray[Any]]:
     if result.per_item:
         return as_arrays(result.per_item)
     if result.path is not None:
-        return read_items(result.path)
+        return _columns_beside(result, result.path)
     raise DataError(f"the result of {result.encoder} on {result.task} holds no per-item columns")
 
 
