@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 
+class _Sentences(ABC):
+    """What all splits have, by their sentences."""
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[Sequence[str], ...]:
+        """The sentences of each item, side by side."""
+
+    @property
+    def n(self) -> int:
+        """Number of items."""
+        return len(self.sides[0])
+
+    def texts(self) -> list[str]:
+        """All sentences, first sentences before second ones."""
+        return list(chain.from_iterable(self.sides))
+
+
 @dataclass(frozen=True, kw_only=True)
-class PairSplit:
+class PairSplit(_Sentences):
     """Sentence pairs with a gold score.
 
     ``gold`` is float64 of shape (n,); ``subset`` names the subset of each pair, ``""`` where
@@ -32,18 +52,9 @@ class PairSplit:
     ungraded_known: bool = True
 
     @property
-    def n(self) -> int:
-        """Number of pairs."""
-        return len(self.sentences1)
-
-    @property
     def sides(self) -> tuple[Sequence[str], ...]:
         """The sentences of each item, side by side."""
         return self.sentences1, self.sentences2
-
-    def texts(self) -> list[str]:
-        """All sentences, first sentences before second ones."""
-        return [*self.sentences1, *self.sentences2]
 
     @cached_property
     def digest(self) -> str:
@@ -53,7 +64,7 @@ class PairSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledSplit:
+class LabelledSplit(_Sentences):
     """Sentences with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
 
     sentences: Sequence[str]
@@ -61,18 +72,9 @@ class LabelledSplit:
     classes: Sequence[str] = ()
 
     @property
-    def n(self) -> int:
-        """Number of sentences."""
-        return len(self.sentences)
-
-    @property
     def sides(self) -> tuple[Sequence[str], ...]:
         """The sentences of each item, side by side."""
         return (self.sentences,)
-
-    def texts(self) -> list[str]:
-        """All sentences."""
-        return list(self.sentences)
 
     @cached_property
     def digest(self) -> str:
@@ -81,7 +83,7 @@ class LabelledSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledPairSplit:
+class LabelledPairSplit(_Sentences):
     """Sentence pairs with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
 
     sentences1: Sequence[str]
@@ -90,18 +92,9 @@ class LabelledPairSplit:
     classes: Sequence[str] = ()
 
     @property
-    def n(self) -> int:
-        """Number of pairs."""
-        return len(self.sentences1)
-
-    @property
     def sides(self) -> tuple[Sequence[str], ...]:
         """The sentences of each item, side by side."""
         return self.sentences1, self.sentences2
-
-    def texts(self) -> list[str]:
-        """All sentences, first sentences before second ones."""
-        return [*self.sentences1, *self.sentences2]
 
     @cached_property
     def digest(self) -> str:
@@ -111,7 +104,7 @@ class LabelledPairSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionSplit:
+class CaptionSplit(_Sentences):
     """Captions of images: ``image_features`` (i, f) float32, ``image_of_caption`` (n,) int64."""
 
     captions: Sequence[str]
@@ -119,18 +112,9 @@ class CaptionSplit:
     image_of_caption: npt.NDArray[np.int64]
 
     @property
-    def n(self) -> int:
-        """Number of captions."""
-        return len(self.captions)
-
-    @property
     def sides(self) -> tuple[Sequence[str], ...]:
         """The sentences of each item, side by side."""
         return (self.captions,)
-
-    def texts(self) -> list[str]:
-        """All captions."""
-        return list(self.captions)
 
     @cached_property
     def digest(self) -> str:

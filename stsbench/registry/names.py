@@ -212,8 +212,7 @@ def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML
     try:
         return msgspec.convert(value, hint, dec_hook=_no_type_of_toml)
     except msgspec.ValidationError as error:
-        hint_on = "; write true or false" if hint is bool else ""
-        raise CardError(f"{where}: {_lower(error)}, not {value!r}{hint_on}") from error
+        raise CardError(f"{where}: {_lower(error)}, not {value!r}") from error
     except (LookupError, TypeError):
         return value
 

@@ -51,12 +51,12 @@ def test_fields_of_a_protocol_can_be_replaced():
         ("simcse(metrc=pearson)", "protocol 'simcse' has no field 'metrc'; did you mean 'metric'?"),
         ("simcse(name=mine)", "protocol 'simcse' has no field 'name'"),
         ("simcse(metric=pearsn)", "protocol 'simcse': metric: 'pearsn' is not one of spearman, pearson, kendall; did"),
-        ("simcse(metric=3)", "protocol 'simcse': metric: expected `str`, not 3"),
+        ("simcse(metric=3)", "protocol 'simcse': metric: expected text, not 3"),
         (
             "simcse(aggregation=meen)",
             "protocol 'simcse': aggregation: 'meen' is not one of all, mean, wmean; did you mean",
         ),
-        ("simcse(aggregation=1)", "protocol 'simcse': aggregation: expected `str`, not 1"),
+        ("simcse(aggregation=1)", "protocol 'simcse': aggregation: expected text, not 1"),
         ("simcse(metric)", r"--protocol 'simcse\(metric\)': cannot be read"),
         ("simcse(metric=pearson,metric=spearman)", "--protocol 'simcse.*': cannot be read"),
         ("simcse(metric=pearson", "--protocol 'simcse.*': give a name, or name"),
@@ -75,12 +75,12 @@ def test_a_wrong_protocol_is_one_line(protocol, message):
 @pytest.mark.parametrize(
     ("protocol", "message"),
     [
-        ("senteval(kfold=five)", "protocol 'senteval': kfold: expected `int`, not 'five'"),
-        ("senteval(kfold=5.0)", "protocol 'senteval': kfold: expected `int`, not 5.0"),
-        ("senteval(kfold=true)", "protocol 'senteval': kfold: expected `int`, not True"),
+        ("senteval(kfold=five)", "protocol 'senteval': kfold: expected a whole number, not 'five'"),
+        ("senteval(kfold=5.0)", "protocol 'senteval': kfold: expected a whole number, not 5.0"),
+        ("senteval(kfold=true)", "protocol 'senteval': kfold: expected a whole number, not True"),
         ("senteval(kfold=1)", "protocol 'senteval': kfold = 1 is invalid"),
         ("senteval(loss=sun)", "protocol 'senteval': loss: 'sun' is not one of mean, sum; did you mean 'sum'?"),
-        ("senteval(weight_decays=0.1)", "protocol 'senteval': weight_decays: expected `array`, not 0.1"),
+        ("senteval(weight_decays=0.1)", "protocol 'senteval': weight_decays: expected a list, not 0.1"),
     ],
 )
 def test_a_wrong_value_is_one_line(protocol, message):

@@ -210,10 +210,10 @@ def test_code_beside_a_checkpoint_is_never_run(stsbench, tmp_path, torch):
 @pytest.mark.parametrize(
     ("assign", "message"),
     [
-        ("dtype=3", "unknown dtype '3'|key 'dtype': expected `str`, not 3"),
+        ("dtype=3", "unknown dtype '3'|key 'dtype': expected text, not 3"),
         ("dtype=float23", "unknown dtype 'float23'; did you mean 'float32'"),
         ("pooling=meen", "unknown pooling 'meen'; did you mean 'mean'"),
-        ("max_length=many", "key 'max_length': expected `int`, not 'many'"),
+        ("max_length=many", "key 'max_length': expected a whole number, not 'many'"),
         ("max_length=-5", "max_length -5: give 1 to 64"),
         ("device=gpu", "'gpu' is not a device; give auto"),
         ("normalize=true", "unknown key 'normalize'; did you mean 'normalise'"),

@@ -92,8 +92,8 @@ def test_every_setting_of_a_run_is_in_what_is_written():
     ("text", "message"),
     [
         ("task = ['stsb']", "unknown key 'task'; did you mean 'tasks'?"),
-        ("tasks = 'stsb'", "key 'tasks': expected `array`, got `str`"),
-        ("seeds = ['1']", "key 'seeds[0]': expected `int`, got `str`"),
+        ("tasks = 'stsb'", "key 'tasks': expected a list, got text"),
+        ("seeds = ['1']", "key 'seeds[0]': expected a whole number, got text"),
         ("seeds = [1", "not valid TOML"),
         ("tasks = []\ntasks = []", "key 'tasks' is given twice"),
     ],

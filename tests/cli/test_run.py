@@ -208,8 +208,14 @@ def test_what_is_no_encoder_is_one_line(stsbench, spec, message):
         ("size", "--set 'size': give key=value, such as pooling=cls"),
         ("=3", "--set '=3': give key=value, such as pooling=cls"),
         ("sise=3", "own_encoders:Hashed: encoder 'own_encoders:Hashed': unknown key 'sise'; did you mean 'size'?"),
-        ("size=big", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected `int`, not 'big'"),
-        ("size=1.5", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected `int`, not 1.5"),
+        (
+            "size=big",
+            "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected a whole number, not 'big'",
+        ),
+        (
+            "size=1.5",
+            "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected a whole number, not 1.5",
+        ),
         (
             "name=''",
             "own_encoders:Hashed: encoder 'own_encoders:Hashed': 'name' of Hashed must be a line of text, for results go",

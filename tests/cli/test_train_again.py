@@ -209,15 +209,15 @@ def test_a_finished_run_of_other_material_is_not_taken_for_this_one(stsbench, ca
     [
         ("epochs=inf", "key 'training.epochs': nan and inf are not allowed"),
         ("epochs=nan", "key 'training.epochs': nan and inf are not allowed"),
-        ("epochs=-1", "'training.epochs': expected `float` > 0"),
-        ("epochs=1e300", "'training.epochs': expected `float` <= 1000000"),
-        ("steps=1000000000000000000", "'training.steps': expected `int` <= 1000000000"),
+        ("epochs=-1", "'training.epochs': expected a number > 0"),
+        ("epochs=1e300", "'training.epochs': expected a number <= 1000000"),
+        ("steps=1000000000000000000", "'training.steps': expected a whole number <= 1000000000"),
         ("learning_rate=inf", "key 'training.learning_rate': nan and inf are not allowed"),
         ("learning_rate=-inf", "key 'training.learning_rate': nan and inf are not allowed"),
         ("rates=[1e-3, inf]", "key 'training.rates': nan and inf are not allowed"),
         ("temperature=inf", "key 'params.temperature': nan and inf are not allowed"),
-        ("batch_size=10000000000000000000000", "'training.batch_size': expected `int` <= 1000000000"),
-        ("every=10000000000000000000000", "'selection.every': expected `int` <= 1000000000"),
+        ("batch_size=10000000000000000000000", "'training.batch_size': expected a whole number <= 1000000000"),
+        ("every=10000000000000000000000", "'selection.every': expected a whole number <= 1000000000"),
     ],
 )
 @pytest.mark.parametrize("how", ["--set", "card"])

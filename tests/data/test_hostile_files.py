@@ -108,12 +108,12 @@ def test_a_header_of_very_many_columns_is_not_printed_whole(tmp_path: Path) -> N
     ],
 )
 def test_parameters_out_of_range(reader: Any, params: dict[str, int]) -> None:
-    with pytest.raises(CardError, match=rf"mine: key '{next(iter(params))}': expected `int` [<>]= "):
+    with pytest.raises(CardError, match=rf"mine: key '{next(iter(params))}': expected a whole number [<>]= "):
         check_params(reader, {"files": [], **params}, where="mine")
 
 
 def test_a_date_is_no_text() -> None:
-    with pytest.raises(CardError, match="key 'delimiter': expected `str`"):
+    with pytest.raises(CardError, match="key 'delimiter': expected text"):
         check_params(read_pair_table, tomllib.loads("delimiter = 2020-01-01"), where="mine")
 
 
@@ -266,9 +266,9 @@ TASK: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"splits": {"test": {"n": -1}}}, "key 'splits[...].n': expected `int` >= 1"),
-        ({"splits": {"test": {"n": 0}}}, "key 'splits[...].n': expected `int` >= 1"),
-        ({"splits": {}}, "key 'splits': expected `object` of length >= 1"),
+        ({"splits": {"test": {"n": -1}}}, "key 'splits[...].n': expected a whole number >= 1"),
+        ({"splits": {"test": {"n": 0}}}, "key 'splits[...].n': expected a whole number >= 1"),
+        ({"splits": {}}, "key 'splits': expected a table of length >= 1"),
         ({"score_split": "tset"}, "score_split 'tset' is not one of test; did you mean 'test'"),
         ({"gold_range": [5, 0]}, "gold_range [5.0, 0.0]: the first must be below the second"),
         ({"gold_range": [1, 1]}, "the first must be below the second"),
@@ -277,7 +277,7 @@ TASK: dict[str, Any] = {
             {"hub": {"repo": "a/b", "revision": "c", "splits": {"dev": "dev"}}},
             "a split of the Hub's 'dev' is not one of",
         ),
-        ({"local": {"reader": "trec", "files": {"test": [{"path": "a", "rows": -1}]}}}, "expected `int` >= 0"),
+        ({"local": {"reader": "trec", "files": {"test": [{"path": "a", "rows": -1}]}}}, "expected a whole number >= 0"),
     ],
 )
 def test_cards_of_tasks(changes: dict[str, Any], message: str) -> None:
@@ -290,7 +290,7 @@ def test_cards_of_tasks(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("record", "table", "message"),
     [
-        (Suite, {"name": "x", "tasks": []}, "key 'tasks': expected `array` of length >= 1"),
+        (Suite, {"name": "x", "tasks": []}, "key 'tasks': expected a list of length >= 1"),
         (CorpusCard, {"name": "x", "license": "x", "source": "x", "columns": {"text": -5}, "rows": 2}, "columns"),
         (CorpusCard, {"name": "x", "license": "x", "source": "x", "columns": {"text": 0}, "rows": 0}, "rows"),
     ],

@@ -240,7 +240,7 @@ kind = "odd_encoders:{}"
         ("Abstract", "", "[params]: Abstract is an abstract class"),
         ("Slots", "[params]\nsize = 5", "Slots takes no attributes (__slots__?), so its parameters cannot be kept"),
         ("Data", "[params]\nsise = 5", "[params]: unknown key 'sise'; did you mean 'size'?"),
-        ("Data", '[params]\nsize = "5"', "[params]: key 'size': expected `int`, not '5'"),
+        ("Data", '[params]\nsize = "5"', "[params]: key 'size': expected a whole number, not '5'"),
         ("nothing", "", "[params]: NoneType has no 'name'"),
     ],
 )

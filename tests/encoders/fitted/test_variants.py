@@ -149,7 +149,7 @@ def test_a_card_may_name_a_variant(tmp_path: Path):
     ("params", "message"),
     [
         ({"dimensions": 0}, "dimensions = 0 keeps nothing"),
-        ({"dimensions": "many"}, "key 'dimensions': expected `int`, not 'many'"),
+        ({"dimensions": "many"}, "key 'dimensions': expected a whole number, not 'many'"),
         ({"embeddings": "int4"}, "key 'embeddings': 'int4' is not one of float32, int8, uint8, binary, ubinary"),
         ({"embeddings": "float32"}, "embeddings = float32 is what they are; leave it out"),
         ({"dimensions": 2, "calibration": "target"}, "calibration has no effect without embeddings = int8 or uint8"),
