@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import stsbench
+from stsbench.analysis.layers import Layers
+from stsbench.analysis.projection import SentenceMap
 from stsbench.bench.fit_texts import texts_to_fit
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
@@ -106,6 +108,8 @@ def compared(folder: Path, name: str) -> object:
 
 
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "analysis.layers:picture of layers": (lambda _: Layers(picture="heet"), "heet|heat"),
+    "analysis.projection:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
     "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
     "bench.iterate:on_error": (
         lambda _: stsbench.evaluate("minilm", "quickstart-en", on_error="skipp"),  # type: ignore[arg-type]

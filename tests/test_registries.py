@@ -12,6 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from stsbench.analysis.edits import Edit
+from stsbench.analysis.layers import Layers
+from stsbench.analysis.projection import Projection, SentenceMap
+from stsbench.analysis.robustness import Robustness
+from stsbench.analysis.slices import slices
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
 from stsbench.check.tolerance import Tolerance, parse_tolerances
@@ -38,6 +43,7 @@ from stsbench.training.objectives import pair_features, self_guided
 from stsbench.training.objectives.self_guided import SelfGuidedVariant
 from stsbench.training.spans import sample_spans
 from tests import made_up
+from tests.analysis.beds import bed
 from tests.cli.commands import Command, write
 from tests.registries import tables
 from tests.training.students import sentences, student
@@ -175,6 +181,20 @@ def scored(task: str) -> Callable[[], Any]:
 
 
 DIRECT = {
+    "analysis.edits:EDITS": Direct(
+        Edit(lambda sentence, rng: f"{sentence}!", matters=False),
+        lambda: Robustness().tables(bed(made_up.Encoder()))["edits"][-1]["edit"],
+        "mine",
+    ),
+    "analysis.layers:PICTURES": Direct(
+        lambda rows, title: title, lambda: Layers(picture=MINE).draw({"layers": []}, "t"), "t"
+    ),
+    "analysis.projection:PROJECTIONS": Direct(
+        Projection(lambda every, drawn, seed: np.zeros((len(drawn), 2)), ("x", "y")),
+        lambda: SentenceMap(method=MINE, above=2.5).tables(bed(made_up.Encoder()))["encoders"][0]["join"],
+        0.0,
+    ),
+    "analysis.slices:SLICINGS": Direct(lambda first, second: first + second, lambda: slices("a", "b")["mine"], ["ab"]),
     "check.tolerance:TOLERANCES": Direct(
         Tolerance(name="mine", points=1.0, why="made up"), lambda: parse_tolerances(["mine=0.5"])["mine"].points, 0.5
     ),

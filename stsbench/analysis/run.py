@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stsbench.analysis.seams import ANALYSES, Analysis, Findings, Subject
-from stsbench.bench.embedder import make_embedder
+from stsbench.bench.embedder import Embedder, make_embedder
 from stsbench.bench.listener import Listener
 from stsbench.bench.shared import Shared
 from stsbench.bench.shelf import Store
 from stsbench.bench.tasks import ScoredTask, plan_tasks, read_tasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.loading import check_loadable, each_seed, find_encoder
+from stsbench.encoders.seams import Embed, Embeddings
 from stsbench.errors import StsbenchError
 from stsbench.registry.names import call_with_params
 from stsbench.results.folder import read_folder
@@ -63,12 +64,11 @@ class AnalysisBed:
                 shared=shared,
                 noticed=self.listener.noticed,
             )
-            embedder.prepare([self.read], [self.read])
             yield Subject(
                 name=known.name if spec in self.names else spec,
                 known=known,
                 task=self.read,
-                embed=embedder.engine(self.read),
+                embed=_Prepared(embedder, self.read),
                 store=self.store,
                 catalogue=self.catalogue,
                 progress=self.listener.encoding,
@@ -156,3 +156,19 @@ def analyse(
 
 def _raise(what: str, error: StsbenchError) -> NoReturn:
     raise error
+
+
+@dataclass
+class _Prepared:
+    """Embeds for a task; the first time, all its sentences together, as a run does."""
+
+    embedder: Embedder
+    task: ScoredTask
+
+    @cached_property
+    def engine(self) -> Embed:
+        self.embedder.prepare([self.task], [self.task])
+        return self.embedder.engine(self.task)
+
+    def __call__(self, sentences: Sequence[str]) -> Embeddings:
+        return self.engine(sentences)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,4 +91,4 @@ def cell_text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         text = "–" if value is None else one_line(str(value))
         return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return f"{value}" if isinstance(value, int) else f"{value:.4f}"
+    return f"{value}" if isinstance(value, int) else "–" if math.isnan(value) else f"{value:.4f}"

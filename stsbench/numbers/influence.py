@@ -30,12 +30,12 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     The correlation is Pearson's of the mid-distribution functions of x and y, which an item moves twice: by its own
     place among the ranks, and by moving the ranks of all items above it.
     """
-    u, v = _centred_ranks(x), _centred_ranks(y)
+    u, v = centred_ranks(x), centred_ranks(y)
     spread_u, spread_v, product = float(u @ u) / len(u), float(v @ v) / len(v), float(u @ v) / len(u)
     if not (spread_u > 0 and spread_v > 0):
         return np.full(len(u), np.nan)
-    of_product = u * v + _mean_above(x, v) + _mean_above(y, u) - 3 * product
-    of_u, of_v = (w * w + 2 * _mean_above(z, w) - 3 * s for z, w, s in ((x, u, spread_u), (y, v, spread_v)))
+    of_product = u * v + mean_above(x, v) + mean_above(y, u) - 3 * product
+    of_u, of_v = (w * w + 2 * mean_above(z, w) - 3 * s for z, w, s in ((x, u, spread_u), (y, v, spread_v)))
     scale = np.sqrt(spread_u * spread_v)
     found: Float64Array = of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2
     return found
@@ -68,13 +68,13 @@ def _standardised(x: Float64Array) -> Float64Array:
     return found
 
 
-def _centred_ranks(x: Float64Array) -> Float64Array:
+def centred_ranks(x: Float64Array) -> Float64Array:
     """The mid-distribution function less one half: average ranks, between -1/2 and 1/2, with mean 0."""
     ranks: Float64Array = (average_ranks(x) - 0.5) / len(x) - 0.5
     return ranks
 
 
-def _mean_above(x: Float64Array, w: Float64Array) -> Float64Array:
+def mean_above(x: Float64Array, w: Float64Array) -> Float64Array:
     """For each item the sum of w, (n,), over items above it by x and half of those beside it, divided by n."""
     _, group = np.unique(x, return_inverse=True)
     sums = np.bincount(group, weights=w)

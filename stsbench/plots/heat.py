@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,8 +12,10 @@ from stsbench.plots import drawn_name
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
-CELL, LINE, FRAME = 0.55, 0.32, 1.1
+CELL, LINE, FRAME = 0.55, 0.32, 1.9
 """In inches: the width of a cell, the height of a row, and what a panel has beside its cells."""
+SIGN, LONG = 0.085, 6
+"""Of a sign in inches; columns' names of more signs stand upright."""
 COLOURS = "cividis"
 """Even in lightness and the same to the colour-blind; printed in grey it keeps its order."""
 DARK = 0.55
@@ -34,7 +37,7 @@ def draw_heat(
     """Draw cells, rows and columns in the order in which they come first, panels below each other on one scale.
 
     Args:
-        cells: the numbers; a place without one stays empty.
+        cells: the numbers; a place without one, or with NaN, stays empty.
         rows: what rows are.
         columns: what columns are.
         values: what numbers are.
@@ -45,17 +48,20 @@ def draw_heat(
         DataError: there are no cells.
         StsbenchError: matplotlib is not installed.
     """
-    if not cells:
+    known = [cell.value for cell in cells if not math.isnan(cell.value)]
+    if not known:
         raise DataError("there are no scores to draw")
+    low, high = min(known), max(known)
     from stsbench.plots.chart import new_chart, styled
 
     row_names, column_names, panels = (
         list(dict.fromkeys(column)) for column in zip(*((c.row, c.column, c.panel) for c in cells), strict=True)
     )
-    low, high = min(cell.value for cell in cells), max(cell.value for cell in cells)
     with styled():
+        steep = max(map(len, column_names)) > LONG
+        beside, below = max(map(len, row_names)) * SIGN, max(map(len, column_names)) * SIGN * steep
         chart = new_chart(
-            FRAME + 1.2 + CELL * len(column_names), 0.7 + len(panels) * (FRAME / 2 + LINE * len(row_names))
+            FRAME + beside + CELL * len(column_names), 0.7 + below + len(panels) * (FRAME / 2 + LINE * len(row_names))
         )
         all_axes = chart.subplots(len(panels), 1, squeeze=False)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
@@ -65,7 +71,7 @@ def draw_heat(
                     grid[row_names.index(cell.row)][column_names.index(cell.column)] = cell.value
             image = axes.imshow(grid, cmap=COLOURS, vmin=low, vmax=high, aspect="auto")
             _write_numbers(axes, grid, low, high, form)
-            axes.set_xticks(range(len(column_names)), [*map(drawn_name, column_names)])
+            axes.set_xticks(range(len(column_names)), [*map(drawn_name, column_names)], rotation=90 if steep else 0)
             axes.set_yticks(range(len(row_names)), [*map(drawn_name, row_names)])
             axes.set_title(drawn_name(panel), fontsize="small", loc="left")
             axes.set_ylabel(rows)
@@ -79,7 +85,7 @@ def draw_heat(
 def _write_numbers(axes: Any, grid: Sequence[Sequence[float]], low: float, high: float, form: str) -> None:  # noqa: ANN401 - matplotlib
     for at, row in enumerate(grid):
         for place, value in enumerate(row):
-            if value == value:  # noqa: PLR0124 - NaN is an empty place
+            if not math.isnan(value):
                 share = (value - low) / (high - low) if high > low else 0.0
                 axes.text(
                     place, at, f"{value:{form}}", ha="center", va="center", fontsize="x-small",

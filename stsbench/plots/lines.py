@@ -66,7 +66,7 @@ def draw_lines(
             mine = [point for point in points if point.panel == panel]
             for place, name in enumerate(series):
                 _draw_series(axes, name, [point for point in mine if point.series == name], place)
-            _set_axes(axes, [point.size for point in mine], scale, value_scale)
+            _set_axes(axes, [point.size for point in points], scale, value_scale)
             axes.set_title(drawn_name(panel), fontsize="small")
         chart.supxlabel(sizes, fontsize="medium")
         chart.supylabel(values, fontsize="medium")

@@ -99,11 +99,11 @@ def draw_spots(
 
 def _draw_panel(axes: Any, spots: Sequence[Spot], names: Sequence[str], ends: tuple[float, float]) -> Any:  # noqa: ANN401 - matplotlib
     from stsbench.plots.chart import COLOURS as SERIES
-    from stsbench.plots.chart import LINE
+    from stsbench.plots.chart import INK
 
     for joined in dict.fromkeys(spot.joined for spot in spots if spot.joined):
         line = [(spot.x, spot.y) for spot in spots if spot.joined == joined]
-        axes.plot(*zip(*line, strict=True), color=LINE, linewidth=0.8, zorder=1)
+        axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
     many = len(spots) > MANY
     colours = [spot.value for spot in spots]
     coloured = (

@@ -14,7 +14,7 @@ from stsbench.cli.options.shared import Data, Given, ResultsOption, WithJson, ea
 class AnalyzeOptions(WithJson):
     """Make a figure of the papers, as numbers and as a picture.
 
-    WHAT: alignment, similarity or spectrum.
+    WHAT: alignment, similarity, spectrum, layers, errors, neighbours, robustness or map.
 
     Example: stsbench analyze alignment --encoder minilm,glove-6b --out alignment.svg
     """

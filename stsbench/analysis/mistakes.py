@@ -1,0 +1,152 @@
+"""``errors``: which pairs an encoder ranks most wrongly, and which kinds of pairs cost the points.
+
+Spearman's correlation is 1 less half the mean of (u - v)², u and v being the standardised ranks of cosine and gold: each pair
+costs its own part, and the parts add up to what the score lacks of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stsbench.analysis.seams import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.analysis.slices import slices
+from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.influence import centred_ranks, mean_above
+from stsbench.numbers.intervals import sharing_from, standard_error
+from stsbench.numbers.sharing import Sharing, sentence_columns
+
+if TYPE_CHECKING:
+    from stsbench.plots.chart import Chart
+
+
+class SliceCost(NamedTuple):
+    """What the pairs of one kind cost of a correlation, and how much more each costs than the mean pair; with 95% intervals."""
+
+    cost: float
+    cost_interval: tuple[float, float]
+    excess: float
+    excess_interval: tuple[float, float]
+
+
+def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
+    """Return what each pair costs of Spearman's correlation, (n,); their mean is 1 less the correlation. Both are (n,)."""
+    u, v = (ranks / ranks.std() for ranks in (centred_ranks(cosines), centred_ranks(gold)))
+    return (u - v) ** 2 / 2  # type: ignore[no-any-return]
+
+
+def slice_cost(
+    cosines: Float64Array, gold: Float64Array, members: Float64Array, sharing: Sharing | None = None
+) -> SliceCost:
+    """Return what some pairs cost of Spearman's correlation.
+
+    Args:
+        cosines: of each pair, (n,).
+        gold: the gold score of each pair, (n,).
+        members: 1 where a pair is of the kind, else 0, (n,); both occur.
+        sharing: which pairs share sentences; default none do.
+
+    The intervals are Student's, by the influence of each pair: its own cost, and what it does to the ranks of all others.
+    """
+    n, share = len(gold), float(members.mean())
+    x, y = centred_ranks(cosines), centred_ranks(gold)
+    u, v = x / x.std(), y / y.std()
+    costs = (u - v) ** 2 / 2
+    inside, overall = float((members * costs).mean()), float(costs.mean())
+    of_inside = members * costs - inside + _through_ranks(cosines, gold, u, v, members)
+    of_overall = costs - overall + _through_ranks(cosines, gold, u, v, np.ones(n))
+    of_excess = (of_inside - (members - share) * inside / share) / share - of_overall
+    excess = inside / share - overall
+    sharing = sharing or Sharing.none(n)
+    return SliceCost(inside, _interval(inside, of_inside, sharing), excess, _interval(excess, of_excess, sharing))
+
+
+def _through_ranks(
+    x: Float64Array, y: Float64Array, u: Float64Array, v: Float64Array, members: Float64Array
+) -> Float64Array:
+    """How much each pair moves the cost of the members by moving the ranks of pairs above it."""
+    gap = members * (u - v)
+    of_x = (mean_above(x, gap) - _mean_rank(x, gap)) / centred_ranks(x).std()
+    of_y = (mean_above(y, gap) - _mean_rank(y, gap)) / centred_ranks(y).std()
+    return of_x - of_y  # type: ignore[no-any-return]
+
+
+def _mean_rank(x: Float64Array, weights: Float64Array) -> float:
+    return float((weights * (centred_ranks(x) + 0.5)).mean())
+
+
+def _interval(value: float, influence: Float64Array, sharing: Sharing) -> tuple[float, float]:
+    from scipy import stats
+
+    n = len(influence)
+    error, df = standard_error(influence / n, sharing, np.full(n, 1 / n))
+    reach = float(stats.t.ppf(0.975, df)) * error
+    return value - reach, value + reach
+
+
+class Mistakes(EncoderAnalysis):
+    """Pairs and kinds of pairs that are ranked wrongly."""
+
+    about = "pairs ranked most wrongly, and what each kind of pair costs in points, with 95% intervals"
+    printed = ("slices", "worst", "differ")
+
+    def __init__(self, k: int = 5) -> None:
+        """Say how many pairs are listed."""
+        check_least("k", k, 1)
+        self.k = k
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Measure one encoder."""
+        split, cosines = subject.pairs(), subject.cosines
+        error = centred_ranks(cosines) - centred_ranks(split.gold)
+        sharing = sharing_from(sentence_columns(*split.sides), split.n)
+        rows = []
+        for name, kinds in slices(*split.sides).items():
+            for kind in sorted(set(kinds)):
+                members = np.array([one == kind for one in kinds], dtype=np.float64)
+                if 1 < members.sum() < split.n - 1:
+                    rows.append(_slice_row(name, kind, members, slice_cost(cosines, split.gold, members, sharing)))
+        order = np.argsort(-np.abs(error), kind="stable")[: self.k]
+        worst = [_pair_row(split, int(at), {"cosine": float(cosines[at]), "error": float(error[at])}) for at in order]
+        return Measurement({"slices": rows, "worst": worst}, (split, cosines, error))
+
+    def across(self, kept: Mapping[str, Any]) -> Tables:
+        """The pairs that two encoders rank most differently."""
+        rows: list[PlainRow] = []
+        for (first, (split, a, left)), (second, (_, b, right)) in combinations(kept.items(), 2):
+            for at in np.argsort(-np.abs(left - right), kind="stable")[: self.k]:
+                told = {"cosine": float(a[at]), "other_cosine": float(b[at])}
+                rows.append({"encoder": first, "other": second, **_pair_row(split, int(at), told)})
+        return {"differ": rows}
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """How many points each kind costs more a pair than the mean pair does."""
+        from stsbench.plots.dots import Dot, draw_dots
+
+        dots = [
+            Dot(
+                group=f"{row['slicing']}: {row['kind']}",
+                series=row["encoder"],
+                value=row["excess"],
+                interval=(row["excess_low"], row["excess_high"]),
+                filled=row["excess_low"] > 0 or row["excess_high"] < 0,
+            )
+            for row in tables["slices"]
+        ]
+        what = "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
+        return draw_dots(dots, axis=what, title=title, zero=True)
+
+
+def _slice_row(name: str, kind: str, members: Float64Array, found: SliceCost) -> PlainRow:
+    ends = {"cost_low": found.cost_interval[0], "cost_high": found.cost_interval[1], "excess": found.excess}
+    more = {"excess_low": found.excess_interval[0], "excess_high": found.excess_interval[1]}
+    points = {key: 100 * value for key, value in {"cost": found.cost, **ends, **more}.items()}
+    return {"slicing": name, "kind": kind, "n": int(members.sum()), **points}
+
+
+def _pair_row(split: Any, at: int, numbers: PlainRow) -> PlainRow:  # noqa: ANN401 - a split of pairs
+    texts: Sequence[str] = (split.sentences1[at], split.sentences2[at])
+    return {"gold": float(split.gold[at]), **numbers, "sentence1": texts[0], "sentence2": texts[1]}
