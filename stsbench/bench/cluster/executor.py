@@ -107,8 +107,8 @@ class ClusterRun:
             return
         free = max(1, ceil(self.hands.free() / (len(self.waiting) + 1)))
         of = turn.embedding = self.settings.gpus_per_encoder or free
-        name, texts, tokens = turn.part.name, sorted(set(shared.texts)), list[Reference]()
-        held = self.hands.keep(tuple(texts), texts)
+        name, tokens = turn.part.name, list[Reference]()
+        held = self.hands.keep(tuple(shared.texts), lambda texts: sorted(set(texts)))
         # On a GPU a worker is there for one piece: to tokenise in another would load the weights twice.
         if of > 1 and not self.hands.gpus and isinstance(shared.engine.encoder, TokenEncoder):
             tokens = self.hands.tokens(f"{name}: tokenising", turn.encoder, held, of)
@@ -143,7 +143,7 @@ class ClusterRun:
         cells = [cell for cell in turn.cells if (cell.task, cell.protocol) in keys]
         wanted = self.work.seeds(cells)
         seeds = [wanted.get(task, []) for task in tasks]
-        given = [turn.encoder, self.settings, seeds, embedded, *(self.hands.keep(task, task) for task in tasks)]
+        given = [turn.encoder, self.settings, seeds, embedded, *map(self.hands.keep, tasks)]
         piece = Piece(turn=turn, what="", work=worker.score, given=given, then=self._scored, cells=cells)
         if embedded is None:
             whole = replace(piece, what=f"{name}: embedding and scoring", sentences=turn.part.to_embed or 0)

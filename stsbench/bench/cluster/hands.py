@@ -33,6 +33,7 @@ LOST = {
 }
 _COLOURS = re.compile(r"\x1b\[\d+m")
 T = TypeVar("T")
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 @dataclass(kw_only=True)
@@ -154,10 +155,10 @@ class Hands:
                 f"cannot be sent to another process ({one_line(error)[:200]}); leave out --on"
             ) from error
 
-    def keep(self, key: Hashable, thing: object) -> Reference:
-        """Ray's reference of an object that is put there once."""
+    def keep(self, key: KeyT, make: Callable[[KeyT], object] = lambda key: key) -> Reference:
+        """Ray's reference of an object, or of what is made of it, that is put there once."""
         if key not in self._kept:
-            self._kept[key] = self.put(thing)
+            self._kept[key] = self.put(make(key))
         return self._kept[key]
 
     def give(self, piece: Piece) -> None:
@@ -179,7 +180,9 @@ class Hands:
 
     def ended(self) -> Iterator[tuple[Piece, Handed | Exception]]:
         """The pieces that have ended by now, with what was handed back or why nothing was; waits a moment for one."""
-        ready, _ = self.ray.wait(list(self.pieces), num_returns=1, timeout=WAIT_SECONDS)
+        self.ray.wait(list(self.pieces), num_returns=1, timeout=WAIT_SECONDS)
+        # Many may have ended while the last ones were seen to.
+        ready, _ = self.ray.wait(list(self.pieces), num_returns=len(self.pieces), timeout=0)
         for reference in ready:
             yield self.pieces.pop(reference), self._handed(reference)
 

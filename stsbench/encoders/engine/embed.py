@@ -94,6 +94,8 @@ class Engine:
     def missing(self, sentences: Sequence[str]) -> list[str]:
         """The distinct ones of these sentences that the shelf does not hold."""
         texts = list(set(sentences))
+        if self.shelf.width is None:
+            return texts
         return [texts[i] for i in np.flatnonzero(self.shelf.find(text_keys(texts)) < 0)]
 
     def prepare(
