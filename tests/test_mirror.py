@@ -69,7 +69,7 @@ COVERED = {
     "encoders/checkpoints/test_sealed.py": ["encoders.checkpoints.digest_cache"],
     "cli/test_bad_checkpoints.py": ["encoders.checkpoints.sizes"],
     "encoders/test_facts.py": ["encoders.seams"],
-    "encoders/test_parameters.py": ["encoders.devices"],
+    "encoders/engine/test_embed.py": ["encoders.engine.returned"],
     "encoders/engine/test_drift.py": ["encoders.path_names", "provenance.machine"],
     "encoders/fitted/test_flow_encoder.py": [
         "encoders.fitted.fitted",

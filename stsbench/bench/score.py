@@ -13,6 +13,7 @@ from stsbench.bench.embedder import Embedder
 from stsbench.bench.existing import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.tasks import ScoredTask
+from stsbench.encoders.devices import uses_tf32
 from stsbench.encoders.facts import base_of, facts_of, without_known_words
 from stsbench.encoders.fitted.variants import variant_of
 from stsbench.encoders.known import KnownEncoder
@@ -153,6 +154,7 @@ class _TaskScorer:
             "data_revision": source.revision,
             "device": runs.device_used,
             "dtype": runs.dtype,
+            **({"tf32": True} if uses_tf32() else {}),
             "versions": machine.versions(),
             "commit": commit,
             "dirty": dirty,

@@ -14,7 +14,7 @@ from stsbench.bench.score import score_tasks
 from stsbench.bench.shelf import Store
 from stsbench.bench.tasks import ScoredTask
 from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.engine.embed import check_embeddings
+from stsbench.encoders.engine.returned import check_embeddings
 from stsbench.encoders.fitted.variants import variant_of
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import FloatArray

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
+from stsbench.encoders.seams import DeviceMemory
 from stsbench.errors import CardError, EncoderError, did_you_mean, one_line
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -55,3 +58,28 @@ def open_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise EncoderError(f"device '{name}' cannot be used here: {one_line(error)[:120]}") from error
     return device
+
+
+def free_memory(device: torch.device, per_token: int) -> DeviceMemory | None:
+    """What a GPU has left for batches whose tokens take so many bytes; None of a device without a memory of its own."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    # What torch holds for tensors that are gone is free too.
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return DeviceMemory(torch.cuda.get_device_name(device), torch.cuda.mem_get_info(device)[0] + unused, per_token)
+
+
+def sent_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
+    """An array as a tensor on a device; a GPU copies it from pinned memory, while it computes."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def uses_tf32() -> bool:
+    """Whether a program has asked torch for products of float32 with ten bits alone, TF32, as GPUs offer; torch itself does not."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"

@@ -10,6 +10,7 @@ from numbers import Integral
 from typing import Any, TypeGuard, cast
 
 from stsbench.encoders.seams import (
+    DeviceEncoder,
     Encoder,
     Facts,
     PostProcessor,
@@ -24,6 +25,7 @@ from stsbench.provenance.identity import is_ours
 NEEDED = ("name", "fingerprint", "encode")
 METHODS = {
     TokenEncoder: ("tokenize", "embed_tokens"),
+    DeviceEncoder: ("device_memory",),
     ServedEncoder: ("embed_into", "count_tokens"),
     WordEncoder: ("unknown",),
     TextFitted: ("fit_texts",),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.engine.embed import as_array
+from stsbench.encoders.engine.returned import as_array
 from stsbench.encoders.facts import can_encode, check_call, check_encoder, is_encoder, is_name
 from stsbench.encoders.known import KnownEncoder, known_as
 from stsbench.encoders.loading import find_encoder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,26 @@ class TokenEncoder(Encoder, Protocol):
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        ...
+
+
+class DeviceMemory(NamedTuple):
+    """What a device with a memory of its own has left for batches."""
+
+    device: str
+    """What kind it is, as ``NVIDIA H100``."""
+    free: int
+    """Bytes."""
+    per_token: int
+    """Bytes that a token of a batch takes, or nearly."""
+
+
+@runtime_checkable
+class DeviceEncoder(TokenEncoder, Protocol):
+    """An encoder that may run on a GPU, whose batches the engine then makes as large as is fastest, two under way at a time."""
+
+    def device_memory(self) -> DeviceMemory | None:
+        """Return what its device has left; None on a CPU."""
         ...
 
 

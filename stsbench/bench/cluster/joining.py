@@ -24,7 +24,7 @@ Reference = Any
 """Ray's reference of an object that it holds."""
 Sent = tuple[Mapping[str, Any], Mapping[Path, Reference]]
 """A checkpoint on its way: its fields, and Ray's references of the :data:`Files` of its folders that some machine lacks."""
-QUIET = {"log_to_driver": False, "logging_level": "error"}
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from stsbench.data.verify import file_digest
+from stsbench.encoders.devices import uses_tf32
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.facts import facts_of
 from stsbench.encoders.seams import Encoder, FloatArray
@@ -126,6 +127,11 @@ def conditions(encoder: Encoder) -> dict[str, str]:
     gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
     found = {**machine.versions(), "machine": machine.processor() + gpu}
     found["device"] = facts_of(encoder).device or "auto"
+    # Only where they are there: what was made without them is as it was.
+    if flash := machine.version_of("flash-attn"):
+        found["flash-attn"] = flash
+    if uses_tf32():
+        found["float32"] = "tf32"
     if not is_ours(type(encoder)):
         found["code"] = _code(type(encoder))
     return found

@@ -1,28 +1,35 @@
 """The engine: each distinct sentence is embedded once, in batches without waste.
 
 All sentences of all tasks come in together; they are deduplicated, tokenised once, sorted by
-token count and cut into batches by a token budget. What the store has is not embedded again.
+token count and cut into batches by a token budget, on a GPU by one that suits it. What the store has is
+not embedded again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.encoders.engine.budget import device_budget
+from stsbench.encoders.engine.returned import as_array, check_embeddings
 from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
 from stsbench.encoders.facts import check_sentences, notes_of
-from stsbench.encoders.seams import Encoder, FloatArray, IndexArray, ServedEncoder, TokenEncoder
-from stsbench.errors import EncoderError, one_line
+from stsbench.encoders.seams import DeviceEncoder, Encoder, FloatArray, IndexArray, ServedEncoder, TokenEncoder
+from stsbench.errors import EncoderError
 from stsbench.provenance.identity import identity
 from stsbench.registry.names import staying
 
 TOKEN_BUDGET = 2048
 CHUNK = 1024
+AHEAD = 2
+"""Batches under way on a device with a memory of its own."""
 Progress = Callable[[int, int], None]
 """Told (done, total) as work goes on, in tokens or sentences."""
 Noticed = Callable[[str], None]
@@ -135,13 +142,12 @@ class Engine:
             self._ask_for(self.encoder, [texts[i] for i in np.flatnonzero(missing & mine)])
             return
         plan = _plan(self.encoder, texts, tokens)
-        mine = plan.batches[share.number :: share.of]
+        mine = plan.share(share)
         todo = [rows[~held[rows]] for rows in mine if missing[rows].any()]
         total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
         self.progress(0, total)
         try:
-            for rows in todo:
-                embeddings = self._embedded(plan, rows)
+            for rows, embeddings in self._in_turn(plan, todo):
                 check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name, d=self.shelf.width)
                 # A copy: an encoder may fill the same array again and again.
                 self.shelf.add(keys[rows], embeddings.copy())
@@ -154,7 +160,22 @@ class Engine:
         if self.shelf.watch is not None and share.number == 0:
             self.shelf.watch.complete()
 
-    def _embedded(self, plan: _Plan, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def _in_turn(self, plan: _Plan, batches: Sequence[IndexArray]) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
+        """The batches with their embeddings; while a device computes one, the next is laid out and sent to it."""
+        if not plan.on_device:
+            yield from ((rows, self._embedded(plan, rows)) for rows in batches)
+            return
+        with ThreadPoolExecutor(AHEAD) as pool:
+            under_way = deque[tuple[IndexArray, Future[npt.NDArray[Any]]]]()
+            for rows in batches:
+                under_way.append((rows, pool.submit(self._embedded, plan, rows)))
+                if len(under_way) == AHEAD:
+                    first, found = under_way.popleft()
+                    yield first, found.result()
+            for rows, found in under_way:
+                yield rows, found.result()
+
+    def _embedded(self, plan: _Plan, rows: IndexArray) -> npt.NDArray[Any]:
         """The embeddings of a batch; one that the device's memory does not hold goes in halves, and so do all after it."""
         while True:
             pieces = min(self._pieces, len(rows))
@@ -171,11 +192,12 @@ class Engine:
                         f"encoder '{self.encoder.name}': the device's memory does not hold one sentence of "
                         f"{plan.costs[rows].max()} tokens; set a smaller max_length or dtype=bfloat16"
                     ) from error
-            self._pieces = 2 * pieces
-            self.noticed(
-                f"encoder '{self.encoder.name}': the device's memory is too small for its batches; they go in "
-                f"{self._pieces} pieces each, as with a token budget of {TOKEN_BUDGET // self._pieces}"
-            )
+            if self._pieces < 2 * pieces:
+                self._pieces = 2 * pieces
+                self.noticed(
+                    f"encoder '{self.encoder.name}': the device's memory is too small for its batches; they go in "
+                    f"{self._pieces} pieces each, as with a token budget of {plan.budget // self._pieces}"
+                )
 
     def _ask_for(self, encoder: ServedEncoder, texts: Sequence[str]) -> None:
         """Have a server embed texts; what comes is written at once, since it may be paid for."""
@@ -222,9 +244,20 @@ class StoredEncoder:
 class _Plan(NamedTuple):
     """How a set of texts will be embedded: cost of each text (n,), batches of rows, and the call."""
 
-    costs: npt.NDArray[np.int64]
-    batches: list[npt.NDArray[np.int64]]
-    embed: Callable[[npt.NDArray[np.int64]], object]
+    costs: IndexArray
+    batches: list[IndexArray]
+    embed: Callable[[IndexArray], object]
+    budget: int
+    on_device: bool = False
+    """Whether a device with a memory of its own embeds, which takes ``budget`` tokens at a time."""
+
+    def share(self, share: BatchShare) -> list[IndexArray]:
+        """One worker's batches: of those that all plan alike each ``of``-th, joined again as far as its device takes more."""
+        mine = self.batches[share.number :: share.of]
+        if not self.on_device or not mine:
+            return mine
+        rows = np.concatenate(mine)
+        return [rows[batch] for batch in plan_batches(self.costs[rows], budget=self.budget)]
 
 
 def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
@@ -243,47 +276,12 @@ def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenId
     if isinstance(encoder, TokenEncoder):
         tokens = tokens_of(encoder, texts) if tokens is None else tokens
         batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
-        return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens))
+        embed = partial(encoder.embed_tokens, tokens)
+        if isinstance(encoder, DeviceEncoder) and (memory := encoder.device_memory()) is not None:
+            budget = device_budget(encoder, memory, tokens, TOKEN_BUDGET)
+            return _Plan(tokens.lengths, batches, embed, budget, on_device=True)
+        return _Plan(tokens.lengths, batches, embed, TOKEN_BUDGET)
     costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     order = np.argsort(-costs, kind="stable")
     batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
-    return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]))
-
-
-def as_array(returned: object, name: str) -> npt.NDArray[Any]:
-    """What an encoder returned as an array of numbers, whatever their type; raises EncoderError where it is none."""
-    what = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
-    if isinstance(returned, Coroutine):
-        # Nobody will await it, which Python would warn of whenever it is collected.
-        returned.close()
-    try:
-        array = np.asarray(returned)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
-    if array.dtype.kind not in "fiub":
-        raise EncoderError(f"{what} of numbers")
-    return array
-
-
-def check_embeddings(embeddings: FloatArray, sentences: Sequence[str], name: str, *, d: int | None = None) -> None:
-    """Check what an encoder returned, and against the size ``d`` of its earlier embeddings.
-
-    Raises:
-        EncoderError: not float32 (n, d), or NaN or infinity, naming the sentence.
-    """
-    if embeddings.ndim != 2 or len(embeddings) != len(sentences):
-        raise EncoderError(
-            f"encoder '{name}' returned shape {embeddings.shape} for {len(sentences)} sentences; "
-            "it must return one row a sentence, (n, d)"
-        )
-    if d is not None and embeddings.shape[1] != d:
-        raise EncoderError(
-            f"encoder '{name}' returned embeddings of size {embeddings.shape[1]} after some of size {d}; "
-            "its fingerprint must change when its embeddings do"
-        )
-    if embeddings.dtype != np.float32:
-        raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")
-    finite = np.isfinite(embeddings).all(axis=1)
-    if not finite.all():
-        text = sentences[int(np.argmin(finite))]
-        raise EncoderError(f"encoder '{name}' returned NaN or infinity for the sentence '{text[:60]}'")
+    return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]), TOKEN_BUDGET)

@@ -16,10 +16,11 @@ import transformers
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, check_padding, read_json
 from stsbench.encoders.checkpoints.sizes import check_size, odd_sizes
-from stsbench.encoders.devices import open_device
+from stsbench.encoders.devices import free_memory, open_device, sent_to
 from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.seams import DeviceMemory
 from stsbench.encoders.transformer.adapters import Adapter
-from stsbench.encoders.transformer.kernels import use_onednn_linears
+from stsbench.encoders.transformer.kernels import use_flash_attention, use_onednn_linears
 from stsbench.errors import EncoderError, one_line
 
 TOKENIZE_AT_ONCE = 8192
@@ -69,6 +70,8 @@ class Backbone:
             attend_both_ways(model)
         if place.type == "cpu":
             use_onednn_linears(model)
+        elif place.type == "cuda":
+            use_flash_attention(model)
         return cls(tokenizer, model, place)
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
@@ -102,12 +105,17 @@ class Backbone:
         """
         left = left and (self._numbers_itself or self._takes_positions)
         ids, mask = tokens.padded(rows, pad=self.pad_token, left=left)
-        batch = {"input_ids": torch.from_numpy(ids).to(self.device)}
+        batch = {"input_ids": sent_to(self.device, ids)}
         if not mask.all():
-            batch["attention_mask"] = torch.from_numpy(mask).to(self.device)
+            batch["attention_mask"] = sent_to(self.device, mask)
             if left and not self._numbers_itself:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
+
+    def memory(self) -> DeviceMemory | None:
+        """What its device has left for batches; None on a CPU."""
+        # While a layer computes: all states that may be asked for, and some 24 of their widths of its own.
+        return free_memory(self.device, (self.depth + 25) * self.width * self.model.dtype.itemsize)
 
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the position ids (b, t) that the model itself gives a batch with its padding on the right.

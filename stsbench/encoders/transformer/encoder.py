@@ -13,7 +13,7 @@ from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
 from stsbench.encoders.devices import check_device, check_dtype
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.seams import DeviceMemory, FloatArray
 from stsbench.encoders.transformer.adapters import Adapter
 from stsbench.encoders.transformer.modules import named_prompt
 from stsbench.encoders.transformer.pooling import Pooling
@@ -165,6 +165,10 @@ class TransformerEncoder:
         if self.pooling.of_second_copy:
             return replace(tokens, spans=second_copies(self.backbone.tokenizer, self.prompt, sentences))
         return tokens
+
+    def device_memory(self) -> DeviceMemory | None:
+        """Return what its device has left for batches; None on a CPU."""
+        return self.backbone.memory()
 
     @property
     def _keeps_template(self) -> bool:

@@ -17,6 +17,6 @@ def ray() -> Iterator[Any]:
     places.keep_ray_silent()
     import ray
 
-    ray.init("local", num_cpus=2, include_dashboard=False, **QUIET)  # type: ignore[arg-type]
+    ray.init("local", num_cpus=2, include_dashboard=False, **QUIET)
     yield ray
     ray.shutdown()

@@ -1,0 +1,108 @@
+"""A GPU's part, told by stand-ins where there is none: its memory, what is sent to it, TF32 and attention without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.encoders.devices import free_memory, sent_to, uses_tf32
+from stsbench.encoders.engine.drift import conditions
+from stsbench.encoders.seams import DeviceEncoder, DeviceMemory
+from stsbench.encoders.transformer import kernels
+from stsbench.provenance import machine
+from tests.encoders.fakes import Plain
+from tests.encoders.transformer.test_encoder import make
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """What torch says where there is a GPU."""
+    facts = {
+        "is_available": lambda: True,
+        "get_device_name": lambda device: "a GPU",
+        "mem_get_info": lambda device: (5000, 9000),
+        "memory_reserved": lambda device: 800,
+        "memory_allocated": lambda device: 300,
+    }
+    for name, told in facts.items():
+        monkeypatch.setattr(torch.cuda, name, told)
+    return torch.device("cuda")
+
+
+def test_memory_is_what_is_free_and_what_torch_keeps_unused(gpu, tiny):
+    assert free_memory(gpu, 7) == DeviceMemory("a GPU", 5500, 7)
+    assert free_memory(torch.device("cpu"), 7) is None
+    encoder = make(tiny, "bert")
+    assert isinstance(encoder, DeviceEncoder) and encoder.device_memory() is None
+    encoder.backbone.device = gpu
+    memory = encoder.device_memory()
+    depth, width = encoder.backbone.depth, encoder.backbone.width
+    assert memory is not None and memory.per_token == 4 * width * (depth + 25)
+
+
+def test_what_is_sent_to_a_gpu_is_pinned_and_does_not_wait(gpu, monkeypatch):
+    asked: list[Any] = []
+
+    class Tensor:
+        def pin_memory(self) -> Tensor:
+            asked.append("pinned")
+            return self
+
+        def to(self, device: torch.device, *, non_blocking: bool = False) -> Tensor:
+            asked.append((device.type, non_blocking))
+            return self
+
+    ids = np.arange(6).reshape(2, 3)
+    assert torch.equal(sent_to(torch.device("cpu"), ids), torch.arange(6).reshape(2, 3))
+    monkeypatch.setattr(torch, "from_numpy", lambda array: Tensor())
+    sent_to(gpu, ids)
+    assert asked == ["pinned", ("cuda", True)]
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """A program has asked for TF32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_tf32_is_off_and_is_told_where_a_program_turns_it_on(gpu, request):
+    assert not uses_tf32() and "float32" not in conditions(Plain())
+    request.getfixturevalue("tf32")
+    assert uses_tf32() and conditions(Plain())["float32"] == "tf32", "stored embeddings are compared"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "supports", "there", "used"),
+    [
+        (torch.bfloat16, True, True, True),
+        (torch.float16, True, True, True),
+        (torch.float32, True, True, False),
+        (torch.bfloat16, False, True, False),
+        (torch.bfloat16, True, False, False),
+    ],
+)
+def test_attention_without_padding_where_it_is_offered(monkeypatch, dtype, supports, there, used):
+    chosen: list[str] = []
+
+    class Model:
+        _supports_flash_attn = supports
+
+        def __init__(self) -> None:
+            self.dtype = dtype
+
+        def set_attn_implementation(self, name: str) -> None:
+            chosen.append(name)
+
+    monkeypatch.setattr(kernels, "is_flash_attn_2_available", lambda: there)
+    model: Any = Model()
+    kernels.use_flash_attention(model)
+    assert chosen == ["flash_attention_2"] * used
+    monkeypatch.setattr(machine, "version_of", lambda package: "2.8" if there and package == "flash-attn" else "")
+    assert conditions(Plain()).get("flash-attn") == ("2.8" if there else None)
