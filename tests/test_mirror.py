@@ -138,6 +138,7 @@ COVERED = {
     "recipes/test_on_ray.py": ["recipes.launchers"],
     "recipes/test_trainer.py": ["recipes.loop_trainer", "recipes.train"],
     "recipes/test_rounds_trainer.py": ["encoders.unfinished", "encoders.trained", "training.loop.selection"],
+    "studies/test_reproduction.py": ["studies.beside"],
     "numbers/test_statistics.py": ["numbers.arrays"],
     "results/test_record.py": ["results.folder", "results.items"],
     "cli/test_forgeries.py": ["results.checks"],

@@ -71,6 +71,19 @@ def _tables(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     return ["table", "source", "title"], rows
 
 
+def _ablations(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+    from stsbench.leaderboard.published.rows import sources
+    from stsbench.studies.ablations import ablation_names, load_ablation
+
+    rows, papers = [], sources().papers
+    for name in ablation_names(catalogue):
+        made = load_ablation(name, catalogue)
+        had = sum(not line.why for line in made.lines)
+        source = f"{papers[made.table.paper].name} {made.table.table}"
+        rows.append([name, source, made.table.title, f"{had} of {len(made.lines)}"])
+    return ["ablation", "source", "title", "rows to be had"], rows
+
+
 def _protocols(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     from stsbench.evaluators import protocols_of_all
 
@@ -84,5 +97,6 @@ LISTS: dict[str, Callable[[Catalogue], tuple[list[str], TableRows]]] = {
     "suites": _suites,
     "corpora": _corpora,
     "tables": _tables,
+    "ablations": _ablations,
     "protocols": _protocols,
 }

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 STYLES = {BEST: "bold", SECOND: "underline"}
-ENCODER = "encoder"
 
 
 class Setting(NamedTuple):
@@ -78,7 +77,7 @@ def _all(layout: Layout) -> Iterator[TableLine]:
 
 
 def _label_width(layout: Layout) -> int:
-    return max([len(ENCODER), *(len(_label(line)) for line in _all(layout))])
+    return max([len(layout.label_head), *(len(_label(line)) for line in _all(layout))])
 
 
 def _width(layout: Layout, place: int, setting: Setting) -> int:
@@ -105,7 +104,7 @@ def _lines(layout: Layout, part: Sequence[int], setting: Setting) -> Iterator[Te
     ]
     for row in range(depth := max(map(len, heads))):
         words = [([""] * (depth - len(head)) + head)[row] for head in heads]
-        first = ENCODER if row == depth - 1 else ""
+        first = layout.label_head if row == depth - 1 else ""
         cells = [f"{word:>{width}}" for word, width in zip(words, widths, strict=True)]
         yield Text(blanks.join([f"{first:<{label}}", *cells]))
     yield Text("─" * (label + sum(widths) + len(widths) * setting.gap))

@@ -15,12 +15,12 @@ NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment"
 
 
 @contextmanager
-def train_progress(plan: TrainPlan) -> Iterator[OnProgress]:
-    """Show steps, time left, loss and development score of one seed."""
+def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
+    """Show steps, time left, loss and development score of one seed; ``about`` says of what."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    screen, what = console(stderr=True), f"seed {plan.seed}"
+    screen, what = console(stderr=True), f"{about}, seed {plan.seed}" if about else f"seed {plan.seed}"
     if not screen.is_terminal:
         yield _Lines(plan, what)
         return

@@ -194,7 +194,7 @@ def carry_out_trials(
         trained = None
         with _noted(one.encoder, failures):
             trained = train_trial(one, watcher)
-            results = score_trial(one, workshop, scorings, watcher.scoring, failures)
+            results = score(one.encoder, workshop, scorings, watcher.scoring, failures)
         yield TrialOutcome(planned=one, run=trained, results=results, failures=failures)
 
 
@@ -206,27 +206,30 @@ def train_trial(planned: PlannedTrial, watcher: TrialWatcher) -> TrainedRun:
         return carry_out(planned.plan, on_progress=on_progress)
 
 
-def score_trial(
-    planned: PlannedTrial,
+def score(
+    encoder: str,
     workshop: Workshop,
     scorings: Sequence[ScoredOn],
     listener: Listener,
     failures: list[tuple[str, Exception]],
+    *,
+    params: Mapping[str, Any] | None = None,
 ) -> list[Result]:
-    """Score a trained trial; what fails of it is added to ``failures``, each with its name."""
+    """Score an encoder by its name, with some of its parameters replaced; what fails is added to ``failures``."""
     results: list[Result] = []
     told = replace(listener, failed=lambda what, error: failures.append((what, error)))
     for scoring in scorings:
         asked = RunSettings(
-            encoders=[planned.encoder],
+            encoders=[encoder],
             tasks=scoring.tasks,
             out=workshop.results,
+            params=params or {},
             protocol=scoring.protocol,
             split=scoring.split,
             data=workshop.data,
             catalogue=workshop.catalogue,
         )
-        with _noted(planned.encoder, failures):
+        with _noted(encoder, failures):
             results += run(asked, told)
     return results
 

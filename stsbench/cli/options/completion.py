@@ -39,6 +39,7 @@ def _analyses() -> Iterable[str]:
 encoder_names = _names(["baselines", "trainers"])
 recipe_names = _names(["trainers"])
 task_names = _names(["tasks"], _suites)
+ablation_names = _names(["trainers/tables"])
 suites = _names([], _suites)
 tables = _names([], _tables)
 all_names = _names(["tasks", "baselines", "trainers"], _suites)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from stsbench.cli.options.completion import encoder_names, recipe_names, task_names
+from stsbench.cli.options.completion import ablation_names, encoder_names, recipe_names, task_names
 from stsbench.cli.options.shared import (
     MOST,
     Corpora,
@@ -160,6 +160,43 @@ class TrainOptions(WithJson):
             given.idle("beside --on", "--device")
         if not self.fresh:
             given.idle("without --fresh", "--yes")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReproduceOptions(WithJson):
+    """Train and score the rows of a paper's table, and print them beside the paper's.
+
+    'stsbench list ablations' names the tables and figures. Nothing is trained twice; the same command resumes.
+
+    Example: stsbench reproduce simcse-table-3 --small --base FOLDER
+    """
+
+    table: Annotated[str, Argument(autocompletion=ablation_names, help="A table or figure.")]
+    small: Annotated[
+        bool, Option("--small", help="Train small recipes, which a CPU can, on a base of yours (--base).")
+    ] = False
+    base: Annotated[str, Option("--base", help="All start from this checkpoint (folder, Hub id or encoder).")] = ""
+    seeds: Annotated[str, Option("--seeds", help="Seeds, comma list; default each recipe's own, small: the first.")] = (
+        ""
+    )
+    assign: Annotated[list[str], Option("--set", help="Replace a value of every recipe, e.g. steps=20.")] = field(
+        default_factory=list
+    )
+    results: ResultsOption = Path("results")
+    corpora: Corpora = None
+    data: Data = None
+    device: Annotated[str, Option("--device", help="auto, cpu or cuda")] = "auto"
+    deterministic: Annotated[
+        bool, Option("--deterministic", help="Use only deterministic operations (slower on a GPU).")
+    ] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what is trained already, what will be, and how long.")] = (
+        False
+    )
+    out: TableFile = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--dry-run", "--out")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

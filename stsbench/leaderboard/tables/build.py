@@ -56,7 +56,7 @@ def make_table(
         name=name,
         title=card.title,
         paper=sources().papers[card.paper] if card.board is None else None,
-        number=_number(card),
+        number=number_of(card),
         columns=filler.plan.columns,
         groups=[group for group in groups if group.rows],
         notes=[card.note] if card.note else [],
@@ -65,7 +65,7 @@ def make_table(
     return with_intervals(made)
 
 
-def _number(card: TableCard) -> str:
+def number_of(card: TableCard) -> str:
     """A paper's own number for its table, or what it is instead: ``table-e.1`` is Table E.1."""
     word, _, number = card.table.partition("-")
     if not any(map(str.isdigit, number)):

@@ -159,6 +159,7 @@ def number(cell: TableCell, side: NumberKind) -> Number | None:
 
 def _lines(table: Table, row: Row, show: Show, columns: Sequence[TableColumn]) -> Iterator[TableLine]:
     there = [side for side in sides(show) if any(number(row.cell(c.key), side) for c in columns)]
+    there = there or list(sides(show)[:1] if row.is_listed else ())
     for place, side in enumerate(there[:1] if show == "merged" else there):
         further = place > 0
         label = {"measured": "measured", "difference": "difference"}[side] if further else row.label

@@ -97,7 +97,8 @@ class Row:
     board has a published row from, ``imported`` what made the scores of a row that was neither measured
     here nor published. ``results`` are those it was measured by. ``metric`` is that of a row which measures something
     else than its columns say. One that ``is_best`` has the best mean, or is not significantly different from it. A row
-    that ``is_baseline`` is no encoder's; one that ``is_added`` was asked for by name.
+    that ``is_baseline`` is no encoder's; one that ``is_added`` was asked for by name; one that ``is_listed`` is shown even
+    without a number.
     """
 
     label: str
@@ -114,6 +115,7 @@ class Row:
     is_baseline: bool = False
     is_best: bool = False
     is_added: bool = False
+    is_listed: bool = False
     traits: Traits = Traits()
     results: Sequence[Result] = ()
 

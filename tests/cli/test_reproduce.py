@@ -1,0 +1,143 @@
+"""``stsbench reproduce``: a table of ablations trained, scored and printed beside the paper's, and every mistake in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Command, write
+from tests.cli.little_recipe import cards
+
+__all__ = ["cards"]
+
+MINE = """
+recipe = "little"
+small = "little"
+small_set = {"training.steps" = 4}
+
+[figure]
+title = "Temperatures of mine"
+paper = "simcse"
+table = "figure-9"
+columns = [{task = "quickstart-en", protocol = "simcse", head = "Quick"}]
+
+[[rows]]
+row = "usual"
+
+[[rows]]
+row = "the same"
+set = {temperature = 0.05}
+
+[[rows]]
+row = "hot"
+set = {temperature = 0.5}
+
+[[rows]]
+row = "tale"
+why = "nobody has it"
+"""
+
+
+@pytest.fixture
+def mine(cards: Path) -> Path:
+    """The user's cards, an ablation among them."""
+    write(cards / "trainers" / "tables" / "mine.toml", MINE)
+    return cards
+
+
+def test_a_table_is_forecast_reproduced_and_not_trained_again(stsbench: Command, mine: Path, masked_lm: Path):
+    call = ("reproduce", "mine", "--cards", mine, "--base", masked_lm)
+    forecast = stsbench.fine(*call, "--dry-run")
+    assert "0 of 2 runs are trained; the rest takes about" in forecast and "usual = the same" in forecast
+    # Temperatures make no training longer: one stands for all.
+    assert stsbench.progress == ["trying three steps: usual = the same"] and not Path("runs").exists()
+    out = stsbench.fine(*call)
+    assert max(map(len, out.splitlines())) <= 80
+    lines = out.splitlines()
+    assert lines[0] == "Temperatures of mine (SimCSE, Figure 9)" and lines[2].split() == ["row", "Quick"]
+    shown = {line.rsplit(maxsplit=1)[0]: line.rsplit(maxsplit=1)[-1] for line in lines[4:8]}
+    assert list(shown) == ["usual", "the same", "hot", "tale ×"] and shown["tale ×"] == "–"
+    assert shown["usual"] == shown["the same"] and "× tale: nobody has it" in out
+    assert "[1/2] usual = the same, seed 0: step 4 of 12" in stsbench.progress[0]
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["little", "little+temperature=0.5"]
+    made = [path.stat().st_mtime_ns for path in sorted(Path("runs").glob("*/*/run.json"))]
+    assert stsbench.fine(*call) == out and stsbench.progress == []
+    assert [path.stat().st_mtime_ns for path in sorted(Path("runs").glob("*/*/run.json"))] == made
+    assert "2 of 2 runs are trained" in stsbench.fine(*call, "--dry-run")
+    told = stsbench.json(*call, "--dry-run")
+    assert [(run["run"], run["state"]) for run in told["runs"]] == [
+        ("little", "complete"),
+        ("little+temperature=0.5", "complete"),
+    ]
+    assert told["not_had"] == {"tale": "nobody has it"} and told["missing"] == []
+    assert stsbench.fine(*call, "--out", "mine.csv") == "wrote mine.csv\n"
+    assert "usual" in Path("mine.csv").read_text()
+
+
+def test_small_recipes_seeds_and_values_are_chosen(stsbench: Command, mine: Path, masked_lm: Path):
+    call = (
+        "reproduce",
+        "mine",
+        "--cards",
+        mine,
+        "--small",
+        "--base",
+        masked_lm,
+        "--seeds",
+        "3,4",
+        "--set",
+        "batch_size=4",
+    )
+    code, out, err = stsbench(*call, "--json")
+    assert (code, err) == (0, "")
+    runs = sorted(str(path) for path in Path("runs").glob("*/*"))
+    assert runs == [
+        f"runs/little+batch_size=4{more}+training.steps=4/seed{seed}"
+        for more in ("+temperature=0.5", "")
+        for seed in (3, 4)
+    ]
+    (table,) = json.loads(out)
+    (group,) = table["groups"]
+    rows = group["rows"]
+    assert [row["label"] for row in rows] == ["usual", "the same", "hot", "tale ×"]
+    assert rows[0]["cells"] == rows[1]["cells"] != rows[2]["cells"] and rows[3]["cells"] == {}
+    assert rows[0]["cells"]["quickstart-en"]["measured"]["seeds"] == 2
+
+
+def test_what_fails_of_one_row_is_said_once_and_the_others_are_there(stsbench: Command, mine: Path, masked_lm: Path):
+    table = mine / "trainers" / "tables" / "mine.toml"
+    table.write_text(MINE.replace("temperature = 0.05", 'similarity = "dott"'))
+    code, out, err = stsbench("reproduce", "mine", "--cards", mine, "--base", masked_lm, "--seeds", "1,2")
+    assert code == 2 and err.startswith("stsbench: little+similarity=dott@1: ") and "did you mean 'dot'" in err
+    assert err.count("\n") == 1
+    shown = dict(
+        line.rsplit(maxsplit=1) for line in out.splitlines() if line.startswith(("usual ", "the same ", "hot "))
+    )
+    assert shown["the same"] == "–" and "–" not in {shown["usual"], shown["hot"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["min"], "did you mean 'mine'"),
+        (["mine", "--small"], "--small trains from a checkpoint of yours; pass --base FOLDER"),
+        (["mine", "--dry-run", "--out", "a.md"], "--out has no effect beside --dry-run"),
+        (["mine", "--set", "temprature"], "give key=value"),
+        (["mine", "--set", "temperature=1"], ""),
+        (["mine", "--seeds", "x"], "give whole numbers"),
+    ],
+)
+def test_a_mistake_is_one_line(stsbench: Command, mine: Path, words: list[str], says: str):
+    if says:
+        assert says in stsbench.refused("reproduce", *words, "--cards", mine)
+    else:
+        # Without a base nothing can be trained: what is missing is said, and the table is planned.
+        code, out, err = stsbench("reproduce", *words, "--cards", mine, "--dry-run")
+        assert code == 2 and "0 of 1 runs are trained; 1 are not" in out and "pass --base FOLDER" in err
+
+
+def test_ablations_are_listed(stsbench: Command):
+    out = stsbench.fine("list", "ablations")
+    assert "simcse-table-3" in out and "8 of 8" in out and max(map(len, out.splitlines())) <= 80

@@ -1,0 +1,135 @@
+"""Cards of ablations: every name in them is one, every value fits its recipe, and no row of a table is left out."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from stsbench.cards.catalogue import Catalogue
+from stsbench.errors import CardError, UnknownName
+from stsbench.leaderboard.published.rows import FOLDER as PUBLISHED
+from stsbench.recipes.plan import read_recipe
+from stsbench.studies.ablations import Ablation, ablation_names, load_ablation, trials_of
+from stsbench.studies.beside import scored_on
+from stsbench.training.methods import METHODS
+
+CARDS = Catalogue()
+ALL = [(name, small) for name in ablation_names(CARDS) for small in (False, True)]
+WANTED = {
+    *(f"simcse-table-{number}" for number in ("1", "2", "3", "4", "6", "7", "d1", "d2", "e1")), "simcse-figure-2",
+    "consert-table-4", "consert-figure-5", "consert-figure-6", "consert-figure-7", "sgopt-table-5", "sgopt-ensemble",
+    "declutr-figure-2", "declutr-figure-3", "sbert-table-6", "bert-flow-table-5", "simcse-section-4",
+}  # fmt: skip
+
+
+def test_the_papers_tables_are_there():
+    assert set(ablation_names(CARDS)) == WANTED
+
+
+@pytest.mark.parametrize(("name", "small"), ALL)
+def test_every_value_is_one_of_its_recipe_s(name, small):
+    made = load_ablation(name, CARDS, small=small)
+    known = {*CARDS.corpora()}
+    for line in made.lines:
+        for trial in trials_of(made, line, CARDS):
+            _, card = read_recipe(trial.recipe, CARDS, assign=trial.replaced)
+            taken = inspect.signature(METHODS.load(card.method)).parameters
+            assert set(card.params) <= set(taken) and card.data.corpus in known
+            assert not small or not card.base.model or trial.recipe == "sbert-bert-base-stsb-only"
+
+
+@pytest.mark.parametrize(("name", "small"), ALL)
+def test_no_two_rows_of_one_ablation_are_the_same_training_but_by_intent(name, small):
+    made = load_ablation(name, CARDS, small=small)
+    runs: dict[str, list[str]] = {}
+    for line in made.lines:
+        for trial in trials_of(made, line, CARDS, seeds=[0]):
+            _, card = read_recipe(trial.recipe, CARDS, assign=trial.replaced)
+            runs.setdefault(repr([card.base, card.data, card.student, card.training, card.params]), []).append(
+                line.label
+            )
+    shared = {tuple(labels) for labels in runs.values() if len(labels) > 1}
+    assert shared <= SAME
+
+
+SAME = {
+    # What a table prints in several places, or a figure's parts have in common.
+    ("SG-OPT (L_opt3)", "SG-OPT (tau 0.01, lambda 0.1)"),
+    ("QQP (134k), 134k sampled", "QQP (134k)"),
+    ("SBERT-NLI-base pooling mean", "SBERT-NLI-base features (u,v,|u-v|)"),
+    ("two anchors", "two positives", "positives beside, across and within"),
+    ("one anchor", "one positive", "positives beside the anchor"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WANTED))
+def test_published_keys_are_rows_that_fill_a_column(name):
+    with (PUBLISHED / "published.csv").open(newline="") as stream:
+        printed: dict[str, set[str]] = {}
+        for row in csv.DictReader(stream):
+            printed.setdefault(f"{row['paper']}/{row['table']}/{row['row']}", set()).add(row["task"])
+    made = load_ablation(name, CARDS)
+    tasks = {task for one in scored_on(made, CARDS) for task in one.tasks.split(",")} | {"training"}
+    for line in made.lines:
+        assert not line.published or printed[line.published] & tasks, line.label
+
+
+def test_what_cannot_be_had_says_why():
+    lines = [line for name, small in ALL for line in load_ablation(name, CARDS, small=small).lines]
+    assert sum(bool(line.why) for line in lines) > 5
+    assert all(bool(line.why) + bool(line.recipe) + bool(line.encoder) == 1 for line in lines)
+    assert all(not re.search(r"[.;]$", line.why) for line in lines)
+
+
+def card(folder: Path, text: str) -> Ablation:
+    """A user's own ablation."""
+    (folder / "trainers" / "tables").mkdir(parents=True)
+    (folder / "trainers" / "tables" / "mine.toml").write_text(text)
+    return load_ablation("mine", Catalogue(folder))
+
+
+FIGURE = '[figure]\ntitle = "Mine"\npaper = "simcse"\ntable = "figure-9"\ncolumns = [{task = "sts12", protocol = "simcse"}]\n'
+
+
+def test_a_user_s_own_ablation_is_found_by_its_name(tmp_path):
+    row = '[[rows]]\nrow = "mine"\nrecipe = "simcse-small"\nset = {temperature = 0.1}\n'
+    made = card(tmp_path, f"{FIGURE}{row}")
+    (trial,) = trials_of(made, made.lines[0], CARDS, base="b", seeds=[4], also={"steps": 2})
+    assert (trial.recipe, trial.seed, trial.base) == ("simcse-small", 4, "b")
+    assert trial.replaced == {"temperature": 0.1, "steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f'{FIGURE}[[rows]]\nrow = "a"\nrecipe = "simcse-smal"\n', "did you mean 'simcse-small'"),
+        (f'{FIGURE}[[rows]]\nrow = "a"\nencoder = "minilmm"\n', "did you mean 'minilm'"),
+        (f'{FIGURE}[[rows]]\nrow = "a"\nwhy = "b"\npublished = "simcse/table-3/p 0.3"\n', "did you mean 'simcse/table-3"),
+        (f'{FIGURE}[[rows]]\nrow = "a"\n', "row 'a': names no recipe"),
+        (f'{FIGURE}[[rows]]\nrow = "a"\nrecipe = "simcse-small"\nwhy = "b"\n', "give one of 'recipe', 'encoder' and 'why'"),
+        (f'{FIGURE}[[rows]]\nrow = "a"\nrecip = "simcse-small"\n', "recip"),
+        (f'table = "simcse-3"\n{FIGURE}[[rows]]\nrow = "a"\nwhy = "b"\n', "give either 'table' or .figure."),
+        ('table = "simcse-3"\n[[rows]]\nrow = "p 0.3"\nwhy = "b"\n', "row 'p 0.3' is none of table 'simcse-3'; did you mean 'p 0"),
+        ('table = "simcse-3"\n[[rows]]\nrow = "p 0.0"\nwhy = "b"\n', "no row for 'p 0.01' of table 'simcse-3'"),
+        ('table = "simcse-33"\n[[rows]]\nrow = "p 0.0"\nwhy = "b"\n', "did you mean 'simcse-3"),
+    ],
+)  # fmt: skip
+def test_a_wrong_card_is_one_line(tmp_path, text, says):
+    with pytest.raises((CardError, UnknownName), match=says):
+        card(tmp_path, text)
+
+
+def test_an_unknown_ablation_offers_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'simcse-table-3'.*list ablations"):
+        load_ablation("simcse-3", CARDS)
+
+
+def test_the_cards_lie_where_a_wheel_takes_them():
+    from stsbench.cards.catalogue import card_folder
+
+    assert list(card_folder("trainers/tables").glob("*.toml"))
+    assert not {*ablation_names(CARDS)} & {*CARDS.paths("trainers")}
