@@ -50,6 +50,7 @@ from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.leaderboard.tables.layout import check_show
 from stsbench.recipes.prepare import validator
 from stsbench.recipes.trainer import TRAINERS
+from stsbench.studies.ablations import load_ablation
 from stsbench.training.augmentation.translation import Decoding
 from stsbench.training.loop.optimisers import check_names
 from stsbench.training.loop.selection import Selection
@@ -166,6 +167,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "leaderboard.tables.layout:choice of --show": (lambda _: check_show("mesured"), "mesured|measured"),
     "recipes.prepare:measure": (lambda _: validator(SPLIT, measure="cosin"), "cosin|cosine"),
     "recipes.trainer:trainer": (lambda _: TRAINERS.load_own("lop"), "lop|loop"),
+    "studies.ablations:ablation": (lambda _: load_ablation("simcse-3", CARDS), "simcse-3|simcse-table-3"),
     "training.augmentation.translation:decoding mode": (lambda _: Decoding(mode="gredy"), "gredy|greedy"),  # type: ignore[arg-type]
     "training.loop.optimisers:optimiser": (lambda _: check_names(training(optimiser="adamv")), "adamv|adamw"),
     "training.loop.optimisers:schedule": (lambda _: check_names(training(schedule="linearr")), "linearr|linear"),

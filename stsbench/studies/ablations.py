@@ -52,7 +52,7 @@ class AblationCard(Record, frozen=True, kw_only=True):
     small_note: str = ""
 
 
-class Line(NamedTuple):
+class AblationLine(NamedTuple):
     """A row as it is to be had: by trials of a recipe, by an encoder, or not at all; ``why`` then says why."""
 
     label: str
@@ -70,7 +70,7 @@ class Ablation(NamedTuple):
     name: str
     card: AblationCard
     table: TableCard
-    lines: Sequence[Line]
+    lines: Sequence[AblationLine]
     is_small: bool
 
 
@@ -106,12 +106,12 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
     return Ablation(name, card, card.figure or read_table_card(card.table), lines, small)
 
 
-def _of_figure(card: AblationCard, *, small: bool) -> Iterator[Line]:
+def _of_figure(card: AblationCard, *, small: bool) -> Iterator[AblationLine]:
     for row in card.rows:
-        yield _line(card, row, Line(row.row, row.published, ""), small=small)
+        yield _line(card, row, AblationLine(row.row, row.published, ""), small=small)
 
 
-def _of_table(card: AblationCard, *, small: bool) -> Iterator[Line]:
+def _of_table(card: AblationCard, *, small: bool) -> Iterator[AblationLine]:
     """The rows of the leaderboard's table, each as the card's row of this name says."""
     table = read_table_card(card.table)
     rows = {row.row: row for row in card.rows}
@@ -123,11 +123,11 @@ def _of_table(card: AblationCard, *, small: bool) -> Iterator[Line]:
     for facts, group in printed:
         if facts.row not in rows:
             raise CardError(f"no row for '{facts.row}' of table '{card.table}'; give one, or say 'why' there is none")
-        empty = Line(facts.label or facts.row, f"{table.paper}/{table.table}/{facts.row}", group)
+        empty = AblationLine(facts.label or facts.row, f"{table.paper}/{table.table}/{facts.row}", group)
         yield _line(card, rows[facts.row], empty, small=small)
 
 
-def _line(card: AblationCard, row: AblationRow, empty: Line, *, small: bool) -> Line:
+def _line(card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool) -> AblationLine:
     if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     why = row.small_why or ("" if row.small else row.why) if small else row.why
@@ -143,7 +143,7 @@ def _line(card: AblationCard, row: AblationRow, empty: Line, *, small: bool) -> 
     return empty._replace(recipe=recipe, replaced={**row.set, **({**card.small_set, **row.small_set} if small else {})})
 
 
-def _check(line: Line, catalogue: Catalogue) -> None:
+def _check(line: AblationLine, catalogue: Catalogue) -> None:
     """Raise UnknownName for what a line names and nobody knows."""
     if line.published:
         published_row(line.published)
@@ -155,7 +155,7 @@ def _check(line: Line, catalogue: Catalogue) -> None:
 
 def trials_of(
     ablation: Ablation,
-    line: Line,
+    line: AblationLine,
     catalogue: Catalogue,
     *,
     base: str = "",

@@ -18,7 +18,7 @@ from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCe
 from stsbench.numbers.spread import spread
 from stsbench.results.groups import Runs
 from stsbench.results.record import Result
-from stsbench.studies.ablations import Ablation, Line
+from stsbench.studies.ablations import Ablation, AblationLine
 from stsbench.studies.trials import ScoredOn
 
 NOT_HAD = "×"
@@ -96,7 +96,7 @@ def _cells(shown: Sequence[TableColumn], printed: Numbers, measured: Numbers) ->
     return {column.key: TableCell(measured=numbers.get(column.key)) for column in shown}
 
 
-def _row(line: Line, had: Had, cells: Mapping[str, TableCell]) -> Row:
+def _row(line: AblationLine, had: Had, cells: Mapping[str, TableCell]) -> Row:
     overlap = Runs("", "", "", None, had.results).overlap if had.results else ""
     label = f"{line.label} {NOT_HAD}" if line.why else line.label
     # Added rows say what their training has seen of the tests.
@@ -116,7 +116,7 @@ def _notes(ablation: Ablation) -> Iterator[str]:
         yield "Here: small recipes on another base and text than the paper's. Compare how rows differ, not the scores."
 
 
-def _published(filler: Filler, line: Line) -> Numbers:
+def _published(filler: Filler, line: AblationLine) -> Numbers:
     return filler.published(published_row(line.published)) if line.published else {}
 
 

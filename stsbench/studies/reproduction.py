@@ -18,7 +18,7 @@ from stsbench.studies.trials import (
     Workshop,
     carry_out_trials,
     plan_trials,
-    score,
+    score_encoder,
 )
 
 
@@ -79,7 +79,7 @@ def reproduce(
         if line.encoder:
             params = _checkpoint(line.encoder, reproduction.base, catalogue)
             failures: list[tuple[str, Exception]] = []
-            results = score(line.encoder, workshop, tasks, watcher.scoring, failures, params=params)
+            results = score_encoder(line.encoder, workshop, tasks, watcher.scoring, failures, params=params)
             for what, error in failures:
                 failed(what, error)
         had.append(Had(results, [one.run for one in mine if one.run is not None]))

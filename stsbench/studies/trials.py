@@ -194,7 +194,7 @@ def carry_out_trials(
         trained = None
         with _noted(one.encoder, failures):
             trained = train_trial(one, watcher)
-            results = score(one.encoder, workshop, scorings, watcher.scoring, failures)
+            results = score_encoder(one.encoder, workshop, scorings, watcher.scoring, failures)
         yield TrialOutcome(planned=one, run=trained, results=results, failures=failures)
 
 
@@ -206,7 +206,7 @@ def train_trial(planned: PlannedTrial, watcher: TrialWatcher) -> TrainedRun:
         return carry_out(planned.plan, on_progress=on_progress)
 
 
-def score(
+def score_encoder(
     encoder: str,
     workshop: Workshop,
     scorings: Sequence[ScoredOn],

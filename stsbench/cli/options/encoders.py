@@ -164,9 +164,9 @@ class TrainOptions(WithJson):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReproduceOptions(WithJson):
-    """Train and score the rows of a paper's table, and print them beside the paper's.
+    """Train the rows of a paper's table or figure.
 
-    'stsbench list ablations' names the tables and figures. Nothing is trained twice; the same command resumes.
+    They are scored, and printed beside the paper's numbers. 'stsbench list ablations' names tables and figures. Nothing is trained twice; the same command resumes.
 
     Example: stsbench reproduce simcse-table-3 --small --base FOLDER
     """
