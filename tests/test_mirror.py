@@ -12,6 +12,7 @@ PACKAGE, TESTS = Path(stsbench.__file__).parent, Path(__file__).parent
 FACES = ("__init__", "__main__")
 COVERED = {
     "analysis/test_closeness.py": ["analysis.run", "analysis.seams"],
+    "analysis/test_shift.py": ["analysis.paired"],
     "bench/cluster/test_executor.py": ["bench.cluster.hands"],
     "bench/test_embedder.py": ["bench.fit_texts", "bench.shelf"],
     "bench/test_executor.py": ["bench.work"],

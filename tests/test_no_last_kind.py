@@ -14,6 +14,8 @@ import torch
 import stsbench
 from stsbench.analysis.layers import Layers
 from stsbench.analysis.projection import SentenceMap
+from stsbench.analysis.sweeps import SweepCells
+from stsbench.analysis.tokens import Tokens
 from stsbench.bench.fit_texts import texts_to_fit
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
@@ -110,6 +112,11 @@ def compared(folder: Path, name: str) -> object:
 
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "analysis.layers:picture of layers": (lambda _: Layers(picture="heet"), "heet|heat"),
+    "analysis.sweeps:key of the sweep": (
+        lambda _: SweepCells(by="temprature").draw({"points": [{"key": "temperature"}], "grid": []}, ""),
+        "temprature|temperature",
+    ),
+    "analysis.tokens:picture of tokens": (lambda _: Tokens(picture="band"), "band|bands"),
     "analysis.projection:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
     "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
     "bench.iterate:on_error": (

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stsbench.analysis.edits import EDITS, edited
+from stsbench.analysis.paired import score_change
 from stsbench.analysis.seams import EncoderAnalysis, Measurement, Subject, Tables, check_least
-from stsbench.compare.paired import Correlated
-from stsbench.compare.variance import Sample, difference_of
 from stsbench.data.splits import PairSplit
 from stsbench.errors import DataError
 from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.intervals import share_interval, sharing_from
-from stsbench.numbers.sharing import Sharing, sentence_columns
-from stsbench.numbers.statistics import split_parts
+from stsbench.numbers.sharing import sentence_columns
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -52,7 +50,6 @@ class Robustness(EncoderAnalysis):
     def measure(self, subject: Subject) -> Measurement:
         """Measure one encoder; a score is Spearman's correlation of all pairs."""
         split = subject.pairs()
-        sharing = sharing_from(sentence_columns(*split.sides), split.n)
         texts = list(dict.fromkeys(split.texts()))
         rows, changed = [], {}
         for name, edit in EDITS.items():
@@ -60,16 +57,16 @@ class Robustness(EncoderAnalysis):
             moved = [text for text in texts if changed[text] != text]
             own = subject.cosines_of(moved, [changed[text] for text in moved])
             after = subject.cosines_of(*([changed[text] for text in side] for side in split.sides))
-            found = _score_change(subject.cosines, after, split, sharing)
+            found = score_change(subject.cosines[None], after[None], split)
             rows.append(
                 {
                     "edit": name + (" *" if edit.matters else ""),
                     "matters": edit.matters,
                     "changed": len(moved),
                     "cosine": float(own.mean()) if len(own) else float("nan"),
-                    "score_change": found[0],
-                    "low": found[1],
-                    "high": found[2],
+                    "score_change": found.difference,
+                    "low": found.low,
+                    "high": found.high,
                 }
             )
         return Measurement({"edits": rows, "suppression": [self._suppression(subject, split)]})
@@ -110,16 +107,3 @@ class Robustness(EncoderAnalysis):
         ]
         what = "change of the score × 100, with its 95% interval; ○ it may be 0; * the edit changes what is said"
         return draw_dots(dots, axis=what, title=title, zero=True)
-
-
-def _score_change(
-    before: Float64Array, after: Float64Array, split: PairSplit, sharing: Sharing
-) -> tuple[float, float, float]:
-    """The difference of two Spearman correlations of the same pairs, and its paired interval."""
-    both = Correlated(
-        values=[before[None], after[None]], gold=split.gold, parts=split_parts(split.subset, "all"), metric="spearman"
-    )
-    samples = [Sample(both.scores(at), both.shares(at), (0,)) for at in (0, 1)]
-    found = difference_of(samples[0], samples[1], sharing, both.weights)
-    low, high = found.interval()
-    return found.difference, low, high

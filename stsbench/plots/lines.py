@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.errors import DataError
@@ -17,8 +17,13 @@ SIZE = 5.5
 """Of a dot, in points."""
 TICKED, DOTTED = 12, 40
 """Up to so many sizes each has a tick; a line of more points has no dots."""
-Scale = Literal["linear", "log2", "log10"]
-BASES = {"log2": 2, "log10": 10}
+Scale = Literal["linear", "log2", "log10", "log2p1"]
+"""``log2p1`` has a place for 0 too: from 1 on it is a logarithm to base 2."""
+SCALES: Mapping[str, Mapping[str, Any]] = {
+    "log2": {"value": "log", "base": 2},
+    "log10": {"value": "log", "base": 10},
+    "log2p1": {"value": "symlog", "base": 2, "linthresh": 1},
+}
 
 
 class LinePoint(NamedTuple):
@@ -78,11 +83,11 @@ def draw_lines(
 
 
 def _set_axes(axes: Any, sizes: Sequence[float], scale: Scale, value_scale: Scale) -> None:  # noqa: ANN401 - matplotlib
-    if scale in BASES:
-        axes.set_xscale("log", base=BASES[scale])
+    if scale in SCALES:
+        axes.set_xscale(**SCALES[scale])
         axes.xaxis.set_major_formatter("{x:g}")
-    if value_scale in BASES:
-        axes.set_yscale("log", base=BASES[value_scale])
+    if value_scale in SCALES:
+        axes.set_yscale(**SCALES[value_scale])
         axes.yaxis.set_major_formatter("{x:g}")
     ticks = sorted(set(sizes))
     if len(ticks) <= TICKED:

@@ -14,7 +14,7 @@ from stsbench.cli.options.shared import Data, Given, ResultsOption, WithJson, ea
 class AnalyzeOptions(WithJson):
     """Make a figure of the papers, as numbers and as a picture.
 
-    WHAT: alignment, similarity, spectrum, layers, errors, neighbours, robustness or map.
+    WHAT: alignment, similarity, spectrum, layers, tokens, errors, neighbours, robustness, map, shift or sweep.
 
     Example: stsbench analyze alignment --encoder minilm,glove-6b --out alignment.svg
     """

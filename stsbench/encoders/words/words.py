@@ -105,16 +105,17 @@ class WordsEncoder:
         check_sentences(sentences)
         embeddings = np.zeros((len(sentences), self.vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(sentences), CHUNK):
-            bags = self._bags(sentences[start : start + CHUNK])
+            bags = self.bags(sentences[start : start + CHUNK])
             embeddings[start : start + len(bags)] = mean_vectors(bags, self.vectors)
         return embeddings
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word, whose embeddings are zero."""
         chunks = (sentences[start : start + CHUNK] for start in range(0, len(sentences), CHUNK))
-        return [s for chunk in chunks for s, bag in zip(chunk, self._bags(chunk), strict=True) if not bag]
+        return [s for chunk in chunks for s, bag in zip(chunk, self.bags(chunk), strict=True) if not bag]
 
-    def _bags(self, sentences: Sequence[str]) -> Bags:
+    def bags(self, sentences: Sequence[str]) -> Bags:
+        """Return the rows of the words that each sentence's mean is of."""
         return self.recipe.bags(sentences, self._lookup)
 
     def _lookup(self, words: set[str]) -> dict[str, int]:

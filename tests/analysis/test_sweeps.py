@@ -1,0 +1,89 @@
+"""A sweep's cells: mean and deviation over seeds, the recipe's own value, and the picture that fits."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+
+import stsbench
+from stsbench.analysis.sweeps import SweepCells, recipe_value
+from stsbench.cards.catalogue import Catalogue
+from stsbench.errors import DataError, UnknownName
+from tests.analysis.beds import bed
+
+
+def results(**scores: Any) -> list[Any]:
+    """Made results, only of what is read of them: encoders' names and scores."""
+
+    class Made:
+        def __init__(self, encoder: str, score: float) -> None:
+            self.encoder, self.score = encoder, score
+
+    return [Made(name, score) for name, given in scores.items() for score in given]
+
+
+def swept(cells: dict[str, list[float]], **given: Any) -> Any:
+    analysis = SweepCells(**given)
+    return analysis, analysis.tables(bed(names=["simcse-small"], made=results(**cells)))
+
+
+NUMBERS = {
+    "simcse-small": [0.60, 0.62],
+    "simcse-small+temperature=0.01": [0.5],
+    "simcse-small+temperature=1.0": [0.4, 0.5, 0.6],
+    "sg-small+temperature=1.0": [0.1],
+}
+PAIRS = {f"simcse-small+views=('{a}', '{b}')": [x] for a, b, x in (("cut", "cut", 0.1), ("cut", "mix", 0.2))}
+
+
+def test_scores_are_means_over_seeds_and_the_recipe_has_its_own_value():
+    _, tables = swept(NUMBERS)
+    rows = {row["value"]: row for row in tables["points"]}
+    own = recipe_value("simcse-small", "temperature", Catalogue())
+    assert set(rows) == {own, 0.01, 1.0} and own == stsbench.Catalogue().recipe("simcse-small").params["temperature"]
+    assert (rows[1.0]["score"], rows[1.0]["seeds"]) == (pytest.approx(0.5), 3)
+    assert rows[1.0]["deviation"] == pytest.approx(statistics.stdev([0.4, 0.5, 0.6]))
+    assert rows[0.01]["deviation"] is None
+
+
+def test_two_keys_or_two_values_make_a_grid():
+    _, pairs = swept(PAIRS)
+    assert [(row["row"], row["column"], row["score"]) for row in pairs["grid"]] == [
+        ("cut", "cut", 0.1),
+        ("cut", "mix", 0.2),
+    ]
+    assert pairs["points"] == []
+    _, keys = swept({"simcse-small+batch_size=16+temperature=0.1": [0.3]})
+    assert [(row["key"], row["row"], row["column"]) for row in keys["grid"]] == [
+        ("batch_size x temperature", "16", "0.1")
+    ]
+
+
+def test_what_is_not_there_is_told():
+    with pytest.raises(
+        DataError, match="there are no results of 'simcse-small' with values replaced for quickstart-en"
+    ):
+        swept({"simcse-small": [0.5]})
+    analysis, tables = swept({**NUMBERS, "simcse-small+batch_size=16": [0.3]})
+    with pytest.raises(DataError, match="the results vary batch_size and temperature; draw one: --set by=batch_size"):
+        analysis.draw(tables, "mine")
+    with pytest.raises(UnknownName, match="unknown key of the sweep 'temprature'; did you mean 'temperature'"):
+        SweepCells(by="temprature").draw(tables, "mine")
+
+
+@pytest.mark.parametrize(
+    ("cells", "texts"),
+    [
+        (NUMBERS, []),
+        (PAIRS, ["10.0", "20.0"]),
+        ({"simcse-small+pooling=max": [0.3], "simcse-small+pooling=cls": [0.4]}, []),
+    ],
+)
+def test_the_picture_is_of_what_was_replaced(cells, texts):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    analysis, tables = swept(cells)
+    chart = analysis.draw(tables, "mine")
+    assert [text.get_text() for text in chart.axes[0].texts] == texts
+    assert chart.to_bytes("svg")

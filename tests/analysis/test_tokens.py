@@ -1,0 +1,99 @@
+"""Near vectors against all distances, bands of ranks, and scores without tokens against the encoders that leave them out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stsbench.analysis import seams
+from stsbench.analysis.tokens import Tokens, near_vectors, read_counts
+from stsbench.encoders.fitted.token_removal import TokenRemovalEncoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.words.words import WordsEncoder
+from stsbench.errors import DataError, EncoderError, StsbenchError
+from tests.analysis.beds import bed
+from tests.cli.commands import write
+from tests.encoders.fakes import Plain
+
+X = np.random.default_rng(8).normal(size=(21, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def counts(tmp_path):
+    """The words of the packaged pairs, the more frequent the earlier in the alphabet."""
+    words = sorted({w for text in bed(Plain()).read.texts() for w in text.lower().replace(".", "").split()})
+    lines = [f"{word} {100000 - at}" for at, word in enumerate(words)]
+    return str(write(tmp_path / "counts.txt", "\n".join(reversed(lines)) + "\n"))
+
+
+@pytest.mark.parametrize("rows", [2, 4096])
+def test_near_vectors_are_those_of_all_distances(monkeypatch, rows):
+    monkeypatch.setattr(seams, "ROWS", rows)
+    found = near_vectors(X, np.array([4, 17]), 3)
+    for place, at in enumerate((4, 17)):
+        others = np.delete(X.astype(float), at, axis=0)
+        mine = X[at].astype(float)
+        assert found.distances[place] == pytest.approx(sorted(np.linalg.norm(others - mine, axis=1))[:3])
+        assert found.products[place] == pytest.approx(sorted(others @ mine, reverse=True)[:3])
+
+
+def test_counts_are_read_by_frequency_and_checked(counts, tmp_path):
+    words = read_counts(counts)
+    assert words == sorted(words)
+    with pytest.raises(DataError, match="there is no file of words and counts 'none.txt'"):
+        read_counts("none.txt")
+    with pytest.raises(DataError, match="bad.txt, line 2: is not a word, a space and a count"):
+        read_counts(str(write(tmp_path / "bad.txt", "a 1\nb\n")))
+    with pytest.raises(StsbenchError, match="the smallest of removed = -1: give 0 or more"):
+        Tokens(removed=[-1, 2])
+
+
+def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert, counts):
+    found = Tokens(counts=counts, removed=[2, 0, 5]).tables(bed(TransformerEncoder(str(bert), name="b")))
+    texts = bed(Plain()).read.texts()
+    for row in found["removal"]:
+        fitted = TokenRemovalEncoder(str(bert), k=row["removed"]).fit_texts(texts)
+        (subject,) = bed(fitted).subjects()
+        assert row["score"] == subject.score().score
+    assert [row["removed"] for row in found["removal"]] == [0, 2, 5]
+
+
+def test_word_vectors_have_bands_and_lose_words(counts, tmp_path):
+    words = read_counts(counts)
+    vectors = np.random.default_rng(9).normal(size=(len(words), 3)).round(3)
+    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, vectors.tolist(), strict=True)]
+    encoder = WordsEncoder(str(write(tmp_path / "words.txt", "".join(lines))), name="w")
+    found = Tokens(counts=counts, removed=[0, 1]).tables(bed(encoder))
+    band = found["bands"][0]
+    assert (band["from"], band["to"], band["words"]) == (0, 100, min(100, len(words)))
+    assert band["norm"] == pytest.approx(np.linalg.norm(vectors[:100], axis=1).mean(), rel=1e-5)
+    apart = np.linalg.norm(vectors[:100, None] - vectors[None], axis=2)
+    wanted = np.sort(apart, axis=1)[:, 1:4].mean()
+    assert band["distance_3"] == pytest.approx(wanted, rel=1e-5)
+    bags = encoder.bags(bed(encoder).read.texts())
+    flat = [row for bag in bags for row in bag]
+    first = max(dict.fromkeys(flat), key=flat.count)
+
+    class Without(WordsEncoder):
+        def bags(self, sentences):
+            return [[row for row in bag if row != first] for bag in super().bags(sentences)]
+
+    (subject,) = bed(Without(str(tmp_path / "words.txt"), name="w")).subjects()
+    assert found["removal"][1]["score"] == pytest.approx(subject.score().score)
+
+
+def test_what_takes_no_mean_over_tokens_is_refused(bert, counts):
+    with pytest.raises(EncoderError, match="'b' takes no mean over tokens; give it as 'b\\+pooling=mean'"):
+        Tokens(counts=counts).tables(bed(TransformerEncoder(str(bert), name="b", pooling="max")))
+    with pytest.raises(EncoderError, match="has no layers"):
+        Tokens(counts=counts).tables(bed(Plain()))
+
+
+def test_both_pictures_are_drawn():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    numbers = {"norm": 2.0, **{f"distance_{k}": 3.0 for k in (3, 5, 7)}}
+    bands = [{"encoder": "a", "from": low, "to": low + 1, **numbers} for low in (0, 1)]
+    heat = Tokens(picture="bands").draw({"bands": bands}, "mine").axes[0]
+    assert [text.get_text() for text in heat.texts] == ["1.00"] * 8
+    removal = [{"encoder": "a", "removed": k, "score": 0.5, "low": 0.4, "high": 0.6} for k in (0, 1, 8)]
+    assert Tokens().draw({"removal": removal}, "mine").axes[0].lines[0].get_xdata().tolist() == [0, 1, 8]
