@@ -15,7 +15,7 @@ import stsbench
 from stsbench.analysis.layers import Layers
 from stsbench.analysis.projection import SentenceMap
 from stsbench.analysis.sweeps import SweepCells
-from stsbench.analysis.tokens import Tokens
+from stsbench.analysis.tokens import TokenFrequency
 from stsbench.bench.fit_texts import texts_to_fit
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
@@ -116,7 +116,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda _: SweepCells(by="temprature").draw({"points": [{"key": "temperature"}], "grid": []}, ""),
         "temprature|temperature",
     ),
-    "analysis.tokens:picture of tokens": (lambda _: Tokens(picture="band"), "band|bands"),
+    "analysis.tokens:picture of tokens": (lambda _: TokenFrequency(picture="band"), "band|bands"),
     "analysis.projection:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
     "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
     "bench.iterate:on_error": (

@@ -17,7 +17,7 @@ from stsbench.analysis.layers import Layers
 from stsbench.analysis.projection import Projection, SentenceMap
 from stsbench.analysis.robustness import Robustness
 from stsbench.analysis.slices import slices
-from stsbench.analysis.tokens import Tokens
+from stsbench.analysis.tokens import TokenFrequency
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
 from stsbench.check.tolerance import Tolerance, parse_tolerances
@@ -195,7 +195,9 @@ DIRECT = {
         lambda: SentenceMap(method=MINE, above=2.5).tables(bed(made_up.Encoder()))["encoders"][0]["join"],
         0.0,
     ),
-    "analysis.tokens:PICTURES": Direct(lambda tables, title: title, lambda: Tokens(picture=MINE).draw({}, "t"), "t"),
+    "analysis.tokens:PICTURES": Direct(
+        lambda tables, title: title, lambda: TokenFrequency(picture=MINE).draw({}, "t"), "t"
+    ),
     "analysis.slices:SLICINGS": Direct(lambda first, second: first + second, lambda: slices("a", "b")["mine"], ["ab"]),
     "check.tolerance:TOLERANCES": Direct(
         Tolerance(name="mine", points=1.0, why="made up"), lambda: parse_tolerances(["mine=0.5"])["mine"].points, 0.5

@@ -216,7 +216,7 @@ ANALYSES = Registry(
         "errors": "stsbench.analysis.mistakes:Mistakes",
         "neighbours": "stsbench.analysis.neighbours:Neighbours",
         "robustness": "stsbench.analysis.robustness:Robustness",
-        "tokens": "stsbench.analysis.tokens:Tokens",
+        "tokens": "stsbench.analysis.tokens:TokenFrequency",
         "shift": "stsbench.analysis.shift:Shift",
         "sweep": "stsbench.analysis.sweeps:SweepCells",
         "map": "stsbench.analysis.projection:SentenceMap",

@@ -16,7 +16,7 @@ from stsbench.numbers.spread import spread
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
-Changes = tuple[tuple[str, Any], ...]
+Replaced = tuple[tuple[str, Any], ...]
 """What was replaced of a recipe, by key."""
 
 
@@ -41,7 +41,7 @@ class SweepCells(Analysis):
         grid: list[PlainRow] = []
         results = bed.results()
         for name in bed.names:
-            cells: dict[Changes, list[float]] = {}
+            cells: dict[Replaced, list[float]] = {}
             for result in results:
                 stem, replaced = list(variants(result.encoder))[-1]
                 if stem == name:
@@ -90,18 +90,18 @@ def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN
     return next((card[place][last] for place in places if last in card.get(place, {})), None)
 
 
-def _alone(changes: Changes, key: str, own: Mapping[str, Any]) -> bool:
+def _alone(changes: Replaced, key: str, own: Mapping[str, Any]) -> bool:
     """Whether nothing but this key is replaced, by one value; the recipe itself has its own value."""
     if not changes:
         return key in own and not isinstance(own[key], list | tuple)
     return [one for one, _ in changes] == [key] and not isinstance(changes[0][1], list | tuple)
 
 
-def _told(changes: Changes, key: str, own: Mapping[str, Any]) -> PlainRow:
+def _told(changes: Replaced, key: str, own: Mapping[str, Any]) -> PlainRow:
     return {"key": key, "value": changes[0][1] if changes else own[key]}
 
 
-def _place(changes: Changes) -> PlainRow | None:
+def _place(changes: Replaced) -> PlainRow | None:
     """The row and the column of a cell: of two keys, or of a key with two values, as a pair of augmentations."""
     if len(changes) == 2:
         (first, row), (second, column) = changes

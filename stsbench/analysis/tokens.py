@@ -80,7 +80,7 @@ def read_counts(name: str) -> list[str]:
     return [word for word, _ in counts.most_common()]
 
 
-class Tokens(EncoderAnalysis):
+class TokenFrequency(EncoderAnalysis):
     """Word embeddings by rank of frequency, and the score without the most frequent tokens of the task."""
 
     about = "word embeddings by frequency (BERT-flow table 1), the score without the most frequent (ConSERT figure 4)"

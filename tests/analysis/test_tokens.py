@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stsbench.analysis import seams
-from stsbench.analysis.tokens import Tokens, near_vectors, read_counts
+from stsbench.analysis.tokens import TokenFrequency, near_vectors, read_counts
 from stsbench.encoders.fitted.token_removal import TokenRemovalEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.words.words import WordsEncoder
@@ -45,11 +45,11 @@ def test_counts_are_read_by_frequency_and_checked(counts, tmp_path):
     with pytest.raises(DataError, match="bad.txt, line 2: is not a word, a space and a count"):
         read_counts(str(write(tmp_path / "bad.txt", "a 1\nb\n")))
     with pytest.raises(StsbenchError, match="the smallest of removed = -1: give 0 or more"):
-        Tokens(removed=[-1, 2])
+        TokenFrequency(removed=[-1, 2])
 
 
 def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert, counts):
-    found = Tokens(counts=counts, removed=[2, 0, 5]).tables(bed(TransformerEncoder(str(bert), name="b")))
+    found = TokenFrequency(counts=counts, removed=[2, 0, 5]).tables(bed(TransformerEncoder(str(bert), name="b")))
     texts = bed(Plain()).read.texts()
     for row in found["removal"]:
         fitted = TokenRemovalEncoder(str(bert), k=row["removed"]).fit_texts(texts)
@@ -63,7 +63,7 @@ def test_word_vectors_have_bands_and_lose_words(counts, tmp_path):
     vectors = np.random.default_rng(9).normal(size=(len(words), 3)).round(3)
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, vectors.tolist(), strict=True)]
     encoder = WordsEncoder(str(write(tmp_path / "words.txt", "".join(lines))), name="w")
-    found = Tokens(counts=counts, removed=[0, 1]).tables(bed(encoder))
+    found = TokenFrequency(counts=counts, removed=[0, 1]).tables(bed(encoder))
     band = found["bands"][0]
     assert (band["from"], band["to"], band["words"]) == (0, 100, min(100, len(words)))
     assert band["norm"] == pytest.approx(np.linalg.norm(vectors[:100], axis=1).mean(), rel=1e-5)
@@ -84,16 +84,16 @@ def test_word_vectors_have_bands_and_lose_words(counts, tmp_path):
 
 def test_what_takes_no_mean_over_tokens_is_refused(bert, counts):
     with pytest.raises(EncoderError, match="'b' takes no mean over tokens; give it as 'b\\+pooling=mean'"):
-        Tokens(counts=counts).tables(bed(TransformerEncoder(str(bert), name="b", pooling="max")))
+        TokenFrequency(counts=counts).tables(bed(TransformerEncoder(str(bert), name="b", pooling="max")))
     with pytest.raises(EncoderError, match="has no layers"):
-        Tokens(counts=counts).tables(bed(Plain()))
+        TokenFrequency(counts=counts).tables(bed(Plain()))
 
 
 def test_both_pictures_are_drawn():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     numbers = {"norm": 2.0, **{f"distance_{k}": 3.0 for k in (3, 5, 7)}}
     bands = [{"encoder": "a", "from": low, "to": low + 1, **numbers} for low in (0, 1)]
-    heat = Tokens(picture="bands").draw({"bands": bands}, "mine").axes[0]
+    heat = TokenFrequency(picture="bands").draw({"bands": bands}, "mine").axes[0]
     assert [text.get_text() for text in heat.texts] == ["1.00"] * 8
     removal = [{"encoder": "a", "removed": k, "score": 0.5, "low": 0.4, "high": 0.6} for k in (0, 1, 8)]
-    assert Tokens().draw({"removal": removal}, "mine").axes[0].lines[0].get_xdata().tolist() == [0, 1, 8]
+    assert TokenFrequency().draw({"removal": removal}, "mine").axes[0].lines[0].get_xdata().tolist() == [0, 1, 8]
