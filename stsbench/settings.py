@@ -93,6 +93,11 @@ def keep_ray_silent() -> None:
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 
 
+def tokenize_in_one_thread() -> None:
+    """Let tokenizers work in one thread from now on, here and in processes that are forked: theirs do not survive a fork."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
 def terminal_columns() -> int | None:
     """How many columns tables may have, where the user says a number that makes sense (``COLUMNS``)."""
     said = os.environ.get("COLUMNS", "")

@@ -96,6 +96,12 @@ class TrainingFacts(Record, frozen=True, kw_only=True):
     clip: NotNegative = 1.0
     accumulate: Count = 1
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    chunk: Count | None = None
+    """So many texts go through the model at a time: the loss and gradient of the whole batch in the memory of these."""
+    checkpointing: bool = False
+    """Keep of each layer its input alone, and compute it again for its gradient."""
+    compile: bool = False
+    """Compile the model with ``torch.compile``."""
     drop_last: bool = False
 
 

@@ -93,6 +93,7 @@ def _plans(options: TrainOptions) -> list[TrainPlan]:
             deterministic=options.deterministic,
             checkpoint_seconds=options.checkpoint_seconds,
             report_to=options.report_to,
+            workers=options.workers,
             catalogue=catalogue,
         )
         for seed in (parse_seeds(options.seeds) if options.seeds else card.seeds or [0])

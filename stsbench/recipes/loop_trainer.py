@@ -18,11 +18,12 @@ from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import KEYS, TrainPlan
 from stsbench.recipes.prepare import as_documents, find_start, load_text, load_validation, values_of
 from stsbench.registry.names import call_with_params, check_params
+from stsbench.training.loop.ahead import check_workers, load_batches, open_batch
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.loop import Run, TrainingOutcome, train_learner
-from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import check_names, make_optimiser
 from stsbench.training.loop.selection import OnProgress, is_due
+from stsbench.training.loop.step import check_step, prepare_step
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 
@@ -45,10 +46,12 @@ class LoopTrainer:
         # Told before anything is loaded.
         check_params(method, {"student": None, **card.params}, where=where, others=KEYS)
         check_names(card.training)
-        validate, corpus = load_validation(plan), load_text(plan)
+        # A start that is not there is told before seconds are spent on text.
+        checkpoint = find_start(plan)
+        validate = load_validation(plan)
         transformers.set_seed(plan.seed)
         student = Student(
-            find_start(plan),
+            checkpoint,
             pooling=card.student.pooling,
             test_pooling=card.student.test_pooling,
             validation_pooling=card.selection.validation_pooling,
@@ -62,6 +65,9 @@ class LoopTrainer:
             device=plan.place.device,
         )
         learner: Learner = call_with_params(method, {"student": student, **card.params}, where=where)
+        check_step(learner, card.training)
+        check_workers(plan.workers, learner, ranks=plan.place.ranks)
+        corpus = load_text(plan)
         corpus = as_documents(corpus) if "document" in learner.needs else corpus
         corpus.require(*learner.needs)
         learner.prepare(values_of(corpus, learner.needs))
@@ -88,6 +94,11 @@ class LoopTrainer:
         facts, batches = self.plan.card.selection, self.batches
         return sum(is_due(facts, batches, step) for step in range(batches.steps + 1))
 
+    @property
+    def workers(self) -> int:
+        """Processes that make batches ahead."""
+        return check_workers(self.plan.workers, self.learner, ranks=self.plan.place.ranks)
+
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Run the loop, and write the encoder that selection keeps."""
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
@@ -111,6 +122,7 @@ class LoopTrainer:
             checkpoint_seconds=plan.checkpoint_seconds,
             report_to=plan.report_to,
             deterministic=plan.deterministic,
+            workers=self.workers,
         )
         return train_learner(self.learner, run, resume=not plan.fresh)
 
@@ -140,14 +152,14 @@ class LoopTrainer:
     def _try_steps(self, plan: BatchPlan) -> tuple[float, float]:
         """Seconds a step and tokens a batch, the median and the mean of a few."""
         learner, facts = self.learner.train(), self.plan.card.training
-        speed_up(learner)
+        prepare_step(learner, facts)
         device = learner.student.device
         optimiser = make_optimiser(learner, facts)
-        batches = Batches(learner, plan)
+        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=device.type == "cuda"))
         seconds, tokens = [], []
-        for number in range(min(TRIED, plan.total)):
+        for _ in range(min(TRIED, plan.total)):
             started = time.perf_counter()
-            batch = _to(batches[number], device)
+            batch = open_batch(next(batches), device)
             with _precision(facts.precision, device):
                 loss = learner(**batch)["loss"]
             loss.backward()
@@ -163,12 +175,6 @@ class LoopTrainer:
 def _precision(name: str, device: torch.device) -> torch.autocast:
     """The precision that the loop would run in."""
     return torch.autocast(device.type, getattr(torch, name), enabled=name != "float32")
-
-
-def _to(value: Any, device: torch.device) -> Any:  # noqa: ANN401 - a batch
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    return {key: _to(inner, device) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _masks(batch: Any) -> list[torch.Tensor]:  # noqa: ANN401 - a batch

@@ -40,6 +40,8 @@ class TrainPlan:
     deterministic: bool = False
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
+    workers: int | None = None
+    """Processes that make batches ahead; None: as the device needs them."""
     catalogue: Catalogue = field(default_factory=Catalogue)
 
     @property

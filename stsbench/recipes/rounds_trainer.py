@@ -59,6 +59,7 @@ class RoundsTrainer:
             "--device": plan.device not in ("auto", cls.device),
             "--checkpoint-seconds": plan.checkpoint_seconds != TrainPlan.checkpoint_seconds,
             "--report-to": plan.report_to,
+            "--workers": plan.workers,
         }
         for option in filter(idle.get, idle):
             raise CardError(f"{method_of} trains itself, on the CPU and in rounds; leave out {option}")

@@ -57,6 +57,11 @@ class Learner(torch.nn.Module, ABC):
     """Which trainer it needs."""
     needs: tuple[str, ...] = ("text",)
     """The columns of a corpus that it learns from."""
+    chunks: bool = False
+    """Whether the loss is a function of what the student's ``embed`` and ``masked_language_model_loss`` return, and
+    of weights: then a batch may be run in chunks (``chunk`` in ``[training]``)."""
+    made_ahead: bool = True
+    """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
     student: Student
 
     def __init__(self, student: Student) -> None:

@@ -69,6 +69,9 @@ class Student(torch.nn.Module):
         super().__init__()
         self.checkpoint, self.max_length = checkpoint, _longest(checkpoint, max_length)
         self.pooling, self.test_pooling = _trainable(pooling), _trainable(test_pooling or pooling)
+        self.chunk: int | None = None
+        """While training, so many texts go through the model at a time; None: the whole batch."""
+        self.compiled = False
         self.validation_pooling = _trainable(validation_pooling) if validation_pooling else self.test_pooling
         place = open_device(device)
         settings = {**_dropout_settings(checkpoint, dropout), **_depth_settings(checkpoint, layers)}
@@ -111,15 +114,28 @@ class Student(torch.nn.Module):
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
     def embed(
-        self, tokens: Tokens, *, transform: Transform | None = None, pooling: Pooling | None = None
+        self,
+        tokens: Tokens,
+        *,
+        transform: Transform | None = None,
+        pooling: Pooling | None = None,
+        generator: torch.Generator | None = None,
     ) -> torch.Tensor:
         """Embed a batch under the training pooling: (b, t) to (b, h).
 
         On a CPU the batch is run in parts of like length, so that little of it is padding: the
-        loss over the whole batch stays what it is.
+        loss over the whole batch stays what it is. So it does in chunks.
+
+        Args:
+            tokens: (b, t) each.
+            transform: what changes the embedding output.
+            pooling: another than the training's.
+            generator: what ``transform`` draws from.
         """
-        asked = pooling or self.pooling
-        return by_length(tokens, lambda part: self._embed_part(part, transform, asked))
+        asked, chunk = pooling or self.pooling, self.chunk if torch.is_grad_enabled() else None
+        return by_length(
+            tokens, lambda part: self._embed_part(part, transform, asked), chunk=chunk, generator=generator
+        )
 
     def _embed_part(self, tokens: Tokens, transform: Transform | None, pooling: Pooling) -> torch.Tensor:
         states = self.hidden_states(tokens, self.layers(pooling), transform=transform)
@@ -146,6 +162,8 @@ class Student(torch.nn.Module):
         """Return the hidden states (b, t, h) of these layers; ``transform`` changes the embedding output first."""
         if transform is None:
             return self.backbone.hidden_states(tokens, layers)
+        if self.compiled:
+            raise CardError("[training] compile: the method changes what is computed within the model; leave it out")
         mask = tokens["attention_mask"]
         embeddings = getattr(self.model, "embeddings", None)
         if embeddings is None:
@@ -155,6 +173,11 @@ class Student(torch.nn.Module):
             return self.backbone.hidden_states(tokens, layers)
         finally:
             handle.remove()
+
+    def compile_model(self) -> None:
+        """Compile the model, for batches of any size; its weights keep their names."""
+        self.model.compile(dynamic=True)
+        self.compiled = True
 
     def encoder(self, name: str = "student") -> StudentEncoder:
         """The student as validation sees it, as it is now."""

@@ -150,6 +150,10 @@ class TrainOptions(WithJson):
         int | None,
         Option("--devices", min=1, max=MOST, help="With --on ray: GPUs (or cores, without any) that train together."),
     ] = None
+    workers: Annotated[
+        int | None,
+        Option("--workers", min=0, max=64, help="Processes that make batches ahead; default 0, on a GPU up to 4."),
+    ] = None
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""

@@ -64,21 +64,49 @@ def masked_language_model_loss(
     hidden_ids: torch.Tensor,
     mask: torch.Tensor,
     labels: torch.Tensor,
+    *,
+    chunk: int | None = None,
 ) -> torch.Tensor:
-    """The mean cross-entropy over all hidden tokens, of all ranks together; 0 where none is hidden."""
+    """The mean cross-entropy over all hidden tokens, of all ranks together; 0 where none is hidden.
+
+    With ``chunk`` so many texts at a time, of which no activations are kept.
+    """
+    tokens = {"input_ids": hidden_ids, "attention_mask": mask, "labels": labels}
+    if chunk is not None:
+        each = by_length(tokens, lambda part: row_losses(model, _last_states(model, part), part["labels"]), chunk=chunk)
+        return mean_of_rows(each, labels)
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def read(part: Tokens) -> torch.Tensor:
-        states: torch.Tensor = model.base_model(
-            input_ids=part["input_ids"], attention_mask=part["attention_mask"]
-        ).last_hidden_state
+        states = _last_states(model, part)
         at = part["labels"] != IGNORED
         found.append((states[at], part["labels"][at]))
         return states[:, 0]
 
-    by_length({"input_ids": hidden_ids, "attention_mask": mask, "labels": labels}, read)
+    by_length(tokens, read)
     states, hidden = (torch.cat(each) for each in zip(*found, strict=True))
     return hidden_token_loss(model, states, hidden)
+
+
+def _last_states(model: Any, part: Tokens) -> torch.Tensor:  # noqa: ANN401 - as above
+    states: torch.Tensor = model.base_model(
+        input_ids=part["input_ids"], attention_mask=part["attention_mask"]
+    ).last_hidden_state
+    return states
+
+
+def row_losses(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - as above
+    """The cross-entropy of each text's hidden tokens, summed: from last hidden states (b, t, h) and labels (b, t), (b,)."""
+    hidden = labels != IGNORED
+    each = torch.nn.functional.cross_entropy(
+        language_model_head(model)(states[hidden]).float(), labels[hidden], reduction="none"
+    )
+    return torch.zeros(labels.shape, device=each.device).masked_scatter(hidden, each).sum(dim=1)
+
+
+def mean_of_rows(losses: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The mean over the hidden tokens of all ranks, from :func:`row_losses` (b,) and the labels (b, t)."""
+    return joint_mean(losses.sum(), (labels != IGNORED).sum())
 
 
 def hidden_token_loss(

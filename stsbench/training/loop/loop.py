@@ -23,14 +23,16 @@ from stsbench.encoders.seams import Encoder
 from stsbench.encoders.unfinished import WHOLE, last_checkpoint
 from stsbench.errors import CardError, OutputError, Stopped, TrainingError, one_line
 from stsbench.files.whole import write_whole
+from stsbench.training.loop.ahead import load_batches, open_batch
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.curve import CurveFile, Point
 from stsbench.training.loop.interrupt import Interrupt
-from stsbench.training.loop.on_cpu import speed_up
+from stsbench.training.loop.losses import Losses
 from stsbench.training.loop.optimisers import make_optimiser, make_scheduler
 from stsbench.training.loop.place import Place
 from stsbench.training.loop.selection import OnProgress, Selection
-from stsbench.training.seams import Learner
+from stsbench.training.loop.step import prepare_step
+from stsbench.training.seams import Batch, Learner
 
 REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
@@ -54,6 +56,8 @@ class Run:
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
     deterministic: bool = False
+    workers: int = 0
+    """Processes that make batches ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,10 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
     """
     place, interrupt = run.place, Interrupt(alone=run.place.ranks == 1)
     plan = BatchPlan.make(run.training, run.rows, seed=run.seed, rank=place.rank, ranks=place.ranks)
-    selection = Selection(learner, run.selection, run.validate, plan, on_progress=run.on_progress, interrupt=interrupt)
+    losses = Losses(run.folder, learner.student.device)
+    selection = Selection(
+        learner, run.selection, run.validate, plan, on_progress=run.on_progress, interrupt=interrupt, losses=losses
+    )
     checkpoint = last_checkpoint(run.folder) if resume else None
     if checkpoint is not None:
         with _reading(checkpoint):
@@ -92,7 +99,7 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
     place.wait()
     if place.rank == 0:
         selection.on_point.append(CurveFile(run.folder, selection.curve).add)
-    speed_up(learner, ranks=place.ranks)
+    prepare_step(learner, run.training, ranks=place.ranks)
     trainer = _make_loop(learner, run, plan, selection)
     with _quiet(), _one_line_errors(run.folder), interrupt:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -176,14 +183,11 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
     def get_train_dataloader(self) -> Any:  # noqa: ANN401 - the library's
         """Batches come whole and in order; each rank makes its own."""
-        return torch.utils.data.DataLoader(
-            self.train_dataset,
-            # Not a list of them all: a run may have a billion batches.
-            sampler=range(self.plan.total),
-            batch_size=1,
-            collate_fn=_first,
-            pin_memory=self.args.dataloader_pin_memory,
-        )
+        return load_batches(self.train_dataset, workers=self.run.workers, pin=self.args.dataloader_pin_memory)
+
+    def _prepare_inputs(self, inputs: Batch) -> Batch:
+        """As the library's, but the GPU is not waited for."""
+        return open_batch(inputs, self.args.device)
 
     def create_optimizer(self, model: Any = None) -> Any:  # noqa: ANN401 - the library's
         """The recipe's optimiser."""
@@ -200,15 +204,9 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     def compute_loss(self, model: Any, inputs: Any, *unused: Any, **also_unused: Any) -> torch.Tensor:  # noqa: ANN401
         """The method's loss, which must be finite."""
         losses: dict[str, torch.Tensor] = model(**inputs)
-        loss = losses["loss"]
-        if not torch.isfinite(loss):
-            kept = last_checkpoint(self.run.folder)
-            raise TrainingError(
-                f"the loss is {loss.item()} at step {self.state.global_step + 1}; lower the learning rate or raise the "
-                f"temperature ({f'{kept} is complete' if kept else 'no checkpoint had been written yet'})"
-            )
-        self.selection.watch({name: value.detach() for name, value in losses.items()})
-        return loss
+        seen = {name: value.detach() for name, value in losses.items()}
+        self.selection.losses.watch(seen, step=self.state.global_step + 1)
+        return losses["loss"]
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ANN401
         """Weights as safetensors, tied ones once."""
@@ -230,6 +228,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:  # noqa: ANN401 - the library's
         """Write a checkpoint, and then that it is whole."""
+        self.selection.losses.read()
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
@@ -244,10 +243,6 @@ def take_one_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is u
     """
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
-
-
-def _first(items: list[Any]) -> Any:  # noqa: ANN401 - one batch
-    return items[0]
 
 
 @contextmanager

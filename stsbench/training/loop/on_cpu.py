@@ -11,14 +11,13 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Names of glibc's ``mallopt``."""
 
 
-def speed_up(module: torch.nn.Module, *, ranks: int = 1) -> None:
-    """Prepare a module on a CPU for training; elsewhere nothing is done."""
+def speed_up(module: torch.nn.Module, *, sparse: bool = True) -> None:
+    """Prepare a module on a CPU for training; elsewhere nothing is done. ``sparse``: gradients within a step may be."""
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
         return
     hold_memory()
     for child in module.modules():
-        # DistributedDataParallel takes dense gradients alone.
-        if ranks == 1 and type(child) is torch.nn.Embedding and child.weight.requires_grad:
+        if sparse and type(child) is torch.nn.Embedding and child.weight.requires_grad:
             sum_rows(child)
 
 

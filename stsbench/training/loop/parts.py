@@ -1,4 +1,9 @@
-"""A padded batch in parts of like length: on a CPU hardly any of what is computed is padding."""
+"""A padded batch in parts: on a CPU of like length, so that hardly any of what is computed is padding; or in chunks.
+
+Chunks give the loss and the gradient of a large batch in the memory of a small one (GradCache, Gao et al. 2021,
+https://aclanthology.org/2021.repl4nlp-1.31): of each only the results are kept, and the backward pass computes it
+again, with the same dropout, for the gradient of its results.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.checkpoint import checkpoint
 
 Tokens = Mapping[str, torch.Tensor]
 """``input_ids`` and ``attention_mask``, both int64 (b, t), and perhaps ``position_ids``."""
@@ -14,22 +20,59 @@ PART_COST = 48
 """What a part more costs, in padded tokens: each part adds to every weight's gradient once more."""
 
 
-def by_length(tokens: Tokens, compute: Callable[[Tokens], torch.Tensor]) -> torch.Tensor:
+def by_length(
+    tokens: Tokens,
+    compute: Callable[[Tokens], torch.Tensor],
+    *,
+    chunk: int | None = None,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
     """Compute a row of results for each row of a right-padded batch: on a CPU in parts of like length.
 
     Args:
         tokens: (b, t) each; all of them are cut to the part, whatever they are.
-        compute: a part (b', t') to its results (b', …); called for the longest rows first.
+        compute: a part (b', t') to its results (b', …); called for the longest rows first. With ``chunk`` it is
+            called again in the backward pass, and may leave nothing behind but its results.
+        chunk: the most rows of a part, and no part's activations are kept; None: as many as may be, and all are.
+        generator: what ``compute`` draws from beside torch's own.
 
     Returns:
         The results (b, …), in the order of the batch.
     """
-    mask = tokens["attention_mask"]
-    parts = list(parts_by_length(mask)) if mask.device.type == "cpu" else []
+    parts = list(_parts(tokens["attention_mask"], chunk))
     if len(parts) < 2:
         return compute(tokens)
-    pieces = [compute({name: values[rows][:, :width] for name, values in tokens.items()}) for rows, width in parts]
+    run = _computed_twice(compute, generator) if chunk and torch.is_grad_enabled() else compute
+    pieces = [run({name: values[rows][:, :width] for name, values in tokens.items()}) for rows, width in parts]
     return torch.cat(pieces)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
+
+
+def _parts(mask: torch.Tensor, chunk: int | None) -> Iterator[tuple[torch.Tensor, int]]:
+    """Each part's rows and width. Lengths are on the host on a CPU alone: a GPU would have to be waited for."""
+    n, t = mask.shape
+    parts = parts_by_length(mask) if mask.device.type == "cpu" else [(torch.arange(n, device=mask.device), t)]
+    for rows, width in parts:
+        yield from ((some, width) for some in rows.split(chunk or n))
+
+
+def _computed_twice(
+    compute: Callable[[Tokens], torch.Tensor], generator: torch.Generator | None
+) -> Callable[[Tokens], torch.Tensor]:
+    """The same results without what they were made from, which is computed again where gradients need it."""
+
+    def run(part: Tokens) -> torch.Tensor:
+        drawn = None if generator is None else generator.get_state()
+
+        def compute_as_before(part: Tokens) -> torch.Tensor:
+            if generator is not None and drawn is not None:
+                generator.set_state(drawn)
+            return compute(part)
+
+        # It puts torch's own generators back by itself.
+        results: torch.Tensor = checkpoint(compute_as_before, part, use_reentrant=False)
+        return results
+
+    return run
 
 
 def parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from stsbench.files.whole import write_whole
 from stsbench.training.loop.batches import BatchPlan
 from stsbench.training.loop.curve import Point
 from stsbench.training.loop.interrupt import Interrupt
+from stsbench.training.loop.losses import Losses
 from stsbench.training.loop.place import Place
 from stsbench.training.seams import Learner, Validate, seen_with
 
@@ -56,6 +57,7 @@ class Selection:
         *,
         on_progress: OnProgress,
         interrupt: Interrupt,
+        losses: Losses,
     ) -> None:
         """Start with an empty curve."""
         self.learner, self.facts, self.validate, self.plan = learner, facts, validate, plan
@@ -66,29 +68,22 @@ class Selection:
         self.interrupt = interrupt
         self.on_point: list[Callable[[Point], None]] = []
         """Called with each point of the curve as soon as it is there."""
-        self._watched: list[dict[str, torch.Tensor]] = []
+        self.losses = losses
         self._rate: dict[str, float] = {}
         self._new: Point | None = None
-        self._loss = float("nan")
-
-    def watch(self, losses: Mapping[str, torch.Tensor]) -> None:
-        """Take a batch's losses; they are averaged up to the next validation."""
-        self._watched.append(dict(losses))
 
     def watch_step(self, gradient_norm: torch.Tensor, rate: float) -> None:
-        """Take the norm of a step's gradient before it is clipped, averaged likewise, and the step's learning rate."""
-        self._watched[-1]["gradient_norm"] = gradient_norm
+        """Take the norm of a step's gradient before it is clipped, averaged as losses are, and the step's learning rate."""
+        self.losses.watch_norm(gradient_norm)
         self._rate = {"rate": rate}
 
     def tell(self, step: int) -> None:
         """Call with how far the run is."""
-        if self._watched:
-            self._loss = float(self._watched[-1]["loss"])
         score = self.curve[-1]["score"] if self.curve else None
         best = self.best["score"] if self.best else None
         new, self._new = self._new, None
         self.on_progress(
-            TrainingProgress(step=step, steps=self.plan.steps, loss=self._loss, score=score, best=best, point=new)
+            TrainingProgress(step=step, steps=self.plan.steps, loss=self.losses.last, score=score, best=best, point=new)
         )
 
     def due(self, step: int) -> bool:
@@ -109,7 +104,7 @@ class Selection:
             return
         scores = [self.validate(encoder) for encoder in self.learner.encoders()]
         score = max(scores)
-        facts = {**self._means(), **self._rate, **seen_with(score)}
+        facts = {**self.losses.means(), **self._rate, **seen_with(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **facts}
         self.curve.append(point)
         self._new = point
@@ -121,16 +116,6 @@ class Selection:
 
         for tell in self.on_point:
             tell(point)
-
-    def _means(self) -> dict[str, float]:
-        watched, self._watched = self._watched, []
-        means = {}
-        for name in {name: None for one in watched for name in one}:
-            values = torch.stack([one[name].float().cpu() for one in watched if name in one])
-            # A step in float16 whose gradient overflows is left out by the optimiser too.
-            if (finite := values[values.isfinite()]).numel():
-                means[name] = float(finite.mean())
-        return means
 
     def out_of_patience(self) -> bool:
         """Whether too many validations have passed without a gain."""
@@ -156,8 +141,7 @@ class Selection:
 
     def save(self, folder: Path) -> None:
         """Write curve and best weights into a checkpoint."""
-        watched = [{name: float(value) for name, value in losses.items()} for losses in self._watched]
-        facts = {"curve": self.curve, "best": self.best, "watched": watched}
+        facts = {"curve": self.curve, "best": self.best, "watched": self.losses.state()}
         write_whole(folder / "selection.json", json.dumps(facts).encode())
         if self.best_weights is not None:
             write_whole(folder / "best.safetensors", save(self.best_weights))
@@ -166,7 +150,7 @@ class Selection:
         """Read them back."""
         facts = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
         self.curve, self.best = facts["curve"], facts["best"]
-        self._watched = [{n: torch.tensor(v) for n, v in losses.items()} for losses in facts["watched"]]
+        self.losses.restore(facts["watched"])
         if (folder / "best.safetensors").is_file():
             self.best_weights = load_file(folder / "best.safetensors")
 
@@ -202,6 +186,8 @@ class _Callback(transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         step = state.global_step
+        if self.selection.due(step) or self.selection.ended(step):
+            self.selection.losses.read()
         if self.selection.due(step):
             self.selection.look(step)
             if self.place.agree(self.selection.out_of_patience()):

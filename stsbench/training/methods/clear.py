@@ -48,6 +48,8 @@ class Operator(NamedTuple):
 
     make: Callable[[Strengths], Augment]
     leaves_mark: bool = False
+    reads_tables: bool = False
+    """Whether it may read WordNet's open files."""
 
 
 OPERATORS: Mapping[str, Operator] = {
@@ -55,13 +57,16 @@ OPERATORS: Mapping[str, Operator] = {
     "delete_spans": Operator(lambda s: partial(clear_delete_spans, rate=s.span_rate, spans=s.spans), leaves_mark=True),
     "reorder": Operator(lambda s: partial(clear_reorder, rate=s.span_rate, pairs=s.spans)),
     "substitute": Operator(
-        lambda s: partial(replace_synonyms, rate=s.synonym_rate, synonyms=load_synonyms(s.synonyms))
+        lambda s: partial(replace_synonyms, rate=s.synonym_rate, synonyms=load_synonyms(s.synonyms)),
+        reads_tables=True,
     ),
 }
 
 
 class CLEAR(Learner):
     """NT-Xent between two augmented views, and masked language modelling of the sentence itself."""
+
+    chunks = True
 
     def __init__(
         self,
@@ -101,6 +106,7 @@ class CLEAR(Learner):
         chosen = [choose("operator", name, OPERATORS) for name in (first, second)]
         strengths = Strengths(word_rate, span_rate, spans, synonym_rate, synonyms)
         self.operators = [operator.make(strengths) for operator in chosen]
+        self.made_ahead = not any(operator.reads_tables for operator in chosen)
         if any(operator.leaves_mark for operator in chosen):
             _learn_deleted(student)
         width = student.backbone.width
@@ -137,7 +143,11 @@ class CLEAR(Learner):
             return {"loss": contrastive}
         hidden = batch["hidden"]
         mlm = masked_language_model_loss(
-            self.student.language_model, hidden["input_ids"], hidden["attention_mask"], hidden["labels"]
+            self.student.language_model,
+            hidden["input_ids"],
+            hidden["attention_mask"],
+            hidden["labels"],
+            chunk=self.student.chunk,
         )
         return {"loss": contrastive + self.mlm_weight * mlm, "contrastive": contrastive, "mlm": mlm}
 

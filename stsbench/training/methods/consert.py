@@ -83,6 +83,8 @@ class ConSERT(Learner):
         super().__init__(student)
         self.classifies, self.contrasts = choose("objective", objective, OBJECTIVES)
         _check_views(views, joint=objective == "joint")
+        # Adversarial noise is a gradient taken within the model.
+        self.chunks = "adversarial" not in views
         self.kinds = views if self.contrasts else ("none",)
         self.positions_from_zero = positions_from_zero
         if positions_from_zero and ("shuffle" not in self.kinds or not self._positions(torch.ones(1, 1)).any()):
@@ -176,7 +178,7 @@ class ConSERT(Learner):
             elif kind == "none" and "adversarial" in self.kinds and not disturbance.outputs:
                 transform = disturbance.note
             shuffled = {"position_ids": batch["positions"][f"{name} {place}"]} if kind == "shuffle" else {}
-            yield self.student.embed({**tokens, **shuffled}, transform=transform)
+            yield self.student.embed({**tokens, **shuffled}, transform=transform, generator=generator)
 
     def _contrast(self, tokens: Tokens, plain: list[torch.Tensor], disturbance: Disturbance) -> torch.Tensor:
         """NT-Xent of the two views of one column."""

@@ -26,6 +26,8 @@ from stsbench.training.student import Student
 class TwoStudents(Learner):
     """Two copies of one student, trained independently; validation chooses between them."""
 
+    chunks = True
+
     def __init__(self, student: Student, *, dropout: bool) -> None:
         """Copy the student; without ``dropout`` both always compute as in evaluation."""
         super().__init__(student)

@@ -13,7 +13,7 @@ import torch
 
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.errors import CardError
-from stsbench.training.augmentation.masking import IGNORED, hidden_token_loss
+from stsbench.training.augmentation.masking import IGNORED, hidden_token_loss, mean_of_rows, row_losses
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.objectives import nt_xent
@@ -29,6 +29,7 @@ TOKENIZE_AT_ONCE = 64
 class DeCLUTR(Learner):
     """In-batch contrast of anchors and the mean of their positives, with masked language modelling of the anchors."""
 
+    chunks = True
     needs = ("document",)
 
     def __init__(
@@ -163,6 +164,8 @@ class DeCLUTR(Learner):
 
     def _anchors(self, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The embeddings of the anchors, and the loss of guessing what is hidden in them."""
+        if self.student.chunk is not None and "labels" in tokens:
+            return self._anchors_in_chunks(tokens)
         hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def embed(part: Tokens) -> torch.Tensor:
@@ -178,3 +181,15 @@ class DeCLUTR(Learner):
             return embeddings, None
         states, labels = (torch.cat(each) for each in zip(*hidden, strict=True))
         return embeddings, hidden_token_loss(self.student.language_model, states, labels)
+
+    def _anchors_in_chunks(self, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same in chunks: beside each anchor's embedding stands the loss of what is hidden in it."""
+
+        def embed(part: Tokens) -> torch.Tensor:
+            inputs = {name: value for name, value in part.items() if name != "labels"}
+            *states, last = self.student.hidden_states(inputs, (*self.student.layers(), -1))
+            loss = row_losses(self.student.language_model, last, part["labels"])
+            return torch.cat([self.student.pooled(states, part["attention_mask"]), loss[:, None]], dim=1)
+
+        found = by_length(tokens, embed, chunk=self.student.chunk)
+        return found[:, :-1], mean_of_rows(found[:, -1], tokens["labels"])

@@ -21,6 +21,8 @@ from stsbench.training.student import Student
 class MaskedLanguageModel(Learner):
     """Guess hidden tokens. What is saved has its head still, and opens as an encoder too."""
 
+    chunks = True
+
     def __init__(self, student: Student, *, rate: float = 0.15) -> None:
         """Choose the share of tokens that are hidden; of those 80% are masked, 10% another token, 10% left."""
         super().__init__(student)
@@ -40,7 +42,11 @@ class MaskedLanguageModel(Learner):
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The loss of guessing."""
         loss = masked_language_model_loss(
-            self.student.language_model, batch["input_ids"], batch["attention_mask"], batch["labels"]
+            self.student.language_model,
+            batch["input_ids"],
+            batch["attention_mask"],
+            batch["labels"],
+            chunk=self.student.chunk,
         )
         return {"loss": loss}
 

@@ -28,6 +28,7 @@ FEATURES = {
 class SBERT(Learner):
     """Softmax over the relations of natural language inference; the classifier is gone afterwards."""
 
+    chunks = True
     needs = ("first", "second", "label")
 
     def __init__(

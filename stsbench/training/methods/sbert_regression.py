@@ -19,6 +19,7 @@ from stsbench.training.student import Student
 class SBERTRegression(Learner):
     """Squared error between the cosine and the gold score, scaled to at most 1."""
 
+    chunks = True
     needs = ("first", "second", "score")
 
     def __init__(self, student: Student, *, highest_score: float = 5.0) -> None:

@@ -25,6 +25,8 @@ from stsbench.training.student import Student
 class SBERTTriplets(Learner):
     """Each anchor finds its positive, over batches in which no text occurs twice."""
 
+    chunks = True
+
     def __init__(
         self, student: Student, *, views: Literal["pairs", "triplets"] = "triplets", scale: float = 20.0
     ) -> None:

@@ -28,6 +28,8 @@ TRANSLATION = "translation"
 class SelfGuided(Learner):
     """Contrast under a projection head, with the weights held near their start."""
 
+    chunks = True
+
     def __init__(
         self,
         student: Student,
@@ -140,7 +142,7 @@ class SelfGuided(Learner):
             return torch.stack([self.layer_pooling.pool([state], part["attention_mask"]) for state in states], dim=1)
 
         with torch.no_grad():
-            return by_length(tokens, pooled)
+            return by_length(tokens, pooled, chunk=self.student.chunk)
 
     def distance(self) -> torch.Tensor:
         """The squared distance of the student's weights from their start; frozen ones would add 0."""

@@ -32,6 +32,8 @@ PAIRING: dict[str, tuple[str, ...]] = {
 class SimCSE(Learner):
     """In-batch contrast of two views, with hard negatives where the corpus has them."""
 
+    chunks = True
+
     def __init__(
         self,
         student: Student,
@@ -124,7 +126,11 @@ class SimCSE(Learner):
             return {"loss": self.contrastive_weight * contrastive}
         hidden = batch["hidden"]
         mlm = masked_language_model_loss(
-            self.student.language_model, hidden["input_ids"], tokens["attention_mask"], hidden["labels"]
+            self.student.language_model,
+            hidden["input_ids"],
+            tokens["attention_mask"],
+            hidden["labels"],
+            chunk=self.student.chunk,
         )
         loss = self.contrastive_weight * contrastive + self.mlm_weight * mlm
         return {"loss": loss, "contrastive": contrastive, "mlm": mlm}

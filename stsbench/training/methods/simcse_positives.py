@@ -40,12 +40,16 @@ WORD_CHANGES: Mapping[str, Callable[[Changes], Augment]] = {
     "synonym": lambda c: partial(texts.replace_one_synonym, synonyms=load_synonyms(c.synonyms)),
     "masked_word": lambda c: partial(texts.replace_masked, fill=MaskedFill(c.filler), rate=c.rate),
 }
+SHARED = ("synonym", "masked_word")
+"""The changes of words that read WordNet's open files or ask a model."""
 OTHERS = ("next_sentence", "fixed_mask", "two_encoders")
 """The positives that change no word."""
 
 
 class SimCSEPositives(Learner):
     """In-batch contrast of a sentence with a changed, following or twice-encoded one."""
+
+    chunks = True
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class SimCSEPositives(Learner):
         if positive == "next_sentence":
             self.needs = ("text", "document_id")
         changes = Changes(rate, synonyms, filler or str(student.checkpoint.folder))
+        self.made_ahead = positive not in SHARED
         self.augment = WORD_CHANGES[positive](changes) if positive in WORD_CHANGES else None
         if two_encoders and positive == "fixed_mask":
             raise CardError("two encoders share no dropout mask; leave 'two_encoders' or positive = 'fixed_mask' out")

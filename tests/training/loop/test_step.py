@@ -1,0 +1,255 @@
+"""A step in chunks, with layers computed again or compiled has the loss and the gradient of the plain one."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import start_processes
+from torch.nn.parallel import DistributedDataParallel
+
+from stsbench.cards.recipe import TrainingFacts
+from stsbench.errors import CardError
+from stsbench.training.loop import parts
+from stsbench.training.loop.step import check_step, prepare_step
+from stsbench.training.methods.clear import CLEAR
+from stsbench.training.methods.consert import ConSERT
+from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
+from stsbench.training.methods.declutr import DeCLUTR
+from stsbench.training.methods.is_bert import ISBERT
+from stsbench.training.methods.mlm import MaskedLanguageModel
+from stsbench.training.methods.sbert import SBERT
+from stsbench.training.methods.sbert_regression import SBERTRegression
+from stsbench.training.methods.sbert_triplets import SBERTTriplets
+from stsbench.training.methods.self_guided import SelfGuided
+from stsbench.training.methods.simcse import SimCSE
+from stsbench.training.methods.simcse_positives import SimCSEPositives
+from stsbench.training.seams import Learner
+from tests.training.students import sentences, student
+
+ROWS = 12
+TEXTS = {name: sentences(20, seed=seed, longest=15) for seed, name in enumerate(("text", "first", "second"), 1)}
+COLUMNS: dict[str, Any] = {
+    **TEXTS,
+    "anchor": TEXTS["text"],
+    "positive": TEXTS["first"],
+    "negative": TEXTS["second"],
+    "label": [("contradiction", "entailment", "neutral")[row % 3] for row in range(20)],
+    "score": [row % 6 for row in range(20)],
+    "document": [" ".join(sentences(30, seed=row)) for row in range(20)],
+}
+# Drawn part by part: other parts, other draws.
+DRAWN: dict[str, tuple[type[Learner], dict[str, Any]]] = {
+    "consert, features": (ConSERT, {"views": ("feature_cutoff", "shuffle")}),
+    "consert, tokens": (ConSERT, {"views": ("token_cutoff", "dropout"), "objective": "joint"}),
+}
+SPANS = {"min_span": 4, "max_span": 12}
+CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
+    "simcse": (SimCSE, {}),
+    "simcse, hard negatives": (SimCSE, {"views": "triplets", "hard_negative_weight": 0.7}),
+    "simcse, MLM": (SimCSE, {"mlm_weight": 0.5}),
+    "simcse, triplets, MLM": (SimCSE, {"views": "triplets", "mlm_weight": 0.5, "mlm_decoder": "copied"}),
+    "two encoders": (SimCSEPositives, {"positive": "two_encoders"}),
+    "fixed mask": (SimCSEPositives, {"positive": "fixed_mask"}),
+    "consert": (ConSERT, {"views": ("none", "shuffle")}),
+    "consert, joint": (ConSERT, {"views": ("none", "shuffle"), "objective": "joint"}),
+    "self-guided": (SelfGuided, {"head_width": 8}),
+    "declutr": (DeCLUTR, SPANS),
+    "declutr, no MLM": (DeCLUTR, {**SPANS, "mlm_weight": 0.0}),
+    "clear": (CLEAR, {"first": "delete_spans"}),
+    "mlm": (MaskedLanguageModel, {}),
+    "sbert": (SBERT, {}),
+    "regression": (SBERTRegression, {}),
+    "library's triplets": (SBERTTriplets, {}),
+    "tension": (ContrastiveTension, {"dropout_in_training": True}),
+    "tension in batch": (ContrastiveTensionInBatch, {}),
+}
+
+
+def facts(**options: Any) -> TrainingFacts:
+    return TrainingFacts(batch_size=ROWS, learning_rate=1e-3, steps=1, **options)
+
+
+def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
+    method, params = {**CASES, **DRAWN}[case]
+    torch.manual_seed(1)
+    language_model = method.wants_language_model(params)
+    learner = method(student(folder, dropout=dropout, language_model=language_model), **params)
+    learner.prepare({name: COLUMNS[name] for name in learner.needs})
+    return learner.train()
+
+
+def gradients(learner: Learner, options: TrainingFacts) -> dict[str, torch.Tensor]:
+    """The losses of one batch, and every gradient."""
+    prepare_step(learner, options)
+    batch = learner.collate(np.arange(ROWS), np.random.default_rng(0))
+    torch.manual_seed(7)
+    losses = learner(**batch)
+    losses["loss"].backward()
+    found = {name: p.grad for name, p in learner.named_parameters() if p.grad is not None}
+    return {**found, **{f"loss {name}": value.detach() for name, value in losses.items()}}
+
+
+def furthest(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> float:
+    """How far losses and the whole gradient are at most from where they should be, each as a share of its length."""
+    assert found.keys() == wanted.keys() and sum(name.startswith("student.") for name in found) > 10
+    losses = [name for name in wanted if name.startswith("loss ")]
+    parts = [[name] for name in losses] + [[name for name in wanted if name not in losses]]
+    apart = [length({name: found[name] - wanted[name] for name in some}) for some in parts]
+    return max(far / (length({name: wanted[name] for name in some}) or 1) for far, some in zip(apart, parts, strict=True))
+
+
+def length(tensors: dict[str, torch.Tensor]) -> float:
+    return float(torch.stack([tensor.double().square().sum() for tensor in tensors.values()]).sum().sqrt())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(masked_lm, case):
+    whole = gradients(made(masked_lm, case), facts())
+    # 5 divides no number of texts here.
+    assert furthest(gradients(made(masked_lm, case), facts(chunk=5)), whole) < 1e-6
+
+
+def kept(compute: Any, part: Any, *, use_reentrant: bool) -> torch.Tensor:
+    """In the place of a checkpoint: what was computed is kept."""
+    results: torch.Tensor = compute(part)
+    return results
+
+
+@pytest.mark.parametrize("case", [*CASES, *DRAWN])
+def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again(masked_lm, case, monkeypatch):
+    again = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "checkpoint", kept)
+        once = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
+    assert furthest(again, once) < 1e-6
+    torch.manual_seed(8)
+    assert furthest(gradients(made(masked_lm, case, dropout=0.0), facts(chunk=5)), once) > 1e-4
+
+
+@pytest.mark.parametrize("chunk", [24, 100])
+def test_a_chunk_that_holds_the_batch_is_the_plain_step(masked_lm, chunk):
+    options = [facts(chunk=chunk), facts()]
+    found, plain = (gradients(made(masked_lm, "library's triplets"), one) for one in options)
+    assert furthest(found, plain) < 1e-6
+
+
+def activations(learner: Learner, options: TrainingFacts) -> int:
+    """Bytes that a batch's forward pass keeps for the backward one."""
+    prepare_step(learner, options)
+    batch, seen = learner.collate(np.arange(20), np.random.default_rng(0)), dict[int, int]()
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        seen[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        learner(**batch)
+    weights = {p.data_ptr() for p in learner.parameters()}
+    return sum(size for place, size in seen.items() if place not in weights)
+
+
+@pytest.mark.parametrize(("options", "share"), [({"chunk": 4}, 0.1), ({"checkpointing": True}, 0.4)])
+def test_what_is_computed_again_is_not_kept(masked_lm, options, share):
+    case = "simcse, hard negatives"
+    whole = activations(made(masked_lm, case, dropout=0.1), facts())
+    assert 0 < activations(made(masked_lm, case, dropout=0.1), facts(**options)) < share * whole
+
+
+@pytest.mark.parametrize("case", ["simcse, MLM", "consert, features", "declutr"])
+@pytest.mark.parametrize("chunk", [None, 5])
+def test_layers_that_are_computed_again_change_no_gradient(masked_lm, case, chunk):
+    plain = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=chunk))
+    found = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=chunk, checkpointing=True))
+    assert furthest(found, plain) < 1e-6
+
+
+def work(rank: int, folder: str, base: str) -> None:
+    """What each of two processes does: half of the batch, in chunks; the gradients into a file."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    found = {}
+    for case in ("simcse, triplets, MLM", "declutr"):
+        learner = made(Path(base), case)
+        prepare_step(learner, facts(chunk=5), ranks=2)
+        spread = DistributedDataParallel(learner, find_unused_parameters=True)
+        torch.manual_seed(7)
+        loss = spread(**half(learner, rank))["loss"]
+        loss.backward()
+        grads = {name: p.grad.tolist() for name, p in learner.named_parameters() if p.grad is not None}
+        found[case] = {**grads, "loss": loss.tolist()}
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def half(learner: Learner, rank: int) -> Any:
+    return learner.collate(np.arange(6) + 6 * rank, np.random.default_rng(rank))
+
+
+def joined(first: Any, second: Any, views: int) -> Any:
+    """Both halves as one batch, view by view."""
+    if isinstance(first, dict):
+        return {n: joined(first[n], second[n], views if n != "anchors" else 1) for n in first}
+    width = max(first.shape[1], second.shape[1])
+    padded = [torch.nn.functional.pad(one, (0, width - one.shape[1])) for one in (first, second)]
+    return torch.cat([one.chunk(views)[at] for at in range(views) for one in padded])
+
+
+def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_path):
+    multiprocessing.set_forkserver_preload([__name__])
+    start_processes(work, args=(str(tmp_path), str(masked_lm)), nprocs=2, start_method="forkserver")  # type: ignore[no-untyped-call]
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    for case, views in (("simcse, triplets, MLM", 3), ("declutr", 1)):
+        learner = made(masked_lm, case)
+        batch = joined(half(learner, 0), half(learner, 1), views)
+        labels = batch.get("hidden", batch.get("anchors", {}))["labels"]
+        mask = batch.get("views", batch.get("anchors", {}))["attention_mask"]
+        labels[mask == 0] = -100
+        loss = learner(**batch)["loss"]
+        loss.backward()
+        wanted = {n: p.grad for n, p in learner.named_parameters() if p.grad is not None}
+        for rank in ranks:
+            found = {name: torch.tensor(value) for name, value in rank[case].items()}
+            del found["loss"]
+            assert furthest(found, wanted) < 1e-6
+        # The loss of hidden tokens is scaled so that the ranks' mean is that of all.
+        assert np.mean([rank[case]["loss"] for rank in ranks]) == pytest.approx(float(loss.detach()), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "options", "says"),
+    [
+        (ISBERT, {"channels": 4}, {"chunk": 4}, "chunk: ISBERT's loss is not a function of embeddings alone; leave it"),
+        (ConSERT, {"objective": "joint", "views": ("none", "adversarial")}, {"chunk": 4}, "chunk: ConSERT's loss is"),
+        (ContrastiveTension, {}, {"checkpointing": True}, "checkpointing: ContrastiveTension runs its model as in tests"),
+    ],
+)
+def test_what_cannot_be_run_so_is_one_line(masked_lm, method, params, options, says):
+    learner = method(student(masked_lm), **params)
+    with pytest.raises(CardError, match=says):
+        check_step(learner, facts(**options))
+    check_step(learner, facts())
+
+
+# Torch's own, when its compiler is imported.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.slow
+def test_a_compiled_step_is_the_plain_one_and_weights_keep_their_names(masked_lm, monkeypatch):
+    compile_ = torch.nn.Module.compile
+    # Graphs are made as they would be, and run without a compiler.
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: compile_(self, backend="aot_eager", **options))
+    for case, chunk in (("simcse, MLM", None), ("simcse, hard negatives", 5)):
+        plain = gradients(made(masked_lm, case), facts(chunk=chunk))
+        assert furthest(gradients(made(masked_lm, case), facts(chunk=chunk, compile=True)), plain) < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_what_changes_the_model_s_inside_is_not_compiled(masked_lm):
+    with pytest.raises(CardError, match="compile: the method changes what is computed within the model"):
+        gradients(made(masked_lm, "consert, features"), facts(compile=True))
