@@ -79,6 +79,30 @@ def test_each_method_gets_its_trainer_ready_to_train(masked_lm, tmp_path, method
     assert (trainer.base is None) == own and trainer.device == "cpu"
 
 
+def test_a_start_that_is_not_there_is_told_before_any_text_is_read(masked_lm, tmp_path, monkeypatch):
+    asked = plan(tmp_path, "simcse", base=tmp_path / "nowhere")
+    (tmp_path / "text.txt").unlink()
+    with pytest.raises(StsbenchError, match="nowhere"):
+        load_trainer(asked)
+    with pytest.raises(StsbenchError, match=r"text\.txt"):
+        load_trainer(replace(asked, base=str(masked_lm)))
+
+
+@pytest.mark.parametrize(
+    ("method", "training", "says"),
+    [
+        ("is_bert", {"chunk": 4}, "chunk: ISBERT's loss is not a function of embeddings alone"),
+        ("contrastive_tension", {"checkpointing": True}, "checkpointing: ContrastiveTension runs its model as in tests"),
+    ],
+)
+def test_how_a_step_cannot_be_run_is_told_before_any_text_is_read(masked_lm, tmp_path, method, training, says):
+    asked = plan(tmp_path, method, base=masked_lm)
+    (tmp_path / "text.txt").unlink()
+    facts = msgspec.structs.replace(asked.card.training, **training)
+    with pytest.raises(CardError, match=says):
+        load_trainer(replace(asked, card=msgspec.structs.replace(asked.card, training=facts)))
+
+
 def test_a_trainer_that_is_not_there_is_one_line(masked_lm, tmp_path):
     with pytest.raises(StsbenchError, match="trainer 'lop'.* did you mean 'loop'"):
         load_trainer(plan(tmp_path, f"{HERE}:MyOddity", base=masked_lm))

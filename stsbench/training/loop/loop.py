@@ -284,6 +284,7 @@ def _quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
+            warnings.filterwarnings("ignore", message="This DataLoader will create")
             warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
             yield
     finally:

@@ -52,7 +52,7 @@ def _parts(mask: torch.Tensor, chunk: int | None) -> Iterator[tuple[torch.Tensor
     n, t = mask.shape
     parts = parts_by_length(mask) if mask.device.type == "cpu" else [(torch.arange(n, device=mask.device), t)]
     for rows, width in parts:
-        yield from ((some, width) for some in rows.split(chunk or n))
+        yield from ((some, width) for some in torch.split(rows, chunk or n))
 
 
 def _computed_twice(

@@ -26,7 +26,9 @@ def check_step(learner: Learner, facts: TrainingFacts) -> None:
             "checkpointing = true"
         )
     if facts.checkpointing and not model.supports_gradient_checkpointing:
-        raise CardError(f"[training] checkpointing: {type(model).__name__} has no layers to compute again; leave it out")
+        raise CardError(
+            f"[training] checkpointing: {type(model).__name__} has no layers to compute again; leave it out"
+        )
     training = learner.training
     if facts.checkpointing and not learner.train().student.model.training:
         raise CardError(f"[training] checkpointing: {method} runs its model as in tests, which keeps all; leave it out")

@@ -14,6 +14,7 @@ import torch
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.errors import CardError
 from stsbench.training.augmentation.masking import IGNORED, hidden_token_loss, mean_of_rows, row_losses
+from stsbench.training.kept_tokens import KeptTokens
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.objectives import nt_xent
@@ -102,12 +103,13 @@ class DeCLUTR(Learner):
         """
         super().prepare(columns)
         lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)
+        self.documents = KeptTokens(lengths, self._tokenized)
         shortest = np.sort(np.argsort(lengths, kind="stable")[:CHECKED])
         for start in range(0, len(shortest), TOKENIZE_AT_ONCE):
             rows = shortest[start : start + TOKENIZE_AT_ONCE]
-            self._sample(rows, self._documents(rows), np.random.default_rng(0))
+            self._sample(rows, self.documents(rows), np.random.default_rng(0))
 
-    def _documents(self, rows: Rows) -> TokenIds:
+    def _tokenized(self, rows: Rows) -> TokenIds:
         """The tokens of some documents, whole."""
         # One blank ahead: RoBERTa's tokenizers take the first word as others.
         texts = [" " + " ".join(self.columns["document"][row].split()) for row in rows.tolist()]
@@ -126,7 +128,7 @@ class DeCLUTR(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Anchors (rows * anchors, t) with tokens hidden and their labels; positives, those of an anchor together."""
-        documents = self._documents(rows)
+        documents = self.documents(rows)
         spans = list(enumerate(self._sample(rows, documents, rng)))
         anchors = self._inputs(documents, [(at, span) for at, found in spans for span in found.anchors])
         if self.mlm_weight:

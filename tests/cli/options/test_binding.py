@@ -120,6 +120,7 @@ def test_options_are_typed_again_as_they_were():
         ("train fastsent-small --report-to wandb", "in rounds; leave out --report-to"),
         ("train fastsent-small --device cuda", "in rounds; leave out --device"),
         ("train fastsent-small --checkpoint-seconds 9", "in rounds; leave out --checkpoint-seconds"),
+        ("train fastsent-small --workers 2", "in rounds; leave out --workers"),
         ("doctor --hub --data x", "--data has no effect beside --hub"),
         ("leaderboard --table simcse-5 --suite sts", "--suite has no effect beside --table"),
         ("leaderboard --table simcse-5 -p wmean", "--protocol has no effect beside --table"),

@@ -101,7 +101,9 @@ def furthest(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) ->
     losses = [name for name in wanted if name.startswith("loss ")]
     parts = [[name] for name in losses] + [[name for name in wanted if name not in losses]]
     apart = [length({name: found[name] - wanted[name] for name in some}) for some in parts]
-    return max(far / (length({name: wanted[name] for name in some}) or 1) for far, some in zip(apart, parts, strict=True))
+    return max(
+        far / (length({name: wanted[name] for name in some}) or 1) for far, some in zip(apart, parts, strict=True)
+    )
 
 
 def length(tensors: dict[str, torch.Tensor]) -> float:
@@ -227,7 +229,12 @@ def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_pat
     [
         (ISBERT, {"channels": 4}, {"chunk": 4}, "chunk: ISBERT's loss is not a function of embeddings alone; leave it"),
         (ConSERT, {"objective": "joint", "views": ("none", "adversarial")}, {"chunk": 4}, "chunk: ConSERT's loss is"),
-        (ContrastiveTension, {}, {"checkpointing": True}, "checkpointing: ContrastiveTension runs its model as in tests"),
+        (
+            ContrastiveTension,
+            {},
+            {"checkpointing": True},
+            "checkpointing: ContrastiveTension runs its model as in tests",
+        ),
     ],
 )
 def test_what_cannot_be_run_so_is_one_line(masked_lm, method, params, options, says):
@@ -243,7 +250,9 @@ def test_what_cannot_be_run_so_is_one_line(masked_lm, method, params, options, s
 def test_a_compiled_step_is_the_plain_one_and_weights_keep_their_names(masked_lm, monkeypatch):
     compile_ = torch.nn.Module.compile
     # Graphs are made as they would be, and run without a compiler.
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: compile_(self, backend="aot_eager", **options))
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda self, **options: compile_(self, backend="aot_eager", **options)
+    )
     for case, chunk in (("simcse, MLM", None), ("simcse, hard negatives", 5)):
         plain = gradients(made(masked_lm, case), facts(chunk=chunk))
         assert furthest(gradients(made(masked_lm, case), facts(chunk=chunk, compile=True)), plain) < 1e-6
