@@ -1,20 +1,24 @@
 """Training beside sentence-transformers' own trainer: same model, text, batches, length, precision and loss.
 
     python benchmarks/train.py --model FOLDER --corpora FOLDER [--rounds 3] [--steps 20] [--precision float32,bfloat16]
+                               [--batch 64] [--chunk 32] [--workers 1]
 
 Supervised contrast of NLI triplets, in batches of 64 with in-batch negatives: SimCSE's loss with
-hard negatives here, MultipleNegativesRankingLoss there; both compute the same number. The two
+hard negatives here, MultipleNegativesRankingLoss there; both compute the same number. With --chunk
+both run so many texts at a time, there by CachedMultipleNegativesRankingLoss. The two
 alternate in one run, each in a process of its own. Timed is each trainer's whole loop from text
 in memory to the last step: tokenising, batches, forward, backward, clipping and optimiser (ours
 is also made in that time), with validation and checkpoints off; loading is not. Prints for each
-precision seconds a step (the median of the rounds, and each), the process's peak of memory, and
-the ratio of the seconds.
+precision seconds a step (the median of the rounds, and each), the process's peak of memory, what of
+it the loop added to the loaded model, the median of the rounds' ratios of the seconds, and the machine's load at
+the end: above the number of processors, others share them, and the ratios alone mean something.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -24,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-BATCH, LENGTH, RATE, TEMPERATURE = 64, 64, 5e-5, 0.05
+LENGTH, RATE, TEMPERATURE = 64, 5e-5, 0.05
 
 
 def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
@@ -40,7 +44,12 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
     student = Student(find_checkpoint(str(options.model)), pooling="mean", max_length=LENGTH)
     learner = SimCSE(student, views="triplets", temperature=TEMPERATURE)
     facts = TrainingFacts(
-        batch_size=BATCH, learning_rate=RATE, steps=options.steps, precision=options.precision, clip=1.0
+        batch_size=options.batch,
+        learning_rate=RATE,
+        steps=options.steps,
+        precision=options.precision,
+        clip=1.0,
+        chunk=options.chunk or None,
     )
     run = Run(
         training=facts,
@@ -51,6 +60,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
         place=Place.find(),
         validate=None,
         checkpoint_seconds=1e9,
+        workers=options.workers,
     )
 
     def work() -> None:
@@ -74,7 +84,8 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
     model = SentenceTransformer(modules=[transformer, pooling], device=None)
     arguments = Arguments(
         output_dir=str(folder),
-        per_device_train_batch_size=BATCH,
+        per_device_train_batch_size=options.batch,
+        dataloader_num_workers=options.workers,
         learning_rate=RATE,
         max_steps=options.steps,
         max_grad_norm=1.0,
@@ -85,11 +96,17 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
         disable_tqdm=True,
         logging_steps=10,
     )
+    scale = 1 / TEMPERATURE
+    loss = (
+        losses.CachedMultipleNegativesRankingLoss(model, scale=scale, mini_batch_size=options.chunk)
+        if options.chunk
+        else losses.MultipleNegativesRankingLoss(model, scale=scale)
+    )
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_dict({name: list(column) for name, column in _triplets(options).items()}),
-        loss=losses.MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE),
+        loss=loss,
     )
 
     def work() -> None:
@@ -110,18 +127,24 @@ SIDES = {"stsbench": ours, "sentence-transformers": theirs}
 
 def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run one side in this process: seconds a step and the process's peak memory."""
-    import resource
-
     import torch
 
     if options.threads:
         torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         work, steps = SIDES[side](options, Path(folder))
+        loaded = _peak()
         started = time.perf_counter()
         work()
         seconds = time.perf_counter() - started
-    return {"seconds": seconds / steps, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    return {"seconds": seconds / steps, "memory": _peak(), "added": _peak() - loaded}
+
+
+def _peak() -> int:
+    """Bytes: the most that this process has held."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:
@@ -132,6 +155,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--chunk", type=int, default=0, help="texts at a time; 0: the whole batch")
+    parser.add_argument("--workers", type=int, default=0, help="processes that make batches ahead")
     parser.add_argument("--precision", default="float32,bfloat16", help="float32, bfloat16, or both with a comma")
     parser.add_argument("--side", choices=list(SIDES))
     options = parser.parse_args()
@@ -151,12 +177,20 @@ def compare(precision: str, rounds: int) -> None:
             command = [sys.executable, __file__, *sys.argv[1:], "--side", side, "--precision", precision]
             said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             found[side].append(json.loads(said.splitlines()[-1]))
-    medians = {side: statistics.median(one["seconds"] for one in all_) for side, all_ in found.items()}
     for side, all_ in found.items():
         each = ", ".join(f"{one['seconds']:.3f}" for one in all_)
-        memory = max(one["memory"] for one in all_) / 2**30
-        print(f"{precision:9} {side:22} {medians[side]:.3f} s a step ({each}), {memory:.2f} GiB")
-    print(f"{precision:9} times faster: {medians['sentence-transformers'] / medians['stsbench']:.2f}", flush=True)
+        median = statistics.median(one["seconds"] for one in all_)
+        memory, added = (max(one[key] for one in all_) / 2**30 for key in ("memory", "added"))
+        print(
+            f"{precision:9} {side:22} {median:.3f} s a step ({each}), {memory:.2f} GiB, {added:.2f} of them by the loop"
+        )
+    # What others take of the machine changes from round to round, and less within one.
+    ratios = [b["seconds"] / a["seconds"] for a, b in zip(*found.values(), strict=True)]
+    told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(
+        f"{precision:9} times faster: {statistics.median(ratios):.2f} ({told}), load {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

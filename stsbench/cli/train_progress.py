@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from stsbench.cli.printing import console, duration, note
 from stsbench.recipes.plan import TrainPlan
-from stsbench.training.loop.selection import OnProgress, TrainingProgress
+
+if TYPE_CHECKING:
+    # Loads torch, before which mistakes are told.
+    from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
 NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment", "uniformity")
 """What of a curve's point the line leaves to the file of the curve, or says otherwise."""

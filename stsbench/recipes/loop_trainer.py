@@ -46,9 +46,7 @@ class LoopTrainer:
         # Told before anything is loaded.
         check_params(method, {"student": None, **card.params}, where=where, others=KEYS)
         check_names(card.training)
-        # A start that is not there is told before seconds are spent on text.
-        checkpoint = find_start(plan)
-        validate = load_validation(plan)
+        checkpoint, validate = find_start(plan), load_validation(plan)
         transformers.set_seed(plan.seed)
         student = Student(
             checkpoint,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.prepare import find_start
 from stsbench.registry.names import Registry
-from stsbench.training.methods import load_method
+from stsbench.training.methods import METHODS_BY_TRAINER, load_method
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus
@@ -65,6 +66,9 @@ TRAINERS = Registry(
 
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
+    if plan.card.method in METHODS_BY_TRAINER["loop"]:
+        # A start that is not there is told before seconds are spent on importing what trains.
+        find_start(plan)
     needed, method = load_method(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(needed).prepare(plan, method)
     return trainer

@@ -92,7 +92,11 @@ def test_a_start_that_is_not_there_is_told_before_any_text_is_read(masked_lm, tm
     ("method", "training", "says"),
     [
         ("is_bert", {"chunk": 4}, "chunk: ISBERT's loss is not a function of embeddings alone"),
-        ("contrastive_tension", {"checkpointing": True}, "checkpointing: ContrastiveTension runs its model as in tests"),
+        (
+            "contrastive_tension",
+            {"checkpointing": True},
+            "checkpointing: ContrastiveTension runs its model as in tests",
+        ),
     ],
 )
 def test_how_a_step_cannot_be_run_is_told_before_any_text_is_read(masked_lm, tmp_path, method, training, says):
