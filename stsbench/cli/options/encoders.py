@@ -114,6 +114,7 @@ class TrainOptions(WithJson):
 
     Example: stsbench train sup-simcse-small --base FOLDER --corpora DIR
     Example: stsbench train simcse-bert-base --on ray --devices 4
+    Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
     """
 
     recipe: Annotated[str, Argument(autocompletion=recipe_names, help="A recipe, or a recipe's TOML file.")]

@@ -195,8 +195,9 @@ class _Callback(transformers.TrainerCallback):  # type: ignore[misc]
         self.selection.tell(step)
         if self.selection.interrupted(step):
             control.should_save = control.should_training_stop = True
-        if self.place.agree(time.monotonic() - self.saved_at >= self.checkpoint_seconds) and not self.selection.ended(
-            step
-        ):
+        # Asking other processes waits for the device, as reading losses does.
+        asks = self.place.ranks == 1 or step % self.selection.losses.every == 0
+        may_save = asks and not self.selection.ended(step)
+        if may_save and self.place.agree(time.monotonic() - self.saved_at >= self.checkpoint_seconds):
             control.should_save = True
             self.saved_at = time.monotonic()
