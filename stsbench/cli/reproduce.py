@@ -182,8 +182,8 @@ def _print_forecast(planned: Reproduction, facts: list[dict[str, Any]], missing:
     console().print(table(["row", "seed", "state", "time of training"], rows, right=[1, 3]))
     left = [one["seconds"] for one in facts if one["state"] != "complete"]
     known = [seconds for seconds in left if seconds is not None]
-    rest = f"the rest takes about {duration(sum(known))} without scoring" if known else f"{len(left)} are not"
-    say(f"{len(facts) - len(left)} of {len(facts)} runs are trained; {rest}")
+    rest = f"; the rest takes about {duration(sum(known))} without scoring" if known else ""
+    say(f"{len(facts) - len(left)} of {len(facts)} runs are trained{rest}")
     for label, why in not_had.items():
         say(f"not had: {label}: {why}")
     complain_of_all("missing", missing)

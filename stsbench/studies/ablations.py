@@ -30,7 +30,7 @@ class AblationRow(Record, frozen=True, kw_only=True):
     set: dict[str, Any] = {}
     """What is replaced of the recipe, by key."""
     small_set: dict[str, Any] = {}
-    """What is replaced of the small one beside that or otherwise."""
+    """What is replaced of the small one beside that or otherwise; an empty text leaves out what ``set`` says."""
     encoder: str = ""
     why: str = ""
     """Why it cannot be had; a row that says ``small`` still has that."""
@@ -140,7 +140,10 @@ def _line(card: AblationCard, row: AblationRow, empty: AblationLine, *, small: b
     recipe = (row.small or card.small) if small else (row.recipe or card.recipe)
     if not recipe:
         raise CardError(f"row '{row.row}': names no {'small ' if small else ''}recipe, and neither does the card")
-    return empty._replace(recipe=recipe, replaced={**row.set, **({**card.small_set, **row.small_set} if small else {})})
+    if not small:
+        return empty._replace(recipe=recipe, replaced=row.set)
+    replaced = {**row.set, **card.small_set, **row.small_set}
+    return empty._replace(recipe=recipe, replaced={key: value for key, value in replaced.items() if value != ""})
 
 
 def _check(line: AblationLine, catalogue: Catalogue) -> None:

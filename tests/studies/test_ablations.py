@@ -95,6 +95,13 @@ def card(folder: Path, text: str) -> Ablation:
 FIGURE = '[figure]\ntitle = "Mine"\npaper = "simcse"\ntable = "figure-9"\ncolumns = [{task = "sts12", protocol = "simcse"}]\n'
 
 
+def test_an_empty_text_leaves_out_of_the_small_one_what_the_paper_s_has():
+    lines = {line.label: line for line in load_ablation("simcse-table-7", CARDS, small=True).lines}
+    assert lines["no hard negative"].replaced == {"views": "pairs"}
+    papers = {line.label: line for line in load_ablation("simcse-table-7", CARDS).lines}
+    assert papers["no hard negative"].replaced["where"] == "label = entailment"
+
+
 def test_a_user_s_own_ablation_is_found_by_its_name(tmp_path):
     row = '[[rows]]\nrow = "mine"\nrecipe = "simcse-small"\nset = {temperature = 0.1}\n'
     made = card(tmp_path, f"{FIGURE}{row}")
