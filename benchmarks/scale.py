@@ -1,14 +1,16 @@
 """What many encoders on many tasks cost, and how much of it many workers save.
 
-    STSBENCH_DATA=DIR python -m benchmarks.scale costs FILE             # measured: seconds of processor time
-    python -m benchmarks.scale simulate FILE --devices 8 --seconds 600  # the executor itself, over workers that sleep
-    STSBENCH_DATA=DIR python -m benchmarks.scale workers                # one and two real workers against one process
+    STSBENCH_DATA=DIR python benchmarks/scale.py costs FILE             # measured: seconds of processor time
+    python benchmarks/scale.py simulate FILE --devices 8 --seconds 600  # the executor itself, over workers that sleep
+    STSBENCH_DATA=DIR python benchmarks/scale.py workers                # one and two real workers against one process
 
 The work is 100 encoders x 40 tasks x 3 seeds: the suites sts, transfer and probing, and 16 of the suite multilingual, with
 as many sentences as their cards say. ``simulate`` runs it on Ray with the executor of ``run --on ray``, its store and its
 results; only embedding, loading and scoring sleep, for the time that they were measured to take. So that the ideal run takes
 ``--seconds``, the run is made smaller, sentences and times by the same factor: what the executor needs for a piece of work
-stays as it is, and weighs that much more than in the whole run. Workers are started before the clock is.
+stays as it is, and weighs that much more than in the whole run. Workers are started before the clock is. With ``--threads``
+the devices are threads of this process in the place of Ray's workers, where this machine has no cores for so many processes:
+then all but Ray itself is what ``run --on ray`` does.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from sleeping import ENCODER, TASK, Threads, Told
 
 import stsbench
 from stsbench.bench.cells import RunSettings
@@ -39,51 +41,10 @@ from stsbench.bench.listener import Listener
 from stsbench.bench.run import cells_to_do
 from stsbench.bench.work import Work
 from stsbench.cards.catalogue import Catalogue
-from stsbench.data.splits import PairSplit, Split
+from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
-from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import Embed, FloatArray
-from stsbench.evaluators.seams import Scores, by_name
 
 ENCODERS, SEEDS, MULTILINGUAL = 100, 3, 16
-TASK = """
-name = "{name}"
-evaluator = "benchmarks.scale:SleepingEvaluator"
-languages = ["en"]
-paper = "none"
-license = "none"
-
-[splits.test]
-n = {n}
-
-[options]
-seconds = {seconds}
-log = "{log}"
-
-[local]
-reader = "pair_table"
-params = {{sentence1 = 0, sentence2 = 1, gold = 2}}
-
-[local.files]
-test = [{{path = "{name}.tsv"}}]
-"""
-ENCODER = """
-name = "simulated-{number}"
-kind = "benchmarks.scale:SleepingEncoder"
-method = "none"
-backbone = "none"
-supervision = "none"
-overlap = "none"
-paper = "none"
-license = "none"
-
-[params]
-number = {number}
-load = {load}
-tokenise = {tokenise}
-embed = {embed}
-log = "{log}"
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,74 +60,6 @@ class Costs:
     def of_task(self, sentences: int, *, probed: bool) -> float:
         """Seconds of scoring a task once."""
         return sentences * (self.probe_score if probed else self.pair_score)
-
-
-def slept(what: str, seconds: float, log: str) -> None:
-    """Sleep, and note when."""
-    began = time.time()
-    time.sleep(seconds)
-    with (Path(log) / str(os.getpid())).open("a") as file:
-        file.write(f"{what} {began} {time.time()}\n")
-
-
-class SleepingEncoder:
-    """An encoder that takes as long as a real one."""
-
-    def __init__(self, number: int, load: float, tokenise: float, embed: float, log: str) -> None:
-        """Keep what each step takes; nothing is loaded yet."""
-        self.name = self.fingerprint = f"simulated-{number}"
-        self.load, self.of_tokens, self.of_embedding, self.log = load, tokenise, embed, log
-        self.loaded = False
-
-    def _load(self) -> None:
-        if not self.loaded:
-            slept("load", self.load, self.log)
-            self.loaded = True
-
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Refuse: the engine plans the batches."""
-        raise NotImplementedError
-
-    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        """Return a token a word."""
-        self._load()
-        slept("tokenise", len(sentences) * self.of_tokens, self.log)
-        return TokenIds.from_lists([[1] * len(text.split()) for text in sentences])
-
-    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
-        """Return embeddings (b, 4) of nothing."""
-        self._load()
-        slept("embed", len(rows) * self.of_embedding, self.log)
-        return np.ones((len(rows), 4), dtype=np.float32)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SleepingProtocol:
-    """Has no choices."""
-
-    name: str
-
-
-class SleepingEvaluator:
-    """An evaluator that takes as long as a real one."""
-
-    PROTOCOLS: ClassVar[dict[str, SleepingProtocol]] = by_name(SleepingProtocol(name="sleeping"))
-    ONE_SPLIT: ClassVar[bool] = True
-
-    def __init__(self, protocol: SleepingProtocol, *, seconds: float, log: str) -> None:
-        """Keep how long it takes."""
-        self.protocol, self.seconds, self.log = protocol, seconds, log
-
-    def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Look at the embeddings and sleep."""
-        (split,) = splits.values()
-        assert isinstance(split, PairSplit)
-        n = len(np.asarray(embed(split.sentences1)))
-        slept("score", self.seconds, self.log)
-        items = {"similarity": np.full(n, 0.5)}
-        return Scores(
-            score=0.5, scores={"score": 0.5}, interval=(0.4, 0.6), interval_method="none", per_item=items, n=n
-        )
 
 
 def task_sizes() -> dict[str, tuple[int, bool]]:
@@ -218,9 +111,9 @@ def make_run(folder: Path, costs: Costs, factor: float) -> RunSettings:
     )  # fmt: skip
 
 
-def start_workers(ray: Ray, devices: int, folder: Path) -> float:
-    """Have all workers running and their libraries imported; seconds that took."""
-    marks, began = folder / "started", time.time()
+def start_workers(ray: Ray, devices: int, folder: Path) -> None:
+    """Have all workers running and their libraries imported."""
+    marks = folder / "started"
     marks.mkdir()
 
     def ready() -> None:
@@ -230,25 +123,40 @@ def start_workers(ray: Ray, devices: int, folder: Path) -> float:
             time.sleep(0.5)
 
     ray.get([ray.remote(num_cpus=1)(ready).remote() for _ in range(devices)])
-    return time.time() - began
 
 
-def simulate(costs: Costs, devices: int, seconds: float) -> None:
+@contextmanager
+def devices_of(count: int, *, threads: bool) -> Iterator[Any]:
+    """Ray with so many workers, or as many threads."""
+    if threads:
+        # The encoder of a process would be that of all threads.
+        worker.kept = lambda encoder: encoder
+        yield Threads(count)
+        return
+    os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": count})
+    with joined("ray") as ray:
+        yield ray
+
+
+def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> None:
     """Run it on so many sleeping workers, and print how much of the ideal speed-up that is and where the rest goes."""
     embedding, scoring = whole_run(costs)
     factor = (embedding + scoring) / devices / seconds
-    os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": devices})
-    with tempfile.TemporaryDirectory() as place, joined("ray") as ray:
+    with tempfile.TemporaryDirectory() as place, devices_of(devices, threads=threads) as ray:
         folder = Path(place)
         settings = make_run(folder, costs, factor)
-        started = start_workers(ray, devices, folder)
+        hands = Hands(ray, settings)
+        if threads:
+            hands.__dict__["_events"] = Told()
+        else:
+            start_workers(ray, devices, folder)
         failures: list[str] = []
         listener = Listener(failed=lambda what, error: failures.append(f"{what}: {error}"), noticed=failures.append)
         work = Work(cells_to_do(settings), settings, listener)
         began, own = time.time(), time.process_time()
         parts = list(work.parts())
         planned = time.time() - began
-        results = list(ClusterRun(work, Hands(ray, settings)).results(parts))
+        results = list(ClusterRun(work, hands).results(parts))
         took, own = time.time() - began, time.process_time() - own
         spent, idle = accounts(folder / "log", began, began + took, devices)
     assert len(results) == ENCODERS * SEEDS * len(task_sizes()) and not failures, failures[:3]
@@ -256,7 +164,7 @@ def simulate(costs: Costs, devices: int, seconds: float) -> None:
     print(f"{ENCODERS} encoders x {len(task_sizes())} tasks x {SEEDS} seeds: {embedding / 3600:.0f} core hours of embedding, "
           f"{scoring / 3600:.0f} of scoring; here smaller by {factor:.0f}")  # fmt: skip
     print(f"{devices} devices: {took:.0f} s, speed-up {ideal / factor / took:.1f}, "
-          f"{100 * ideal / factor / took / devices:.1f}% of ideal (workers started before, in {started:.0f} s)")  # fmt: skip
+          f"{100 * ideal / factor / took / devices:.1f}% of ideal; load of this machine's {os.cpu_count()} cores {os.getloadavg()[1]:.0f}")  # fmt: skip
     whole = devices * took
     print("of the devices' time: " + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in spent.items()))
     print("waiting: " + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in idle.items()))
@@ -353,6 +261,7 @@ def main() -> None:
     simulation.add_argument("file", type=Path, help="what costs wrote")
     simulation.add_argument("--devices", type=int, default=8)
     simulation.add_argument("--seconds", type=float, default=600, help="of the ideal run")
+    simulation.add_argument("--threads", action="store_true", help="in the place of Ray's workers")
     real = commands.add_parser("workers")
     real.add_argument("--tasks", default="sts")
     real.add_argument("--rounds", type=int, default=2)
@@ -361,7 +270,9 @@ def main() -> None:
         options.file.write_text(json.dumps(asdict(measure()), indent=1) + "\n")
         print(options.file.read_text(), end="")
     elif options.command == "simulate":
-        simulate(Costs(**json.loads(options.file.read_text())), options.devices, options.seconds)
+        simulate(
+            Costs(**json.loads(options.file.read_text())), options.devices, options.seconds, threads=options.threads
+        )
     elif options.command == "workers":
         workers(options.tasks, options.rounds)
 
