@@ -117,7 +117,8 @@ def test_a_worker_is_killed_at_any_moment(tmp_path, expected, workers, rounds):
         code, out, err = finish(process)
         assert code == 0, (seed, err)
         assert out.startswith("Scores, ") and "raylet" not in out
-        assert all("its worker was killed or has crashed; tried again (2 of 3)" in line for line in err.splitlines())
+        lost_one = "its worker was killed or has crashed; tried again (2 of 3)"
+        assert [line for line in err.splitlines() if lost_one not in line] == [], seed
         lost += bool(err)
         assert outside_run(folder / "results") == expected, seed
     assert killed == rounds and (lost or rounds < 10), "some were killed at work"
