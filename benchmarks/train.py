@@ -10,8 +10,9 @@ alternate in one run, each in a process of its own. Timed is each trainer's whol
 in memory to the last step: tokenising, batches, forward, backward, clipping and optimiser (ours
 is also made in that time), with validation and checkpoints off; loading is not. Prints for each
 precision seconds a step (the median of the rounds, and each), the process's peak of memory, what of
-it the loop added to the loaded model, the median of the rounds' ratios of the seconds, and the machine's load at
-the end: above the number of processors, others share them, and the ratios alone mean something.
+it the loop added to the loaded model, the median of the rounds' ratios of the seconds and of the processors'
+seconds, and the machine's load at the end: above the number of processors others share them, and with
+--threads 1 the processors' seconds alone mean something.
 """
 
 from __future__ import annotations
@@ -134,10 +135,10 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         work, steps = SIDES[side](options, Path(folder))
         loaded = _peak()
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         work()
-        seconds = time.perf_counter() - started
-    return {"seconds": seconds / steps, "memory": _peak(), "added": _peak() - loaded}
+        seconds, busy = time.perf_counter() - started, time.process_time() - busy
+    return {"seconds": seconds / steps, "busy": busy / steps, "memory": _peak(), "added": _peak() - loaded}
 
 
 def _peak() -> int:
@@ -184,13 +185,13 @@ def compare(precision: str, rounds: int) -> None:
         print(
             f"{precision:9} {side:22} {median:.3f} s a step ({each}), {memory:.2f} GiB, {added:.2f} of them by the loop"
         )
-    # What others take of the machine changes from round to round, and less within one.
-    ratios = [b["seconds"] / a["seconds"] for a, b in zip(*found.values(), strict=True)]
-    told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    print(
-        f"{precision:9} times faster: {statistics.median(ratios):.2f} ({told}), load {os.getloadavg()[0]:.1f}",
-        flush=True,
-    )
+    for what, key in (("times faster", "seconds"), ("times less of the processors", "busy")):
+        # What others take of the machine changes from round to round, and less within one.
+        ratios = [b[key] / a[key] for a, b in zip(*found.values(), strict=True)]
+        told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(
+            f"{precision:9} {what}: {statistics.median(ratios):.2f} ({told}), load {os.getloadavg()[0]:.1f}", flush=True
+        )
 
 
 if __name__ == "__main__":
