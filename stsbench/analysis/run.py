@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,13 @@ class AnalysisBed:
     store: Store = "default"
     folder: Path = Path("results")
     listener: Listener = field(default_factory=Listener)
+    told: Callable[[str, StsbenchError], None] | None = None
+
+    def failed(self, what: str, error: StsbenchError) -> None:
+        """Tell an encoder that cannot be measured to who wants to go on; raises it where nobody does."""
+        if self.told is None:
+            raise error
+        self.told(what, error)
 
     @property
     def task(self) -> str:
@@ -111,6 +118,7 @@ def analyse(
     store: Store = "default",
     results: Path = Path("results"),
     listener: Listener | None = None,
+    failed: Callable[[str, StsbenchError], None] | None = None,
 ) -> Findings:
     """Carry out an analysis.
 
@@ -127,6 +135,7 @@ def analyse(
         store: where embeddings are kept.
         results: the results folder, for what reads one.
         listener: told how it goes.
+        failed: told each encoder that cannot be measured; without it that is raised.
 
     Raises:
         StsbenchError: several tasks are named, or what the analysis needs cannot be had.
@@ -142,6 +151,7 @@ def analyse(
         store=store,
         folder=results,
         listener=listener or Listener(),
+        told=failed,
     )
     return Findings(
         analysis=name,

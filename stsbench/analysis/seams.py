@@ -18,7 +18,7 @@ from stsbench.data.splits import PairSplit
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.known import KnownEncoder
 from stsbench.encoders.seams import Embed, Embeddings, Encoder, FloatArray
-from stsbench.errors import DataError, StsbenchError
+from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluators.seams import Scores
 from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.similarity import paired_cosine
@@ -132,6 +132,10 @@ class Bed(Protocol):
         """The results of the task, of all encoders in the results folder."""
         ...
 
+    def failed(self, what: str, error: StsbenchError) -> None:
+        """Told an encoder that cannot be measured; unless it raises, the others go on."""
+        ...
+
 
 class Measurement(NamedTuple):
     """What is found of one encoder: its rows by table, and what is kept to be compared with others'."""
@@ -167,10 +171,16 @@ class EncoderAnalysis(Analysis):
         found: dict[str, list[PlainRow]] = {}
         kept: dict[str, Any] = {}
         for subject in bed.subjects():
-            measured = self.measure(subject)
+            try:
+                measured = self.measure(subject)
+            except EncoderError as error:
+                bed.failed(subject.name, error)
+                continue
             for name, rows in measured.tables.items():
                 found.setdefault(name, []).extend({"encoder": subject.name, **row} for row in rows)
             kept[subject.name] = measured.kept
+        if not kept:
+            raise DataError("none of the encoders can be measured")
         return {**found, **self.across(kept)}
 
     @abstractmethod

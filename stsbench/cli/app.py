@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "convert": (encoders.ConvertOptions, "stsbench.cli.convert:convert_command"),
     "compare": (scores.CompareOptions, "stsbench.cli.compare:compare_command"),
     "analyze": (analyses.AnalyzeOptions, "stsbench.cli.analyze:analyze_command"),
+    "report": (analyses.ReportOptions, "stsbench.cli.report:report_command"),
     "parity": (scores.ParityOptions, "stsbench.cli.parity:parity_command"),
     "check": (scores.CheckOptions, "stsbench.cli.check:check_command"),
     "lock": (scores.LockOptions, "stsbench.cli.check:lock_command"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
 from string import Template
@@ -26,18 +26,24 @@ def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = 
 
     Unless ``show`` says otherwise, measured and published numbers are both there: the reader picks.
     """
+    title = tables[0].caption if len(tables) == 1 else "Leaderboard"
+    return html_page(title, table_body(tables, show, exact=exact))
+
+
+def table_body(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Iterator[str]:
+    """The lines of all tables within a page."""
+    for number, table in enumerate(tables, start=1):
+        yield from table_lines(table, lay_out(table, show or "both", exact=exact, ends=False), f"t{number}")
+
+
+def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
+    """A page of some lines, with the style and the script of the board; ``images`` may stand in it as data."""
     script = page_script()
-    layouts = [lay_out(table, show or "both", exact=exact, ends=False) for table in tables]
-    lines = (
-        line
-        for number, (table, layout) in enumerate(zip(tables, layouts, strict=True), start=1)
-        for line in table_lines(table, layout, f"t{number}")
-    )
     return Template(_asset("page.html")).substitute(
-        title=escape(tables[0].caption if len(tables) == 1 else "Leaderboard"),
-        policy=_policy(script),
+        title=escape(title),
+        policy=_policy(script) + ("; img-src data:" if images else ""),
         style=_asset("page.css"),
-        body="\n".join(lines),
+        body="\n".join(body),
         script=script,
     )
 
