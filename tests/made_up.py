@@ -17,6 +17,7 @@ from stsbench.bench.executor import local
 from stsbench.bench.work import Work
 from stsbench.data.corpora.tables import TextFile
 from stsbench.data.splits import PairSplit
+from stsbench.encoders.runtimes.backends import TorchBackend
 from stsbench.encoders.transformer.pooling import Mean
 from stsbench.encoders.words.words import Recipe, whitespace_bags
 from stsbench.evaluators.probe import ConvergedProtocol
@@ -97,6 +98,14 @@ class Pooling(Mean):
         return super().pool(*arguments, **named)
 
 
+class Backend(TorchBackend):
+    """PyTorch."""
+
+    def model(self, network: Any) -> Any:
+        USED.add("encoders.runtimes.backends:BACKENDS")
+        return super().model(network)
+
+
 class Probe(ConvergedProtocol):
     """Logistic regression."""
 
@@ -153,6 +162,7 @@ ROWS: dict[str, Any] = {
     "evaluators:EVALUATORS": "tests.made_up:Evaluator",
     "data.readers:READERS": "tests.made_up:read",
     "encoders.kinds:ENCODERS": "tests.made_up:Encoder",
+    "encoders.runtimes.backends:BACKENDS": Backend,
     "encoders.transformer.pooling:POOLINGS": Pooling,
     "encoders.words.words:RECIPES": Recipe(noting("encoders.words.words:RECIPES", whitespace_bags)),
     "training.methods:METHODS": "tests.made_up:Method",

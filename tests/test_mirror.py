@@ -87,6 +87,12 @@ COVERED = {
         "encoders.served.said",
         "encoders.served.sizes",
     ],
+    "encoders/runtimes/test_backends.py": [
+        "encoders.runtimes.export",
+        "encoders.runtimes.model",
+        "encoders.runtimes.network",
+        "encoders.runtimes.sessions",
+    ],
     "encoders/words/test_convert.py": ["cli.convert", "encoders.words.expansion", "encoders.words.folder"],
     "encoders/words/test_infersent.py": ["encoders.words.recurrent"],
     "evaluators/probe/test_converged.py": [

@@ -33,6 +33,8 @@ from stsbench.encoders.checkpoints.saved import read_saved, write_saved
 from stsbench.encoders.fitted.token_removal import TokenRemovalEncoder
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.loading import load_encoder
+from stsbench.encoders.runtimes.backends import backend_kind
+from stsbench.encoders.runtimes.files import find_file
 from stsbench.encoders.served.openai import OpenAIEncoder
 from stsbench.encoders.transformer.modules import named_prompt
 from stsbench.encoders.transformer.pooling import Pooling
@@ -100,6 +102,11 @@ def prompt(folder: Path) -> str:
     return named_prompt(folder, "qery")
 
 
+def named_file(folder: Path) -> object:
+    write(folder / "model.onnx", "")
+    return find_file(folder, "modle.onnx", usual="model.onnx", suffixes=(".onnx",))
+
+
 def suite_of_nothing(folder: Path) -> list[str]:
     write(folder / "tasks" / "suites.toml", '[ours]\nname = "Ours"\ntasks = ["stsbb"]\n')
     return expand_names("ours", Catalogue([folder]))
@@ -141,6 +148,11 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "encoders.checkpoints.saved:kind of saved encoder": (saved, "transfomer|transformer"),
     "encoders.kinds:encoder kind": (lambda _: ENCODERS.load("transfomer"), "transfomer|transformer"),
     "encoders.loading:encoder": (lambda _: load_encoder("minilmm"), "minilmm|minilm"),
+    "encoders.runtimes.backends:backend": (
+        lambda _: backend_kind("onxx", dtype="float32", device="cpu"),
+        "onxx|onnx",
+    ),
+    "encoders.runtimes.files:file": (named_file, "modle.onnx|model.onnx"),
     "encoders.served.openai:api of a server": (
         lambda _: OpenAIEncoder("m", url="http://localhost", api="opnai"),
         "opnai|openai",

@@ -94,7 +94,7 @@ ENCODER = (
 )
 ENCODERS = {
     "kinded": 'kind = "mine"',
-    "pooled": 'kind = "transformer"\nparams = {model = "MODEL", pooling = "mine"}',
+    "pooled": 'kind = "transformer"\nparams = {model = "MODEL", pooling = "mine", backend = "mine"}',
     "worded": 'kind = "words"\nparams = {file = "words.txt", tokens = "mine"}',
 }
 PAIRS = "a cat sat\tthe cat sat\t5\na dog ran\tno dog ran\t3.5\ncoffee\ttea\t2\nit rains\tthe sun shines\t0.5\n"

@@ -6,19 +6,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.seams import DeviceMemory
-from stsbench.errors import CardError, EncoderError, did_you_mean, one_line
+from stsbench.errors import CardError, EncoderError, one_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
 DTYPES = ("float32", "bfloat16", "float16")
-
-
-def check_dtype(name: str) -> None:
-    """Refuse a type of numbers that no model is run in; raises CardError."""
-    if name not in DTYPES:
-        raise CardError(f"unknown dtype '{name}'{did_you_mean(name, DTYPES)}; known: {', '.join(DTYPES)}")
 
 
 def check_device(name: str) -> None:

@@ -75,8 +75,9 @@ KEEPS: Mapping[str, Mapping[str, Any]] = {
 
 
 ELSEWHERE: Mapping[str, set[str]] = {
-    # Only checkpoints of their own have these: prompts with names, decoders, adapters (tests/encoders/transformer).
-    "transformer": {"prompt_name", "bidirectional", "adapters"},
+    # Only checkpoints of their own have these: prompts with names, decoders, adapters (tests/encoders/transformer); and runtimes are extras.
+    "transformer": {"prompt_name", "bidirectional", "adapters", "backend"},
+    "sentence_transformer": {"backend"},
 }
 SERVED = {"openai"}
 """Kinds that ask a server: tests/encoders/served."""

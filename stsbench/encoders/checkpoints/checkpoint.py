@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,9 +100,16 @@ class Located(NamedTuple):
 
 
 def locate_checkpoint(
-    model: str | None = None, *, revision: str = "unpinned", package: str | None = None, subfolder: str = ""
+    model: str | None = None,
+    *,
+    revision: str = "unpinned",
+    package: str | None = None,
+    subfolder: str = "",
+    also: Sequence[str] = (),
 ) -> Located:
     """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
+
+    ``also`` are patterns of further files to fetch from the Hub, where it has them.
 
     Raises:
         SourceError: it cannot be had; says why and what to do.
@@ -125,9 +132,9 @@ def locate_checkpoint(
         if Path(model).exists():
             raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
         raise SourceError(f"checkpoint folder '{model}' does not exist")
-    from stsbench.data.hub import fetch_checkpoint
+    from stsbench.data.hub import CHECKPOINT, fetch_checkpoint
 
-    fetched = fetch_checkpoint(model, revision=revision)
+    fetched = fetch_checkpoint(model, revision=revision, allow=(*CHECKPOINT, *also))
     return Located(fetched.path / subfolder, fetched.commit)
 
 
@@ -138,14 +145,15 @@ def find_checkpoint(
     package: str | None = None,
     subfolder: str = "",
     sha256: Mapping[str, str] | None = None,
+    also: Sequence[str] = (),
 ) -> Checkpoint:
-    """Find a checkpoint and check that it is one.
+    """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one.
 
     Raises:
         SourceError: it cannot be had; says why and what to do.
         EncoderError: the folder is no checkpoint, or a file is not the one the card names.
     """
-    located = locate_checkpoint(model, revision=revision, package=package, subfolder=subfolder)
+    located = locate_checkpoint(model, revision=revision, package=package, subfolder=subfolder, also=also)
     return open_checkpoint(located.folder, revision=located.revision, sha256=sha256 or {})
 
 

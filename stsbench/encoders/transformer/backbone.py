@@ -16,11 +16,13 @@ import transformers
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, check_padding, read_json
 from stsbench.encoders.checkpoints.sizes import check_size, odd_sizes
-from stsbench.encoders.devices import free_memory, open_device, sent_to
+from stsbench.encoders.devices import free_memory, sent_to
 from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.runtimes.backends import Backend
+from stsbench.encoders.runtimes.network import Network
 from stsbench.encoders.seams import DeviceMemory
 from stsbench.encoders.transformer.adapters import Adapter
-from stsbench.encoders.transformer.kernels import use_flash_attention, use_onednn_linears
+from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.errors import EncoderError, one_line
 
 TOKENIZE_AT_ONCE = 8192
@@ -46,33 +48,43 @@ class Backbone:
     def load(
         cls,
         checkpoint: Checkpoint,
+        backend: Backend,
         *,
-        dtype: str,
-        device: str,
-        needs_pooler: bool,
+        pooling: Pooling,
         adapters: Sequence[Adapter] = (),
         bidirectional: bool = False,
     ) -> Backbone:
-        """Load an ``AutoModel`` in evaluation mode and its tokenizer.
+        """Load an ``AutoModel`` in evaluation mode, to be run by a backend, and its tokenizer.
 
         Raises:
             EncoderError: weights are missing or do not fit, or there is no such device; or an adapter is of another
                 model, or attention cannot be made bidirectional.
         """
-        place = open_device(device)
+        place = backend.place
         tokenizer = load_tokenizer(checkpoint)
-        model, missing = load_model(transformers.AutoModel, checkpoint, dtype=dtype)
-        _check_pooler(missing, checkpoint, needs_pooler=needs_pooler)
-        for adapter in adapters:
-            model = adapter.merged_into(model)
-        model = model.eval().to(place)
-        if bidirectional:
-            attend_both_ways(model)
-        if place.type == "cpu":
-            use_onednn_linears(model)
-        elif place.type == "cuda":
-            use_flash_attention(model)
-        return cls(tokenizer, model, place)
+
+        def make(dtype: str) -> Any:  # noqa: ANN401 - transformers
+            model, missing = load_model(transformers.AutoModel, checkpoint, dtype=dtype)
+            _check_pooler(missing, checkpoint, needs_pooler=pooling.through_head)
+            for adapter in adapters:
+                model = adapter.merged_into(model)
+            model = model.eval()
+            if bidirectional:
+                attend_both_ways(model)
+            return model
+
+        network = Network(
+            folder=checkpoint.weights[0].parent,
+            state={
+                "files": checkpoint.digests(),
+                "adapters": [one.digests() for one in adapters],
+                "bidirectional": bidirectional,
+            },
+            make=make,
+            layers=pooling.states,
+            through_head=pooling.through_head,
+        )
+        return cls(tokenizer, backend.model(network), place)
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
         """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens."""

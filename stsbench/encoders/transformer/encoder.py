@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
-from stsbench.encoders.devices import check_device, check_dtype
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.runtimes.backends import backend_kind
 from stsbench.encoders.seams import DeviceMemory, FloatArray
 from stsbench.encoders.transformer.adapters import Adapter
 from stsbench.encoders.transformer.modules import named_prompt
@@ -59,6 +59,9 @@ class TransformerEncoder:
         adapters: LoRA adapters, folders or ``owner/name@commit`` of the Hub, merged into the weights in this order.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        backend: what runs the network: ``torch``, ``onnx`` or ``openvino``.
+        file: the runtime's file in the checkpoint's folder, as ``onnx/model_int8.onnx``; default the usual one where it
+            is there, else one that is exported into the cache folder.
     """
 
     def __init__(
@@ -82,19 +85,23 @@ class TransformerEncoder:
         adapters: Sequence[str] = (),
         dtype: str = "float32",
         device: str = "auto",
+        backend: str = "torch",
+        file: str = "",
     ) -> None:
         """Find the checkpoint and check every choice against it."""
         self.name = name or model or package or ""
         self.pooling = Pooling.parse(pooling)
-        check_dtype(dtype)
-        check_device(device)
+        kind = backend_kind(backend, dtype=dtype, device=device)
         if padding_side not in ("left", "right"):
             raise CardError(f"padding_side '{padding_side}' is neither 'left' nor 'right'")
         if prompt and prompt_name:
             raise CardError("give 'prompt' or 'prompt_name', not both")
         if self.pooling.of_mask_token and not prompt_template:
             raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
-        self.checkpoint = find_checkpoint(model, revision=revision, package=package, subfolder=subfolder, sha256=sha256)
+        self.checkpoint = find_checkpoint(
+            model, revision=revision, package=package, subfolder=subfolder, sha256=sha256, also=kind.on_hub(file)
+        )
+        self.backend = kind(self.checkpoint.folder, file=file, dtype=dtype, device=device)
         text = named_prompt(self.checkpoint.folder, prompt_name) if prompt_name else prompt
         self.prompt = Prompt(text, prompt_template, add_full_stop)
         if self.pooling.of_second_copy and self.prompt.places != 2:
@@ -103,7 +110,17 @@ class TransformerEncoder:
         self.revision = self.checkpoint.revision
         self.max_length = self.checkpoint.allowed_length(max_length)
         self.normalise, self.padding_side = normalise, padding_side
-        self.dtype, self.device = dtype, device
+        self.device = device
+
+    @property
+    def dtype(self) -> str:
+        """The type of the network's numbers."""
+        return self.backend.precision
+
+    @property
+    def notes(self) -> list[str]:
+        """What runs the network, where that is not torch."""
+        return self.backend.notes
 
     @cached_property
     def fingerprint(self) -> str:
@@ -118,12 +135,13 @@ class TransformerEncoder:
                 "normalise": self.normalise,
                 "template": self.prompt.facts(),
                 "padding_side": self.padding_side,
-                "dtype": self.dtype,
+                "dtype": self.backend.dtype,
                 # Only where they are used: other encoders keep their fingerprints.
                 **({"bidirectional": True} if self.bidirectional else {}),
                 **({"adapters": [one.digests() for one in self.adapters]} if self.adapters else {}),
+                **self.backend.facts,
             },
-            [*self.checkpoint.libraries(), *(["peft"] if self.adapters else [])],
+            [*self.checkpoint.libraries(), *(["peft"] if self.adapters else []), *self.backend.libraries],
         )
 
     @cached_property
@@ -133,9 +151,8 @@ class TransformerEncoder:
 
         backbone = Backbone.load(
             self.checkpoint,
-            dtype=self.dtype,
-            device=self.device,
-            needs_pooler=self.pooling.through_head,
+            self.backend,
+            pooling=self.pooling,
             adapters=self.adapters,
             bidirectional=self.bidirectional,
         )

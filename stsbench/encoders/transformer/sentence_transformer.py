@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, locate_checkpoint
-from stsbench.encoders.devices import check_device, check_dtype, pick_device
 from stsbench.encoders.facts import check_sentences
+from stsbench.encoders.runtimes.backends import TorchBackend, backend_kind
 from stsbench.encoders.seams import FloatArray
 from stsbench.encoders.transformer.modules import digests, named_prompt, read_modules
 from stsbench.errors import CardError, EncoderError, one_line
@@ -51,6 +51,8 @@ class SentenceTransformerEncoder:
         normalise: bool | None = None,
         dtype: str = "float32",
         device: str = "auto",
+        backend: str = "torch",
+        file: str = "",
     ) -> None:
         """Find the checkpoint and check every choice against it.
 
@@ -65,19 +67,35 @@ class SentenceTransformerEncoder:
             normalise: scale embeddings to length 1, or not; default as the checkpoint does.
             dtype: ``float32``, ``bfloat16`` or ``float16``.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+            backend: what runs its transformer: ``torch``, ``onnx`` or ``openvino``.
+            file: the runtime's file in the transformer's folder; default the usual one where it is there, else one
+                that is exported into the cache folder.
         """
         self.name = name or model
-        check_dtype(dtype)
-        check_device(device)
+        kind = backend_kind(backend, dtype=dtype, device=device)
         if prompt and prompt_name is not None:
             raise CardError("give 'prompt' or 'prompt_name', not both")
         if max_length is not None and max_length < 1:
             raise CardError(f"max_length {max_length} leaves nothing of a sentence")
-        self.folder, self.revision = locate_checkpoint(model, revision=revision)
+        self.folder, self.revision = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
         self.modules = read_modules(self.folder)
+        first = self.modules[0]
+        if kind is not TorchBackend and not first.kind.endswith(".Transformer"):
+            raise CardError(f"backend '{backend}' runs transformers; {self.folder} begins with a {first.kind}")
+        self.backend = kind(self.folder / first.path, file=file, dtype=dtype, device=device)
         self.prompt = prompt or named_prompt(self.folder, prompt_name)
         self.max_length, self.normalise = max_length, normalise
-        self.dtype, self.device = dtype, device
+        self.device = device
+
+    @property
+    def dtype(self) -> str:
+        """The type of the network's numbers."""
+        return self.backend.precision
+
+    @property
+    def notes(self) -> list[str]:
+        """What runs the transformer, where that is not torch."""
+        return self.backend.notes
 
     @cached_property
     def fingerprint(self) -> str:
@@ -92,9 +110,10 @@ class SentenceTransformerEncoder:
                 "prompt": self.prompt,
                 "max_length": self.max_length,
                 "normalise": self.normalise,
-                "dtype": self.dtype,
+                "dtype": self.backend.dtype,
+                **self.backend.facts,
             },
-            ["sentence-transformers", *self._libraries()],
+            ["sentence-transformers", *self._libraries(), *self.backend.libraries],
         )
 
     def _libraries(self) -> list[str]:
@@ -110,7 +129,7 @@ class SentenceTransformerEncoder:
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
         """The loaded model."""
-        network = _load(self.folder, dtype=self.dtype, device=pick_device(self.device))
+        network = self.backend.library(partial(_load, self.folder), state=digests(self.folder))
         if self.max_length is not None:
             positions = [limit for checkpoint in self._transformers() if (limit := checkpoint.positions())]
             _cut_at(network, self.max_length, positions, self.folder)

@@ -1,0 +1,1 @@
+"""What runs a transformer's network: torch, ONNX Runtime, OpenVINO."""

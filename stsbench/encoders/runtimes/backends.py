@@ -1,0 +1,206 @@
+"""The backends: what runs a transformer's network, chosen by name. Tokens, batches and pooling are ours under each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from glob import escape
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stsbench.encoders.devices import DTYPES, check_device, open_device, pick_device
+from stsbench.encoders.runtimes.files import find_file
+from stsbench.encoders.runtimes.network import CODE_VERSION, Network
+from stsbench.errors import CardError, EncoderError, choose, did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Backend(ABC):
+    """One way to run a network; made without loading anything."""
+
+    dtypes: ClassVar[Sequence[str]]
+    """The types of numbers that it computes in."""
+    libraries: ClassVar[Sequence[str]] = ()
+    """The packages whose versions may change what it computes, beside those of every transformer."""
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """Keep what :func:`backend_kind` has checked, and find the file of this name in the checkpoint's folder.
+
+        Raises:
+            CardError: it takes no file. UnknownName: there is no such file.
+        """
+        self.folder, self.dtype, self.device = folder, dtype, device
+
+    @classmethod
+    def check(cls, name: str, *, device: str) -> None:
+        """Refuse what cannot be used here; raises EncoderError, or CardError where a device is none of its own."""
+        check_device(device)
+
+    @classmethod
+    def on_hub(cls, file: str) -> list[str]:
+        """What those of its files are called that a checkpoint on the Hub may have."""
+        return []
+
+    @property
+    def precision(self) -> str:
+        """The type of the numbers, for results: that of a quantised file is the file's."""
+        return self.dtype
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What of it decides an embedding, as JSON values; nothing of torch, whose encoders keep their fingerprints."""
+        return {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know."""
+        return []
+
+    @abstractmethod
+    def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
+        """Return what is called as a model of transformers is, loaded; raises EncoderError."""
+
+    @abstractmethod
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
+        """Return a ``SentenceTransformer`` that ``load`` makes for a dtype and a device, its transformer run here.
+
+        ``state`` is what decides its numbers. Raises EncoderError.
+        """
+
+    @cached_property
+    def place(self) -> torch.device:
+        """The device that it runs on; raises EncoderError where there is none."""
+        return open_device(self.device)
+
+
+class TorchBackend(Backend):
+    """PyTorch itself."""
+
+    dtypes = DTYPES
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """See :class:`Backend`."""
+        if file:
+            raise CardError(f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it")
+        super().__init__(folder, file=file, dtype=dtype, device=device)
+
+    def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.model`."""
+        from stsbench.encoders.transformer.kernels import use_flash_attention, use_onednn_linears
+
+        model = network.make(self.dtype).to(self.place)
+        if self.place.type == "cpu":
+            use_onednn_linears(model)
+        elif self.place.type == "cuda":
+            use_flash_attention(model)
+        return model
+
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.library`."""
+        return load(dtype=self.dtype, device=pick_device(self.device))
+
+
+class RuntimeBackend(Backend):
+    """A runtime beside torch: takes the checkpoint's own file for it, or has torch export one into the cache folder."""
+
+    usual: ClassVar[str]
+    """Where its file lies in a checkpoint, as sentence-transformers and optimum write it."""
+    suffixes: ClassVar[Sequence[str]]
+    session: ClassVar[str]
+    """Its class in :mod:`stsbench.encoders.runtimes.sessions`."""
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """See :class:`Backend`."""
+        super().__init__(folder, file=file, dtype=dtype, device=device)
+        self.found = find_file(folder, file, usual=self.usual, suffixes=self.suffixes)
+
+    @classmethod
+    def check(cls, name: str, *, device: str) -> None:
+        """See :meth:`Backend.check`."""
+        if device not in ("auto", "cpu"):
+            raise CardError(f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out")
+        if lacking := [one for one in (*cls.libraries, "onnx", "onnxscript") if find_spec(one) is None]:
+            raise EncoderError(f"backend '{name}' needs {', '.join(lacking)}; run: pip install 'stsbench[{name}]'")
+
+    @classmethod
+    def on_hub(cls, file: str) -> list[str]:
+        """See :meth:`Backend.on_hub`."""
+        path = PurePosixPath(file or cls.usual)
+        return [escape(str(one)) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")]
+
+    @cached_property
+    def precision(self) -> str:
+        """See :class:`Backend`."""
+        bits = self.found.bits if self.found is not None else None
+        return f"int{bits}" if bits else self.dtype
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """See :class:`Backend`."""
+        file = self.found.digests() if self.found is not None else "exported"
+        return {"backend": self.session, "code": CODE_VERSION, "file": file, "precision": self.precision}
+
+    @property
+    def notes(self) -> list[str]:
+        """See :class:`Backend`."""
+        what = f"its file {self.found.name}" if self.found is not None else "a file exported from the checkpoint"
+        alone = ", one sentence at a time: in a batch, its int8 numbers would hang on all of it"
+        by = " and ".join(f"{name} {version(name)}" for name in self.libraries)
+        return [f"run by {by} from {what}{alone if self.found is not None and self.found.hangs_on_batch else ''}"]
+
+    def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.model`."""
+        from stsbench.encoders.runtimes import sessions
+        from stsbench.encoders.runtimes.export import exported
+        from stsbench.encoders.runtimes.model import RuntimeModel
+
+        file = self.found or exported(network)
+        return RuntimeModel(getattr(sessions, self.session)(file, self.dtype), network)
+
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.library`."""
+        library = load(dtype="float32", device="cpu")
+        first = library[0]
+        if first.config.output_hidden_states:
+            raise EncoderError(f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out")
+        loaded = first.model
+        first.model = self.model(Network(folder=self.folder, state=state, make=lambda dtype: loaded))
+        return library
+
+
+class OnnxBackend(RuntimeBackend):
+    """ONNX Runtime: computes in the numbers that a file is written in."""
+
+    dtypes, libraries = ("float32",), ("onnxruntime",)
+    usual, suffixes, session = "onnx/model.onnx", (".onnx",), "OnnxSession"
+
+
+class OpenVinoBackend(RuntimeBackend):
+    """OpenVINO: its own files, and ONNX's."""
+
+    dtypes, libraries = ("float32", "bfloat16"), ("openvino",)
+    usual, suffixes, session = "openvino/openvino_model.xml", (".xml", ".onnx"), "OpenVinoSession"
+
+
+BACKENDS: dict[str, type[Backend]] = {"torch": TorchBackend, "onnx": OnnxBackend, "openvino": OpenVinoBackend}
+"""Every backend; adding one is a class above and its name here."""
+
+
+def backend_kind(name: str, *, dtype: str, device: str) -> type[Backend]:
+    """Return the backend of this name, checked before a checkpoint is looked for.
+
+    Raises:
+        UnknownName: there is none; offers the nearest. CardError: it has no such type or device.
+        EncoderError: it is not installed, or there is no such device.
+    """
+    kind = choose("backend", name, BACKENDS)
+    if dtype not in kind.dtypes:
+        near = f" of backend '{name}'" if dtype in DTYPES else did_you_mean(dtype, kind.dtypes)
+        raise CardError(f"unknown dtype '{dtype}'{near}; known: {', '.join(kind.dtypes)}")
+    kind.check(name, device=device)
+    return kind
