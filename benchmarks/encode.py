@@ -1,21 +1,25 @@
 """Embedding the seven STS tests: this engine against sentence-transformers' ``encode``, in one run.
 
-    STSBENCH_DATA=DIR python benchmarks/encode.py [--rounds 3] [--checkpoint DIR]
+    STSBENCH_DATA=DIR python benchmarks/encode.py [--rounds 3] [--checkpoint DIR] [--every 8]
 
 The peer is called as its own evaluators and MTEB call it: each column of each task on its own.
 Sides alternate; each runs at the thread count that was best for it in a warm-up. Both embed
 with the same checkpoint (default: that of the extra ``minilm``). Embeddings must agree, and
-bfloat16's scores must be within 0.1 points.
+bfloat16's scores must be within 0.1 points. Where the extras ``onnx`` and ``openvino`` are
+installed, they run too; and OpenVINO in int8 where nncf is, which quantises with SmoothQuant
+(Xiao et al. 2022, arXiv 2211.10438) and 300 sentences of STS-B's training split.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,6 +37,8 @@ from stsbench.numbers.statistics import spearman
 
 Array = npt.NDArray[np.float32]
 Columns = list[tuple[list[str], list[str]]]
+CALIBRATION, SMOOTHING = 300, 0.7
+"""Sentences, and how far the range of activations moves into the weights: 0.5 and 0.95, the usual ones, lose more points."""
 
 
 def default_checkpoint() -> Path:
@@ -54,13 +60,28 @@ def seven_tests() -> tuple[Columns, list[npt.NDArray[np.float64]]]:
     return columns, gold
 
 
-def ours(checkpoint: Path, dtype: str) -> Callable[[Columns], list[tuple[Array, Array]]]:
+def ours(
+    checkpoint: Path, *, dtype: str = "float32", backend: str = "torch", file: str = ""
+) -> Callable[[Columns], list[tuple[Array, Array]]]:
     """This engine without a store: all columns in one go."""
-    encoder = TransformerEncoder(str(checkpoint), pooling="mean", normalise=True, max_length=256, dtype=dtype)
-    encoder.encode(["warm up"])
+
+    @cache
+    def loaded(threads: int) -> TransformerEncoder:
+        """Runtimes take so many threads when they load."""
+        encoder = TransformerEncoder(
+            str(checkpoint),
+            pooling="mean",
+            normalise=True,
+            max_length=256,
+            dtype=dtype,
+            backend=backend,
+            file=file,
+        )
+        encoder.encode(["warm up"])
+        return encoder
 
     def run(columns: Columns) -> list[tuple[Array, Array]]:
-        engine = Engine(encoder)
+        engine = Engine(loaded(torch.get_num_threads()))
         engine.prepare([text for pair in columns for column in pair for text in column])
         return [(np.asarray(engine(a)), np.asarray(engine(b))) for a, b in columns]
 
@@ -78,6 +99,49 @@ def peer(checkpoint: Path) -> Callable[[Columns], list[tuple[Array, Array]]]:
         return [(model.encode(a), model.encode(b)) for a, b in columns]
 
     return run
+
+
+def runtimes(checkpoint: Path, scratch: Path) -> dict[str, Callable[[Columns], list[tuple[Array, Array]]]]:
+    """This engine over each runtime that is installed."""
+    sides = {}
+    if find_spec("onnxruntime"):
+        sides["stsbench onnx float32"] = ours(checkpoint, backend="onnx")
+    if find_spec("openvino"):
+        for dtype in ("float32", "bfloat16"):
+            sides[f"stsbench openvino {dtype}"] = ours(checkpoint, backend="openvino", dtype=dtype)
+    if find_spec("openvino") and find_spec("nncf"):
+        file = quantise(checkpoint, scratch)
+        for dtype in ("float32", "bfloat16"):
+            name = f"stsbench openvino int8, {dtype}"
+            sides[name] = ours(scratch / "int8", backend="openvino", dtype=dtype, file=file)
+    return sides
+
+
+def quantise(checkpoint: Path, scratch: Path) -> str:
+    """Write a copy of a checkpoint with an int8 file for OpenVINO, and return the file's name in it."""
+    import nncf
+    import openvino
+
+    split = load_task("stsb").load("train")
+    assert isinstance(split, PairSplit)
+    texts = [split.sentences1[i] for i in np.random.default_rng(0).permutation(len(split.sentences1))[:CALIBRATION]]
+    encoder = TransformerEncoder(str(checkpoint), backend="openvino", max_length=256)
+    tokens = encoder.tokenize(texts)
+    rows = [tokens.padded(np.array([i]), pad=encoder.backbone.pad_token) for i in range(len(tokens))]
+    quantised = nncf.quantize(
+        openvino.Core().read_model(encoder.backbone.model.file.path),
+        nncf.Dataset([{"input_ids": ids, "attention_mask": mask} for ids, mask in rows]),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=CALIBRATION,
+        advanced_parameters=nncf.AdvancedQuantizationParameters(
+            smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=SMOOTHING)
+        ),
+    )
+    file = "openvino/openvino_model_int8.xml"
+    path = shutil.copytree(checkpoint, scratch / "int8") / file
+    path.parent.mkdir(exist_ok=True)
+    openvino.save_model(quantised, path, compress_to_fp16=False)
+    return file
 
 
 def best_threads(run: Callable[[Columns], object], columns: Columns, counts: Sequence[int]) -> int:
@@ -128,47 +192,62 @@ def where_time_goes(run: Callable[[Columns], object], columns: Columns, threads:
         print(f"    {row.key:45s} {100 * row.self_cpu_time_total / 1e6 / wall:5.1f}%")
 
 
+def compare(
+    sides: dict[str, Callable[[Columns], list[tuple[Array, Array]]]],
+    columns: Columns,
+    gold: list[npt.NDArray[np.float64]],
+    *,
+    threads: dict[str, int],
+    rounds: int,
+) -> None:
+    """Time the sides in turn, and print each against the first."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    results: dict[str, list[tuple[Array, Array]]] = {}
+    for _ in range(rounds):
+        for name, run in sides.items():
+            elapsed, result = timed(run, columns, threads[name])
+            seconds[name].append(elapsed)
+            results[name] = result  # type: ignore[assignment]
+    first = next(iter(sides))
+    reference, base = results[first], float(np.median(seconds[first]))
+    print(f"{sum(len(a) + len(b) for a, b in columns)} sentences, {rounds} alternating rounds, median seconds")
+    for name in sides:
+        median = float(np.median(seconds[name]))
+        pairs = [(a, b) for p, q in zip(results[name], reference, strict=True) for a, b in zip(p, q, strict=True)]
+        apart = max(np.abs(a - b).max() for a, b in pairs)
+        cosine = min(float(paired_cosine(a, b)[0].min()) for a, b in pairs)
+        shift = np.abs(scores(results[name], gold) - scores(reference, gold)).max()
+        print(
+            f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  "
+            f"embeddings apart {apart:.1e}, worst cosine {cosine:.4f}, scores {shift:.3f} points"
+        )
+
+
 def main() -> None:
     """Run the comparison and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--checkpoint", type=Path, default=None)
     parser.add_argument("--threads", type=int, nargs="*", default=None, help="thread counts to try")
+    parser.add_argument("--every", type=int, default=1, help="take each so many-th pair alone")
     options = parser.parse_args()
     checkpoint = options.checkpoint or default_checkpoint()
     columns, gold = seven_tests()
+    columns = [(a[:: options.every], b[:: options.every]) for a, b in columns]
+    gold = [one[:: options.every] for one in gold]
     counts = options.threads or sorted({1, max(torch.get_num_threads() // 2, 1), torch.get_num_threads()})
-    sides = {
-        "sentence-transformers float32": peer(checkpoint),
-        "stsbench float32": ours(checkpoint, "float32"),
-        "stsbench bfloat16": ours(checkpoint, "bfloat16"),
-    }
-    threads = {name: best_threads(run, columns, counts) for name, run in sides.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    results: dict[str, list[tuple[Array, Array]]] = {}
-    for _ in range(options.rounds):
-        for name, run in sides.items():
-            elapsed, result = timed(run, columns, threads[name])
-            seconds[name].append(elapsed)
-            results[name] = result  # type: ignore[assignment]
-    reference = results["sentence-transformers float32"]
-    base = float(np.median(seconds["sentence-transformers float32"]))
-    print(f"{sum(len(a) + len(b) for a, b in columns)} sentences, {options.rounds} alternating rounds, median seconds")
-    for name in sides:
-        median = float(np.median(seconds[name]))
-        apart = max(
-            np.abs(a - b).max()
-            for p, q in zip(results[name], reference, strict=True)
-            for a, b in zip(p, q, strict=True)
-        )
-        shift = np.abs(scores(results[name], gold) - scores(reference, gold)).max()
-        print(
-            f"{name:30s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  "
-            f"embeddings apart {apart:.1e}, scores {shift:.3f} points"
-        )
-    for name in list(sides)[1:]:
+    own = {f"stsbench {dtype}": ours(checkpoint, dtype=dtype) for dtype in ("float32", "bfloat16")}
+    with tempfile.TemporaryDirectory() as scratch:
+        sides = {
+            "sentence-transformers float32": peer(checkpoint),
+            **own,
+            **runtimes(checkpoint, Path(scratch)),
+        }
+        threads = {name: best_threads(run, columns, counts) for name, run in sides.items()}
+        compare(sides, columns, gold, threads=threads, rounds=options.rounds)
+    for name, run in own.items():
         print(f"{name}: where the time goes")
-        where_time_goes(sides[name], columns, threads[name])
+        where_time_goes(run, columns, threads[name])
     first, second = second_run(checkpoint)
     print(f"stsbench run --tasks sts: {first:.1f} s with an empty store, {second:.1f} s from the store (wall, imports)")
 

@@ -25,6 +25,8 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "tensorboard": ("tensorboard", "train --report-to tensorboard"),
     "trackio": ("trackio", "train --report-to trackio"),
     "wandb": ("wandb", "train --report-to wandb"),
+    "onnx": ("onnxruntime", "backend=onnx"),
+    "openvino": ("openvino", "backend=openvino"),
     "use": ("tensorflow_hub", "Universal Sentence Encoder"),
 }
 """The extras: a package of each that tells whether it is there, and what it is for."""
