@@ -109,7 +109,7 @@ def locate_checkpoint(
 ) -> Located:
     """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
 
-    ``also`` are patterns of further files to fetch from the Hub, where it has them.
+    ``also`` are patterns of further files in that folder, to fetch from the Hub where it has them.
 
     Raises:
         SourceError: it cannot be had; says why and what to do.
@@ -134,7 +134,9 @@ def locate_checkpoint(
         raise SourceError(f"checkpoint folder '{model}' does not exist")
     from stsbench.data.hub import CHECKPOINT, fetch_checkpoint
 
-    fetched = fetch_checkpoint(model, revision=revision, allow=(*CHECKPOINT, *also))
+    fetched = fetch_checkpoint(
+        model, revision=revision, allow=(*CHECKPOINT, *(f"{subfolder}/{one}".lstrip("/") for one in also))
+    )
     return Located(fetched.path / subfolder, fetched.commit)
 
 

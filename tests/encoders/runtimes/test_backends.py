@@ -18,6 +18,9 @@ from stsbench.encoders.transformer.sentence_transformer import SentenceTransform
 from stsbench.errors import CardError, EncoderError, UnknownName
 from stsbench.provenance.identity import versions_in
 from tests.encoders.tiny import SENTENCES
+from tests.hub_server import Hub, hub
+
+__all__ = ["hub"]
 
 RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}
 CLOSE: Any = {"rtol": 0, "atol": 2e-5}
@@ -77,6 +80,31 @@ def test_a_file_that_is_there_is_run(runtime, exported, monkeypatch, capfd):
     assert encoder.device_used == "cpu"
     with pytest.raises(EncoderError, match="has no dropout"):
         embed_with_dropout(encoder, ["a dog"], seed=0)
+
+
+def test_openvino_runs_its_own_file(onnx, copied, monkeypatch):
+    openvino = pytest.importorskip("openvino", reason="the extra 'openvino' is not installed")
+    (copied / "openvino").mkdir()
+    network = openvino.Core().read_model(copied / "onnx/model.onnx")
+    openvino.save_model(network, copied / "openvino/openvino_model.xml", compress_to_fp16=False)
+    monkeypatch.setattr(torch.onnx, "export", no_export)
+    encoder = TransformerEncoder(str(copied), backend="openvino")
+    np.testing.assert_allclose(encoder.encode(SENTENCES), TransformerEncoder(str(copied)).encode(SENTENCES), **CLOSE)
+    before = encoder.fingerprint
+    weights = copied / "openvino/openvino_model.bin"
+    weights.write_bytes(weights.read_bytes() + b"x")
+    assert TransformerEncoder(str(copied), backend="openvino").fingerprint != before
+
+
+def test_a_file_comes_from_the_hub_with_its_checkpoint(exported, hub: Hub, monkeypatch):
+    files = {p.relative_to(exported).as_posix(): p.read_bytes() for p in exported.rglob("*") if p.is_file()}
+    hub.add("model", "owner/bert", files)
+    monkeypatch.setattr(torch.onnx, "export", no_export)
+    encoder = TransformerEncoder("owner/bert", backend="onnx")
+    assert (
+        encoder.encode(["a dog"]).tobytes()
+        == TransformerEncoder(str(exported), backend="onnx").encode(["a dog"]).tobytes()
+    )
 
 
 @pytest.mark.parametrize(
