@@ -104,12 +104,13 @@ def fetch_checkpoint(
     *,
     revision: str,
     allow: Sequence[str] = CHECKPOINT,
+    also: Sequence[str] = (),
     without: str | None = None,
     progress: bool = False,
 ) -> HubFolder:
-    """Fetch the files of a model that match a pattern: safetensors where there are, never code.
+    """Fetch the files of a model that match a pattern, and ``also`` those of these names that it has: never code.
 
-    ``pytorch_model.bin`` comes only from folders without safetensors; weights of other frameworks
+    Of weights that match, ``pytorch_model.bin`` comes only from folders without safetensors; those of other frameworks
     never. Each file is checked each time, so that what is damaged in the cache is fetched again.
 
     Raises:
@@ -126,7 +127,7 @@ def fetch_checkpoint(
             f"{address}: no weights in model.safetensors or pytorch_model.bin{has}; choose another checkpoint"
         )
     # Weights come last: a folder that has them has the rest, should the network be gone next time.
-    for name in [*wanted, *weights]:
+    for name in [*wanted, *(name for name in also if name in listing.files), *weights]:
         path = fetch_listed(address.at(name), listing, without=without, progress=progress)
     return HubFolder(folder_of(path, weights[-1]), listing.commit)
 

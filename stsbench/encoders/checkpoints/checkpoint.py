@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from stsbench import settings
@@ -109,7 +109,7 @@ def locate_checkpoint(
 ) -> Located:
     """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
 
-    ``also`` are patterns of further files in that folder, to fetch from the Hub where it has them.
+    ``also`` are further files of that folder, fetched from the Hub where it has them.
 
     Raises:
         SourceError: it cannot be had; says why and what to do.
@@ -132,11 +132,10 @@ def locate_checkpoint(
         if Path(model).exists():
             raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
         raise SourceError(f"checkpoint folder '{model}' does not exist")
-    from stsbench.data.hub import CHECKPOINT, fetch_checkpoint
+    from stsbench.data.hub import fetch_checkpoint
 
-    fetched = fetch_checkpoint(
-        model, revision=revision, allow=(*CHECKPOINT, *(f"{subfolder}/{one}".lstrip("/") for one in also))
-    )
+    names = [PurePosixPath(subfolder, name).as_posix() for name in also]
+    fetched = fetch_checkpoint(model, revision=revision, also=names)
     return Located(fetched.path / subfolder, fetched.commit)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from glob import escape
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -131,7 +130,8 @@ class RuntimeBackend(Backend):
     def on_hub(cls, file: str) -> list[str]:
         """See :meth:`Backend.on_hub`."""
         path = PurePosixPath(file or cls.usual)
-        return [escape(str(one)) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")]
+        named = [str(one) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")]
+        return named if path.suffix in cls.suffixes else []
 
     @cached_property
     def precision(self) -> str:
