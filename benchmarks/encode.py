@@ -38,7 +38,7 @@ from stsbench.numbers.statistics import spearman
 Array = npt.NDArray[np.float32]
 Columns = list[tuple[list[str], list[str]]]
 CALIBRATION, SMOOTHING = 300, 0.7
-"""Sentences, and how far the range of activations moves into the weights: 0.5 and 0.95, the usual ones, lose more points."""
+"""Sentences, and how much of the range of activations moves into the weights (SmoothQuant's alpha)."""
 
 
 def default_checkpoint() -> Path:
