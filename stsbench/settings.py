@@ -75,11 +75,11 @@ def ray_address() -> str:
 
 
 def for_workers() -> dict[str, str]:
-    """What workers on other machines are told of this environment: what embeddings and fits may hang on."""
+    """What workers on other machines are told of this environment: what embeddings, fits and trainings may hang on."""
     return {name: os.environ[name] for name in _FOR_WORKERS if os.environ.get(name)}
 
 
-_FOR_WORKERS = ("OMP_NUM_THREADS", "STSBENCH_CORPORA", "STSBENCH_VECTORS")
+_FOR_WORKERS = ("OMP_NUM_THREADS", "STSBENCH_CORPORA", "STSBENCH_DATA", "STSBENCH_RUNS", "STSBENCH_VECTORS")
 
 
 def keep_ray_silent() -> None:
@@ -91,6 +91,12 @@ def keep_ray_silent() -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
     # Up to 2.50 there are two Ray Trains; this is the later one.
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    # Of Ray Tune: no files of its own for each trial, no tables on stdout, and Ctrl-C ends a sweep as it ends all else.
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    # The last report of a training has a score, all before have validations.
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
 
 
 def tokenize_in_one_thread() -> None:

@@ -143,6 +143,7 @@ COVERED = {
     ],
     "plots/test_dots.py": ["plots.chart", "plots.panels"],
     "recipes/test_on_ray.py": ["recipes.launchers"],
+    "studies/test_sweep.py": ["studies.book", "studies.carriers"],
     "recipes/test_trainer.py": ["recipes.loop_trainer", "recipes.train"],
     "recipes/test_rounds_trainer.py": ["encoders.unfinished", "encoders.trained", "training.loop.selection"],
     "studies/test_reproduction.py": ["studies.beside"],

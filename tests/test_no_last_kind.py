@@ -20,6 +20,7 @@ from stsbench.bench.fit_texts import texts_to_fit
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.recipe import SelectionFacts, TrainingFacts
+from stsbench.cards.sweep import SweepCard
 from stsbench.check.tolerance import parse_tolerances
 from stsbench.compare.comparison import Comparison
 from stsbench.data.corpora.choosing import of_form
@@ -54,7 +55,10 @@ from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.leaderboard.tables.layout import check_show
 from stsbench.recipes.prepare import validator
 from stsbench.recipes.trainer import TRAINERS
+from stsbench.results.folder import read_result
 from stsbench.studies.ablations import load_ablation
+from stsbench.studies.sweep import Sweep, decided
+from stsbench.studies.trials import Workshop
 from stsbench.training.augmentation.translation import Decoding
 from stsbench.training.loop.optimisers import check_names
 from stsbench.training.loop.selection import Selection
@@ -90,6 +94,14 @@ def chosen_by(**given: Any) -> Selection:
     made: Any = Selection.__new__(Selection)
     made.facts, made.curve, made.best = SelectionFacts(**given), [{"score": 1.0}], {"score": 1.0}
     return made  # type: ignore[no-any-return]
+
+
+(MEASURED,) = (Path(__file__).parent.parent / "results" / "minilm").glob("stsb.test.*.json")
+
+
+def sweep(folder: Path, **given: Any) -> Sweep:
+    card = SweepCard(name="Mine", recipes=["simcse-small"], values={"temperature": [1.0]}, **given)
+    return Sweep(name="mine", card=card, workshop=Workshop(results=folder), folder=folder)
 
 
 def saved(folder: Path) -> object:
@@ -185,6 +197,15 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "leaderboard.tables.layout:choice of --show": (lambda _: check_show("mesured"), "mesured|measured"),
     "recipes.prepare:measure": (lambda _: validator(SPLIT, measure="cosin"), "cosin|cosine"),
+    "studies.sweep:search": (lambda folder: sweep(folder, search="gird").search, "gird|grid"),
+    "studies.sweep:split of": (
+        lambda folder: sweep(folder).check_development("stsb", "validaton", where="[decide]"),
+        "validaton|validation",
+    ),
+    "studies.sweep:metric": (
+        lambda folder: decided(read_result(MEASURED), "pearson"),
+        "pearson|pearson.all",
+    ),
     "recipes.trainer:trainer": (lambda _: TRAINERS.load_own("lop"), "lop|loop"),
     "studies.ablations:ablation": (lambda _: load_ablation("simcse-3", CARDS), "simcse-3|simcse-table-3"),
     "training.augmentation.translation:decoding mode": (lambda _: Decoding(mode="gredy"), "gredy|greedy"),  # type: ignore[arg-type]
@@ -241,6 +262,7 @@ COMMANDS = {
     "analysis.seams:analysis": ("analyze spectrm -e letters", "spectrm|spectrum"),
     "cli.analyze:kind of file for --out": ("analyze spectrum --out a.jsn", "jsn|json"),
     "bench.executor:executor": ("run --on rai", "rai|ray"),
+    "studies.carriers:place of a sweep": ("sweep heat.toml --base minilm --on rai", "rai|ray"),
     "recipes.launchers:place of training": ("train simcse-small --on rai", "rai|ray"),
     "leaderboard.tables.asked:suite": ("leaderboard --suite stss", "stss|sts"),
     "cli.added:encoder": ("leaderboard --table sts --add leters", "leters|letters"),

@@ -20,6 +20,7 @@ from stsbench.analysis.slices import slices
 from stsbench.analysis.tokens import TokenFrequency
 from stsbench.bench.tasks import ProtocolChoice
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cards.sweep import SweepCard
 from stsbench.check.tolerance import Tolerance, parse_tolerances
 from stsbench.compare.comparison import Comparison
 from stsbench.data.corpora.making import make_corpus
@@ -29,6 +30,7 @@ from stsbench.encoders.served.apis import TEIApi
 from stsbench.encoders.served.openai import OpenAIEncoder
 from stsbench.encoders.words.recurrent import pool_max
 from stsbench.encoders.words.tokenisers import Tokeniser, libraries, tokeniser
+from stsbench.errors import choose
 from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
 from stsbench.evaluators.relatedness import RelatednessProtocol
 from stsbench.evaluators.retrieval import RetrievalProtocol
@@ -37,6 +39,8 @@ from stsbench.leaderboard.published.specs import AverageFacts
 from stsbench.leaderboard.render.comparison import render_comparison
 from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.numbers.similarity import paired_dot
+from stsbench.studies.carriers import find_carrier
+from stsbench.studies.searches import SEARCHES, Search
 from stsbench.training.methods.clear import CLEAR, Operator
 from stsbench.training.methods.is_bert import ISBERT
 from stsbench.training.methods.simcse_positives import SimCSEPositives
@@ -181,6 +185,10 @@ def scored(task: str) -> Callable[[], Any]:
     return lambda: ProtocolChoice("mine").scored(load_task(task), None).protocol["name"]
 
 
+SWEEP = SweepCard(name="Mine", recipes=["mine"], values={"a": [1]}, search="mine")
+"""A sweep that searches in a made-up way."""
+
+
 DIRECT = {
     "analysis.edits:EDITS": Direct(
         Edit(lambda sentence, rng: f"{sentence}!", matters=False),
@@ -227,6 +235,14 @@ DIRECT = {
         paired_dot,
         lambda: StsProtocol(name="simcse", metric="spearman", aggregation="all", similarity="mine").similarity,
         "mine",
+    ),
+    "studies.carriers:CARRIERS": Direct(
+        "tests.made_up:carry", lambda: find_carrier("mine://there")(MINE, "", 1, MINE), "carried"
+    ),
+    "studies.searches:SEARCHES": Direct(
+        Search(propose=lambda card, tried, begun: None, size=lambda card: 7),
+        lambda: choose("search", SWEEP.search, SEARCHES).size(SWEEP),
+        7,
     ),
     "training.objectives.pairs:_FEATURES": Direct(
         lambda u, v: u + v, lambda: pair_features(ONES, ONES, ["mine"]).tolist(), [[2.0] * 3] * 2

@@ -17,6 +17,17 @@ def toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def toml_tables(table: Mapping[str, object]) -> str:
+    """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out."""
+    said = {key: value for key, value in table.items() if value not in (None, "", [], {})}
+    lines = [f"{toml_key(key)} = {toml(value)}" for key, value in said.items() if not isinstance(value, Mapping)]
+    for key, value in said.items():
+        if isinstance(value, Mapping):
+            inner = (f"{toml_key(name)} = {toml(one)}" for name, one in value.items() if one is not None)
+            lines += ["", f"[{toml_key(key)}]", *inner]
+    return "\n".join(lines) + "\n"
+
+
 def toml_key(key: str) -> str:
     """A key as TOML writes it."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key)

@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "run": (encoders.RunOptions, "stsbench.cli.run:run_command"),
     "train": (encoders.TrainOptions, "stsbench.cli.train:train_command"),
     "reproduce": (encoders.ReproduceOptions, "stsbench.cli.reproduce:reproduce_command"),
+    "sweep": (encoders.SweepOptions, "stsbench.cli.sweep:sweep_command"),
     "list": (catalogue.ListOptions, "stsbench.cli.listing:list_command"),
     "show": (catalogue.ShowOptions, "stsbench.cli.showing:show_command"),
     "doctor": (catalogue.DoctorOptions, "stsbench.cli.doctor:doctor_command"),

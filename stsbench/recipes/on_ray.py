@@ -101,7 +101,7 @@ class RayTraining:
             from ray.train.torch import TorchTrainer
         except ImportError as error:
             raise StsbenchError(f"--on ray: {one_line(error)}; run: pip install 'stsbench[ray]'") from error
-        with self._listening(on_progress) as tell, scratch(plan.out) as notes:
+        with self._listening(on_progress) as tell, scratch(self.on, plan.out) as notes:
             given = {"plan": plan, "folder": str(Path.cwd()), "tell": tell}
             trainer = TorchTrainer(
                 _work,
@@ -180,10 +180,11 @@ def check_seen(ray: Ray, read: Iterable[Path | None], written: Path) -> None:
 
 
 @contextmanager
-def scratch(beside: Path) -> Iterator[Path]:
-    """A folder in another for what Ray notes for itself; it goes in the end."""
-    beside.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=beside.absolute()))
+def scratch(on: str, beside: Path) -> Iterator[Path]:
+    """A folder for what Ray notes for itself, where all machines see it: in another, but for one machine; it goes in the end."""
+    if not is_alone(on):
+        beside.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=None if is_alone(on) else beside.absolute()))
     try:
         yield folder
     finally:

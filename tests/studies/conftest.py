@@ -1,6 +1,7 @@
 """What tests of studies get: a recipe that trains in a second, cards that name it, and a folder of runs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,43 @@ folder = "gone"
 test = [{path = "pairs.tsv"}]
 """
 """A task whose data nobody has."""
+
+
+DEV = """
+name = "Dev"
+evaluator = "sts"
+languages = ["en"]
+paper = "none"
+license = "none"
+[splits.test]
+n = 8
+[splits.validation]
+n = 8
+[local]
+reader = "pair_table"
+folder = "../pairs"
+params = {sentence1 = "a", sentence2 = "b", gold = "gold", header = true}
+[local.files]
+test = [{path = "pairs.tsv"}]
+validation = [{path = "pairs.tsv"}]
+"""
+"""A task with a development split."""
+
+
+@pytest.fixture
+def developing(workshop: Workshop, tmp_path: Path) -> Workshop:
+    """The same with the task 'dev', on which the recipe 'little' is selected; 'tested' is selected on a test."""
+    mine = tmp_path / "mine"
+    (mine / "tasks" / "dev.toml").write_text(DEV)
+    (mine / "pairs").mkdir()
+    texts = sentences(16, seed=9)
+    rows = [f"{a}\t{b}\t{place % 5}" for place, (a, b) in enumerate(zip(texts[:8], texts[8:], strict=True))]
+    (mine / "pairs" / "pairs.tsv").write_text("\n".join(["a\tb\tgold", *rows]) + "\n")
+    little = mine / "trainers" / "little.toml"
+    (mine / "trainers" / "tested.toml").write_text(little.read_text())
+    on_dev = little.read_text().replace('"quickstart-en"', '"dev"').replace('split = "test"', 'split = "validation"')
+    little.write_text(on_dev)
+    return replace(workshop, catalogue=Catalogue(mine))
 
 
 @pytest.fixture

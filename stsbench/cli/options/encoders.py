@@ -281,3 +281,41 @@ class ConvertOptions(Options):
         uses = {"infersent": ("--version", "--vectors"), "skip_thoughts": (), "expand": ("--vectors", "--limit")}
         others = {"--version", "--vectors", "--limit"} - {*uses.get(self.kind, given)}
         given.idle(f"with '{self.kind}'", *sorted(others))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SweepOptions(WithJson):
+    """Try values of recipes and keep the best.
+
+    A card names recipes, values, seeds and the development split that decides. The same command resumes.
+
+    Example: stsbench sweep rates.toml --base FOLDER --on ray
+    """
+
+    card: Annotated[Path, Argument(help="The sweep's TOML file.")]
+    base: Annotated[str, Option("--base", help="Start from this checkpoint (folder, Hub id or encoder).")] = ""
+    text: Annotated[str, Option("--text", help="Train on this corpus or file.")] = ""
+    corpora: Corpora = None
+    data: Data = None
+    out: Annotated[
+        Path | None, Option("--out", help="Folder of the table and the winners' cards; default sweeps/CARD.")
+    ] = None
+    on: Annotated[str, Option("--on", help="Who trains: local, or ray (this machine or RAY_ADDRESS).")] = "local"
+    cores: Annotated[
+        int, Option("--cores", min=1, max=MOST, help="With --on ray and no GPU: cores of each training.")
+    ] = 1
+    device: Annotated[str, Option("--device", help="auto, cpu or cuda")] = "auto"
+    checkpoint_seconds: Annotated[float, Option("--checkpoint-seconds", min=0, help="Seconds between checkpoints.")] = (
+        120.0
+    )
+    plot: Annotated[Path | None, Option("--plot", help="Draw the scores into this file: .svg, .png or .pdf.")] = None
+    dry_run: Annotated[bool, Option("--dry-run", help="Show how many trainings, what is known and how long.")] = False
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        given.apart("--dry-run", "--plot", "--checkpoint-seconds")
+        check_figure(self.plot)
+        if self.on == "local":
+            given.idle("without --on ray", "--cores")
+        else:
+            given.idle("beside --on", "--device")

@@ -1,0 +1,114 @@
+"""``stsbench sweep`` on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from stsbench.cards.catalogue import Catalogue
+from stsbench.recipes.plan import read_recipe
+from tests.studies.conftest import developing, workshop
+
+__all__ = ["developing", "workshop"]
+
+CARD = """
+name = "Temperatures"
+recipes = ["little"]
+seeds = [1, 2]
+[values]
+temperature = [0.05, 0.5]
+[decide]
+task = "dev"
+"""
+
+
+@pytest.fixture
+def call(stsbench, developing, masked_lm, tmp_path, monkeypatch) -> list[str | Path]:
+    """The command of a sweep."""
+    monkeypatch.setattr("stsbench.cli.sweep.train_progress", _unseen)
+    Path("heat.toml").write_text(CARD)
+    return ["sweep", "heat.toml", "--base", masked_lm, "--cards", tmp_path / "mine"]
+
+
+def _unseen(plan):
+    from contextlib import nullcontext
+
+    return nullcontext(lambda progress: None)
+
+
+def test_a_sweep_prints_its_table_and_writes_trials_winner_and_figure(stsbench, call):
+    code, out, err = stsbench(*call, "--plot", "heat.svg")
+    assert code == 0
+    head, rule, *rows, best, score_it, _, trials = [
+        line for line in out.splitlines() if "less than seeds" not in line
+    ] + [""]
+    assert head.split() == ["temperature", "dev", "validation", "±", "seeds"] and set(rule) == {"─"}
+    assert len(out.splitlines()[0]) <= 80
+    assert [line.split(": ")[0] for line in err.splitlines()] == [
+        f"[{place}/4] temperature={value}, seed {seed}"
+        for place, (value, seed) in enumerate([(0.05, 1), (0.05, 2), (0.5, 1), (0.5, 2)], 1)
+    ]
+    table = list(csv.DictReader(Path("sweeps/heat/trials.csv").read_text().splitlines()))
+    assert [(row["temperature"], row["seed"], row["state"]) for row in table][:2] == [
+        ("0.05", "1", "scored"),
+        ("0.05", "2", "scored"),
+    ]
+    card = Path("sweeps/heat/trainers/little-heat.toml")
+    assert (
+        f"its card: {card}" in out
+        and "score it: stsbench run little" in out
+        and "all trials: sweeps/heat/trials.csv" in out
+    )
+    assert read_recipe("little-heat", Catalogue("sweeps/heat"))[1].params["temperature"] in (0.05, 0.5)
+    assert Path("heat.svg").read_text().count("seed 1") == 1
+
+
+def test_json_has_every_trial_with_mean_and_deviation(stsbench, call):
+    first = json.loads(stsbench(*call, "--json").out)
+    assert [len(row["seeds"]) for row in first["trials"]] == [2, 2]
+    best = first["trials"][0]
+    scores = [one["score"] for one in best["seeds"].values()]
+    assert best["mean"] == pytest.approx(sum(scores) / 2) and best["deviation"] >= 0
+    assert first["winners"][0]["encoder"] == best["encoder"]
+    assert json.loads(stsbench(*call, "--json").out) == first
+
+
+def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call):
+    found = stsbench.json(*call, "--dry-run")
+    seconds = found.pop("seconds")
+    assert seconds > 0 and found == {
+        "sweep": "Temperatures", "settings": 2, "seeds": 2, "complete": 0, "unfinished": 0, "missing": 4,
+    }  # fmt: skip
+    assert not Path("runs").exists() and not Path("sweeps").exists()
+    assert stsbench(*call).code == 0
+    assert "complete      4" in stsbench.fine(*call, "--dry-run")
+    assert "seconds" not in stsbench.json(*call, "--dry-run")
+
+
+def test_what_fails_is_told_and_the_exit_code_says_so(stsbench, call):
+    Path("heat.toml").write_text(CARD.replace("[0.05, 0.5]", '[0.05]\nsimilarity = ["dott", "cosine"]'))
+    code, out, err = stsbench(*call)
+    assert code == 2 and err.count("stsbench: little+similarity=dott@") == 1
+    assert "failed" in out and "best of little: temperature=0.05, similarity=cosine" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--on", "rai"], "unknown place of a sweep 'rai'; did you mean 'ray'"),
+        (["--cores", "2"], "--cores has no effect without --on ray"),
+        (["--on", "ray", "--device", "cpu"], "--device has no effect beside --on"),
+        (["--plot", "a.txt"], "--plot 'a.txt': give a file that ends in"),
+        (["--dry-run", "--plot", "a.svg"], "--plot has no effect beside --dry-run"),
+    ],
+)
+def test_a_mistake_is_one_line(stsbench, call, words, says):
+    assert says in stsbench.refused(*call, *words)
+
+
+def test_a_sweep_that_names_a_test_is_refused(stsbench, call):
+    Path("heat.toml").write_text(CARD.replace('"dev"', '"dev"\nsplit = "test"'))
+    assert "values are chosen on development splits; dev has 'validation'" in stsbench.refused(*call)

@@ -1,0 +1,191 @@
+"""Sweeps: what is tried, once each; what decides is never a test; the winners are recipes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stsbench.cards.recipe import RecipeCard
+from stsbench.cards.strict import convert
+from stsbench.cards.toml_text import toml_tables
+from stsbench.errors import CardError, OutputError, StsbenchError, UnknownName
+from stsbench.recipes.plan import read_recipe
+from stsbench.studies.book import TRIED, Book, winner_card
+from stsbench.studies.carriers import find_carrier
+from stsbench.studies.searches import SweepSetting
+from stsbench.studies.sweep import CellScore, Sweep
+from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trials, plan_trials
+
+CARD = """
+name = "Temperatures"
+recipes = ["little"]
+seeds = [1, 2]
+[values]
+temperature = [0.05, 0.5]
+[decide]
+task = "dev"
+"""
+Made = Callable[..., Sweep]
+
+
+@pytest.fixture
+def sweep(developing: Workshop, masked_lm: Path, tmp_path: Path) -> Made:
+    """Reads a card whose text may be changed, and more added."""
+
+    def read(*changes: tuple[str, str], more: str = "") -> Sweep:
+        text = CARD
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        path = tmp_path / "heat.toml"
+        path.write_text(text + more)
+        return Sweep.read(path, developing, folder=tmp_path / "swept", base=str(masked_lm))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ([('task = "dev"', 'task = "dev"\nsplit = "test"')], "'test' of dev is a test: .*; dev has 'validation'"),
+        ([('task = "dev"', 'task = "mr"\nsplit = "all"')], "'all' of mr is a test: .*; mr has none, so name another"),
+        ([('"little"', '"tested"')], "tested.*: \\[selection\\]: 'test' of quickstart-en is a test"),
+        ([("[0.05, 0.5]", '[0.05, 0.5]\n"selection.split" = ["test"]')], "'test' of dev is a test"),
+        ([("[0.05, 0.5]", "[0.5, 0.05, 0.5]")], "temperature: a value stands there twice"),
+    ],
+)
+def test_a_sweep_that_chooses_by_a_test_or_says_a_thing_twice_is_refused(sweep, changes, says):
+    with pytest.raises(CardError, match=says):
+        Book(sweep(*changes)).next()
+
+
+def test_a_value_that_a_recipe_does_not_take_is_told_before_any_training(sweep, trained):
+    with pytest.raises(CardError, match="batch_size"):
+        sweep(("[0.05, 0.5]", "[0.05]\nbatch_size = [8, 0]"))
+    assert trained() == []
+
+
+def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm):
+    others = Trial(recipe="little", seed=1, base=str(masked_lm))
+    list(carry_out_trials(plan_trials([others], developing), developing, []))
+    found = sweep()
+    card = msgspec.structs.replace(found.card, base=str(bert))
+    cells = replace(found, card=card).cells(SweepSetting("little", {"temperature": 0.05}))
+    assert [cell.planned.encoder for cell in cells] == ["little+temperature=0.05@1", "little@2"]
+    assert [cell.planned.encoder for cell in found.cells(cells[0].setting)] == ["little@1", "little@2"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ('"little"', '"litle"', "did you mean 'little'"),
+        ('"little"]', '"little"]\nsearch = "gird"', "unknown search 'gird'; did you mean 'grid'"),
+        ('"dev"', '"dev"\nsplit = "validaton"', "unknown split of dev 'validaton'; did you mean 'validation'"),
+        ('"dev"', '"dve"', "unknown task 'dve'; did you mean 'dev'"),
+    ],
+)
+def test_names_that_are_in_no_table_get_the_nearest(sweep, before, after, says):
+    with pytest.raises(UnknownName, match=says):
+        Book(sweep((before, after))).next()
+
+
+def drawn(book: Book, score: Callable[[dict[str, Any], int], CellScore]) -> list[tuple[Any, int]]:
+    """Hand out all cells and note made-up scores."""
+    found = []
+    while (cell := book.next()) is not None:
+        found.append((cell.setting.values["temperature"], cell.seed))
+        book.close(cell, score(dict(cell.setting.values), cell.seed))
+    return found
+
+
+def test_each_cell_is_handed_out_once_and_a_new_book_goes_on(sweep):
+    one = Book(sweep())
+    first = one.next()
+    assert first is not None and (first.planned.encoder, one.total) == ("little@1", 4)
+    again = Book(sweep())
+    assert [list(cells)[0].setting.values for cells in again.of.values()] == [{"temperature": 0.05}]
+    assert drawn(again, lambda values, seed: CellScore(0.5)) == [(0.05, 1), (0.05, 2), (0.5, 1), (0.5, 2)]
+    other = Book(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))
+    assert not other.of and len(other.all_known()) == 4
+    (other.sweep.folder / TRIED).write_text("{")
+    with pytest.raises(OutputError, match="is not what a sweep has tried"):
+        Book(sweep())
+
+
+def test_the_best_mean_of_whole_settings_wins(sweep):
+    scores = {
+        (0.1, 1): CellScore(0.9), (0.1, 2): CellScore(None, "lost"), (0.2, 1): CellScore(0.8), (0.2, 2): CellScore(0.9, early=True),
+        (0.3, 1): CellScore(0.6), (0.3, 2): CellScore(0.7), (0.4, 1): CellScore(0.5), (0.4, 2): CellScore(0.7),
+    }  # fmt: skip
+    told: list[float] = []
+    book = Book(sweep(("[0.05, 0.5]", "[0.1, 0.2, 0.3, 0.4]")), lambda cell, score: told.append(cell.seed))
+    drawn(book, lambda values, seed: scores[values["temperature"], seed])
+    assert [row.setting.values["temperature"] for row in book.ranked()] == [0.3, 0.4, 0.1, 0.2]
+    (best,) = book.winners()
+    assert best.spread is not None and best.spread == pytest.approx((0.65, 0.1 / math.sqrt(2)))
+    assert (best.encoder, len(told)) == ("little+temperature=0.3", 8)
+
+
+def test_a_winner_is_a_recipe_that_trains_the_same(sweep, developing, tmp_path):
+    book = Book(sweep(more='[set]\nsteps = 7\n"data.max_words" = 8\n'))
+    drawn(book, lambda values, seed: CellScore(values["temperature"]))
+    (best,) = book.winners()
+    name, card = winner_card(book.sweep, best)
+    assert name == "little-heat" and "chosen by 50.00 ± 0.00 on dev validation over seeds 1, 2" in card["preset"]
+    path = tmp_path / f"{name}.toml"
+    path.write_text(toml_tables(card))
+    found = read_recipe(str(path), developing.catalogue)[1]
+    assert found == convert(card, RecipeCard, where="winner")
+    asked = {"temperature": 0.5, "steps": 7, "data.max_words": 8}
+    wanted = read_recipe("little", developing.catalogue, assign=asked)[1]
+    assert (found.training, found.data, found.params) == (wanted.training, wanted.data, wanted.params)
+
+
+def test_a_sweep_trains_each_cell_once_and_finds_runs_of_before(sweep, trained):
+    local = find_carrier("local")
+    book = Book(sweep())
+    local(book, "local", 1, TrialWatcher())
+    ran = trained()
+    assert ran == [f"little{value}/seed{seed}" for value in ("", "+temperature=0.5") for seed in (1, 2)]
+    assert all(row.whole for row in book.rows())
+    again = Book(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
+    local(again, "local", 1, TrialWatcher())
+    assert trained() == ran and again.scores == book.scores
+    measured = Book(sweep(more='metric = "pearson.all"'))
+    local(measured, "local", 1, TrialWatcher())
+    assert trained() == ran and measured.scores != book.scores
+    with pytest.raises(UnknownName, match="unknown metric 'pearson'; did you mean 'pearson.all'"):
+        local(Book(sweep(more='metric = "pearson"')), "local", 1, TrialWatcher())
+
+
+def test_what_fails_is_noted_and_the_others_go_on(sweep):
+    book = Book(sweep(("[0.05, 0.5]", '[0.05]\nsimilarity = ["dott", "cosine"]')))
+    find_carrier("local")(book, "local", 1, TrialWatcher())
+    failed, fine = book.rows()
+    assert all("similarity" in one.failure for one in failed.cells.values()) and fine.whole
+    assert book.winners() == [fine]
+
+
+def test_nothing_is_begun_after_the_time(sweep):
+    book = Book(sweep(more="[budget]\nhours = 1e-12\n"))
+    find_carrier("local")(book, "local", 1, TrialWatcher())
+    assert book.rows() == [] and not (book.sweep.folder / TRIED).exists()
+
+
+def test_halving_needs_trainings_side_by_side(sweep):
+    with pytest.raises(StsbenchError, match="pass --on ray, or leave it out"):
+        find_carrier("local")(Book(sweep(more="[halving]\nfirst_step = 4\n")), "local", 1, TrialWatcher())
+
+
+def test_what_was_tried_is_written_as_json(sweep):
+    book = Book(sweep())
+    book.next()
+    written = json.loads((book.sweep.folder / TRIED).read_text())
+    assert written["settings"] == [["little", {"temperature": 0.05}]] and written["card"]["search"] == "grid"
