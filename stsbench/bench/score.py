@@ -13,6 +13,7 @@ from stsbench.bench.embedder import Embedder
 from stsbench.bench.existing import done_already
 from stsbench.bench.listener import Listener
 from stsbench.bench.tasks import ScoredTask
+from stsbench.cards.facts import TaskCard
 from stsbench.encoders.devices import uses_tf32
 from stsbench.encoders.facts import base_of, facts_of, without_known_words
 from stsbench.encoders.fitted.variants import variant_of
@@ -61,6 +62,12 @@ def score_tasks(
             result = done[task, seed] or _try_score(scorer, seed, listener, failed)
             if result is not None:
                 yield result
+
+
+def _release(card: TaskCard) -> dict[str, str]:
+    """Which release of its data a task holds, and what replaces it, where its card says so."""
+    told = {"task_version": card.version, "task_superseded_by": card.superseded_by}
+    return {key: value for key, value in told.items() if value}
 
 
 def _set_aside(task: ScoredTask, embedder: Embedder) -> str:
@@ -152,6 +159,7 @@ class _TaskScorer:
             "from_store": len(set(task.texts())) - encoded,
             "source": source.source,
             "data_revision": source.revision,
+            **_release(task.task.card),
             "device": runs.device_used,
             "dtype": runs.dtype,
             **({"tf32": True} if uses_tf32() else {}),

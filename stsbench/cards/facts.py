@@ -83,6 +83,10 @@ class TaskCard(Record, frozen=True, kw_only=True):
     splits: Annotated[dict[str, SplitFacts], msgspec.Meta(min_length=1)]
     gold_range: tuple[float, float] | None = None
     note: str = ""
+    version: str = ""
+    """Which release of the data this is, where there are several."""
+    superseded_by: str = ""
+    """The task that holds a later release; scores of the two are never compared."""
     options: dict[str, Scalar | list[Scalar]] = {}
     score_split: str = "test"
     local: FileSource | None = None

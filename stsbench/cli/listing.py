@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.options.catalogue import ListOptions
 from stsbench.cli.printing import console, print_json, say, table
-from stsbench.errors import choose
+from stsbench.errors import UnknownName, choose
 
 TableRows = list[list[str]]
 
@@ -19,12 +19,23 @@ def list_command(options: ListOptions) -> None:
         say(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
     columns, rows = choose("list", kind, LISTS)(Catalogue(options.cards))
+    if options.language is not None:
+        rows = _in_language(rows, columns.index("language"), options.language)
     if options.as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:
         console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"]))
     else:
         say(f"no {kind} here; pass --cards DIR with cards of your own")
+
+
+def _in_language(rows: TableRows, column: int, language: str) -> TableRows:
+    """The rows of tasks in a language; raises UnknownName where there are none."""
+    found = [row for row in rows if language in row[column].split(",")]
+    if not found:
+        known = sorted({code for row in rows for code in row[column].split(",")})
+        raise UnknownName("language", language, known, hint=f"tasks are in {', '.join(known)}")
+    return found
 
 
 def _tasks(catalogue: Catalogue) -> tuple[list[str], TableRows]:

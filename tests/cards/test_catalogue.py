@@ -172,3 +172,12 @@ def test_unknown_names_offer_the_nearest():
         CATALOGUE.encoder("minilmm")
     with pytest.raises(CardError, match="card 'gone.toml' does not exist"):
         read_card(Path("gone.toml"), EncoderCard)
+
+
+def test_what_replaces_a_task_is_a_task_of_a_later_version():
+    catalogue = Catalogue()
+    replaced = {name: card for name in catalogue.paths("tasks") if (card := catalogue.task(name)).superseded_by}
+    assert replaced
+    for card in replaced.values():
+        later = catalogue.task(card.superseded_by)
+        assert later.version > card.version and not later.superseded_by and later.evaluator == card.evaluator

@@ -94,3 +94,11 @@ def test_names_are_text_and_no_markup(stsbench, tmp_path):
     path = own.cards / "baselines" / "mine.toml"
     path.write_text(path.read_text().replace('"Mine"', '"[red] :smile: [/nothing]"'))
     assert "[red] :smile: [/nothing]" in stsbench.fine("show", "mine", "--cards", own.cards)
+
+
+def test_tasks_of_one_language(stsbench):
+    lines = stsbench.fine("list", "tasks", "--language", "ko").splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["klue-sts", "korsts"]
+    assert stsbench.json("list", "tasks", "--language", "ko")[0]["task"] == "klue-sts"
+    assert "unknown language 'kr'" in stsbench.refused("list", "tasks", "--language", "kr")
+    assert "--language chooses tasks" in stsbench.refused("list", "encoders", "--language", "ko")

@@ -20,6 +20,14 @@ class ListOptions(WithJson):
     """
 
     kind: Annotated[str, Argument(help="tasks, encoders, recipes, suites, corpora, tables or protocols")] = ""
+    language: Annotated[
+        str | None, Option("--language", help="Only the tasks in this language, by its code: en, de, zh.")
+    ] = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        if self.language is not None and self.kind != "tasks":
+            raise StsbenchError("--language chooses tasks; give: stsbench list tasks --language CODE")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -146,9 +146,20 @@ def _read(folder: Path, source: HubSource, splits: str, where: str) -> dict[str,
             raise Unreadable(f"{where}: cannot be read: {detail(cause)}") from error
         if table is None:
             raise DataError(f"{where}: there is not one row")
-        _check_names(wanted, table.column_names, where, "column")
-        read: dict[str, list[Any]] = table.select_columns(wanted).to_dict()
-        return read
+        tops = {name: name if name in table.column_names else name.partition(".")[0] for name in wanted}
+        _check_names(list(tops.values()), table.column_names, where, "column")
+        read: dict[str, list[Any]] = table.select_columns(sorted(set(tops.values()))).to_dict()
+        return {name: read[top] if top == name else _inside(read[top], name, where) for name, top in tops.items()}
+
+
+def _inside(rows: Sequence[Any], name: str, where: str) -> list[Any]:
+    """The values of a field within a column of records, as ``labels.label`` names it."""
+    top, _, field = name.partition(".")
+    for row in rows:
+        if not isinstance(row, Mapping) or field not in row:
+            known = _some(list(row)) if isinstance(row, Mapping) else "no fields"
+            raise DataError(f"{where}: column '{top}' has no field '{field}' (has {known})")
+    return [row[field] for row in rows]
 
 
 def _check_names(wanted: Sequence[str], known: Sequence[str], where: str, what: str) -> None:

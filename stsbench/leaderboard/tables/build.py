@@ -59,10 +59,19 @@ def make_table(
         number=number_of(card),
         columns=filler.plan.columns,
         groups=[group for group in groups if group.rows],
-        notes=[card.note] if card.note else [],
+        notes=[*([card.note] if card.note else []), *_superseded(filler, catalogue)],
         terms=filler.plan.terms,
     )
     return with_intervals(made)
+
+
+def _superseded(filler: Filler, catalogue: Catalogue) -> Iterator[str]:
+    """A line on each column whose task has a later version, of which other scores may be."""
+    tasks = dict.fromkeys(column.wanted.task for column in filler.plan.tasks if column.wanted is not None)
+    for card in map(catalogue.task, tasks):
+        if card.superseded_by:
+            later = catalogue.task(card.superseded_by)
+            yield f"{card.name} is version {card.version}; {later.name} ({card.superseded_by}) replaces it, scores differ"
 
 
 def number_of(card: TableCard) -> str:

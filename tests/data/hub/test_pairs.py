@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import HubSource
 from stsbench.data.hub import fetch_pairs
 from stsbench.data.splits import PairSplit
@@ -208,3 +210,45 @@ def test_a_process_of_its_own(hub: Hub, tmp_path: os.PathLike[str]):
     environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": os.fspath(tmp_path)}
     run = subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, text=True)
     assert (run.stdout, run.stderr) == ("3 False\n", "")
+
+
+def test_a_column_of_records_is_entered_by_name(hub: Hub):
+    rows = [{**row, "labels": {"label": row["score"], "binary": 1}} for row in ROWS]
+    serve(hub, {"data/test.parquet": parquet(rows)})
+    assert fetch(columns={"gold": "labels.label"}).gold.tolist() == [3.4, 5.0, 0.0]
+    assert refused(columns={"gold": "labels.lable"}).endswith(
+        "column 'labels' has no field 'lable' (has label, binary)"
+    )
+    assert "there is no column 'label'" in refused(columns={"gold": "label.label"})
+    assert refused(columns={"gold": "score.label"}).endswith("column 'score' has no field 'label' (has no fields)")
+
+
+CARDS = {
+    card.hub.repo: card for card in map(Catalogue().task, Catalogue().paths("tasks")) if card.hub and card.hub.splits
+}
+
+
+@pytest.mark.parametrize("repo", CARDS)
+def test_every_card_reads_the_layout_that_it_says_its_dataset_has(hub: Hub, repo: str):
+    source = CARDS[repo].hub
+    assert source is not None
+    names = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score", **source.columns}
+    values = {
+        role: [row[key] for row in ROWS]
+        for role, key in {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}.items()
+    }
+    rows: list[dict[str, Any]] = [{} for _ in ROWS]
+    for role, name in names.items():
+        top, _, field = name.partition(".")
+        for row, value in zip(rows, values.get(role, ["news"] * len(ROWS)), strict=True):
+            row[top] = {field: value} if field else value
+    split, hubs = next(iter(source.splits.items()))
+    parts = re.split(r"[+,]", hubs)
+    config = source.config or "default"
+    declared = "".join(f"  - split: {part}\n    path: {config}/{part}-*\n" for part in parts)
+    facts = f"---\nconfigs:\n- config_name: {config}\n  data_files:\n{declared}---\n"
+    files = {f"{config}/{part}-00000-of-00001.parquet": parquet(rows) for part in parts}
+    commit = hub.add("dataset", repo, {"README.md": facts.encode(), **files}).commit
+    found, read = fetch_pairs(msgspec.structs.replace(source, revision="unpinned"), split, without="")
+    assert (found.n, read) == (len(ROWS) * len(parts), commit)
+    assert found.gold[:2].tolist() == [3.4 * source.scale, 5.0 * source.scale]

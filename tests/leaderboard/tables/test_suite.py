@@ -231,3 +231,12 @@ def test_the_majority_baseline_stands_below_the_encoders_and_is_never_ranked():
     (board,) = boards(results, "two", Suite(name="Two", tasks=suite.tasks, average=False), scored=scored)
     assert "| majority class | 63.76 | 68.77 |" in markdown(board)
     assert "majority" not in markdown(*gather(*both("a", 0.5, 0.6)))
+
+
+def test_a_board_says_which_of_its_tasks_has_a_later_release():
+    suite = Suite(name="Raw", tasks=["stsb-raw", "sts12"])
+    scored = {"stsb-raw": "test", "sts12": "test"}
+    (made,) = boards([make_result("a", "stsb-raw", 0.5)], "raw", suite, scored=scored)
+    note = "STS-B (raw text) is version 1; STS-B v2 (stsb-raw-v2) replaces it, scores differ"
+    assert note in made.notes and note in markdown(made)
+    assert not any("replaces it" in note for one in gather(*both("a", 0.5, 0.6)) for note in one.notes)
