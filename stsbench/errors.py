@@ -105,7 +105,9 @@ def choose(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known names, or an empty string."""
     by_fold = {k.casefold(): k for k in known}
-    near = difflib.get_close_matches(name.casefold(), by_fold, n=3, cutoff=0.55)
+    # Of a name with values replaced, or one state of several, the beginning may be meant.
+    more = [fold for fold in by_fold if fold.startswith(tuple(f"{name.casefold()}{sign}" for sign in ("+", "@", " ")))]
+    near = more[:3] or difflib.get_close_matches(name.casefold(), by_fold, n=3, cutoff=0.55)
     if not near:
         return ""
     names = [f"'{by_fold[n]}'" for n in near]

@@ -13,7 +13,7 @@ import pytest
 
 import stsbench
 from stsbench.encoders.seams import Encoder
-from stsbench.errors import DataError, UnknownName
+from stsbench.errors import DataError, StsbenchError, UnknownName
 from stsbench.results.folder import write_result
 from stsbench.results.record import items_path
 from tests.cli.little_recipe import cards
@@ -298,3 +298,24 @@ def test_load_encoder_by_address(tmp_path, monkeypatch):
     assert np.asarray(stsbench.load_encoder("my_encoders:ready").encode(["a"])).shape == (1, 3)
     with pytest.raises(UnknownName, match="did you mean 'minilm'"):
         stsbench.load_encoder("minilmm")
+
+
+def test_one_of_several_encoders_that_breaks_is_skipped_and_kept_as_a_failure():
+    def broken(sentences: list[str]) -> Any:
+        return [1 / 0 for _ in sentences]
+
+    def lengths(sentences: list[str]) -> Any:
+        return np.array([[len(text), 1.0] for text in sentences])
+
+    found = public.evaluate({"broken": broken, "lengths": lengths}, "quickstart-en", on_error="skip", store=None)
+    assert [one.encoder for one in found] == ["lengths"]
+    assert "broken" in str(found.failures[0]) and "division by zero" in str(found.failures[0])
+    with pytest.raises(ZeroDivisionError):
+        public.evaluate({"broken": broken, "lengths": lengths}, "quickstart-en", store=None)
+
+
+def test_wrong_arguments_of_the_interface_are_one_line():
+    with pytest.raises(StsbenchError, match="unknown argument of evaluate 'protocl'; did you mean 'protocol'"):
+        public.evaluate("minilm", "quickstart-en", protocl="simcse")
+    with pytest.raises(StsbenchError, match="Results are taken by place"):
+        public.Results([])["minilm"]

@@ -192,14 +192,14 @@ def _scored(
                 yield from score(known, read)
         except (OutputError, Stopped):
             raise
-        except StsbenchError as error:
+        except Exception as error:
             # The only one's mistake is the caller's.
             if len(found) == 1:
                 raise
             failed(what, error)
 
 
-def _failed(what: str, error: StsbenchError, *, on_error: str, listener: Listener) -> None:
+def _failed(what: str, error: Exception, *, on_error: str, listener: Listener) -> None:
     if on_error == "raise":
         raise error
     listener.failed(what, error)

@@ -26,7 +26,7 @@ from stsbench.provenance import machine
 from stsbench.results.folder import checked_json
 from stsbench.results.record import Result, columns_digest
 
-Failed = Callable[[str, StsbenchError], None]
+Failed = Callable[[str, Exception], None]
 """Told what failed, and with what error; where it raises, all stops."""
 
 

@@ -126,7 +126,10 @@ class ProtocolChoice:
 
     def scored(self, task: Task, split: str | None) -> ScoredTask:
         """Return the task with its evaluator, made with the protocol that was asked for."""
-        factory = EVALUATORS.load(task.card.evaluator)
+        try:
+            factory = EVALUATORS.load(task.card.evaluator)
+        except UnknownName as error:
+            raise CardError(f"task {task.name}: {error}") from error
         protocols: Mapping[str, Any] = factory.PROTOCOLS
         self.seen.update(dict.fromkeys(protocols))
         asked = [name for name in self.asked if name in protocols]

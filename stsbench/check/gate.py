@@ -35,7 +35,8 @@ def check(
 ) -> Check:
     """Judge every cell of both sides, and the means over suites all of whose cells are compared.
 
-    A score may lie below the old one by its class's tolerance. By the rule ``statistical`` a lower one is
+    Where the new side's folder holds several scores of one cell, by states of an encoder that changed under its name,
+    the newest is judged. A score may lie below the old one by its class's tolerance. By the rule ``statistical`` a lower one is
     a regression only where the difference is also real: by the paired permutation test where both sides
     have per-item columns, else by their intervals as if the items were not the same, which errs towards
     fine; p-values are corrected after Holm over all cells. The same encoder's scores are always judged by
@@ -58,7 +59,7 @@ def check(
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
     """
     effort = effort or Effort()
-    new, old = new.verified(), (_counterpart(new, old) if chosen else old).verified()
+    new, old = newest(new.verified()), (_counterpart(new, old) if chosen else old).verified()
     broken = unreadable(new, old)
     names = match_encoders(new, old)
     if broken and not names:
@@ -69,6 +70,15 @@ def check(
     judged = RULES[rule](matches, cells, means, effort)
     verdicts = [*judged, *_only_old(old, names), *broken]
     return Check(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
+
+
+def newest(side: Side) -> Side:
+    """The side with the newest score of each cell alone: an encoder that changed leaves those of before in the folder."""
+    found: dict[tuple[object, ...], Entry] = {}
+    for entry in sorted(side.cells, key=_created):
+        found[entry[0].encoder, entry[0].task, *_scored(entry[0])] = entry
+    kept = {id(entry[0]) for entry in found.values()}
+    return Side([entry for entry in side.cells if id(entry[0]) in kept], side.problems)
 
 
 def _by_tolerance(

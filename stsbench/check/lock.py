@@ -213,6 +213,8 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
         OutputError: there is neither folder nor file.
         DataError: the file is not a lock file.
     """
+    if not path.exists() and path.suffix != ".json":
+        raise OutputError(f"results folder '{path}' does not exist; 'stsbench run' makes it")
     if not path.is_dir():
         return Side([(cell, None) for cell in read_lock(path) if tasks is None or cell.task in tasks], [])
     found = read_folder(path)

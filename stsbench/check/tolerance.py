@@ -45,7 +45,9 @@ TOLERANCES = {
         Tolerance(name="other-machine", points=0.01, why="same encoder, another device or other versions"),
         Tolerance(name="half", points=0.1, why="half precision on one side or both", by_root=True),
         Tolerance(name="probe", points=0.5, why="a probe trained by another device or other versions"),
-        Tolerance(name="probe-few", points=1.5, why="likewise, on few test items"),
+        Tolerance(
+            name="probe-few", points=1.5, why="a probe trained by another device or other versions, on few test items"
+        ),
         Tolerance(name="changed", points=0.01, why="another encoder"),
         Tolerance(name="published", points=0.1, why="a score printed to two decimals, of another stack"),
     )
@@ -59,7 +61,7 @@ def classify(new: LockedCell, old: LockedCell) -> Tolerance:
     half = any(cell.dtype in HALF for cell in (new, old))
     if same and same_place and not half:
         return TOLERANCES["same"]
-    if not same and new.dtype == old.dtype:
+    if not same and not (half and new.dtype != old.dtype):
         return TOLERANCES["changed"]
     if not _is_sts(new.protocol):
         return TOLERANCES["probe-few" if new.n < FEW else "probe"]

@@ -27,7 +27,8 @@ def added_rows(given: Sequence[str], results: Sequence[Result], catalogue: Catal
         StsbenchError: nothing stands behind a colon.
     """
     runs, names = gather_runs(results, catalogue), Names(catalogue)
-    found, at = [], 0
+    found: list[Added] = []
+    at = 0
     while at < len(given):
         # A title may have a comma in it, and a label only within quotes, where no list is cut.
         joined = ((end, "".join(f"{part}, " for part in given[at : end - 1])) for end in range(len(given), at, -1))
@@ -35,7 +36,11 @@ def added_rows(given: Sequence[str], results: Sequence[Result], catalogue: Catal
         at, one = next(whole, (at, None))
         if one is None:
             name = given[at].rpartition(":")[0] or given[at]
-            raise UnknownName("encoder", name, [run.name for run in runs], hint=f"{where} has no results of it")
+            if not name:
+                raise StsbenchError(f"--add '{given[at]}': no name stands before the colon; give NAME:LABEL")
+            quoted = "; a label with a comma stands within quotes: NAME:'Ours, small'" if at and found[-1].label else ""
+            hint = f"{where} has no results of it{quoted}"
+            raise UnknownName("encoder", name, [run.name for run in runs], hint=hint)
         found.append(one)
     return found
 

@@ -9,6 +9,10 @@ from stsbench.bench.cells import RunPart
 from stsbench.bench.dry_run import EncoderForecast
 from stsbench.cli.printing import console, duration, print_json, say, table
 
+UNMEASURED, UNFITTED = "–", "?"
+SAID = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
+"""Marks in the place of numbers, and what they say."""
+
 
 def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str], *, as_json: bool) -> None:
     """Print a line an encoder and task: the seeds that are done and missing; then sentences and time."""
@@ -19,7 +23,7 @@ def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str
     lines = [line for one in forecasts for line in _lines(one.part)]
     if not lines:
         return
-    columns = ["encoder", "task", "protocol", "done: seeds", "missing: seeds"]
+    columns = ["encoder", "task", "protocol", "seeds done", "missing"]
     console().print(table(columns, lines))
     done, missing = (
         sum(map(len, cells)) for cells in zip(*((one.part.done, one.part.missing) for one in forecasts), strict=True)
@@ -30,13 +34,15 @@ def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str
         rows = [
             [one.part.name, _sentences(one.part.to_embed), _time(one.embedding), _time(one.seconds)] for one in todo
         ]
-        console().print(table(["encoder", "sentences to embed", "time of embedding", "time of scoring"], rows))
+        console().print(table(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3]))
+        if unknown := {cell for row in rows for cell in row} & {UNMEASURED, UNFITTED}:
+            say("; ".join(SAID[mark] for mark in sorted(unknown)))
         for one in todo:
             if one.part.tokens:
                 say(f"{one.part.name}: about {one.part.tokens:,} tokens go to its server")
         known = [seconds for one in todo for seconds in (one.embedding, one.seconds) if seconds is not None]
         rest = " and what is not measured" if len(known) < 2 * len(todo) else ""
-        say(f"In all {_time(sum(known))}{rest}, by one worker on this machine")
+        say(f"In all about {_time(sum(known))}{rest}, by one worker on this machine")
 
 
 def _lines(part: RunPart) -> Iterator[list[str]]:
@@ -50,11 +56,11 @@ def _lines(part: RunPart) -> Iterator[list[str]]:
 
 
 def _sentences(to_embed: int | None) -> str:
-    return "known when it is fitted" if to_embed is None else f"{to_embed:,}"
+    return UNFITTED if to_embed is None else f"{to_embed:,}"
 
 
 def _time(seconds: float | None) -> str:
-    return "not measured yet" if seconds is None else f"about {duration(max(1, round(seconds)))}"
+    return UNMEASURED if seconds is None else duration(seconds and max(1, round(seconds)))
 
 
 def _as_json(forecast: EncoderForecast) -> dict[str, object]:

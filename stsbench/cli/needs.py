@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -62,8 +63,8 @@ def _texts_and_base(card: EncoderCard, catalogue: Catalogue) -> str:
 
 
 def to_train(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
-    """What must be there to train a recipe."""
-    return f"'stsbench train {name}', {_start(card)}, on {_corpus(card.data.corpus, catalogue)}"
+    """What must be there to train a recipe, whose name may say which values are replaced."""
+    return f"'stsbench train {shlex.quote(name)}', {_start(card)}, on {_corpus(card.data.corpus, catalogue)}"
 
 
 def _start(card: RecipeCard) -> str:

@@ -120,8 +120,11 @@ def _bounded(before: str, what: object) -> str:
 
 
 def _wrapped(text: str, *, stderr: bool = False) -> str:
-    # Paths, names and options stay whole: they are to be copied.
+    # Paths, names and options stay whole, and so does a command at the end: they are to be copied.
     width = console(stderr=stderr).width
+    told, command = (text, "") if len(text) <= width else (*text.rpartition(": stsbench ")[::2],)
+    if command and told:
+        return f"{_wrapped(f'{told}:', stderr=stderr)}\n  stsbench {command}"
     return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 

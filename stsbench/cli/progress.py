@@ -125,6 +125,8 @@ class RunProgress:
         self.pace.scored()
         self.scored += 1
         seed = f" seed {result.eval_seed}" if len({c.seed for part in self.parts for c in part.cells}) > 1 else ""
+        if len(self.parts) > len({part.name for part in self.parts}):
+            seed = f" training seed {result.train_seed}{seed}"
         took = f"{result.run.get('seconds', 0):.1f} s"
         place = f"[{self.known + self.scored}/{self.cells}]"
         if self.bars is not None:

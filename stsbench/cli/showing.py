@@ -121,7 +121,7 @@ def _recipe(name: str, catalogue: Catalogue) -> CardFacts | None:
     recipe, runs = catalogue.recipe(stem), trained_runs(name)
     # A name that says which values were replaced is of a run: these are its values.
     facts = dict(msgspec.to_builtins(runs[0].card)) if runs and "+" in name else _values(name, recipe)
-    return facts | _runs(name) | {"to run it": to_train(stem, recipe, catalogue), "how exact": how_exact(recipe)}
+    return facts | _runs(name) | {"to run it": to_train(name, recipe, catalogue), "how exact": how_exact(recipe)}
 
 
 def _values(name: str, recipe: RecipeCard) -> CardFacts:

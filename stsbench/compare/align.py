@@ -34,13 +34,21 @@ def align(
     shared = [task for task in order if all(task in one for one in cells)]
     if not shared:
         names = " and ".join(f"'{name}'" for name in encoders)
-        raise DataError(f"{names} have no task in common{f' by protocol {protocol!r}' if protocol else ''}")
+        by = f" by protocol {protocol!r}" if protocol else ""
+        has = "; ".join(f"'{name}' has {_listed(list(one))}" for name, one in zip(encoders, cells, strict=True))
+        raise DataError(f"{names} have no task in common{by}", hint=has)
     left = [task for task in order if task not in shared]
     notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []
     columns = [column for task in shared for column in _columns(task, list(encoders), [one[task] for one in cells])]
     return columns, notes
 
 
+def _listed(tasks: Sequence[str]) -> str:
+    return ", ".join(tasks[:SHOWN]) + (f" and {len(tasks) - SHOWN} more" if len(tasks) > SHOWN else "") or "none"
+
+
+SHOWN = 8
+"""Tasks that a complaint names of each encoder."""
 Ways = dict[tuple[str, str], list[Result]]
 """One encoder's results on one task by split and protocol."""
 

@@ -58,10 +58,18 @@ def draft_task(source: Path, home: Home, *, columns: Mapping[str, str]) -> Draft
     text = write_task_card(card, home, unsure=unsure, notes=notes)
     return Draft(
         files={home.path: text},
-        found=[f"{home.path}: {_told(card, decided.roles)}"],
+        found=[f"{home.path}: {_told(card, decided.roles)}{_passed_over(found, card, every)}"],
         unsure=[*unsure, *notes.values()],
         command=f"stsbench run -t {home.name} {home.option()}",
     )
+
+
+def _passed_over(found: SplitTables, card: TaskCard, columns: Sequence[DataColumn]) -> str:
+    """The columns that the card does not name, where there are any."""
+    params = card.local.params.values() if card.local else ()
+    used = [one for one in params if isinstance(one, str | int)]
+    left = [str(one.key) for one in columns if one.key not in used]
+    return f"; not read: {', '.join(left)}" if left else ""
 
 
 def _key(name: str, columns: Sequence[DataColumn], *, where: str) -> ColumnKey:

@@ -79,6 +79,10 @@ class Results(Sequence[Result]):
     def __getitem__(self, index: slice) -> Results: ...
     def __getitem__(self, index: int | slice) -> Result | Results:
         """A Result by its place, or some of them as Results."""
+        if isinstance(index, str):
+            raise StsbenchError(
+                f"Results are taken by place; those of one encoder or task: [one for one in results if one.encoder == {index!r}]"
+            )
         found = self._results[index]
         return Results(found, catalogue=self._catalogue) if isinstance(found, tuple) else found
 

@@ -110,7 +110,9 @@ def _given_base(plan: TrainPlan) -> dict[str, Any]:
     card = plan.catalogue.encoder(plan.base)
     found = {key: card.params[key] for key in WHERE if key in card.params}
     if not {"model", "package"} & {*found}:
-        raise CardError(f"--base {plan.base}: its card names no checkpoint; pass a folder or a Hub id ({card.note})")
+        raise CardError(
+            f"--base {plan.base}: its card names no checkpoint; give --base a folder that holds it, or a Hub id"
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from numbers import Integral
 from os import PathLike
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from stsbench.errors import StsbenchError, shown
+from stsbench.errors import StsbenchError, UnknownName, shown
 
 P = ParamSpec("P")
 ReturnT = TypeVar("ReturnT")
@@ -70,10 +70,13 @@ def checked(called: str = "", /, **kinds: Kind | type) -> Callable[[Callable[P, 
 
     def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
         signature = inspect.signature(function)
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         what = called or function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
+            if not takes_any and (unknown := [name for name in kwargs if name not in signature.parameters]):
+                raise UnknownName(f"argument of {what}", unknown[0], signature.parameters)
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
                 left_out = value is None and signature.parameters[name].default is None
                 if name in wanted and not left_out and not wanted[name].accepts(value):

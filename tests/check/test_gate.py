@@ -232,7 +232,8 @@ def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
     assert sorted(cell.paired is None for cell in cells) == [False, True, True]
     assert isinstance(cells[0], LockedCell) and content.count(b"\n") == len(results) + 2
     found = check(read_side(write(tmp_path / "results", *results)), read_side(tmp_path / "lock"))
-    assert found.exit_code == 0 and found.count("fine") == 3
+    # Two are of one cell, of which the newest is judged.
+    assert found.exit_code == 0 and found.count("fine") == 2
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_what_is_no_lock_file_is_one_line(tmp_path, old, new, message):
     (tmp_path / "lock").write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_lock(tmp_path / "lock")
-    with pytest.raises(OutputError, match="gone: cannot be read: No such file.*'stsbench lock' makes a lock file"):
+    with pytest.raises(OutputError, match="results folder '.*gone' does not exist; 'stsbench run' makes it"):
         read_side(tmp_path / "gone")
 
 
@@ -325,3 +326,20 @@ def test_the_summary_is_a_table_whatever_the_names():
         r"| own/enc\|oder: 50%, &lt;b>\\u001b !\[x\](https&#58;//a.b) \[y\](z) | sts12 (simcse) |"
     )
     assert "**not comparable**: data hash differs: eeeeeeeeeeee against dddddddddddd" in lines[-3]
+
+
+def test_of_an_encoder_that_changed_in_its_folder_the_newest_score_is_judged():
+    before = make_result("mine", "sts12", 0.5, fingerprint="old", run={"created": "2026-01-01T00:00:00+00:00"})
+    after = make_result("mine", "sts12", 0.4, fingerprint="new", run={"created": "2026-02-01T00:00:00+00:00"})
+    lock = Side([(lock_cell(before), before)], [])
+    both = Side([(lock_cell(one), one) for one in (after, before)], [])
+    assert [verdict.outcome for verdict in check(both, lock).verdicts] == ["regression"]
+    repaired = make_result("mine", "sts12", 0.5, fingerprint="old", run={"created": "2026-03-01T00:00:00+00:00"})
+    three = Side([*both.cells, (lock_cell(repaired), repaired)], [])
+    assert [verdict.outcome for verdict in check(three, lock).verdicts] == ["fine"]
+
+
+def test_another_encoder_is_called_so_whatever_its_precision():
+    old = make_result("mine", "mr", 0.5, protocol=SENTEVAL, fingerprint="a", run={"dtype": "float32"})
+    new = make_result("mine", "mr", 0.4, protocol=SENTEVAL, fingerprint="b", run={})
+    assert classify(lock_cell(new), lock_cell(old)).name == "changed"

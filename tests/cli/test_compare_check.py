@@ -168,7 +168,7 @@ def test_check_as_json_keeps_stdout_for_json(stsbench):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gone", "--against", "results"], "gone: cannot be read: No such file or directory; 'stsbench lock' makes a"),
+        (["gone", "--against", "results"], "results folder 'gone' does not exist; 'stsbench run' makes it"),
         (["results", "--against", "gone.json"], "gone.json: cannot be read"),
         (["results", "--against", "page.md"], "page.md: is not a lock file: JSON is malformed"),
         (["results", "--against", "results", "--rule", "absolut"], "unknown rule 'absolut'; did you mean 'absolute'"),

@@ -486,7 +486,7 @@ def test_nothing_that_is_printed_for_github_is_a_command(stsbench: Command, endi
     assert token not in second.out
     assert not [line for line in first.err.splitlines() if line.startswith("::")]
     refused = stsbench("check", "gone", "--against", "results", "--github")
-    told = "::error title=[^:\n]+::not checked: gone: cannot be read: [^\n]+\n"
+    told = "::error title=[^:\n]+::not checked: results folder .gone. does not exist; [^\n]+\n"
     assert refused.code == 2 and re.fullmatch(f"::stop-commands::(\\w+)\n::\\1::\n{told}", refused.out)
     as_json = stsbench("check", "results", "--against", "results", "--github", "--json")
     json.loads(as_json.out)

@@ -62,7 +62,7 @@ class Handed:
     """What a worker hands back."""
 
     results: Sequence[Result] = ()
-    failed: Sequence[tuple[str, StsbenchError]] = ()
+    failed: Sequence[tuple[str, Exception]] = ()
     """What of it cannot be scored, and why."""
     encoded: Sequence[Keys] = ()
     """The keys of what it has embedded."""
@@ -181,10 +181,10 @@ def score(
     Raises:
         EncoderError: embeddings that must be in the store are not.
     """
-    noticed, failures = list[str](), list[tuple[str, StsbenchError]]()
+    noticed, failures = list[str](), list[tuple[str, Exception]]()
     tell(0, 1)
 
-    def failed(what: str, error: StsbenchError) -> None:
+    def failed(what: str, error: Exception) -> None:
         failures.append((what, error))
 
     if embedded is not None and embedded.blocks:

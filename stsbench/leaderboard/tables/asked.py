@@ -76,7 +76,8 @@ class Asked:
         """
         suite = find_suite(name, self.catalogue)
         if self.ranks and not suite.average:
-            raise ProtocolError(f"suite '{name}' has no mean to rank by")
+            whole = [one for one, other in self.catalogue.suites().items() if other.average]
+            raise ProtocolError(f"suite '{name}' has no mean to rank by", hint=f"suites with one: {', '.join(whole)}")
         held = self._held(suite.tasks)
         boards = suite_boards(
             held.results,
