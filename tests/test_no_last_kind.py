@@ -138,6 +138,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "analysis.tokens:picture of tokens": (lambda _: TokenFrequency(picture="band"), "band|bands"),
     "analysis.projection:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
     "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
+    "registry.arguments:argument of": (
+        lambda _: stsbench.evaluate("minilm", "quickstart-en", on_eror="skip"),  # type: ignore[call-arg]
+        "on_eror|on_error",
+    ),
     "bench.iterate:on_error": (
         lambda _: stsbench.evaluate("minilm", "quickstart-en", on_error="skipp"),  # type: ignore[arg-type]
         "skipp|skip",
@@ -271,6 +275,7 @@ COMMANDS = {
     "cli.convert:conversion": ("convert infersnt a b", "infersnt|infersent"),
     "cli.data:task, suite or corpus": ("data fetch stsbb", "stsbb|stsb"),
     "cli.export:format": ("export --format mteeb", "mteeb|mteb"),
+    "cli.listing:language": ("list tasks --language jaa", "jaa|ja"),
     "cli.listing:list": ("list task", "task|tasks"),
     "cli.showing:name": ("show stsbb", "stsbb|stsb"),
     "cli.new:role in --columns": ("new task a.csv --columns golt=x", "golt|gold"),

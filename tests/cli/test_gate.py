@@ -195,7 +195,11 @@ def test_a_side_of_nothing_never_passes(stsbench, side, lies):
         write(Path(side, "README.md"), "# results")
     if lies == "encoders without files":
         Path(side, "a").mkdir()
-    said = f"results folder '{side}' does not exist" if lies == "nothing" else f"the {side} side of the check holds no results"
+    said = (
+        f"results folder '{side}' does not exist"
+        if lies == "nothing"
+        else f"the {side} side of the check holds no results"
+    )
     assert said in refused(stsbench, "new", "old")
 
 
