@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from stsbench.analysis.seams import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.analysis.seams import ROWS, EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
 from stsbench.errors import DataError
 from stsbench.numbers.closeness import alignment, uniformity
 
@@ -40,9 +40,9 @@ class Closeness(EncoderAnalysis):
             raise DataError(f"no pair of {subject.task.name} has a gold score above {self.above:g}; --set above=…")
         texts = list(dict.fromkeys(pairs.texts()))
         texts = texts[:: -(-len(texts) // MOST)]
-        sides = ([side[at] for at in close] for side in pairs.sides)
+        first, second = ([side[at] for at in close] for side in pairs.sides)
         row: PlainRow = {
-            "alignment": alignment(*map(subject.array, sides)),
+            "alignment": _alignment(subject, first, second),
             "uniformity": uniformity(subject.array(texts), self.t),
             "score": subject.score().score,
             "positives": len(close),
@@ -65,6 +65,12 @@ class Closeness(EncoderAnalysis):
             spots, across="uniformity (lower: more even)", up="alignment (lower: closer)", values="score × 100", title=title,
             same_scale=False,
         )  # fmt: skip
+
+
+def _alignment(subject: Subject, first: Sequence[str], second: Sequence[str]) -> float:
+    """The alignment of pairs, so many at a time."""
+    parts = [(first[at : at + ROWS], second[at : at + ROWS]) for at in range(0, len(first), ROWS)]
+    return sum(len(a) * alignment(subject.array(a), subject.array(b)) for a, b in parts) / len(first)
 
 
 def _validations(subject: Subject) -> Iterator[PlainRow]:

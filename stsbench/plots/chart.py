@@ -113,9 +113,13 @@ def panel_axes(
         across: how many go side by side.
         shared: whether all have the same axes.
     """
-    columns, rows = min(count, across), -(-count // across)
+    rows = -(-count // across)
+    columns = -(-count // rows)
     chart = new_chart(*(alone if count == 1 else (side * columns + 1.4, side * rows + 0.8)))
     grid = chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).ravel().tolist()
     for spare in grid[count:]:
         spare.remove()
+    for lowest in grid[max(0, count - columns) : count]:
+        # One with nothing below it says its numbers itself.
+        lowest.tick_params(labelbottom=True)
     return chart, grid[:count]

@@ -43,3 +43,13 @@ def test_a_density_stands_at_its_place():
     chart = draw_spots([Spot(0, 0), Spot(1, 1)], across="x", up="y", violins=[Violin("", 0.5, 0.8, [0, 0.5, 1])])
     median = chart.axes[0].collections[-1].get_segments()[0]
     assert median[:, 1].tolist() == [0.5, 0.5] and median[:, 0].mean() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("count", "places"), [(3, (1, 3)), (4, (2, 2)), (5, (2, 3))])
+def test_panels_fill_their_rows_and_the_lowest_of_each_column_says_its_numbers(count, places):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    chart = draw_spots([Spot(0, 0, str(at)) for at in range(count)], across="x", up="y")
+    grid = chart.axes[0].get_subplotspec().get_gridspec()
+    assert (grid.nrows, grid.ncols, len(chart.axes)) == (*places, count)
+    said = [axes.xaxis.get_tick_params()["labelbottom"] for axes in chart.axes]
+    assert said == [at >= count - places[1] for at in range(count)]
