@@ -52,6 +52,8 @@ def test_pictures_have_the_same_bytes_each_time(stsbench, tmp_path):
         (("similarity", *HASHED, "--set", "bins=0"), "bins = 0"),
         (("similarity", *HASHED, "--tasks", "sts"), "an analysis is of one task; 'sts' is 7; name one of them"),
         (("similarity", "-e", "own_encoders:Broken"), "NaN or infinity"),
+        (("spectrum", *HASHED, "--results", "r"), "--results has no effect for 'spectrum', which reads no results"),
+        (("sweep", "-e", "simcse-small"), "--no-store has no effect for 'sweep', which embeds nothing"),
     ],
 )
 def test_a_mistake_is_one_line(stsbench, arguments, says):

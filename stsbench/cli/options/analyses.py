@@ -41,6 +41,12 @@ class AnalyzeOptions(WithJson):
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
         given.apart("--no-store", "--store")
+        from stsbench.analysis.seams import ANALYSES
+
+        if ANALYSES.load(self.what).reads_results:
+            given.idle(f"for '{self.what}', which embeds nothing", "--no-store", "--store", "--data")
+        else:
+            given.idle(f"for '{self.what}', which reads no results", "--results")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
