@@ -17,6 +17,7 @@ Anything else is a bug: it keeps its traceback, and the exit code is 3.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -107,11 +108,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_fold = {k.casefold(): k for k in known}
     # Of a name with values replaced, or one state of several, the beginning may be meant.
     more = [fold for fold in by_fold if fold.startswith(tuple(f"{name.casefold()}{sign}" for sign in ("+", "@", " ")))]
-    near = more[:3] or difflib.get_close_matches(name.casefold(), by_fold, n=3, cutoff=0.55)
+    near = more[:3] or _nearest(name.casefold(), by_fold)[:3]
     if not near:
         return ""
     names = [f"'{by_fold[n]}'" for n in near]
     return f"; did you mean {' or '.join(names)}?"
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Names that are like this one; of those equally near, the one that begins alike is meant rather."""
+    found = difflib.get_close_matches(name, known, n=9, cutoff=0.55)
+    ratios = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in found}
+    return sorted(found, key=lambda one: (-ratios[one], -len(os.path.commonprefix([one, name]))))
 
 
 _TYPES = {"array": "a list", "object": "a table", "int": "a whole number", "float": "a number", "str": "text",

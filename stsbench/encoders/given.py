@@ -36,9 +36,6 @@ def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) 
         if name is not None:
             raise EncoderError(f"'{given}' is a name already, by which its results are found; leave out name='{name}'")
         return find_encoder(str(given), catalogue=catalogue)
-    if name is not None and can_encode(given) and not hasattr(given, "name"):
-        # What lacks the rest of an encoder is a function with a name.
-        given = getattr(given, "encode")  # noqa: B009 - of any class
     known = given if isinstance(given, KnownEncoder) else known_as(as_encoder(given), catalogue)
     if name is None:
         clash = isinstance(known.encoder, Function) and catalogue.is_taken(known.name)

@@ -9,6 +9,11 @@ FIGURES = ("svg", "png", "pdf")
 
 
 def drawn_name(name: str) -> str:
-    """A name as matplotlib draws it: one that begins with a line would be left out of the legend."""
-    shown = cut(visible(one_line(name)))
+    """A name as figures show it: in one line, and not all of what is long."""
+    return cut(visible(one_line(name)))
+
+
+def legend_name(name: str) -> str:
+    """The same in a legend, which leaves out what begins with an underscore: a sign of no width stands before it."""
+    shown = drawn_name(name)
     return f"\u200b{shown}" if shown.startswith("_") else shown

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.errors import DataError
-from stsbench.plots import drawn_name
+from stsbench.plots import legend_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -70,7 +70,7 @@ def _draw_line(axes: Any, curve: Curve, place: int, points: Sequence[tuple[float
 
     colour, marker = look(place)
     steps, values = [step for step, _ in points], [value for _, value in points]
-    axes.plot(steps, values, color=colour, marker=marker, markersize=3, linewidth=1.2, label=drawn_name(curve.name))
+    axes.plot(steps, values, color=colour, marker=marker, markersize=3, linewidth=1.2, label=legend_name(curve.name))
     for step, value in points:
         if step == curve.kept:
             axes.plot([step], [value], marker="o", markersize=9, markerfacecolor="none", color=colour)

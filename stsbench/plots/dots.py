@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import DataError
-from stsbench.plots import drawn_name
+from stsbench.plots import drawn_name, legend_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -91,7 +91,7 @@ def _draw_series(
 
     colour, marker = look(place)
     # What stands in the legend is filled, whatever the first dot is.
-    axes.plot([], [], marker=marker, markersize=SIZE, linestyle="none", color=colour, label=drawn_name(name))
+    axes.plot([], [], marker=marker, markersize=SIZE, linestyle="none", color=colour, label=legend_name(name))
     for dot in dots:
         y = groups.index(dot.group) * height + place + 0.5
         if dot.interval is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.errors import DataError
-from stsbench.plots import drawn_name
+from stsbench.plots import drawn_name, legend_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -116,5 +116,5 @@ def _draw_series(axes: Any, name: str, points: Sequence[LinePoint], place: int) 
         markersize=SIZE,
         linewidth=1.2,
         color=colour,
-        label=drawn_name(name),
+        label=legend_name(name),
     )

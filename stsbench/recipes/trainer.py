@@ -66,7 +66,7 @@ TRAINERS = Registry(
 
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
-    if plan.card.method in METHODS_BY_TRAINER["loop"]:
+    if plan.base and plan.card.method in METHODS_BY_TRAINER["loop"]:
         # A start that is not there is told before seconds are spent on importing what trains.
         find_start(plan)
     needed, method = load_method(plan.card.method)

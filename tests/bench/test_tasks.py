@@ -104,7 +104,7 @@ def test_options_of_a_card_go_to_the_evaluator_and_are_checked(tmp_path):
     with pytest.raises(CardError, match=r"^task mine: \[options\]: unknown key 'folds'"):
         plan_tasks("mine", Catalogue([tmp_path]))
     write(tmp_path / "tasks/odd.toml", TASK.replace('"sts"', '"stss"'))
-    with pytest.raises(UnknownName, match="unknown evaluator 'stss'; did you mean 'sts'"):
+    with pytest.raises(CardError, match="task odd: unknown evaluator 'stss'; did you mean 'sts'"):
         plan_tasks("odd", Catalogue([tmp_path]))
     with pytest.raises(ProtocolError):
         plan_tasks("stsb", Catalogue([tmp_path]), protocol="simcse,mean")

@@ -256,4 +256,7 @@ def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(tmp_path: Path
 
 
 def test_every_card_of_the_project_counts_its_rows() -> None:
-    assert [name for name in TASKS if any(facts.n is None for facts in CATALOGUE.task(name).splits.values())] == []
+    # How many pairs SICK-BR's own release has is in no source at hand: MTEB scores a sample of it.
+    assert [name for name in TASKS if any(facts.n is None for facts in CATALOGUE.task(name).splits.values())] == [
+        "sick-br"
+    ]

@@ -25,7 +25,7 @@ def test_names_are_numbers_beside_the_points_and_in_the_legend():
     chart = draw_spots(SPOTS, across="x", up="y", values="score")
     first, second = chart.axes[:2]
     assert [(text.get_text(), text.xy) for text in first.texts] == [("1", (1, 2)), ("2", (3, 4))]
-    assert [text.get_text() for text in chart.legends[0].get_texts()] == ["1 \u200b_one", "2 two"]
+    assert [text.get_text() for text in chart.legends[0].get_texts()] == ["1 _one", "2 two"]
     assert [point.tolist() for point in second.collections[0].get_offsets()] == [[5, 6], [7, 8]]
     assert list(second.lines[0].get_xydata().ravel()) == [5, 6, 7, 8]
     assert first.collections[0].get_clim() == (80.0, 90.0)

@@ -82,6 +82,11 @@ def test_a_call_that_python_refuses_is_pythons_error():
     with pytest.raises(TypeError, match=r"work\(\) missing 1 required positional argument: 'tasks'"):
         call()
     with pytest.raises(TypeError):
+        call("a", tasks="b")
+
+
+def test_a_misspelt_argument_gets_the_nearest_one():
+    with pytest.raises(StsbenchError, match="unknown argument of work 'task'; did you mean 'tasks'"):
         call("a", task="b")
 
 

@@ -68,7 +68,8 @@ def make_table(
 def _superseded(filler: Filler, catalogue: Catalogue) -> Iterator[str]:
     """A line on each column whose task has a later version, of which other scores may be."""
     tasks = dict.fromkeys(column.wanted.task for column in filler.plan.tasks if column.wanted is not None)
-    for card in map(catalogue.task, tasks):
+    # Tables of papers have columns that are no task of ours.
+    for card in (catalogue.task(task) for task in tasks if task in catalogue.paths("tasks")):
         if card.superseded_by:
             later = catalogue.task(card.superseded_by)
             yield f"{card.name} is version {card.version}; {later.name} ({card.superseded_by}) replaces it, scores differ"
