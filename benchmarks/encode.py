@@ -6,14 +6,12 @@ The peer is called as its own evaluators and MTEB call it: each column of each t
 Sides alternate; each runs at the thread count that was best for it in a warm-up. Both embed
 with the same checkpoint (default: that of the extra ``minilm``). Embeddings must agree, and
 bfloat16's scores must be within 0.1 points. Where the extras ``onnx`` and ``openvino`` are
-installed, they run too; and OpenVINO in int8 where nncf is, which quantises with SmoothQuant
-(Xiao et al. 2022, arXiv 2211.10438) and 300 sentences of STS-B's training split.
+installed, they run too; and OpenVINO in int8 where nncf is, measured on STS-B's training split.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,17 +26,17 @@ import numpy.typing as npt
 import torch
 
 from stsbench.cards.catalogue import Catalogue
+from stsbench.data.corpora.load import load_corpus
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.runtimes.quantise import OPENVINO_FILE, quantise_openvino
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import spearman
 
 Array = npt.NDArray[np.float32]
 Columns = list[tuple[list[str], list[str]]]
-CALIBRATION, SMOOTHING = 300, 0.7
-"""Sentences, and how much of the range of activations moves into the weights (SmoothQuant's alpha)."""
 
 
 def default_checkpoint() -> Path:
@@ -110,38 +108,11 @@ def runtimes(checkpoint: Path, scratch: Path) -> dict[str, Callable[[Columns], l
         for dtype in ("float32", "bfloat16"):
             sides[f"stsbench openvino {dtype}"] = ours(checkpoint, backend="openvino", dtype=dtype)
     if find_spec("openvino") and find_spec("nncf"):
-        file = quantise(checkpoint, scratch)
+        quantise_openvino(str(checkpoint), scratch / "int8", load_corpus("stsb_train_pairs"))
         for dtype in ("float32", "bfloat16"):
             name = f"stsbench openvino int8, {dtype}"
-            sides[name] = ours(scratch / "int8", backend="openvino", dtype=dtype, file=file)
+            sides[name] = ours(scratch / "int8", backend="openvino", dtype=dtype, file=OPENVINO_FILE)
     return sides
-
-
-def quantise(checkpoint: Path, scratch: Path) -> str:
-    """Write a copy of a checkpoint with an int8 file for OpenVINO, and return the file's name in it."""
-    import nncf
-    import openvino
-
-    split = load_task("stsb").load("train")
-    assert isinstance(split, PairSplit)
-    texts = [split.sentences1[i] for i in np.random.default_rng(0).permutation(len(split.sentences1))[:CALIBRATION]]
-    encoder = TransformerEncoder(str(checkpoint), backend="openvino", max_length=256)
-    tokens = encoder.tokenize(texts)
-    rows = [tokens.padded(np.array([i]), pad=encoder.backbone.pad_token) for i in range(len(tokens))]
-    quantised = nncf.quantize(
-        openvino.Core().read_model(encoder.backbone.model.file.path),
-        nncf.Dataset([{"input_ids": ids, "attention_mask": mask} for ids, mask in rows]),
-        model_type=nncf.ModelType.TRANSFORMER,
-        subset_size=CALIBRATION,
-        advanced_parameters=nncf.AdvancedQuantizationParameters(
-            smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=SMOOTHING)
-        ),
-    )
-    file = "openvino/openvino_model_int8.xml"
-    path = shutil.copytree(checkpoint, scratch / "int8") / file
-    path.parent.mkdir(exist_ok=True)
-    openvino.save_model(quantised, path, compress_to_fp16=False)
-    return file
 
 
 def best_threads(run: Callable[[Columns], object], columns: Columns, counts: Sequence[int]) -> int:

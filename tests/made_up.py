@@ -203,7 +203,7 @@ ROWS: dict[str, Any] = {
     "cli.showing:KINDS": noting(
         "cli.showing:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None
     ),
-    "cli.convert:KINDS": noting("cli.convert:KINDS", lambda asked: None),
+    "cli.convert:KINDS": noting("cli.convert:KINDS", lambda asked: ""),
 }
 """By table; a row of a registry of addresses is one of this file."""
 

@@ -27,6 +27,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "wandb": ("wandb", "train --report-to wandb"),
     "onnx": ("onnxruntime", "backend=onnx"),
     "openvino": ("openvino", "backend=openvino"),
+    "nncf": ("nncf", "convert openvino-int8"),
     "use": ("tensorflow_hub", "Universal Sentence Encoder"),
 }
 """The extras: a package of each that tells whether it is there, and what it is for."""

@@ -1,6 +1,7 @@
 """What the commands are asked for that run, train, time and convert encoders."""
 
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -262,24 +263,32 @@ class TimingOptions(WithCards):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConvertOptions(Options):
-    """Make an encoder's folder from published weights.
+    """Make an encoder's folder from published weights, or an int8 one of a transformer.
 
-    Tensors are read and nothing else.
+    Of published weights, tensors are read and nothing else.
 
     Example: stsbench convert infersent infersent1.pkl infersent-1
+    Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
     """
 
-    kind: Annotated[str, Argument(help="infersent, skip_thoughts or expand (a vocabulary).")]
-    source: Annotated[Path, Argument(help="infersent1.pkl; or a folder.")]
+    kind: Annotated[str, Argument(help="infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")]
+    source: Annotated[Path, Argument(help="infersent1.pkl; a folder; int8: any encoder with a transformer.")]
     out: Annotated[Path, Argument(help="The encoder's folder to write.")]
     version: Annotated[int, Option("--version", help="InferSent's version, 1 or 2.")] = 1
     vectors: Annotated[str, Option("--vectors", help="File of word vectors (infersent, expand).")] = ""
     limit: Annotated[int | None, Option("--limit", min=1, max=MOST, help="Use only the first vectors (expand).")] = None
+    text: Annotated[str, Option("--text", help="Corpus or file that activations are measured on (openvino-int8).")] = (
+        "wiki1m_head"
+    )
+    corpora: Corpora = None
 
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
-        uses = {"infersent": ("--version", "--vectors"), "skip_thoughts": (), "expand": ("--vectors", "--limit")}
-        others = {"--version", "--vectors", "--limit"} - {*uses.get(self.kind, given)}
+        uses = {
+            "infersent": ("--version", "--vectors"), "skip_thoughts": (), "expand": ("--vectors", "--limit"),
+            "onnx-int8": (), "openvino-int8": ("--text", "--corpora"),
+        }  # fmt: skip
+        others = {*chain(*uses.values())} - {*uses.get(self.kind, given)}
         given.idle(f"with '{self.kind}'", *sorted(others))
 
 

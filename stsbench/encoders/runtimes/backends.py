@@ -151,7 +151,11 @@ class RuntimeBackend(Backend):
         what = f"its file {self.found.name}" if self.found is not None else "a file exported from the checkpoint"
         alone = ", one sentence at a time: in a batch, its int8 numbers would hang on all of it"
         by = " and ".join(f"{name} {version(name)}" for name in self.libraries)
-        return [f"run by {by} from {what}{alone if self.found is not None and self.found.hangs_on_batch else ''}"]
+        run = f"run by {by} from {what}{alone if self.found is not None and self.found.hangs_on_batch else ''}"
+        return [
+            run,
+            *([f"{self.found.name} was {self.found.made}"] if self.found is not None and self.found.made else []),
+        ]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
         """See :meth:`Backend.model`."""

@@ -68,7 +68,7 @@ def _export(model: Any, network: Network, path: Path) -> None:  # noqa: ANN401 -
     mask[1, EXAMPLE[1] // 2 :] = 0
     sizes = {0: torch.export.Dim("sentences"), 1: torch.export.Dim("tokens")}
     try:
-        with _quiet():
+        with quiet():
             torch.onnx.export(
                 _Asked(model, network.earlier(depth), through_head=network.through_head),
                 (ids, mask),
@@ -101,15 +101,14 @@ class _Asked(torch.nn.Module):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch and its libraries from reporting on the export."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def quiet() -> Iterator[None]:
+    """Keep libraries from reporting on what they export or quantise."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        # Some versions of onnxscript say on stdout what they have done.
+        # Some versions of onnxscript say on stdout what they have done; NNCF draws bars there.
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(level)

@@ -9,10 +9,18 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from stsbench.data.verify import file_digest
-from stsbench.errors import EncoderError, UnknownName, one_line, shown
+from stsbench.errors import EncoderError, UnknownName, one_line, shown, visible
+from stsbench.files.whole import read_bounded
 
 _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
 """Weights of a few bits in OpenVINO's XML: counts and ids are of more, and of bits."""
+
+_LONGEST_NOTE = 1000
+
+
+def note_beside(path: Path) -> Path:
+    """Where it is told how a file was made."""
+    return path.with_name(f"{path.name}.made.txt")
 
 
 class RuntimeFile:
@@ -42,6 +50,12 @@ class RuntimeFile:
             if not (self.path.parent / name).is_file():
                 raise EncoderError(f"{self.path}: its weights '{name}' are not beside it; copy them there")
         return [self.path, *(self.path.parent / name for name in beside)]
+
+    @property
+    def made(self) -> str:
+        """How it was made, as a line beside it tells; empty where there is none. Raises DataError where that is too long."""
+        note = note_beside(self.path)
+        return visible(one_line(read_bounded(note, _LONGEST_NOTE).decode("utf-8", "replace"))) if note.is_file() else ""
 
     @cached_property
     def bits(self) -> int | None:

@@ -145,6 +145,7 @@ def test_options_are_typed_again_as_they_were():
         ("convert skip_thoughts a b --vectors x", "--vectors has no effect with 'skip_thoughts'"),
         ("convert skip_thoughts a b --version 1", "--version has no effect with 'skip_thoughts'"),
         ("convert expand a b --version 1", "--version has no effect with 'expand'"),
+        ("convert onnx-int8 a b --text x", "--text has no effect with 'onnx-int8'"),
         ("data fetch wiki1m --data a", "--data has no effect: a corpus is not evaluation data"),
         ("data back-translate in out.csv --seed 1", "--seed has no effect with --mode greedy"),
         ("data back-translate in out.csv --temperature 1", "--temperature has no effect with --mode greedy"),
