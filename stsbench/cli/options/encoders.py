@@ -263,9 +263,9 @@ class TimingOptions(WithCards):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConvertOptions(Options):
-    """Make an encoder's folder from published weights, or an int8 one of a transformer.
+    """Make an encoder's folder.
 
-    Of published weights, tensors are read and nothing else.
+    From published weights, of which tensors are read and nothing else, or from a transformer, in int8 for a runtime.
 
     Example: stsbench convert infersent infersent1.pkl infersent-1
     Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
