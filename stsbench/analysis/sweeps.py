@@ -51,17 +51,19 @@ class SweepCells(Analysis):
                     f"there are no results of '{name}' with values replaced for {bed.task}, as {name}+temperature=0.1; "
                     "'stsbench train --set' and 'stsbench run' make them"
                 )
+            shared, cells = _shared(cells)
+            recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
             keys = dict.fromkeys(key for changes in cells for key, _ in changes)
             own = {key: value for key in keys if (value := recipe_value(name, key, bed.catalogue)) is not None}
             for changes, scores in cells.items():
                 points += [
-                    {"recipe": name, **_told(changes, key, own), **_scores(scores)}
+                    {"recipe": recipe, **_told(changes, key, own), **_scores(scores)}
                     for key in keys
                     if _alone(changes, key, own)
                 ]
                 if place := _place(changes):
-                    grid.append({"recipe": name, **place, **_scores(scores)})
-        return {"points": sorted(points, key=lambda row: (row["recipe"], row["key"])), "grid": grid}
+                    grid.append({"recipe": recipe, **place, **_scores(scores)})
+        return {"points": sorted(points, key=_order), "grid": grid}
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A line over a number, dots over words, a heat map over two."""
@@ -80,6 +82,13 @@ class SweepCells(Analysis):
         return _draw_words(points, by, title)
 
 
+def _shared(cells: Mapping[Replaced, list[float]]) -> tuple[Replaced, dict[Replaced, list[float]]]:
+    """What all cells have replaced alike, as a sweep's ``[set]``; and the cells by what is replaced beside it."""
+    first, *others = cells
+    shared = tuple(one for one in first if others and all(one in other for other in others))
+    return shared, {tuple(one for one in changes if one not in shared): scores for changes, scores in cells.items()}
+
+
 def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN401 - any value of a recipe
     """What a recipe's own card says for a key of ``--set``; None where it says nothing, or there is no card."""
     if name not in catalogue.paths("trainers"):
@@ -88,6 +97,11 @@ def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN
     part, _, last = key.rpartition(".")
     places = [part] if part else ["params", "training", "student", "data", "selection"]
     return next((card[place][last] for place in places if last in card.get(place, {})), None)
+
+
+def _order(row: PlainRow) -> tuple[Any, ...]:
+    value = row["value"]
+    return row["recipe"], row["key"], not _is_number(value), value if _is_number(value) else str(value)
 
 
 def _alone(changes: Replaced, key: str, own: Mapping[str, Any]) -> bool:

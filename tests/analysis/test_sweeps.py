@@ -87,3 +87,17 @@ def test_the_picture_is_of_what_was_replaced(cells, texts):
     chart = analysis.draw(tables, "mine")
     assert [text.get_text() for text in chart.axes[0].texts] == texts
     assert chart.to_bytes("svg")
+
+
+def test_what_all_cells_have_replaced_alike_is_of_the_recipe_and_no_setting():
+    sweep = {
+        "simcse-small+steps=40+every=20": [0.72],
+        "simcse-small+steps=40+every=20+temperature=0.2": [0.66],
+        "simcse-small+steps=40+every=20+temperature=0.02": [0.73],
+    }
+    analysis, tables = swept(sweep)
+    own = recipe_value("simcse-small", "temperature", Catalogue())
+    assert {row["value"]: row["score"] for row in tables["points"]} == {own: 0.72, 0.2: 0.66, 0.02: 0.73}
+    assert {row["recipe"] for row in tables["points"]} == {"simcse-small+every=20+steps=40"} and tables["grid"] == []
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    assert "temperature" in str(analysis.draw(tables, "").get_supxlabel())
