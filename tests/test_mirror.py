@@ -42,7 +42,7 @@ COVERED = {
     "cli/test_export.py": ["leaderboard.tables.intervals", "leaderboard.tables.ranks"],
     "compare/test_ties.py": ["compare.row_items"],
     "cli/test_compare_check.py": ["cli.check", "cli.compare", "leaderboard.render.comparison"],
-    "cli/test_doctor.py": ["doctor.diagnosis", "doctor.hub_trial"],
+    "cli/test_doctor.py": ["cli.diagnosis", "cli.hub_trial"],
     "cli/test_parity.py": ["bench.side"],
     "cli/test_run.py": ["cli.dry_run"],
     "cli/test_terminal.py": ["cli.printing", "cli.screen", "cli.streams"],

@@ -9,9 +9,9 @@ from typing import Any
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
+from stsbench.cli import diagnosis
 from stsbench.cli.options.catalogue import DoctorOptions
 from stsbench.cli.printing import console, print_json, say, table
-from stsbench.doctor import diagnosis
 from stsbench.provenance.machine import version_of
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
@@ -49,7 +49,7 @@ def _facts(catalogue: Catalogue, data: Path | None) -> dict[str, Any]:
 
 
 def _hub_facts(catalogue: Catalogue) -> dict[str, Any]:
-    from stsbench.doctor.hub_trial import minilm_trial, try_hub
+    from stsbench.cli.hub_trial import minilm_trial, try_hub
 
     found = try_hub(minilm_trial(), catalogue)
     versions = {one.package: one for one in diagnosis.installed_versions()}

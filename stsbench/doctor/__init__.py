@@ -1,1 +1,0 @@
-"""Whether stsbench works on this machine, and the Hub from it."""
