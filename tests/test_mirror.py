@@ -72,6 +72,7 @@ COVERED = {
     "encoders/test_facts.py": ["encoders.seams"],
     "encoders/engine/test_embed.py": ["encoders.engine.returned"],
     "encoders/engine/test_drift.py": ["encoders.path_names", "provenance.machine"],
+    "encoders/test_whitening.py": ["encoders.fitted.moments"],
     "encoders/fitted/test_flow_encoder.py": [
         "encoders.fitted.fitted",
         "encoders.fitted.flow_recipe",

@@ -32,6 +32,7 @@ ENCODERS = Registry(
         "sentence_transformer": "stsbench.encoders.transformer.sentence_transformer:SentenceTransformerEncoder",
         "words": "stsbench.encoders.words.words:WordsEncoder",
         "whitening": "stsbench.encoders.whitening:whitened_encoder",
+        "calibration": "stsbench.encoders.calibration:calibrated_encoder",
         "token_removal": "stsbench.encoders.fitted.token_removal:TokenRemovalEncoder",
         "flow": "stsbench.encoders.fitted.flow_encoder:flow_encoder",
         "model2vec": "stsbench.encoders.words.model2vec:Model2VecEncoder",
@@ -46,7 +47,7 @@ ENCODERS = Registry(
     accepts=is_maker,
     wanted="a class with encode, a function that makes an encoder, or an encoder",
 )
-FITTED = frozenset({"whitening", "token_removal", "flow"})
+FITTED = frozenset({"whitening", "calibration", "token_removal", "flow"})
 """The kinds that are made over another encoder and fitted on texts."""
 FROM_CHECKPOINT = frozenset(
     {

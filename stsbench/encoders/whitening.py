@@ -17,14 +17,13 @@ from threadpoolctl import ThreadpoolController
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.fitted.fitted import PostProcessed, Tensors
+from stsbench.encoders.fitted.moments import Array, Moments
 from stsbench.encoders.loading import find_base
 from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.errors import CardError, EncoderError
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: kept fits are then not reused."""
-CHUNK = 65536
-Array = npt.NDArray[np.float64]
 
 
 class Whitening:
@@ -48,33 +47,17 @@ class Whitening:
         Raises:
             EncoderError: fewer than two, or all the same.
         """
-        self.n_samples_seen_ = 0
-        return self.partial_fit(x).finish()
+        moments = Moments()
+        moments.add(x)
+        return self.fit_moments(moments)
 
-    def partial_fit(self, x: npt.ArrayLike) -> Whitening:
-        """Add embeddings (n, d) to what it is fitted on; :meth:`finish` then learns from them all."""
-        rows = np.asarray(x, dtype=np.float64)
-        if rows.ndim != 2:
-            raise EncoderError(f"whitening takes embeddings (n, d), not shape {rows.shape}")
-        if not getattr(self, "n_samples_seen_", 0):
-            self.n_samples_seen_, self._scatter = 0, np.zeros((rows.shape[1], rows.shape[1]))
-            self.mean_ = np.zeros(rows.shape[1])
-        if len(rows):
-            # Sums of squares around each chunk's own mean, joined as by Chan, Golub and LeVeque.
-            mean = rows.mean(axis=0)
-            centred, shift = rows - mean, mean - self.mean_
-            n, m = self.n_samples_seen_, len(rows)
-            self._scatter += centred.T @ centred + np.outer(shift, shift) * (n * m / (n + m))
-            self.mean_ = self.mean_ + shift * (m / (n + m))
-            self.n_samples_seen_ = n + m
-        return self
-
-    def finish(self) -> Whitening:
-        """Learn from all embeddings added so far."""
-        n = getattr(self, "n_samples_seen_", 0)
+    def fit_moments(self, moments: Moments) -> Whitening:
+        """Fit on embeddings of which mean and covariance are known."""
+        n = self.n_samples_seen_ = moments.count
         if n < 2:
             raise EncoderError(f"whitening needs at least two texts, not {n}")
-        left, variance, _ = np.linalg.svd(self._scatter / (n - 1), hermitian=True)
+        self.mean_ = moments.mean
+        left, variance, _ = np.linalg.svd(moments.scatter / (n - 1), hermitian=True)
         # What rounding leaves of a direction without variance is noise, which would be blown up to 1.
         d = len(variance)
         noise = (d * np.finfo(np.float32).eps) ** 2
@@ -147,11 +130,9 @@ class WhiteningMethod:
         return {"kind": "whitening", "code": CODE_VERSION, "k": self.k, "normalise": self.normalise}
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> WhiteningFit:
-        """Fit on the embeddings of these sentences, a chunk of them in memory at a time."""
-        whitening = Whitening(self.k)
-        for start in range(0, len(sentences), CHUNK):
-            whitening.partial_fit(base.encode(sentences[start : start + CHUNK]))
-        return WhiteningFit(whitening.finish(), normalise=self.normalise)
+        """Fit on the embeddings of these sentences."""
+        moments = Moments().add_texts(base, sentences)
+        return WhiteningFit(Whitening(self.k).fit_moments(moments), normalise=self.normalise)
 
     def restore(self, tensors: Tensors) -> WhiteningFit:
         """Return the whitening that these tensors were taken from."""
