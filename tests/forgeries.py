@@ -79,6 +79,7 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
     pyarrow.parquet.write_table(table, items_path(path))
 
 
+CLEAN = {"corpora": ["mine"], "text": "a" * 64, "near": None, "n": 2, "score": 0.5, "interval": [0.4, 0.6]}
 FORGERIES: Mapping[str, tuple[Forgery, str]] = {
     "edited score": (edited(score=0.99), "field 'score'"),
     "score of five": (edited(score=5.0), "field 'score'"),
@@ -87,6 +88,12 @@ FORGERIES: Mapping[str, tuple[Forgery, str]] = {
     "NaN": (replaced('"score": ', '"score": NaN, "x": '), "is not a result file"),
     "NaN as text": (edited(score="NaN"), "$.score"),
     "too large for a float": (replaced('"score": ', '"score": 1e999'), "is not a result file"),
+    "clean score of five": (edited(clean=[{**CLEAN, "score": 5.0}]), "field 'clean'"),
+    "clean score of more items": (edited(clean=[{**CLEAN, "n": 4}]), "field 'clean'"),
+    "clean score of no text": (edited(clean=[{**CLEAN, "text": "mine"}]), "field 'clean'"),
+    "clean score of nothing": (edited(clean=[{**CLEAN, "corpora": []}]), "field 'clean'"),
+    "clean score without interval": (edited(clean=[{**CLEAN, "interval": None}]), "field 'clean'"),
+    "clean interval upside down": (edited(clean=[{**CLEAN, "interval": [0.9, 0.1]}]), "field 'clean'"),
     "empty protocol": (edited(protocol={}), "field 'protocol'"),
     "protocol without name": (replaced('"name"', '"nome"'), "field 'protocol'"),
     "protocol of lists": (edited(protocol={"metric": ["spearman"]}), "field 'protocol'"),

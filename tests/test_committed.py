@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
 from stsbench.cli import main
@@ -25,12 +26,21 @@ def test_a_table_is_made_again_byte_for_byte(words, tmp_path, monkeypatch, capsy
     assert (tmp_path / "made").read_bytes() == (ROOT / words[-1]).read_bytes()
 
 
+@pytest.mark.skipif(settings.data_folder() is None, reason="needs STSBENCH_DATA")
+def test_what_tests_share_is_counted_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (words,) = (words for words in COMMANDS if words[0] == "data")
+    at = words.index("--data")
+    assert main([*words[:at], "--out", str(tmp_path / "made.csv")]) == 0
+    assert (tmp_path / "made.csv").read_bytes() == (ROOT / words[-1]).read_bytes()
+
+
 def test_every_table_has_its_command():
     tables = {path.relative_to(ROOT).as_posix() for path in (ROOT / "results").iterdir() if path.is_file()} - {
         "results/README.md"
     }
     # Seconds are no two times the same: their table is not made again here.
-    assert tables == {words[-1] for words in COMMANDS if words[0] in ("leaderboard", "timing")}
+    assert tables == {words[-1] for words in COMMANDS if words[0] in ("leaderboard", "timing", "data")}
 
 
 def test_every_encoder_has_its_command_and_every_command_its_results():

@@ -47,6 +47,18 @@ class RunPart:
         return [cell for cell in self.cells if cell not in self.done]
 
 
+@dataclass(frozen=True)
+class TextLeftOut:
+    """Training text whose sentences a further score of each cell leaves out."""
+
+    corpora: Sequence[str]
+    """Names and files as ``--text`` of training takes them; ``own``: what the encoder's recipe names."""
+    near: float | None = None
+    """The least similarity of near-duplicates that are left out too."""
+    folder: Path | None = None
+    """Of training text."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """What one ``stsbench run`` does: encoders on tasks, into a results folder."""
@@ -68,6 +80,8 @@ class RunSettings:
     """Who carries it out: a row of :data:`stsbench.bench.executor.EXECUTORS`, or ``ray://HOST:PORT``."""
     gpus_per_encoder: int | None = None
     """How many workers embed for one encoder; None for as many as are free."""
+    clean: TextLeftOut | None = None
+    """Where it is given, each Result has a score over the items that this text holds nothing of."""
 
 
 def plan_cells(settings: RunSettings) -> list[Cell]:

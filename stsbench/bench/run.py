@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stsbench import settings as places
 from stsbench.bench.cells import Cell, RunSettings, plan_cells
+from stsbench.bench.clean import Cleaner
 from stsbench.bench.embedder import chosen_data_folder
 from stsbench.bench.executor import Executor, find_executor
 from stsbench.bench.listener import Listener
@@ -35,8 +36,10 @@ def run(settings: RunSettings, listener: Listener, *, executor: Executor | None 
     work = Work(cells_to_do(settings), settings, listener)
     check_writable(settings.out)
     parts = list(work.parts())
+    cleaner = Cleaner(settings.clean, work, parts) if settings.clean is not None else None
     listener.planned(parts)
-    yield from executor(work, parts)
+    for result in executor(work, parts):
+        yield result if cleaner is None else cleaner(result)
 
 
 def cells_to_do(settings: RunSettings) -> list[Cell]:

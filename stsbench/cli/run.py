@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from stsbench.bench.cells import RunSettings
+from stsbench.bench.cells import RunSettings, TextLeftOut
 from stsbench.bench.dry_run import forecast_run
 from stsbench.bench.executor import find_executor
 from stsbench.bench.run import run
@@ -50,6 +50,7 @@ def run_command(options: RunOptions) -> int:
         catalogue=catalogue,
         on=options.on,
         gpus_per_encoder=options.gpus_per_encoder,
+        clean=TextLeftOut(options.clean, options.near, options.corpora) if options.clean else None,
     )
     find_executor(settings.on)
     with run_progress(

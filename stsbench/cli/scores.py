@@ -12,6 +12,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import Suite
 from stsbench.cli.printing import console, say, say_words, table
 from stsbench.cli.tables import print_table
+from stsbench.compare.clean import clean_scores
 from stsbench.compare.means import MEAN_METHOD, mean_interval
 from stsbench.data.task import suites_within
 from stsbench.leaderboard.tables.layout import OVERLAP_SAID, OVERLAPS, lay_out
@@ -64,7 +65,11 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     A task whose test sentences the encoder was trained on carries the mark that tables of results have.
     """
     cells = _gather(results, catalogue)
-    lines = [line for cell in cells for line in (_line(cell, catalogue), *(_details(cell) if verbose else ()))]
+    lines = [
+        line
+        for cell in cells
+        for line in (_line(cell, catalogue), *_clean_lines(cell), *(_details(cell) if verbose else ()))
+    ]
     encoders = list(dict.fromkeys(cell.encoder for cell in cells))
     for encoder in encoders:
         lines += _means(encoder, [cell for cell in cells if cell.encoder == encoder], catalogue)
@@ -135,6 +140,15 @@ def _line(cell: ScoredSeeds, catalogue: Catalogue) -> Line:
     )
 
 
+def _clean_lines(cell: ScoredSeeds) -> Iterator[Line]:
+    """A line on each training text whose sentences were left out: the score, and how many items are left."""
+    for name, found in clean_scores(cell.results).items():
+        seeds = [one.score for one in found if one.score is not None]
+        ends = found[0].interval if len(found) == 1 else None
+        score = _spread(seeds) if len(seeds) == len(found) else "–"
+        yield Line("", f"  {name}", score, interval=_ends(ends) if ends else "", n=str(found[0].n))
+
+
 def _details(cell: ScoredSeeds) -> Iterator[Line]:
     """A line a seed where there are several, and one a subset."""
     if len(cell.results) > 1:
@@ -203,6 +217,8 @@ def _print_notes(results: Sequence[Result]) -> None:
         say_words(f"{f'{encoder} on ' if encoder else ''}{', '.join(tasks)}: {note}")
     if any("majority" in r.scores for r in results):
         say("majority: the accuracy of always answering the most frequent class")
+    if any(result.clean for result in results):
+        say_words("without …: the score of those items of which that text holds no sentence; n: how many they are")
     for mark in sorted({OVERLAPS[r.overlap] for r in results if r.overlap in OVERLAPS}):
         say(OVERLAP_SAID[mark])
     seeds = list(dict.fromkeys(_seed(r) for r in sorted(results, key=lambda r: (r.train_seed or 0, r.eval_seed))))

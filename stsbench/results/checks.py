@@ -17,7 +17,7 @@ from stsbench.errors import cut, one_line, shown
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
 
 if TYPE_CHECKING:
-    from stsbench.results.record import Result
+    from stsbench.results.record import CleanScore, Result
 
 OVERLAPS = ("none", "unknown", "text", "gold")
 """From the least to the most that training may have seen of the tests."""
@@ -177,6 +177,25 @@ def _wrong_result(result: Result) -> Iterator[str]:
     if result.revision == "":
         yield "field 'revision': is empty; an encoder without one has null"
     yield from _wrong_run(result.run)
+    for one in result.clean:
+        yield from _wrong_clean(one, result)
+
+
+def _wrong_clean(clean: CleanScore, result: Result) -> Iterator[str]:
+    if not clean.corpora or not all(name.strip() and not CONTROL.search(name) for name in clean.corpora):
+        yield "field 'clean': names no training text"
+    if not HASH.fullmatch(clean.text):
+        yield f"field 'clean': 'text' is {shown(clean.text)} and no sha256"
+    if not 0 <= clean.n <= result.n:
+        yield f"field 'clean': {shown(clean.n)} items are left, the result is of {result.n}"
+    if (clean.score is None) != (clean.interval is None):
+        yield "field 'clean': a score and its interval are there together, or neither is"
+    low, high = clean.interval or (0.0, 0.0)
+    if not low <= high:
+        yield f"field 'clean': the interval {low:.6g} to {high:.6g} is not in order"
+    for value in (clean.score, *(clean.interval or ())):
+        if value is not None:
+            yield from _out_of_bounds("clean", {score_name(result.protocol): value})
 
 
 def _wrong_scores(result: Result) -> Iterator[str]:

@@ -73,7 +73,9 @@ def _fields(result: Result) -> dict[str, Any]:
     """The fields that are in a Result's file."""
     fields = msgspec.structs.asdict(result)
     del fields["per_item"], fields["path"]
-    return fields
+    clean = fields.pop("clean")
+    # Results that have none are, byte for byte, what they were before there were any.
+    return {**fields, "clean": [msgspec.structs.asdict(one) for one in clean]} if clean else fields
 
 
 class _Schema(msgspec.Struct):

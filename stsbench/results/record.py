@@ -22,6 +22,27 @@ ENCODER_LENGTH, NAME_LENGTH = 255, 100
 ItemColumns = Mapping[str, npt.NDArray[np.generic] | list[str]]
 
 
+class CleanScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A score over those items alone of which training text holds no sentence, beside the score of all items.
+
+    ``text`` is the hash of the training text, ``near`` the least similarity of near-duplicates where these are left out too,
+    ``n`` the number of items left; of too few there is no score.
+    """
+
+    corpora: list[str]
+    text: str
+    near: float | None
+    n: int
+    score: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        near = f" (near: {self.near:g})" if self.near is not None else ""
+        return f"without {', '.join(self.corpora)}{near}"
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One score and all that is needed to trust, compare and make it again.
 
@@ -29,7 +50,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     and of the per-item columns, ``encoder_card`` and ``task_card`` of the cards. Everything
     that may differ between two runs of the same thing is inside ``run``. A Result that was just made
     holds its columns in ``per_item``; one that was read holds its file's ``path``, and :func:`columns_of`
-    gives the columns of both. Neither of these two fields is in the file.
+    gives the columns of both. Neither of these two fields is in the file. ``clean`` is no part of what
+    makes a cell another one: it is there where it was asked for, and changes no other field.
     """
 
     schema: int = SCHEMA
@@ -55,6 +77,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     items: str
     notes: list[str]
     run: dict[str, Any]
+    clean: list[CleanScore] = []
     per_item: dict[str, Any] = {}
     path: Path | None = None
 

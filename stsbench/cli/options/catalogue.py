@@ -7,7 +7,19 @@ from typing import Annotated
 from typer import Argument, Option
 
 from stsbench.cli.options.completion import all_names
-from stsbench.cli.options.shared import LAST_SEED, MOST, Corpora, Data, Given, Options, WithCards, WithJson
+from stsbench.cli.options.shared import (
+    LAST_SEED,
+    MOST,
+    Corpora,
+    Data,
+    Given,
+    Near,
+    OnlyTasks,
+    Options,
+    WithCards,
+    WithJson,
+    each_name,
+)
 from stsbench.errors import StsbenchError
 from stsbench.plots import FIGURES
 
@@ -94,6 +106,35 @@ class VerifyDataOptions(WithJson):
         default_factory=list
     )
     data: Data = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OverlapOptions(WithJson):
+    """Find test sentences in training text.
+
+    Of every task whose data are on this machine. Without a CORPUS: what tests share with each other.
+
+    Example: stsbench data overlap wiki1m nli_triplets --near 0.8 --out held.csv
+    Example: stsbench data overlap --tasks sts
+    """
+
+    corpora_named: Annotated[
+        list[str], Argument(metavar="[CORPUS]...", callback=each_name, help="Corpora, or files of training text.")
+    ] = field(default_factory=list)
+    tasks: OnlyTasks = None
+    near: Near = None
+    out: Annotated[
+        Path | None, Option("--out", help="Write the items that are held, or shared counts, to this .csv or .json.")
+    ] = None
+    corpora: Corpora = None
+    data: Data = None
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over."""
+        if not self.corpora_named:
+            given.idle("without a CORPUS", "--near", "--corpora")
+        if self.out is not None and self.out.suffix not in (".csv", ".json"):
+            raise StsbenchError(f"--out '{self.out}': give a file that ends in .csv or .json")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -13,6 +13,7 @@ from stsbench.cli.options.shared import (
     Corpora,
     Data,
     Given,
+    Near,
     Options,
     ResultsOption,
     TableFile,
@@ -31,6 +32,7 @@ class RunOptions(WithJson):
     quickstart, which needs no network.
 
     Example: stsbench run minilm --tasks sts --data DIR
+    Example: stsbench run simcse-small --clean own
     """
 
     encoders: Annotated[
@@ -71,6 +73,16 @@ class RunOptions(WithJson):
     plot: Annotated[
         Path | None, Option("--plot", help="Draw the scores of --variants into this file: .svg, .png or .pdf.")
     ] = None
+    clean: Annotated[
+        list[str],
+        Option(
+            "--clean",
+            callback=each_name,
+            help="Score also without the items that these corpora or files hold; 'own': the recipe's corpus.",
+        ),
+    ] = field(default_factory=list)
+    near: Near = None
+    corpora: Corpora = None
     data: Data = None
     results: ResultsOption = Path("results")
     store: Annotated[Path | None, Option("--store", help="Folder of stored embeddings.")] = None
@@ -97,11 +109,13 @@ class RunOptions(WithJson):
     def check(self, given: Given) -> None:
         """Refuse what would be passed over."""
         given.apart("--no-store", "--store")
-        given.apart("--dry-run", "--verbose", "--plot")
+        given.apart("--dry-run", "--verbose", "--plot", "--clean")
         given.apart("--json", "--verbose", "--plot")
-        given.apart("--variants", "--name", "--verbose", "--no-store")
+        given.apart("--variants", "--name", "--verbose", "--no-store", "--clean")
         if not self.variants:
             given.idle("without --variants", "--plot")
+        if not self.clean:
+            given.idle("without --clean", "--near", "--corpora")
         check_figure(self.plot)
         if self.on == "local":
             given.idle("without --on ray", "--gpus-per-encoder")

@@ -36,6 +36,10 @@ def each_name(parameter: CallbackParam, given: list[str] | None) -> list[str] | 
 
 Data = Annotated[Path | None, Option("--data", help="Folder of evaluation data; default STSBENCH_DATA.")]
 Corpora = Annotated[Path | None, Option("--corpora", help="Folder of training text; default STSBENCH_CORPORA.")]
+Near = Annotated[
+    float | None,
+    Option("--near", min=0.5, max=1, help="Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa)."),
+]
 ResultsOption = Annotated[Path, Option("--results", help="Results folder.")]
 OnlyEncoders = Annotated[
     list[str],

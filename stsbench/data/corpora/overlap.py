@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from stsbench.cards.facts import Overlap
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus
+from stsbench.data.corpora.near import NearIndex
 from stsbench.data.corpora.sentences import split_sentences
 from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.data.task import Task
 
+How = Literal["exact", "normalised", "near"]
+"""How a sentence is held: sign by sign, by its letters and digits, or nearly."""
+PAIRED = (("first", "second"), ("anchor", "positive"), ("anchor", "negative"), ("anchor", "second_negative"))
+"""Columns of a corpus whose sentences stand side by side."""
+GRADED: dict[type[Split], str] = {PairSplit: "score", LabelledPairSplit: "label"}
+"""What a corpus must tell of a pair to give its answer away, by the kind of split."""
+BLOCK = 20_000
+"""So many sentences of a corpus are held at once."""
 _DROPPED = bytes(code for code in range(128) if not chr(code).isalnum())
+Pair = frozenset[bytes]
 
 
 class TaskOverlap(NamedTuple):
@@ -35,6 +45,30 @@ class TaskOverlap(NamedTuple):
         return "text" if self.found else "none"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What training text holds of some sentences: how it holds each, and which it has side by side.
+
+    ``pairs`` are those of the same row; under ``score`` and ``label`` those that have one.
+    """
+
+    how: dict[str, How]
+    pairs: dict[str, set[Pair]]
+
+    def items(self, split: Split) -> list[tuple[How | None, ...]]:
+        """How each sentence of each item is held, item by item."""
+        return list(zip(*([self.how.get(text) for text in side] for side in split.sides), strict=True))
+
+    def paired(self, split: Split, of: str = "") -> list[bool]:
+        """Which items are pairs that stand side by side, or that have a ``score`` or ``label`` there."""
+        pairs = self.pairs.get(of, set())
+        return [len(item) > 1 and frozenset(map(text_key, item)) in pairs for item in zip(*split.sides, strict=True)]
+
+    def graded(self, split: Split) -> list[bool]:
+        """Which items are pairs of which the text has what the task asks for."""
+        return self.paired(split, GRADED.get(type(split), "nothing"))
+
+
 def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     """Count the test sentences of each task that are in a corpus.
 
@@ -46,17 +80,54 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
         DataError: a task's data cannot be had.
     """
     splits = {task.name: task.load(task.card.score_split) for task in tasks}
-    homes: dict[bytes, list[str]] = defaultdict(list)
-    counts: dict[str, int] = {}
-    for name, split in splits.items():
-        keys = set(map(text_key, split.texts())) - {b""}
-        counts[name] = len(keys)
-        for key in keys:
-            homes[key].append(name)
-    seen = {key for text in _texts(corpus) if (key := text_key(text)) in homes}
-    found = [name for key in seen for name in homes[key]]
-    scored = {name: len(_graded_pairs(corpus, split)) for name, split in splits.items()}
-    return [TaskOverlap(name, n, found.count(name), scored[name]) for name, n in counts.items()]
+    held = find_held([corpus], [text for split in splits.values() for text in split.texts()])
+    return [_counted(name, split, held) for name, split in splits.items()]
+
+
+def _counted(name: str, split: Split, held: Held) -> TaskOverlap:
+    keys = {text: text_key(text) for text in split.texts()}
+    scored = {frozenset(map(text_key, item)) for item in zip(*split.sides, strict=True)}
+    found = {key for text, key in keys.items() if text in held.how}
+    pairs = held.pairs.get(GRADED.get(type(split), "nothing"), set())
+    return TaskOverlap(name, len({*keys.values()} - {b""}), len(found), len(scored & pairs))
+
+
+def find_held(
+    corpora: Sequence[Corpus],
+    texts: Iterable[str],
+    *,
+    near: float | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Held:
+    """Find sentences in training text, which is read in blocks.
+
+    Args:
+        corpora: the training text; documents are cut into sentences.
+        texts: the sentences.
+        near: the least similarity of near-duplicates, see :class:`~stsbench.data.corpora.near.NearIndex`; None: none are
+            looked for.
+        progress: told rows done and rows in all.
+
+    Raises:
+        StsbenchError: near-duplicates are asked for, and cannot be found here.
+    """
+    keys = {text: key for text in texts if (key := text_key(text))}
+    wanted, exact, same, alike = set(keys.values()), set[str](), set[bytes](), set[bytes]()
+    index = NearIndex(sorted(wanted), near) if near is not None else None
+    done, total = 0, sum(map(len, corpora))
+    pairs: dict[str, set[Pair]] = {"": set(), "score": set(), "label": set()}
+    for rows in (rows for corpus in corpora for rows in _blocks(corpus)):
+        block = dict(zip(found := list(_texts(rows)), map(text_key, found), strict=True))
+        exact.update(keys.keys() & block.keys())
+        same.update(wanted.intersection(block.values()))
+        if index is not None:
+            alike.update(index.alike(sorted({*block.values()} - {b""})))
+        for of in pairs:
+            pairs[of].update(_pairs(rows, same, of))
+        progress(done := done + len(rows), total)
+    how: dict[str, How] = {text: "near" for text, key in keys.items() if key in alike}
+    how |= {text: "normalised" for text, key in keys.items() if key in same}
+    return Held(how=how | dict.fromkeys(exact, "exact"), pairs=pairs)
 
 
 def text_key(text: str) -> bytes:
@@ -64,6 +135,11 @@ def text_key(text: str) -> bytes:
     if text.isascii():
         return text.lower().encode().translate(None, _DROPPED)
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold())).encode()
+
+
+def _blocks(corpus: Corpus) -> Iterator[Corpus]:
+    for start in range(0, len(corpus), BLOCK):
+        yield Corpus(name=corpus.name, table=corpus.table.slice(start, BLOCK))
 
 
 def _texts(corpus: Corpus) -> Iterator[str]:
@@ -75,14 +151,13 @@ def _texts(corpus: Corpus) -> Iterator[str]:
             yield from corpus.column(name)
 
 
-def _graded_pairs(corpus: Corpus, split: Split) -> set[frozenset[bytes]]:
-    """The pairs of a split that the corpus has too, and with what the task asks for: a score, or a label."""
-    asked = "score" if isinstance(split, PairSplit) else "label"
-    if asked not in corpus.columns or not isinstance(split, PairSplit | LabelledPairSplit):
-        return set()
-    ours = _pairs(split.sentences1, split.sentences2)
-    return ours & _pairs(corpus.column("first"), corpus.column("second"))
-
-
-def _pairs(first: Iterable[str], second: Iterable[str]) -> set[frozenset[bytes]]:
-    return {frozenset(map(text_key, pair)) for pair in zip(first, second, strict=True)}
+def _pairs(corpus: Corpus, known: Collection[bytes], of: str) -> Iterator[Pair]:
+    """The pairs of known sentences in a corpus; of those that have it, where a column is named."""
+    if of and of not in corpus.columns:
+        return
+    for first, second in PAIRED:
+        if {first, second} <= set(corpus.columns):
+            for pair in zip(corpus.column(first), corpus.column(second), strict=True):
+                one, other = map(text_key, pair)
+                if one in known and other in known:
+                    yield frozenset((one, other))

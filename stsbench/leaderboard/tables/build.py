@@ -15,7 +15,7 @@ from stsbench.leaderboard.tables.baseline import baseline_groups, majority_level
 from stsbench.leaderboard.tables.columns import plan
 from stsbench.leaderboard.tables.fill import Filler
 from stsbench.leaderboard.tables.intervals import with_intervals
-from stsbench.leaderboard.tables.own import board_groups
+from stsbench.leaderboard.tables.own import board_groups, clean_groups, clean_notes
 from stsbench.leaderboard.tables.table import AVERAGE, DELTA, Group, Number, Row, Table, TableCell
 from stsbench.leaderboard.tables.traits import traits_of
 from stsbench.results.groups import Runs, gather_runs
@@ -52,6 +52,7 @@ def make_table(
         groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
     levels = of_columns(majority_levels(results), {column.key: column.wanted for column in filler.plan.tasks})
     groups += baseline_groups(levels, filler.plan.terms)
+    groups += clean_groups(filler, runs) if card.board is not None else ()
     made = Table(
         name=name,
         title=card.title,
@@ -60,6 +61,7 @@ def make_table(
         columns=filler.plan.columns,
         groups=[group for group in groups if group.rows],
         notes=[*([card.note] if card.note else []), *_superseded(filler, catalogue)],
+        measured_notes=list(clean_notes(filler, runs)) if card.board is not None else (),
         terms=filler.plan.terms,
     )
     return with_intervals(made)

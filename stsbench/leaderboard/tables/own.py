@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from stsbench.leaderboard.published.rows import PublishedRow, misprints, published_rows, sources
 from stsbench.leaderboard.published.specs import BoardFacts
 from stsbench.leaderboard.tables.fill import Filler, Numbers
 from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Group, Row, Traits
 from stsbench.leaderboard.tables.traits import traits_of
+from stsbench.results.checks import score_name
 from stsbench.results.groups import Runs
 from stsbench.results.record import Result
 
@@ -57,6 +60,40 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
     for entry in entries:
         rows[entry.traits.supervision].append(_row(filler, entry, named=twice[entry.label] > 1))
     return [Group(section=SECTIONS[key], rows=sorted(group, key=_order)) for key, group in rows.items()]
+
+
+def clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
+    """A group for each training text that was left out of scores: every encoder's mean and scores without it, best first."""
+    for name in dict.fromkeys(clean.name for one in runs for result in one.results for clean in result.clean):
+        entries = []
+        for one in runs:
+            mine = one._replace(results=[part for result in one.results for part in _clean(result, name)])
+            if mine.results and (numbers := filler.measured(mine)):
+                traits = traits_of(filler.catalogue, one.card)
+                entries.append(BoardEntry(one.name, one.encoder, traits, one.overlap, None, {}, {}, numbers, []))
+        rows = sorted((_row(filler, entry, named=False) for entry in entries), key=_by_average)
+        yield Group(section=name[0].upper() + name[1:], rows=rows)
+
+
+def clean_notes(filler: Filler, runs: Sequence[Runs]) -> Iterator[str]:
+    """A line on each training text that was left out of scores: how many items of each column it leaves."""
+    left: dict[str, dict[str, str]] = {}
+    shown = {column.wanted.task: column.head for column in filler.plan.tasks if column.wanted is not None}
+    for result in (result for one in runs for result in one.results if result.task in shown):
+        for clean in result.clean:
+            left.setdefault(clean.name, {})[shown[result.task]] = f"{clean.n:,} of {result.n:,}"
+    for name, counts in left.items():
+        yield f"{name}, items left: {', '.join(f'{head} {count}' for head, count in counts.items())}"
+
+
+def _clean(result: Result, name: str) -> Iterator[Result]:
+    """A Result as it would be of the items alone that a training text leaves."""
+    for one in result.clean:
+        if one.name == name and one.score is not None and one.interval is not None:
+            scores = {score_name(result.protocol): one.score}
+            yield msgspec.structs.replace(
+                result, score=one.score, scores=scores, interval=one.interval, n=one.n, per_subset={}
+            )
 
 
 def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[BoardEntry]:

@@ -9,9 +9,10 @@ import pytest
 
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
+from stsbench.data.corpora import overlap
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.corpora.load import load_corpus
-from stsbench.data.corpora.overlap import find_overlap, text_key
+from stsbench.data.corpora.overlap import find_held, find_overlap, text_key
 from stsbench.data.task import load_task
 from tests.own_tasks import CARD
 
@@ -104,3 +105,22 @@ def test_a_million_sentences_take_seconds():
     start = time.process_time()
     find_overlap(text, [load_task("sts12"), load_task("stsb")])
     assert time.process_time() - start < 20
+
+
+def test_how_each_sentence_is_held_and_which_stand_side_by_side(tmp_path, tasks):
+    split = tasks[0].load("test")
+    text = 'anchor,positive\n"A cat, asleep!",the DOGS here\nAnother one,new\n'
+    held = find_held([corpus(tmp_path, "pairs.csv", text)], split.texts())
+    assert held.how == {"A cat, asleep!": "exact", "The dog's here": "normalised", "Another one": "exact"}
+    assert held.items(split) == [("exact", "normalised"), (None, None), ("exact", "exact")]
+    # The third pair's sentences stand in different rows.
+    assert held.paired(split) == [True, False, False] and not any(held.graded(split))
+
+
+def test_a_corpus_is_read_in_blocks(tmp_path, tasks, monkeypatch):
+    monkeypatch.setattr(overlap, "BLOCK", 2)
+    text = corpus(tmp_path, "a.txt", "a cat asleep\nnew\nnew too\nun cafe\nthe dogs here\n")
+    told: list[tuple[int, int]] = []
+    held = find_held([text, text], tasks[0].load("test").texts(), progress=lambda *one: told.append(one))
+    assert held.how == {"A cat, asleep!": "normalised", "The dog's here": "normalised"}
+    assert told == [(2, 10), (4, 10), (5, 10), (7, 10), (9, 10), (10, 10)]

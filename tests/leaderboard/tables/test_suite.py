@@ -14,7 +14,7 @@ from stsbench.cards.facts import Suite
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.tables.suite import suite_boards, suite_table
 from stsbench.leaderboard.tables.table import AVERAGE, Number, Row, Table
-from stsbench.results.record import Result
+from stsbench.results.record import CleanScore, Result
 from tests.made import SIMCSE, make_result
 
 TASKS = ["sts12", "sts13"]
@@ -142,6 +142,29 @@ def test_a_suite_without_an_average_has_none():
     (board,) = gather(*both("a", 0.5, 0.6), suite=Suite(name="S", tasks=TASKS, average=False))
     assert board.rows()[0].cell(AVERAGE).measured is None
     assert "| encoder | STS12 | STS13 |\n" in markdown(board)
+
+
+def test_scores_without_training_text_are_a_group_of_their_own_with_the_items_left():
+    def clean(score: float | None, n: int) -> list[CleanScore]:
+        interval = None if score is None else (score - 0.1, score + 0.1)
+        return [CleanScore(corpora=["nli_triplets"], text="a" * 64, near=None, n=n, score=score, interval=interval)]
+
+    results = [
+        make_result("low", "sts12", 0.5, clean=clean(0.6, 2)),
+        make_result("low", "sts13", 0.5, clean=clean(0.5, 2)),
+        make_result("high", "sts12", 0.7, clean=clean(0.4, 2)),
+        make_result("high", "sts13", 0.7, clean=clean(None, 0)),
+        *both("none", 0.1, 0.1),
+    ]
+    (board,) = gather(*results)
+    all_items, left = board.groups
+    assert [row.label for row in all_items.rows] == ["high", "low", "none"]
+    assert left.section == "Without nli_triplets" and [row.label for row in left.rows] == ["low", "high"]
+    assert number(left.rows[0], AVERAGE).value == pytest.approx(55.0)
+    assert number(left.rows[1], "sts12").interval == pytest.approx((30.0, 50.0))
+    assert left.rows[1].cell("sts13").measured is None and left.rows[1].cell(AVERAGE).measured is None
+    assert board.measured_notes[0].startswith("without nli_triplets, items left: STS12 2 of 3, STS13 ")
+    assert "Without nli_triplets" in markdown(board)
 
 
 def test_overlap_is_marked_and_explained():
