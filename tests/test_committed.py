@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
 from stsbench.cli import main
@@ -26,7 +25,7 @@ def test_a_table_is_made_again_byte_for_byte(words, tmp_path, monkeypatch, capsy
     assert (tmp_path / "made").read_bytes() == (ROOT / words[-1]).read_bytes()
 
 
-@pytest.mark.skipif(settings.data_folder() is None, reason="needs STSBENCH_DATA")
+@pytest.mark.data
 def test_what_tests_share_is_counted_again(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     (words,) = (words for words in COMMANDS if words[0] == "data")

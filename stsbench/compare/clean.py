@@ -44,7 +44,8 @@ def score_without(result: Result, sentences: list[str]) -> PartScore:
     if held is None:
         known = "the items are no sentences" if "recall" in columns else f"its per-item columns lack {COLUMNS[0]}"
         raise DataError(f"{result.encoder} on {result.task}: no part of the items has a score: {known}")
-    kept: npt.NDArray[np.bool_] = ~np.isin(held, sentence_columns(sentences)[COLUMNS[0]]).any(axis=1)
+    seen = np.isin(held, sentence_columns(sentences)[COLUMNS[0]])
+    kept = np.array([not any(item) for item in seen])
     if kept.all():
         return PartScore(result.n, result.score, result.interval)
     return _scored(result, columns, kept)
