@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
 from stsbench.errors import CardError, EncoderError
 from stsbench.training.head import PoolerHead, check_place_for_head, make_head
 from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.modes import evaluating
 
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
@@ -120,6 +122,7 @@ class Student(torch.nn.Module):
         transform: Transform | None = None,
         pooling: Pooling | None = None,
         generator: torch.Generator | None = None,
+        dropout: bool = True,
     ) -> torch.Tensor:
         """Embed a batch under the training pooling: (b, t) to (b, h).
 
@@ -131,11 +134,15 @@ class Student(torch.nn.Module):
             transform: what changes the embedding output.
             pooling: another than the training's.
             generator: what ``transform`` draws from.
+            dropout: False: none, in training too.
         """
         asked, chunk = pooling or self.pooling, self.chunk if torch.is_grad_enabled() else None
-        return by_length(
-            tokens, lambda part: self._embed_part(part, transform, asked), chunk=chunk, generator=generator
-        )
+
+        def compute(part: Tokens) -> torch.Tensor:
+            with nullcontext() if dropout else evaluating(self):
+                return self._embed_part(part, transform, asked)
+
+        return by_length(tokens, compute, chunk=chunk, generator=generator)
 
     def _embed_part(self, tokens: Tokens, transform: Transform | None, pooling: Pooling) -> torch.Tensor:
         states = self.hidden_states(tokens, self.layers(pooling), transform=transform)
@@ -216,15 +223,9 @@ class StudentEncoder:
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
         student = self.student
-        modes = [(module, module.training) for module in student.modules()]
-        student.eval()
-        try:
-            with torch.inference_mode():
-                batch = {name: values.to(student.device) for name, values in student.collate(tokens, rows).items()}
-                embeddings: FloatArray = self.embed(batch).float().cpu().numpy()
-        finally:
-            for module, training in modes:
-                module.training = training
+        with evaluating(student), torch.inference_mode():
+            batch = {name: values.to(student.device) for name, values in student.collate(tokens, rows).items()}
+            embeddings: FloatArray = self.embed(batch).float().cpu().numpy()
         return embeddings
 
 

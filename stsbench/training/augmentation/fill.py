@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 
-from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+from stsbench.encoders.checkpoints.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.devices import open_device
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 from stsbench.errors import EncoderError
@@ -37,11 +37,7 @@ class MaskedFill:
             EncoderError: it is no masked language model.
         """
         checkpoint = find_checkpoint(model, revision=revision)
-        self.tokenizer = load_tokenizer(checkpoint)
-        loaded, missing = load_model(transformers.AutoModelForMaskedLM, checkpoint, dtype="float32")
-        if missing or self.tokenizer.mask_token_id is None:
-            lacks = f"the weights lack '{missing[0]}'" if missing else "its tokenizer has no mask token"
-            raise EncoderError(f"{checkpoint.folder}: no masked language model: {lacks}")
+        self.tokenizer, loaded = load_masked_language_model(checkpoint)
         self.device = open_device(device)
         self.model = loaded.eval().to(self.device)
         self.max_length = checkpoint.max_length()
@@ -65,6 +61,20 @@ class MaskedFill:
     def _likeliest(self, logits: torch.Tensor, word: str) -> str:
         best: list[str] = [self.words[i] for i in logits.topk(min(8, len(self.words))).indices.tolist()]
         return next(guess for guess in best if guess and guess.lower() != word.lower())
+
+
+def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
+    """Load the tokenizer and the model of a checkpoint, on the CPU.
+
+    Raises:
+        EncoderError: it is no masked language model.
+    """
+    tokenizer = load_tokenizer(checkpoint)
+    model, missing = load_model(transformers.AutoModelForMaskedLM, checkpoint, dtype="float32")
+    if missing or tokenizer.mask_token_id is None:
+        lacks = f"the weights lack '{missing[0]}'" if missing else "its tokenizer has no mask token"
+        raise EncoderError(f"{checkpoint.folder}: no masked language model: {lacks}")
+    return tokenizer, model
 
 
 def whole_words(tokenizer: Any, size: int) -> list[str]:  # noqa: ANN401 - transformers is untyped

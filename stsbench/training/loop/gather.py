@@ -54,6 +54,11 @@ def gather_pairs(local: torch.Tensor, views: int) -> list[torch.Tensor]:
     return [gather_views(view) for view in local.chunk(views)]
 
 
+def own_rows(joined: torch.Tensor) -> torch.Tensor:
+    """This rank's rows of what :func:`gather_views` has joined: (ranks * b, …) to (b, …)."""
+    return joined.chunk(dist.get_world_size())[dist.get_rank()] if _many() else joined
+
+
 def joint_mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """The mean over all ranks of values whose local sum and number are given; 0 where there are none.
 

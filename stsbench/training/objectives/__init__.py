@@ -11,6 +11,12 @@ from __future__ import annotations
 from stsbench.training.objectives.contrastive import info_nce, nt_xent
 from stsbench.training.objectives.library import GivenEmbeddings, given_columns, library_loss
 from stsbench.training.objectives.mutual_information import jsd_mutual_information
+from stsbench.training.objectives.negatives import (
+    dimension_contrast,
+    mixed_info_nce,
+    off_dropout_info_nce,
+    queued_info_nce,
+)
 from stsbench.training.objectives.ordered import quick_thoughts
 from stsbench.training.objectives.pairs import PAIR_FEATURES, feature_names, pair_features
 from stsbench.training.objectives.self_guided import SELF_GUIDED, anchored_l2, self_guided
@@ -20,13 +26,17 @@ __all__ = [
     "SELF_GUIDED",
     "GivenEmbeddings",
     "anchored_l2",
+    "dimension_contrast",
     "feature_names",
     "given_columns",
     "info_nce",
     "jsd_mutual_information",
     "library_loss",
+    "mixed_info_nce",
     "nt_xent",
+    "off_dropout_info_nce",
     "pair_features",
+    "queued_info_nce",
     "quick_thoughts",
     "self_guided",
 ]

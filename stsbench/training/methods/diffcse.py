@@ -1,0 +1,169 @@
+"""DiffCSE: SimCSE, and beside it a second model that finds replaced tokens by the help of the sentence's embedding.
+
+Chuang et al. 2022, https://arxiv.org/abs/2204.10298, section 3; details of the released code.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+from stsbench.errors import CardError, EncoderError, choose
+from stsbench.training.augmentation.fill import load_masked_language_model
+from stsbench.training.augmentation.masking import IGNORED, language_model_head
+from stsbench.training.loop.gather import joint_mean, own_rows
+from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.methods.two_views import TwoViews
+from stsbench.training.objectives import info_nce
+from stsbench.training.seams import Batch, Rows
+from stsbench.training.student import Student
+
+
+class DiffCSE(TwoViews):
+    """In-batch contrast under a projection with batch norm, and replaced-token detection given the projected embedding.
+
+    The student embeds without a head of its own: the projection takes its place, and is dropped after training.
+    """
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        variant: Literal["paper", "released"] = "paper",
+        detection_weight: float = 0.005,
+        mask_rate: float = 0.3,
+        generator: str = "",
+        generator_revision: str = "unpinned",
+        temperature: float = 0.05,
+    ) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            variant: ``paper``, hidden tokens are replaced by what the generator draws; ``released``, all tokens but the first
+                by what it, with dropout, holds likeliest, and padding counts in the mean over tokens.
+            detection_weight: lambda, of replaced-token detection.
+            mask_rate: the share of tokens hidden from the generator.
+            generator: a masked language model with the student's vocabulary, which stays as it is: a folder or a name on
+                the Hub; default the student's own start.
+            generator_revision: its commit on the Hub.
+            temperature: of the cosine.
+
+        Raises:
+            SourceError: the generator cannot be had.
+            EncoderError: it is no masked language model, or has another vocabulary.
+        """
+        super().__init__(student)
+        if detection_weight <= 0:
+            raise CardError(f"detection_weight {detection_weight:g}: give more than 0; the paper has 0.005")
+        self.released = choose("variant", variant, {"paper": False, "released": True})
+        self.detection_weight, self.mask_rate, self.temperature = detection_weight, mask_rate, temperature
+        self.projection = self._make_projection()
+        self.discriminator = copy.deepcopy(student)
+        self.detector = torch.nn.Linear(student.backbone.width, 2).to(student.device)
+        start = find_checkpoint(generator, revision=generator_revision) if generator else student.checkpoint
+        tokenizer, self.generator = load_masked_language_model(start)
+        if tokenizer.get_vocab() != student.backbone.tokenizer.get_vocab():
+            raise EncoderError(
+                f"{start.folder}: a generator of another vocabulary than the student's; choose one of its"
+            )
+        self.generator.requires_grad_(False).to(student.device)
+        self.train(self.training)
+
+    def _make_projection(self) -> torch.nn.Module:
+        """Two layers, each followed by batch norm; the last of these has no weights."""
+        width = self.student.backbone.width
+        layers = [torch.nn.Linear(width, 2 * width, bias=False), torch.nn.Linear(2 * width, width, bias=False)]
+        for layer in layers:
+            torch.nn.init.normal_(layer.weight, std=getattr(self.student.model.config, "initializer_range", 0.02))
+        norms = [torch.nn.BatchNorm1d(2 * width), torch.nn.BatchNorm1d(width, affine=False)]
+        made = torch.nn.Sequential(layers[0], norms[0], torch.nn.ReLU(), layers[1], norms[1])
+        return made.to(self.student.device)
+
+    def train(self, mode: bool = True) -> Self:
+        """As every module, but the generator has dropout in the released code alone."""
+        super().train(mode)
+        self.generator.train(mode and self.released)
+        return self
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """The sentences twice, and the same with tokens hidden."""
+        batch = super().collate(rows, rng)
+        hidden, labels = self.hide(batch["views"], rng, rate=self.mask_rate)
+        batch["hidden"] = {"input_ids": hidden, "labels": labels}
+        return batch
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The contrastive loss, and that of telling which tokens were replaced."""
+        tokens = batch["views"]
+        # Batch norm counts the sentences of all ranks.
+        first, second = self.projection(torch.cat(self.embed_views(tokens))).chunk(2)
+        contrastive = info_nce(first, second, temperature=self.temperature)
+        edited = self.edit(tokens, batch["hidden"])
+        detection = self.detect(tokens, edited, torch.cat([own_rows(first), own_rows(second)]))
+        loss = contrastive + self.detection_weight * detection
+        return {"loss": loss, "contrastive": contrastive, "detection": detection}
+
+    @torch.no_grad()
+    def edit(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
+        """The token ids (b, t) with some replaced by the generator's guesses."""
+        guessed = hidden["labels"] != IGNORED
+        if self.released:
+            guessed = tokens["attention_mask"].bool().clone()
+            guessed[:, 0] = False
+
+        def fill(part: Tokens) -> torch.Tensor:
+            ids, where = part["input_ids"], part["guessed"]
+            states = self.generator.base_model(input_ids=ids, attention_mask=part["attention_mask"]).last_hidden_state
+            logits = language_model_head(self.generator)(states[where]).float()
+            guesses = logits.argmax(dim=1) if self.released else torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
+            width = tokens["input_ids"].shape[1] - ids.shape[1]
+            return F.pad(part["shown"].masked_scatter(where, guesses), (0, width))
+
+        given = {
+            "input_ids": hidden["input_ids"],
+            "attention_mask": tokens["attention_mask"],
+            "guessed": guessed,
+            "shown": tokens["input_ids"],
+        }
+        edited = by_length(given, fill, chunk=self.student.chunk)
+        return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
+
+    def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        """The mean cross-entropy, over the tokens of all ranks, of telling which of them were replaced.
+
+        Args:
+            tokens: the sentences, (b, t) each.
+            edited: their ids with some replaced, (b, t).
+            vectors: what stands in the place of the first token's embedding, (b, h).
+        """
+        mask = tokens["attention_mask"]
+        replaced = (edited != tokens["input_ids"]) & mask.bool()
+        counted = torch.ones_like(mask) if self.released else mask
+
+        def lose(part: Tokens) -> torch.Tensor:
+            given = vectors[part["row"][:, 0], None]
+            (states,) = self.discriminator.hidden_states(
+                {"input_ids": part["input_ids"], "attention_mask": part["real"]},
+                (-1,),
+                transform=lambda embeddings, _: torch.cat([given.to(embeddings.dtype), embeddings[:, 1:]], dim=1),
+            )
+            logits = self.detector(states).float().transpose(1, 2)
+            each = F.cross_entropy(logits, part["replaced"].long(), reduction="none")
+            return (each * part["attention_mask"]).sum(dim=1)
+
+        given = {
+            "input_ids": edited,
+            # What counts is computed: the parts are as wide as this says.
+            "attention_mask": counted,
+            "real": mask,
+            "replaced": replaced,
+            "row": torch.arange(len(mask), device=mask.device)[:, None],
+        }
+        losses = by_length(given, lose, chunk=self.student.chunk)
+        return joint_mean(losses.sum(), counted.sum())
