@@ -156,6 +156,7 @@ COVERED = {
     "training/augmentation/test_translation.py": ["training.augmentation.back_translation"],
     "training/methods/test_clear.py": ["training.augmentation.masking"],
     "training/methods/test_mlm.py": ["training.head"],
+    "training/methods/test_two_views.py": ["training.methods.mixcse", "training.methods.simcse_plus_plus"],
     "training/methods/test_sbert.py": ["training.loop.saving", "training.methods.sbert_regression"],
     "training/loop/test_gather.py": ["training.objectives.arithmetic"],
     "training/loop/test_loop.py": [
@@ -165,6 +166,7 @@ COVERED = {
         "training.seams",
     ],
     "training/loop/test_resuming.py": ["training.words.rounds"],
+    "training/test_student.py": ["training.modes"],
     "training/words/test_fastsent.py": ["training.words.vocabulary"],
 }
 """Where each module without a test file of its own name is tested."""

@@ -65,12 +65,14 @@ from stsbench.training.loop.selection import Selection
 from stsbench.training.methods import METHODS
 from stsbench.training.methods.clear import CLEAR
 from stsbench.training.methods.consert import ConSERT
+from stsbench.training.methods.diffcse import DiffCSE
+from stsbench.training.methods.esimcse import ESimCSE
 from stsbench.training.methods.is_bert import ISBERT
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
 from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.methods.simcse_positives import SimCSEPositives
-from stsbench.training.objectives import info_nce, pair_features, self_guided
+from stsbench.training.objectives import info_nce, mixed_info_nce, pair_features, self_guided
 from stsbench.training.spans import sample_spans
 from stsbench.training.words.skip_thoughts import SkipThoughts
 from tests.cli.commands import Command, write
@@ -138,6 +140,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "analysis.tokens:picture of tokens": (lambda _: TokenFrequency(picture="band"), "band|bands"),
     "analysis.projection:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
     "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
+    "training.objectives.negatives:variant": (
+        lambda _: mixed_info_nce(PAIR, PAIR, temperature=0.05, mixing=0.2, variant="papers"),
+        "papers|paper",
+    ),
     "registry.arguments:argument of": (
         lambda _: stsbench.evaluate("minilm", "quickstart-en", on_eror="skip"),  # type: ignore[call-arg]
         "on_eror|on_error",
@@ -302,6 +308,8 @@ METHODS_TAKE: list[tuple[str, Any, dict[str, Any], str]] = [
     ("simcse:views", SimCSE, {"views": "pair"}, "pair|pairs"),
     ("simcse:mlm_decoder", SimCSE, {"mlm_weight": 0.1, "mlm_decoder": "tie"}, "tie|tied"),
     ("simcse_positives:positive", SimCSEPositives, {"positive": "crob"}, "crob|crop"),
+    ("esimcse:variant", ESimCSE, {"variant": "release"}, "release|released"),
+    ("diffcse:variant", DiffCSE, {"variant": "papers"}, "papers|paper"),
     ("self_guided:variant", SelfGuided, {"variant": "opt4"}, "opt4|opt"),
     ("is_bert:activation", ISBERT, {"activation": "relo"}, "relo|relu"),
     ("consert:objective", ConSERT, {"objective": "joined"}, "joined|joint"),

@@ -1,4 +1,4 @@
-"""The hyperparameters of the methods that the papers compare with, as their own papers and code state them.
+"""The hyperparameters of the methods that the papers compare with, or that came after them, as their papers and code state them.
 
 Each row names its source. ``None``: left to the checkpoint or the method.
 """
@@ -90,9 +90,67 @@ INFERSENT = {
     "params.head_size": 512,
     "seeds": [1234],
 }
+
+# What was made of SimCSE's code keeps its trainer's defaults.
+AFTER_SIMCSE = {
+    "data.corpus": "wiki1m",
+    "student.pooling": "cls",
+    "student.test_pooling": "cls_before_pooler",
+    "student.max_length": 32,
+    "student.dropout": None,
+    "training.batch_size": 64,
+    "training.epochs": 1,
+    "training.schedule": "linear",
+    "training.warmup": 0.0,
+    "training.optimiser": "adamw",
+    "training.epsilon": 1e-8,
+    "training.weight_decay": 0.0,
+    "training.clip": 1.0,
+    "training.precision": "float16",
+    "selection.every": 125,
+    "selection.keep": "best",
+    "selection.at_end": False,
+    "method.temperature": 0.05,
+    "seeds": [42],
+}
+# caskcsg/sentemb@5eeec55, ESimCSE/run.sh: learning rate, queue, repetition and dropout of each model.
+ESIMCSE = {**AFTER_SIMCSE, "params.variant": "released", "params.momentum": 0.995}
+AFTER_SIMCSE_ROWS: dict[str, tuple[str, Facts]] = {
+    f"esimcse-{base}": (
+        base,
+        {
+            **ESIMCSE,
+            "training.learning_rate": rate,
+            "params.queue_size": queue,
+            "params.repetition_rate": repeated,
+            "student.dropout": dropout,
+        },
+    )
+    for base, rate, queue, repeated, dropout in (
+        ("bert-base", 3e-5, 160, 0.32, None),
+        ("bert-large", 1e-5, 160, 0.32, None),
+        ("roberta-base", 1e-5, 160, 0.3, None),
+        ("roberta-large", 1e-5, 128, 0.28, 0.15),
+    )
+}
+# voidism/DiffCSE@f724b2c, run_diffcse.sh.
+DIFFCSE = {**AFTER_SIMCSE, "training.learning_rate": 7e-6, "training.epochs": 2, "params.variant": "released"}
+DIFFCSE |= {"student.pooling": "cls_before_pooler", "student.test_pooling": "", "params.mask_rate": 0.3}
+DIFFCSE |= {"params.detection_weight": 0.005, "params.generator": "distilbert/distilbert-base-uncased"}
+AFTER_SIMCSE_ROWS["diffcse-bert-base"] = ("bert-base", DIFFCSE)
+# BDBC-KG-NLP/MixCSE_AAAI2022@884145e, run_unsup_example.sh: without --fp16 and --mlp_only_train.
+MIXCSE = {**AFTER_SIMCSE, "training.learning_rate": 3e-5, "training.precision": "float32", "params.mixing": 0.2}
+MIXCSE |= {"params.variant": "released", "selection.validation_pooling": "cls"}
+AFTER_SIMCSE_ROWS["mixcse-bert-base"] = ("bert-base", MIXCSE)
+# Jiahao004/SimCSE-plus-plus@899e49b, run_re_vicreg.sh and the defaults of train_re_vicreg.py.
+PLUS_PLUS = {**AFTER_SIMCSE, "training.learning_rate": 3e-5, "method.off_dropout": True, "params.positive_share": 1.0}
+PLUS_PLUS |= {"params.dimension_weight": 0.1, "params.dimension_temperature": 5.0}
+AFTER_SIMCSE_ROWS["simcse-plus-plus-bert-base"] = ("bert-base", PLUS_PLUS)
+
 COMPARED_ROWS: dict[str, tuple[str, Facts]] = {
     **SBERT_ROWS,
     **CT_ROWS,
+    **AFTER_SIMCSE_ROWS,
     "is-bert-base": ("bert-base", IS_BERT),
     "infersent1": ("", {**INFERSENT, "params.version": 1, "params.vectors": "glove.840B.300d.txt"}),
     "infersent2": ("", {**INFERSENT, "params.version": 2, "params.vectors": "crawl-300d-2M.vec"}),

@@ -95,10 +95,10 @@ class ESimCSE(Learner):
     def _repeated(self, ids: np.ndarray[Any, Any], rng: np.random.Generator) -> list[int]:
         """The token ids of a sentence with some said twice, never the first nor the last, which are special."""
         inner = max(0, len(ids) - 2)
-        most = self._most(inner) if self.repetition_rate else 0
         limit = self.student.checkpoint.max_length()
         room = inner if limit is None else limit - len(ids)
-        count = min(int(rng.integers(max(0, most) + 1)), inner, room)
+        most = min(self._most(inner), inner, room) if self.repetition_rate else 0
+        count = int(rng.integers(max(0, most) + 1))
         times = np.ones(len(ids), dtype=np.int64)
         times[1 + rng.choice(inner, count, replace=False) if count else []] = 2
         repeated: list[int] = np.repeat(ids, times).tolist()

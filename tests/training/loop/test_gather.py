@@ -14,14 +14,17 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
-from stsbench.training.loop.gather import gather_views
+from stsbench.training.loop.gather import gather_views, own_rows
 from stsbench.training.loop.place import Place
 from stsbench.training.objectives import (
     GivenEmbeddings,
+    dimension_contrast,
     info_nce,
     jsd_mutual_information,
     library_loss,
+    mixed_info_nce,
     nt_xent,
+    off_dropout_info_nce,
     quick_thoughts,
     self_guided,
 )
@@ -56,6 +59,12 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     ),
     "contrastive tension in batch": lambda z, mask, labels: in_batch_tension(z[:, 0], z[:, 1]),
     "mutual information": lambda z, mask, labels: jsd_mutual_information(z[:, 1:], mask, z[:, 0]),
+    "mixed negatives": lambda z, mask, labels: mixed_info_nce(z[:, 0], z[:, 1], temperature=0.05, mixing=0.2),
+    "mixed negatives, released": lambda z, mask, labels: mixed_info_nce(
+        z[:, 0], z[:, 1], temperature=0.05, mixing=0.2, variant="released"
+    ),
+    "off dropout": lambda z, mask, labels: off_dropout_info_nce(z[:, 0], z[:, 1], z[:, 2], temperature=0.05),
+    "dimensions": lambda z, mask, labels: dimension_contrast(z[:, 0], z[:, 1], temperature=0.5),
     "quick-thoughts": lambda z, mask, labels: quick_thoughts(z[:, 0], z[:, 1]),
 }
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -98,7 +107,8 @@ def work(rank: int, folder: str) -> None:
     alone = Encoder(LOSSES["nt_xent"], torch.float64, gathers=False)
     found["not gathered"] = loss_and_gradient(DistributedDataParallel(alone), rows, torch.float64)
     found["agreed"] = [Place(rank, RANKS, "cpu").agree(rank == wishing) for wishing in range(RANKS)]
-    found["joined"] = gather_views(torch.arange(6).view(3, 2) + 10 * rank).tolist()
+    joined = gather_views(torch.arange(6).view(3, 2) + 10 * rank)
+    found["joined"], found["own"] = joined.tolist(), own_rows(joined).tolist()
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
@@ -202,6 +212,7 @@ def test_without_gathering_the_loss_is_another(ranks):
 def test_rows_are_joined_in_the_order_of_the_ranks(ranks):
     joined = [[0, 1], [2, 3], [4, 5], [10, 11], [12, 13], [14, 15]]
     assert [rank["joined"] for rank in ranks] == [joined, joined]
+    assert [rank["own"] for rank in ranks] == [joined[:3], joined[3:]]
 
 
 def test_all_do_what_the_first_process_wishes(ranks):
@@ -211,4 +222,4 @@ def test_all_do_what_the_first_process_wishes(ranks):
 
 def test_alone_nothing_is_gathered():
     x = made(3, 2, key=1).requires_grad_()
-    assert gather_views(x) is x
+    assert gather_views(x) is x and own_rows(x) is x

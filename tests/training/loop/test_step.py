@@ -21,16 +21,21 @@ from stsbench.training.methods.clear import CLEAR
 from stsbench.training.methods.consert import ConSERT
 from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
 from stsbench.training.methods.declutr import DeCLUTR
+from stsbench.training.methods.diffcse import DiffCSE
+from stsbench.training.methods.esimcse import ESimCSE
 from stsbench.training.methods.is_bert import ISBERT
+from stsbench.training.methods.mixcse import MixCSE
 from stsbench.training.methods.mlm import MaskedLanguageModel
 from stsbench.training.methods.sbert import SBERT
 from stsbench.training.methods.sbert_regression import SBERTRegression
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
 from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE
+from stsbench.training.methods.simcse_plus_plus import SimCSEPlusPlus
 from stsbench.training.methods.simcse_positives import SimCSEPositives
 from stsbench.training.seams import Learner
 from tests.training.students import sentences, student
+from tests.training.tensors import made as tensor
 
 ROWS = 12
 TEXTS = {name: sentences(20, seed=seed, longest=15) for seed, name in enumerate(("text", "first", "second"), 1)}
@@ -66,6 +71,10 @@ CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "sbert": (SBERT, {}),
     "regression": (SBERTRegression, {}),
     "library's triplets": (SBERTTriplets, {}),
+    "esimcse": (ESimCSE, {"queue_size": 30}),
+    "diffcse": (DiffCSE, {"detection_weight": 0.5}),
+    "mixcse": (MixCSE, {}),
+    "simcse++": (SimCSEPlusPlus, {}),
     "tension": (ContrastiveTension, {"dropout_in_training": True}),
     "tension in batch": (ContrastiveTensionInBatch, {}),
 }
@@ -81,6 +90,13 @@ def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
     language_model = method.wants_language_model(params)
     learner = method(student(folder, dropout=dropout, language_model=language_model), **params)
     learner.prepare({name: COLUMNS[name] for name in learner.needs})
+    if isinstance(learner, ESimCSE):
+        learner.queue.copy_(tensor(30, 16, key=1))
+        learner.filled[5:] = True
+    if isinstance(learner, DiffCSE):
+        # Its draws are those of another batch where the batch is cut otherwise: now all but one are as good as never drawn.
+        with torch.no_grad():
+            learner.generator.get_output_embeddings().weight.mul_(1e4)
     return learner.train()
 
 
@@ -171,13 +187,24 @@ def test_layers_that_are_computed_again_change_no_gradient(masked_lm, case, chun
     assert furthest(found, plain) < 1e-6
 
 
+SPREAD = {"simcse, triplets, MLM": 3, "declutr": 1, "esimcse": 1, "diffcse": 2, "mixcse": 2, "simcse++": 2}
+"""Cases by how many views stand one below the other in their batches."""
+
+
+def kept_beside(learner: Learner) -> dict[str, Any]:
+    """What a method keeps beside weights: a queue, the statistics of batch norm."""
+    return {
+        name: values.tolist() for name, values in learner.named_buffers() if not name.startswith(("student.", "slow."))
+    }
+
+
 def work(rank: int, folder: str, base: str) -> None:
     """What each of two processes does: half of the batch, in chunks; the gradients into a file."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     found = {}
-    for case in ("simcse, triplets, MLM", "declutr"):
+    for case in SPREAD:
         learner = made(Path(base), case)
         prepare_step(learner, facts(chunk=5), ranks=2)
         spread = DistributedDataParallel(learner, find_unused_parameters=True)
@@ -185,7 +212,7 @@ def work(rank: int, folder: str, base: str) -> None:
         loss = spread(**half(learner, rank))["loss"]
         loss.backward()
         grads = {name: p.grad.tolist() for name, p in learner.named_parameters() if p.grad is not None}
-        found[case] = {**grads, "loss": loss.tolist()}
+        found[case] = {**grads, "loss": loss.tolist(), "kept": kept_beside(learner)}
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
@@ -207,18 +234,21 @@ def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_pat
     multiprocessing.set_forkserver_preload([__name__])
     start_processes(work, args=(str(tmp_path), str(masked_lm)), nprocs=2, start_method="forkserver")  # type: ignore[no-untyped-call]
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    for case, views in (("simcse, triplets, MLM", 3), ("declutr", 1)):
+    for case, views in SPREAD.items():
         learner = made(masked_lm, case)
         batch = joined(half(learner, 0), half(learner, 1), views)
-        labels = batch.get("hidden", batch.get("anchors", {}))["labels"]
-        mask = batch.get("views", batch.get("anchors", {}))["attention_mask"]
-        labels[mask == 0] = -100
+        if "labels" in (hides := batch.get("hidden", batch.get("anchors", {}))):
+            mask = batch.get("views", batch.get("anchors", {}))["attention_mask"]
+            hides["labels"][mask == 0] = -100
         loss = learner(**batch)["loss"]
         loss.backward()
         wanted = {n: p.grad for n, p in learner.named_parameters() if p.grad is not None}
         for rank in ranks:
-            found = {name: torch.tensor(value) for name, value in rank[case].items()}
+            found = {name: torch.tensor(value) for name, value in rank[case].items() if name != "kept"}
             del found["loss"]
+            for name, value in rank[case]["kept"].items():
+                wished = dict(learner.named_buffers())[name]
+                torch.testing.assert_close(torch.tensor(value, dtype=wished.dtype), wished, rtol=1e-4, atol=1e-5)
             assert furthest(found, wanted) < 1e-6
         # The loss of hidden tokens is scaled so that the ranks' mean is that of all.
         assert np.mean([rank[case]["loss"] for rank in ranks]) == pytest.approx(float(loss.detach()), rel=1e-6)

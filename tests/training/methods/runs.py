@@ -76,9 +76,12 @@ class Trained(NamedTuple):
         )
 
 
-def whole_and_resumed(fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4) -> tuple[Trained, Trained]:
+def whole_and_resumed(
+    fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4, keep: str = "best"
+) -> tuple[Trained, Trained]:
     """An undisturbed run, which moves the weights, and one that is cut off after a step and resumed."""
-    options: dict[str, Any] = {"training": {"steps": 6}, "selection": {"every": 3}, "checkpoint_seconds": 0.0}
+    selection = {"every": 3, "keep": keep}
+    options: dict[str, Any] = {"training": {"steps": 6}, "selection": selection, "checkpoint_seconds": 0.0}
     before, whole, resumed = weights(fresh()), fresh(), fresh()
     curve = loop.train_learner(whole, run_facts(folder / "whole", rows, **options)).curve
     assert any((before[name] != after).any() for name, after in weights(whole).items())

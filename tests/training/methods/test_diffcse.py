@@ -1,0 +1,183 @@
+"""DiffCSE: what the generator replaces, what the discriminator is given, its loss against the released code's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from stsbench.errors import CardError, EncoderError
+from stsbench.training.augmentation.masking import IGNORED
+from stsbench.training.loop import loop
+from stsbench.training.methods.diffcse import DiffCSE
+from stsbench.training.objectives import info_nce
+from tests.encoders.made_checkpoints import save_bert
+from tests.training.methods.runs import embedded, first_batch, reopened_apart, values, whole_and_resumed
+from tests.training.students import WORDS, run_facts, sentences, student
+from tests.training.tensors import made as tensor
+
+TEXTS = sentences(24, seed=1)
+
+
+def learner(folder: Path, *, dropout: float = 0.0, **params: Any) -> DiffCSE:
+    made = DiffCSE(student(folder, dropout=dropout), **params)
+    made.prepare({"text": TEXTS})
+    return made
+
+
+def test_the_paper_draws_what_is_hidden_and_leaves_the_rest(masked_lm):
+    made = learner(masked_lm, mask_rate=0.5)
+    batch = first_batch(made, 12)
+    ids, hidden = batch["views"]["input_ids"], batch["hidden"]["labels"] != IGNORED
+    drawn = torch.stack([made.edit(batch["views"], batch["hidden"]) for _ in range(40)])
+    assert torch.equal(drawn[:, ~hidden], ids[~hidden].expand(40, -1))
+    # It draws: where a token is hidden, several others come.
+    assert sum(len(column.unique()) > 3 for column in drawn[:, hidden].T) > 0.9 * int(hidden.sum())
+    special = torch.isin(ids, torch.tensor(made.student.backbone.tokenizer.all_special_ids))
+    assert not (hidden & special).any()
+
+
+def test_a_drawn_token_is_as_likely_as_the_generator_says(masked_lm):
+    made = learner(masked_lm, mask_rate=0.3)
+    batch = first_batch(made, 2)
+    where = tuple((batch["hidden"]["labels"] != IGNORED).nonzero()[0].tolist())
+    with torch.no_grad():
+        given = {"input_ids": batch["hidden"]["input_ids"], "attention_mask": batch["views"]["attention_mask"]}
+        shares = made.generator(**given).logits[where].softmax(dim=0)
+    drawn = torch.stack([made.edit(batch["views"], batch["hidden"])[where] for _ in range(600)])
+    found = torch.bincount(drawn, minlength=len(shares)) / 600
+    assert float((found - shares).abs().max()) < 0.08
+
+
+def test_the_released_code_replaces_every_token_by_the_likeliest(masked_lm):
+    made = learner(masked_lm, variant="released", mask_rate=0.5)
+    assert made.train().generator.training
+    made.generator.eval()
+    batch = first_batch(made, 12)
+    ids, mask = batch["views"]["input_ids"], batch["views"]["attention_mask"].bool()
+    with torch.no_grad():
+        given = {"input_ids": batch["hidden"]["input_ids"], "attention_mask": batch["views"]["attention_mask"]}
+        likeliest = made.generator(**given).logits.argmax(dim=-1)
+    likeliest[:, 0] = ids[:, 0]
+    edited = made.edit(batch["views"], batch["hidden"])
+    assert torch.equal(edited, torch.where(mask, likeliest, ids))
+    assert bool((edited != ids)[batch["hidden"]["labels"] == IGNORED].any())
+
+
+def test_the_generator_of_the_paper_has_no_dropout_and_none_learns(masked_lm, tmp_path):
+    made = learner(masked_lm, dropout=0.1)
+    assert not made.train().generator.training
+    before = {name: weights.clone() for name, weights in made.generator.named_parameters()}
+    loop.train_learner(made, run_facts(tmp_path, 24))
+    assert all(torch.equal(before[name], weights) for name, weights in made.generator.named_parameters())
+
+
+def test_the_loss_is_what_diffcse_computes(masked_lm, monkeypatch):
+    # cl_forward of voidism/DiffCSE@f724b2c, diffcse/models.py, with batchnorm, temperature 0.5, lambda 0 and 1: its encoder's
+    # and discriminator's outputs, its generator's guesses and all weights are these; it has both views of a sentence
+    # one after the other, here all first views come first.
+    made = learner(masked_lm, variant="released", detection_weight=1.0, temperature=0.5).double().train()
+    rows = torch.tensor([0, 2, 4, 1, 3, 5])
+    with torch.no_grad():
+        made.projection[0].weight.copy_(tensor(32, 16, key=5))  # type: ignore[index, union-attr, operator]
+        made.projection[3].weight.copy_(tensor(16, 32, key=6))  # type: ignore[index, union-attr, operator]
+        made.detector.weight.copy_(tensor(2, 16, key=8))
+        made.detector.bias.copy_(tensor(2, key=9))
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]])
+    ids = torch.arange(5, 17).reshape(3, 4)
+    ids[:, 0] = 2
+    ids = (ids * mask).repeat_interleave(2, dim=0)
+    edited = ids.clone()
+    edited[0, 1], edited[3, 2], edited[4, 1] = 30, 31, 32
+    seen: list[torch.Tensor] = []
+
+    def states(tokens: Any, layers: Any, *, transform: Any) -> list[torch.Tensor]:
+        # Rows are computed in another order; each is known by its tokens and whether it is a second view.
+        first = transform(torch.zeros(len(tokens["input_ids"]), 4, 16, dtype=torch.float64), None)
+        assert not first[:, 1:].any()
+        seen.append(first[:, 0])
+        return [tensor(6, 4, 16, key=7)[rows][order]]
+
+    order = torch.arange(6)
+    monkeypatch.setattr(made.student, "embed", lambda tokens: tensor(6, 16, key=1)[rows])
+    monkeypatch.setattr(made, "edit", lambda tokens, hidden: edited[rows])
+    monkeypatch.setattr(made.discriminator, "hidden_states", states)
+    tokens = {"input_ids": ids[rows], "attention_mask": mask.repeat_interleave(2, dim=0)[rows]}
+    found = {name: value.item() for name, value in made(views=tokens, hidden={}).items()}
+    assert found["contrastive"] == pytest.approx(1.5893385116391692, rel=1e-10)
+    assert found["loss"] == pytest.approx(2.8234683072311157, rel=1e-10)
+    wanted = made.projection(tensor(6, 16, key=1)[rows])
+    torch.testing.assert_close(torch.cat(seen), wanted)
+
+
+def test_the_paper_s_detection_leaves_padding_out_and_is_literal(masked_lm):
+    made = learner(masked_lm, detection_weight=0.1, mask_rate=0.5).train()
+    batch = first_batch(made)
+    tokens = batch["views"]
+    (both,) = embedded(made, batch, made.student)
+    edited = made.edit(tokens, batch["hidden"])
+    made.edit = lambda *_: edited  # type: ignore[method-assign]
+    found = values(made, batch)
+    vectors = made.projection(both)
+    contrastive = info_nce(*vectors.chunk(2), temperature=0.05).item()
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for row, vector in enumerate(vectors):
+            n = int(tokens["attention_mask"][row].sum())
+
+            def given(embeddings: torch.Tensor, mask: Any, *, vector: torch.Tensor = vector) -> torch.Tensor:
+                changed = embeddings.clone()
+                changed[:, 0] = vector
+                return changed
+
+            one = {name: values[row : row + 1, :n] for name, values in tokens.items()} | {
+                "input_ids": edited[row : row + 1, :n]
+            }
+            (states,) = made.discriminator.hidden_states(one, (-1,), transform=given)
+            for at in range(n):
+                told = F.log_softmax(made.detector(states[0, at]).double(), dim=0)
+                total -= float(told[int(edited[row, at] != tokens["input_ids"][row, at])])
+                count += 1
+    assert found["detection"] == pytest.approx(total / count, rel=1e-4)
+    assert found["contrastive"] == pytest.approx(contrastive, rel=1e-4)
+    assert found["loss"] == pytest.approx(contrastive + 0.1 * total / count, rel=1e-4)
+
+
+def test_detection_teaches_the_student_through_its_embedding_alone(masked_lm):
+    made = learner(masked_lm).train()
+    batch = first_batch(made)
+    made(**batch)["detection"].backward()
+    moved = [p.grad is not None and float(p.grad.abs().sum()) > 0 for p in made.student.model.encoder.parameters()]
+    assert all(moved[:4]) and made.detector.weight.grad is not None
+    assert all(p.grad is None for p in made.generator.parameters())
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_a_killed_run_goes_on_with_all_it_has(masked_lm, tmp_path, variant):
+    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, dropout=0.1, variant=variant), tmp_path, 24)
+    assert resumed.same_as(whole)
+    # The statistics of batch norm are among what was compared, and have moved.
+    state = resumed.learner.state_dict()
+    assert (
+        int(state["projection.1.num_batches_tracked"]) > 0 and float(state["projection.1.running_mean"].abs().sum()) > 0
+    )
+
+
+def test_what_is_saved_is_the_student_without_the_projection(masked_lm, tmp_path):
+    made = learner(masked_lm, dropout=0.1)
+    loop.train_learner(made, run_facts(tmp_path / "run", 24))
+    assert reopened_apart(made, tmp_path / "saved") < 1e-5
+
+
+def test_a_generator_of_other_words_or_none_at_all_is_one_line(masked_lm, tmp_path):
+    other = save_bert(tmp_path / "other", "BertForMaskedLM", [*WORDS, "more"], positions=40, layers=1)
+    with pytest.raises(EncoderError, match="a generator of another vocabulary than the student's"):
+        learner(masked_lm, generator=str(other))
+    bare = save_bert(tmp_path / "bare", "BertModel", WORDS, positions=40, layers=1)
+    with pytest.raises(EncoderError, match="no masked language model: the weights lack"):
+        learner(masked_lm, generator=str(bare))
+    smaller = save_bert(tmp_path / "smaller", "BertForMaskedLM", WORDS, positions=40, layers=1)
+    assert learner(masked_lm, generator=str(smaller)).generator.config.num_hidden_layers == 1
+    with pytest.raises(CardError, match="detection_weight 0: give more than 0"):
+        learner(masked_lm, detection_weight=0.0)
