@@ -141,7 +141,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "analysis.projection:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
     "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
     "training.objectives.negatives:variant": (
-        lambda _: mixed_info_nce(PAIR, PAIR, temperature=0.05, mixing=0.2, variant="papers"),
+        lambda _: mixed_info_nce(ONES, ONES, temperature=0.05, mixing=0.2, variant="papers"),
         "papers|paper",
     ),
     "registry.arguments:argument of": (
