@@ -19,6 +19,7 @@ COVERED = {
     "bench/test_iterate.py": ["bench.listener", "bench.score"],
     "bench/test_resume.py": ["bench.existing", "bench.run"],
     "drafts/test_draft.py": ["cards.toml_text"],
+    "drafts/test_hub.py": ["data.hub.dataset"],
     "check/test_gate.py": [
         "check.judged",
         "check.lock",

@@ -59,12 +59,14 @@ class FileSource(Record, frozen=True, kw_only=True):
 
 
 class HubSource(Record, frozen=True, kw_only=True):
-    """A dataset on the Hub: graded pairs by its own splits and columns, or an archive of the local files."""
+    """A dataset on the Hub: rows by its own splits and columns, or an archive of the local files."""
 
     repo: str
     revision: str
     splits: dict[str, str] = {}
     columns: dict[str, str] = {}
+    classes: list[str] = []
+    """What the label column holds, of a task with labels, in the order of the classes."""
     config: str = ""
     scale: float = 1.0
     archive: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cards.names import split_names
@@ -15,13 +16,22 @@ if TYPE_CHECKING:
 
 
 def new_task_command(options: NewTaskOptions) -> None:
-    """Draft a task's card from data."""
+    """Draft a task's card from files, or from a dataset on the Hub."""
     from stsbench.drafts.draft import find_home, name_of
     from stsbench.drafts.task import ROLES, draft_task
 
     columns = _columns(options.columns, ROLES)
-    home = find_home(options.out, "tasks", options.name or name_of(options.source))
-    _write(draft_task(options.source, home, columns=columns), force=options.force)
+    if options.source is not None:
+        home = find_home(options.out, "tasks", options.name or name_of(options.source))
+        _write(draft_task(options.source, home, columns=columns), force=options.force)
+        return
+    from stsbench.cards.facts import HubSource
+    from stsbench.drafts.hub import draft_hub_task
+
+    source = HubSource(repo=options.hub, revision=options.revision, config=options.subset)
+    called = "-".join(filter(None, [options.hub.rpartition("/")[2], options.subset]))
+    home = find_home(options.out, "tasks", options.name or name_of(Path(f"{called}.hub")))
+    _write(draft_hub_task(source, home, columns=columns), force=options.force)
 
 
 def new_encoder_command(options: NewEncoderOptions) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from stsbench.cards.facts import FileFacts, FileSource, HubSource, TaskCard
 from stsbench.data.readers import READERS
 from stsbench.data.readers.text import DataFile
-from stsbench.data.splits import Split
+from stsbench.data.splits import PairSplit, Split
 from stsbench.data.verify import check_file, check_lines, check_split, difference, is_told_well
 from stsbench.errors import CardError, SourceError, UnknownName, one_line
 from stsbench.registry.names import call_with_params
@@ -183,14 +183,15 @@ def _inside(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
 
 
 def _from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Loaded:
-    """Read a split of graded pairs in rows: they may lack subsets, and what no row can be, pairs without a score."""
-    from stsbench.data.hub import fetch_pairs
+    """Read a split in rows: graded pairs may lack subsets, and what no row can be, pairs without a score."""
+    from stsbench.data.hub import fetch_rows
 
     if split not in hub.splits:
         raise SourceError(f"the Hub's {hub.repo} has no split for it")
-    pairs, commit = fetch_pairs(hub, split, without="")
+    read, commit = fetch_rows(hub, split, without="")
     facts = card.splits[split]
-    subsets_known = not facts.subsets or any(pairs.subset)
-    pairs = replace(pairs, subsets_known=subsets_known, ungraded_known=not facts.ungraded)
-    check_split(pairs, facts, gold_range=card.gold_range, where=f"{task} ({split}) from the Hub's {hub.repo}")
-    return Loaded(split=pairs, source="hub", revision=commit)
+    if isinstance(read, PairSplit):
+        subsets_known = not facts.subsets or any(read.subset)
+        read = replace(read, subsets_known=subsets_known, ungraded_known=not facts.ungraded)
+    check_split(read, facts, gold_range=card.gold_range, where=f"{task} ({split}) from the Hub's {hub.repo}")
+    return Loaded(split=read, source="hub", revision=commit)

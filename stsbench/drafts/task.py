@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,6 +28,8 @@ ROLES = ("sentence1", "sentence2", "sentence", "gold", "label")
 """What a user may name columns for."""
 SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1, 10))
 """The scales that similarity is judged on, the likely ones first; the last four are told by both their ends."""
+ASSUMED = "English is assumed: the data do not tell their language"
+CardOf = Callable[[SplitTables, Roles, Sequence[DataColumn]], TaskCard]
 PROBES = ({"train", "validation", "test"}, {"train", "test"})
 """The splits of a probe that has several."""
 
@@ -41,33 +45,70 @@ def draft_task(source: Path, home: Home, *, columns: Mapping[str, str]) -> Draft
     Raises:
         DataError: the data cannot be read, or no task can be made of them.
     """
-    found = find_tables(source)
+    folder = source if source.is_dir() else source.parent
+    return draft_tables(
+        find_tables(source),
+        home,
+        columns=columns,
+        where=str(source),
+        card_of=partial(_card, home.name, folder),
+        notes={"languages": ASSUMED},
+    )
+
+
+def draft_tables(
+    found: SplitTables,
+    home: Home,
+    *,
+    columns: Mapping[str, str],
+    where: str,
+    card_of: CardOf,
+    notes: Mapping[str, str],
+) -> Draft:
+    """Draft the card of a task from tables, wherever they come from.
+
+    Args:
+        found: the tables by split.
+        home: where the card goes.
+        columns: columns by what they hold, where the user says so.
+        where: the data, for messages.
+        card_of: makes the card of the tables under the evaluator's splits, of roles and of columns; facts are added.
+        notes: what is not sure of a key.
+
+    Raises:
+        DataError: no task can be made of them.
+    """
     every = found.columns()
-    given = {role: _key(name, every, where=str(source)) for role, name in columns.items()}
-    decided = decide([one for one in every if one.key != found.column], given, where=str(source))
-    found = _fitting(found, is_gold=decided.roles.is_gold, where=str(source))
-    card = _card(home.name, source if source.is_dir() else source.parent, found, decided.roles, every)
+    decided = decide(
+        [one for one in every if one.key != found.column], columns_given(columns, every, where=where), where=where
+    )
+    found = _fitting(found, is_gold=decided.roles.is_gold, where=where)
+    card = card_of(found, decided.roles, every)
     # What is written is what the card's own reader finds.
     splits = {split: load_split(home.name, card, split, data=None).split for split in card.splits}
-    scale, notes = _scale(splits)
+    scale, unsure_scale = _scale(splits)
     card = msgspec.structs.replace(
         card, splits={split: _facts(read) for split, read in splits.items()}, gold_range=scale
     )
-    unsure = [*found.unsure, *decided.unsure, *_poor_classes(splits)]
-    notes["languages"] = "English is assumed: the data do not tell their language"
+    unsure, notes = [*found.unsure, *decided.unsure, *_poor_classes(splits)], {**unsure_scale, **notes}
     text = write_task_card(card, home, unsure=unsure, notes=notes)
     return Draft(
         files={home.path: text},
-        found=[f"{home.path}: {_told(card, decided.roles)}{_passed_over(found, card, every)}"],
+        found=[f"{home.path}: {_told(card, decided.roles)}{_passed_over(found, decided.roles, every)}"],
         unsure=[*unsure, *notes.values()],
         command=f"stsbench run -t {home.name} {home.option()}",
     )
 
 
-def _passed_over(found: SplitTables, card: TaskCard, columns: Sequence[DataColumn]) -> str:
+def columns_given(columns: Mapping[str, str], every: Sequence[DataColumn], *, where: str) -> dict[str, ColumnKey]:
+    """The columns that a user names, by what they hold; raises DataError where one is missing."""
+    return {role: _key(name, every, where=where) for role, name in columns.items()}
+
+
+def _passed_over(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> str:
     """The columns that the card does not name, where there are any."""
-    params = card.local.params.values() if card.local else ()
-    used = [one for one in params if isinstance(one, str | int)]
+    read = reader_params(found, roles, columns)
+    used = [one for key, one in read.items() if key not in ("classes", "split_values")]
     left = [str(one.key) for one in columns if one.key not in used]
     return f"; not read: {', '.join(left)}" if left else ""
 
@@ -104,6 +145,12 @@ def _card(name: str, folder: Path, found: SplitTables, roles: Roles, columns: Se
         split: [FileFacts(path=one.path.name, sha256=file_digest(one.path)) for one in tables]
         for split, tables in found.tables.items()
     }
+    local = FileSource(folder=str(folder.resolve()), params=reader_params(found, roles, columns), files=files)
+    return msgspec.structs.replace(task_card(name, roles, list(files)), local=local)
+
+
+def task_card(name: str, roles: Roles, splits: Sequence[str]) -> TaskCard:
+    """The card of a task as far as its columns and splits tell it; it has no source yet, and no facts."""
     labelled_pairs = len(roles.sentences) == 2 and not roles.is_gold
     return TaskCard(
         name=name,
@@ -112,16 +159,15 @@ def _card(name: str, folder: Path, found: SplitTables, roles: Roles, columns: Se
         paper=UNKNOWN,
         license=UNKNOWN,
         options={"features": "abs_mul"} if labelled_pairs else {},
-        score_split=next(split for split in ("test", "all", "validation", "train") if split in files),
-        splits={split: SplitFacts() for split in files},
-        local=FileSource(folder=str(folder.resolve()), params=_params(found, roles, columns), files=files),
+        score_split=next(split for split in ("test", "all", "validation", "train") if split in splits),
+        splits={split: SplitFacts() for split in splits},
     )
 
 
-def _params(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> dict[str, object]:
+def reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> dict[str, Any]:
     """What the reader is told: the columns, the classes, and which rows are of which split."""
     names = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
-    params: dict[str, object] = dict(zip(names, roles.sentences, strict=True))
+    params: dict[str, Any] = dict(zip(names, roles.sentences, strict=True))
     params["gold" if roles.is_gold else "label"] = roles.target
     if roles.is_gold:
         subsets = [one.key for one in columns if plain_name(str(one.key)) == "subset" and one.key != found.column]

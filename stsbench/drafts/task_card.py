@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stsbench.cards.facts import TaskCard
+from stsbench.cards.facts import FileSource, TaskCard
 from stsbench.cards.toml_text import toml, toml_key
 from stsbench.drafts.draft import UNKNOWN, Home, lines_of
 
@@ -23,18 +23,22 @@ COMMENTS = {
     "params": "what the columns are called; the format of the files is found",
 }
 """What is said above a key."""
+HUB_COMMENTS = {
+    "revision": "the commit that was read: the Hub's own hashes of its files hold the data to it",
+    "splits": "what the Hub calls the splits",
+    "columns": "what the columns are called, where not sentence1, sentence2 and score",
+}
 
 
 def write_task_card(card: TaskCard, home: Home, *, unsure: Sequence[str], notes: Mapping[str, str]) -> str:
     """Return a card's text.
 
     Args:
-        card: what it says; its folder of data is absolute.
+        card: what it says; its folder of data, where it has one, is absolute.
         home: where it goes: the folder is written as seen from there.
         unsure: what is not sure of the whole, one line each.
         notes: what is not sure of a key.
     """
-    assert card.local is not None, "a drafted card has files"
     comments = {**COMMENTS, **{key: f"unsure: {line}" for key, line in notes.items()}}
     top = _said(card, "name", "evaluator", "languages", "paper", "license", "gold_range", "options", "score_split")
     if card.score_split == "test":
@@ -44,15 +48,20 @@ def write_task_card(card: TaskCard, home: Home, *, unsure: Sequence[str], notes:
     lines += lines_of(top, comments)
     for split, facts in card.splits.items():
         lines += ["", f"[splits.{toml_key(split)}]", *lines_of(_said(facts, *facts.__struct_fields__), {})]
-    source: dict[str, object] = {
-        "folder": seen_from(Path(card.local.folder), home.path.parent),
-        "params": card.local.params,
-    }
-    lines += ["", "[local]", *lines_of(source, comments), "", "[local.files]"]
-    for split, files in card.local.files.items():
+    lines += _local_lines(card.local, home, comments) if card.local is not None else []
+    if card.hub is not None:
+        told = _said(card.hub, "repo", "revision", "config", "splits", "columns", "classes")
+        lines += ["", "[hub]", *lines_of(told, HUB_COMMENTS)]
+    return "\n".join(lines) + "\n"
+
+
+def _local_lines(local: FileSource, home: Home, comments: Mapping[str, str]) -> list[str]:
+    source: dict[str, object] = {"folder": seen_from(Path(local.folder), home.path.parent), "params": local.params}
+    lines = ["", "[local]", *lines_of(source, comments), "", "[local.files]"]
+    for split, files in local.files.items():
         told = ", ".join(toml(_said(file, "path", "sha256")) for file in files)
         lines.append(f"{toml_key(split)} = [{told}]")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _said(record: msgspec.Struct, *names: str) -> dict[str, Any]:

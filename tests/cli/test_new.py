@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 import pytest
+
+from tests import hub_server
+from tests.hub_files import jsonl
+
+hub = hub_server.hub
 
 ROWS = "s1,s2,score\n" + "".join(f'"a cat, {at}",the dog {at * at},{at % 6}.0\n' for at in range(12))
 REVIEWS = "text\tlabel\n" + "".join(f"{word} {at}\t{word}\n" for at in range(12) for word in ("good", "bad"))
@@ -27,6 +33,21 @@ def test_a_task_runs_at_once(stsbench, name, content):
     done = stsbench(*last(out), "--encoder", "own_encoders:Hashed", "--json")
     assert done.code == 0, done.err
     assert '"score": ' in done.out
+
+
+def test_a_task_of_the_hub_runs_at_once(stsbench, hub):
+    rows = [{"a": f"a cat {at}", "b": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)]
+    hub.add("dataset", "owner/My_Pairs", {"tr.jsonl": jsonl(rows, zipped=False)})
+    out = stsbench.fine("new", "task", "--hub", "owner/My_Pairs")
+    assert out.startswith("cards/tasks/my_pairs.toml: pairs with scores (train 12) from the columns a, b, score")
+    done = stsbench(*last(out), "--encoder", "own_encoders:Hashed", "--json")
+    assert (done.code, json.loads(done.out)["results"][0]["n"]) == (0, 12), done.err
+
+
+def test_files_or_the_hub(stsbench):
+    assert "give a file or folder, or --hub OWNER/NAME, not both" in stsbench.refused("new", "task")
+    assert "not both" in stsbench.refused("new", "task", "pairs.csv", "--hub", "owner/pairs")
+    assert "--subset has no effect without --hub" in stsbench.refused("new", "task", "pairs.csv", "--subset", "de")
 
 
 def test_a_card_is_not_written_over_without_force(stsbench):

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from stsbench.cli.options.shared import Options
+from stsbench.cli.options.shared import Given, Options
+from stsbench.errors import StsbenchError
 
 Name = Annotated[str, Option("--name", help="Its name; default that of the file or folder.")]
 
@@ -27,14 +28,29 @@ class NewTaskOptions(NewOptions):
     command that runs it.
 
     Example: stsbench new task pairs.csv
+    Example: stsbench new task --hub mteb/biosses-sts
     """
 
-    source: Annotated[Path, Argument(help="CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")]
+    source: Annotated[
+        Path | None, Argument(help="CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")
+    ] = None
+    hub: Annotated[str, Option("--hub", help="A dataset on the Hub instead of files: OWNER/NAME.")] = ""
+    revision: Annotated[str, Option("--revision", help="Its branch, tag or commit; the card keeps the commit.")] = (
+        "main"
+    )
+    subset: Annotated[str, Option("--subset", help="Its configuration (subset), if it has several.")] = ""
     name: Name = ""
     columns: Annotated[
         list[str],
         Option("--columns", help="Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
     ] = field(default_factory=list)
+
+    def check(self, given: Given) -> None:
+        """Refuse what would be passed over, and a card of nothing."""
+        if (self.source is None) == (not self.hub):
+            raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
+        if not self.hub:
+            given.idle("without --hub", "--revision", "--subset")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

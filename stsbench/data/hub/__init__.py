@@ -5,7 +5,7 @@ from __future__ import annotations
 from stsbench.data.hub.archives import fetch_archive
 from stsbench.data.hub.failures import WITHOUT
 from stsbench.data.hub.files import CHECKPOINT, HubFile, HubFolder, fetch_checkpoint, fetch_file, fetch_tokenizer
-from stsbench.data.hub.pairs import fetch_pairs
+from stsbench.data.hub.pairs import fetch_pairs, fetch_rows
 from stsbench.data.hub.shards import Shards, find_shards
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "fetch_checkpoint",
     "fetch_file",
     "fetch_pairs",
+    "fetch_rows",
     "fetch_tokenizer",
     "find_shards",
 ]

@@ -1,4 +1,4 @@
-"""Sentence pairs from a dataset on the Hub.
+"""Rows from a dataset on the Hub: sentence pairs with gold scores, sentences or pairs with labels.
 
 The files are fetched and checked like any others; the ``datasets`` library then reads the folder
 they lie in, as it would read the repository, but has no part in the fetching: asked to fetch, it
@@ -11,6 +11,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from stsbench.data.hub.files import address_of, fetch_listed, folder_of
 from stsbench.data.hub.listing import Listing, look_up
 from stsbench.data.hub.quiet import quiet_datasets, quiet_hub
 from stsbench.data.hub.unpacking import check_unpacked_size
-from stsbench.data.splits import PairSplit
+from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
 from stsbench.errors import CardError, DataError, SourceError, did_you_mean, one_line
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
 """The columns of a pair dataset, where a card does not say otherwise."""
+KEYS = (*COLUMNS, "subset", "sentence", "label")
+"""What a card may name columns for; one that names ``label`` names all columns that are read."""
 
 _FACTS = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 _DATA = re.compile(r".*\.(json|jsonl|ndjson|csv|tsv|parquet)(\.(gz|bz2|xz))?")
@@ -37,32 +40,54 @@ class Unreadable(SourceError):
     """Files that came, but are not what their names say."""
 
 
-def fetch_pairs(
+def fetch_rows(
     source: HubSource, split: str, *, without: str | None = None, progress: bool = False
-) -> tuple[PairSplit, str]:
-    """Fetch one split of sentence pairs; returns it with the commit it is of.
+) -> tuple[Split, str]:
+    """Fetch one split of pairs with gold scores, or of what the card names labels for; returns it with its commit.
 
     Raises:
         SourceError: the data cannot be had, or cannot be read.
-        DataError: a split, configuration or column is missing, or a row is no pair with a gold score.
+        DataError: a split, configuration or column is missing, or a row has no gold score or none of the classes.
     """
+    if "label" not in source.columns:
+        return fetch_pairs(source, split, without=without, progress=progress)
+    rows, where, commit = _fetched(source, split, without=without, progress=progress)
+    return _to_labelled(rows, source, where), commit
+
+
+def fetch_pairs(
+    source: HubSource, split: str, *, without: str | None = None, progress: bool = False
+) -> tuple[PairSplit, str]:
+    """Fetch one split of sentence pairs; returns it with the commit it is of; see :func:`fetch_rows`."""
+    rows, where, commit = _fetched(source, split, without=without, progress=progress)
+    return _to_pairs(rows, source, where), commit
+
+
+def _fetched(
+    source: HubSource, split: str, *, without: str | None, progress: bool
+) -> tuple[dict[str, list[Any]], str, str]:
+    """The columns of a split, where they are from, for messages, and their commit."""
     address = address_of(source.repo, revision=source.revision, kind="dataset")
     if split not in source.splits:
         raise DataError(f"{address}: the card names no split '{split}' there (has {', '.join(source.splits)})")
     listing = look_up(address, without=without)
-    listing.check_whole(address)
-    folder = _fetch_folder(address, source.config, listing, without=without, progress=progress)
+    folder = fetch_folder(address, source.config, listing, without=without, progress=progress)
     where = f"{address}, split '{source.splits[split]}'"
     try:
         with explained(address, without):
             rows = _read(folder, source, source.splits[split], where)
     except Unreadable as error:
         raise SourceError(f"{error}; it is broken on the Hub itself, see {address.page}") from error
-    return _to_pairs(rows, source, where), listing.commit
+    return rows, where, listing.commit
 
 
-def _fetch_folder(address: Address, config: str, listing: Listing, *, without: str | None, progress: bool) -> Path:
-    """Fetch what describes the dataset, then the data files of one configuration."""
+def fetch_folder(address: Address, config: str, listing: Listing, *, without: str | None, progress: bool) -> Path:
+    """Fetch what describes a dataset, then the data files of one configuration; returns their snapshot's folder.
+
+    Raises:
+        SourceError: a file cannot be had, or there are none. DataError: there is no such configuration.
+    """
+    listing.check_whole(address)
 
     def fetch(name: str) -> Path:
         path = fetch_listed(address.at(name), listing, without=without, progress=progress)
@@ -118,34 +143,54 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _read(folder: Path, source: HubSource, splits: str, where: str) -> dict[str, list[Any]]:
-    """Read the columns that make pairs.
+@contextmanager
+def opened(folder: Path, config: str, where: str) -> Iterator[Any]:
+    """A builder of the ``datasets`` library for a folder.
 
     The library writes what it reads to a cache; it gets a passing one, for a kept one may hold
     an earlier, damaged reading.
+
+    Raises:
+        DataError: the folder is not laid out as a dataset.
     """
     import datasets
 
-    wanted = sorted(set(_columns(source, where).values()))
-    names = [name.strip() for name in re.split(r"[+,]", splits)]
     with tempfile.TemporaryDirectory(prefix="stsbench-") as scratch, quiet_datasets():
         try:
-            builder = datasets.load_dataset_builder(str(folder), name=source.config or None, cache_dir=scratch)
+            builder = datasets.load_dataset_builder(str(folder), name=config or None, cache_dir=scratch)
         except Exception as error:
             raise DataError(f"{where}: not laid out as a dataset: {detail(error)}") from error
+        yield builder
+
+
+def read_splits(builder: Any, names: Sequence[str], where: str) -> Any:  # noqa: ANN401 - a Dataset of the library
+    """The rows of splits one after another, as the library's table.
+
+    Raises:
+        DataError: there are none. Unreadable: a file is not what its name says.
+    """
+    try:
+        builder.download_and_prepare(verification_mode="no_checks")
+        rows = sum(builder.info.splits[name].num_examples for name in names)
+        table = builder.as_dataset(split="+".join(names), in_memory=True) if rows else None
+    except Exception as error:
+        cause = _innermost(error)
+        if getattr(cause, "errno", None):
+            # The disk's fault (full, not writable), not the data's.
+            raise cause from error
+        raise Unreadable(f"{where}: cannot be read: {detail(cause)}") from error
+    if table is None:
+        raise DataError(f"{where}: there is not one row")
+    return table
+
+
+def _read(folder: Path, source: HubSource, splits: str, where: str) -> dict[str, list[Any]]:
+    """Read the columns that are asked for."""
+    wanted = sorted(set(_columns(source, where).values()))
+    names = [name.strip() for name in re.split(r"[+,]", splits)]
+    with opened(folder, source.config, where) as builder:
         _check_names(names, [str(name) for name in builder.config.data_files or {}], where, "split")
-        try:
-            builder.download_and_prepare(verification_mode="no_checks")
-            rows = sum(builder.info.splits[name].num_examples for name in names)
-            table = builder.as_dataset(split="+".join(names), in_memory=True) if rows else None
-        except Exception as error:
-            cause = _innermost(error)
-            if getattr(cause, "errno", None):
-                # The disk's fault (full, not writable), not the data's.
-                raise cause from error
-            raise Unreadable(f"{where}: cannot be read: {detail(cause)}") from error
-        if table is None:
-            raise DataError(f"{where}: there is not one row")
+        table = read_splits(builder, names, where)
         tops = {name: name if name in table.column_names else name.partition(".")[0] for name in wanted}
         _check_names(list(tops.values()), table.column_names, where, "column")
         read: dict[str, list[Any]] = table.select_columns(sorted(set(tops.values()))).to_dict()
@@ -170,9 +215,27 @@ def _check_names(wanted: Sequence[str], known: Sequence[str], where: str, what: 
 
 def _columns(source: HubSource, where: str) -> dict[str, str]:
     for key in source.columns:
-        if key not in (*COLUMNS, "subset"):
-            raise CardError(f"{where}: unknown key '{key}' in [hub.columns]{did_you_mean(key, [*COLUMNS, 'subset'])}")
-    return COLUMNS | source.columns
+        if key not in KEYS:
+            raise CardError(f"{where}: unknown key '{key}' in [hub.columns]{did_you_mean(key, KEYS)}")
+    if "label" not in source.columns:
+        return COLUMNS | source.columns
+    if {*source.columns} not in ({"sentence", "label"}, {"sentence1", "sentence2", "label"}) or not source.classes:
+        raise CardError(f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], and 'classes'")
+    return dict(source.columns)
+
+
+def _to_labelled(rows: Mapping[str, Sequence[Any]], source: HubSource, where: str) -> LabelledSplit | LabelledPairSplit:
+    columns, places = source.columns, {name: at for at, name in enumerate(source.classes)}
+    names = [str(value) for value in rows[columns["label"]]]
+    other = next((at for at, name in enumerate(names) if name not in places), None)
+    if other is not None:
+        raise DataError(f"{where}: row {other + 1}: label '{names[other][:40]}' is not one of {_some(source.classes)}")
+    labels = np.array([places[name] for name in names], dtype=np.int64)
+    texts = {key: _texts(rows[name], name, where) for key, name in columns.items() if key != "label"}
+    if "sentence" in texts:
+        return LabelledSplit(sentences=texts["sentence"], labels=labels, classes=source.classes)
+    first, second = texts["sentence1"], texts["sentence2"]
+    return LabelledPairSplit(sentences1=first, sentences2=second, labels=labels, classes=source.classes)
 
 
 def _to_pairs(rows: Mapping[str, Sequence[Any]], source: HubSource, where: str) -> PairSplit:
