@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -313,10 +314,18 @@ def test_one_bad_embedding_costs_no_other(server, tmp_path):
 
 def test_ctrl_c_keeps_what_is_under_way(server, tmp_path):
     made = encoder(server, in_flight=2, batch=5)
+    first, stopped = threading.Lock(), threading.Event()
+
+    def first_at_once(answer: Any) -> Any:
+        assert first.acquire(blocking=False) or stopped.wait(30)
+        return answer
 
     def stop(done: int, total: int) -> None:
         if done:
+            stopped.set()
             raise KeyboardInterrupt
+
+    server.fail(change=first_at_once)
 
     with pytest.raises(KeyboardInterrupt):
         Engine(made, open_shelf(tmp_path, made), progress=stop).prepare(TEXTS)
