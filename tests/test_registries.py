@@ -39,7 +39,7 @@ from stsbench.leaderboard.published.specs import AverageFacts
 from stsbench.leaderboard.render.comparison import render_comparison
 from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.numbers.similarity import paired_dot
-from stsbench.studies.carriers import find_carrier
+from stsbench.studies.carriers import CARRIERS
 from stsbench.studies.searches import SEARCHES, Search
 from stsbench.training.methods.clear import CLEAR, Operator
 from stsbench.training.methods.is_bert import ISBERT
@@ -237,7 +237,7 @@ DIRECT = {
         "mine",
     ),
     "studies.carriers:CARRIERS": Direct(
-        "tests.made_up:carry", lambda: find_carrier("mine://there")(MINE, "", 1, MINE), "carried"
+        "tests.made_up:carry", lambda: CARRIERS.load_at("mine://there")(MINE, "", 1, MINE), "carried"
     ),
     "studies.searches:SEARCHES": Direct(
         Search(propose=lambda card, tried, begun: None, size=lambda card: 7),

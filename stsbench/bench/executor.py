@@ -32,17 +32,6 @@ EXECUTORS = Registry(
 )
 
 
-def find_executor(on: str) -> Executor:
-    """Return the executor that ``on`` names; ``name://address`` is the one of that name.
-
-    Raises:
-        UnknownName: there is none; offers the nearest.
-    """
-    name = on.partition("://")[0]
-    executor: Executor = EXECUTORS.load(name)
-    return executor
-
-
 def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     """Carry out parts in this process: each task is read once, each encoder's sentences embedded once."""
     settings, listener = work.settings, work.listener

@@ -9,7 +9,7 @@ from stsbench import settings as places
 from stsbench.bench.cells import Cell, RunSettings, plan_cells
 from stsbench.bench.clean import Cleaner
 from stsbench.bench.embedder import chosen_data_folder
-from stsbench.bench.executor import Executor, find_executor
+from stsbench.bench.executor import EXECUTORS, Executor
 from stsbench.bench.listener import Listener
 from stsbench.bench.work import Work
 from stsbench.data.task import expand_names
@@ -32,7 +32,7 @@ def run(settings: RunSettings, listener: Listener, *, executor: Executor | None 
     Raises:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.
     """
-    executor = executor or find_executor(settings.on)
+    executor = executor or EXECUTORS.load_at(settings.on)
     work = Work(cells_to_do(settings), settings, listener)
     check_writable(settings.out)
     parts = list(work.parts())

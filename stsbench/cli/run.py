@@ -8,7 +8,7 @@ from typing import Any
 
 from stsbench.bench.cells import RunSettings, TextLeftOut
 from stsbench.bench.dry_run import forecast_run
-from stsbench.bench.executor import find_executor
+from stsbench.bench.executor import EXECUTORS
 from stsbench.bench.run import run
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.config import resolved
@@ -52,7 +52,7 @@ def run_command(options: RunOptions) -> int:
         gpus_per_encoder=options.gpus_per_encoder,
         clean=TextLeftOut(options.clean, options.near, options.corpora) if options.clean else None,
     )
-    find_executor(settings.on)
+    EXECUTORS.load_at(settings.on)
     with run_progress(
         None if options.dry_run else settings.out, resolved(settings), events=options.as_json
     ) as progress:

@@ -20,7 +20,7 @@ from stsbench.files.whole import write_whole
 from stsbench.plots.dots import Dot, draw_dots
 from stsbench.recipes.trainer import load_trainer
 from stsbench.studies.book import Book, SweepRow, winner_card
-from stsbench.studies.carriers import find_carrier
+from stsbench.studies.carriers import CARRIERS
 from stsbench.studies.sweep import CellScore, Sweep, SweepCell
 from stsbench.studies.trials import STATES, PlannedTrial, TrialWatcher, Workshop
 from stsbench.training.loop.selection import OnProgress
@@ -31,7 +31,7 @@ SHOWN = 40
 
 def sweep_command(options: SweepOptions) -> int:
     """Carry a sweep out and print what came of it."""
-    carry_out, sweep = find_carrier(options.on), _sweep(options)
+    carry_out, sweep = CARRIERS.load_at(options.on), _sweep(options)
     book = Book(sweep)
     if options.dry_run:
         return _forecast(book, options)

@@ -47,5 +47,5 @@ def trained_on(on: str, devices: int | None, noticed: Callable[[str], None]) -> 
     Raises:
         UnknownName: there is none; offers the nearest.
     """
-    launcher: Launcher = LAUNCHERS.load(on.partition("://")[0])
+    launcher: Launcher = LAUNCHERS.load_at(on)
     return launcher(on, devices, noticed)

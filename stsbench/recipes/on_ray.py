@@ -136,8 +136,9 @@ class RayTraining:
 
         teller = threading.Thread(target=pass_on, daemon=True)
         teller.start()
+        put: Any = events.actor.put_nowait
         try:
-            yield events.actor.put_nowait.remote
+            yield put.remote
         finally:
             ended.set()
             teller.join()

@@ -67,6 +67,10 @@ class Registry:
                 return self._accepted(name, _import(point.value, self.kind))
         raise UnknownName(self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}")
 
+    def load_at(self, place: str) -> Any:  # noqa: ANN401 - as load
+        """What ``name`` or ``name://address`` names; raises as :meth:`load`."""
+        return self.load(place.partition("://")[0])
+
     def _accepted(self, name: str, found: Any) -> Any:  # noqa: ANN401 - see load
         """The object, refused before anybody calls it where it is not one of this kind."""
         if not self.accepts(found):

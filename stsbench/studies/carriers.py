@@ -33,13 +33,3 @@ CARRIERS = Registry(
     group="carriers",
     wanted="a function, see stsbench.studies.carriers:Carrier",
 )
-
-
-def find_carrier(on: str) -> Carrier:
-    """The carrier that ``on`` names; ``name://address`` is the one of that name.
-
-    Raises:
-        UnknownName: there is none; offers the nearest.
-    """
-    carrier: Carrier = CARRIERS.load(on.partition("://")[0])
-    return carrier

@@ -12,7 +12,7 @@ import pytest
 from stsbench.encoders.unfinished import unfinished_runs
 from stsbench.errors import StsbenchError
 from stsbench.studies.book import Book
-from stsbench.studies.carriers import find_carrier
+from stsbench.studies.carriers import CARRIERS
 from stsbench.studies.sweep import CellScore, Sweep, SweepCell
 from stsbench.studies.trials import TrialWatcher, Workshop
 
@@ -52,31 +52,31 @@ def sweep(
 
 def test_a_sweep_is_led_from_within_its_cluster(sweep):
     with pytest.raises(StsbenchError, match="run it there with RAY_ADDRESS and --on ray"):
-        find_carrier("ray://there:10001")(Book(sweep("[0.1]")), "ray://there:10001", 1, TrialWatcher())
+        CARRIERS.load_at("ray://there:10001")(Book(sweep("[0.1]")), "ray://there:10001", 1, TrialWatcher())
 
 
 @needs_tune
 def test_side_by_side_are_the_scores_of_one_process(sweep, monkeypatch, capfd):
     told: list[tuple[SweepCell, CellScore]] = []
     both = Book(sweep('[0.05, 0.5]\nsimilarity = ["cosine", "dott"]'), lambda *done: told.append(done))
-    find_carrier("ray")(both, "ray", 1, TrialWatcher())
+    CARRIERS.load_at("ray")(both, "ray", 1, TrialWatcher())
     assert len(told) == 4 and {cell.planned.encoder for cell, _ in told} == both.scores.keys()
     assert sum("similarity" in one.failure for one in both.scores.values()) == 2
     assert capfd.readouterr().out == ""
     assert sorted(path.name for path in (both.sweep.folder).iterdir()) == ["results", "tried.json"]
     fine = {one.score for one in both.scores.values() if not one.failure}
     again = Book(sweep("[0.05, 0.5]"))
-    find_carrier("ray")(again, "ray", 1, TrialWatcher())
+    CARRIERS.load_at("ray")(again, "ray", 1, TrialWatcher())
     monkeypatch.setenv("STSBENCH_RUNS", "elsewhere")
     alone = Book(sweep("[0.05, 0.5]", folder="alone"))
-    find_carrier("local")(alone, "local", 1, TrialWatcher())
+    CARRIERS.load_at("local")(alone, "local", 1, TrialWatcher())
     assert again.scores == alone.scores and fine == {one.score for one in alone.scores.values()}
 
 
 @needs_tune
 def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
     book = Book(sweep("[6.0, 5.0, 0.05, 0.06, 0.07]", "[halving]\nfirst_step = 4\nfactor = 2\n"))
-    find_carrier("ray")(book, "ray", 1, TrialWatcher())
+    CARRIERS.load_at("ray")(book, "ray", 1, TrialWatcher())
     early = [row for row in book.rows() if any(one.early for one in row.cells.values())]
     assert 1 <= len(early) < 5 and all(row.spread is not None and not row.whole for row in early)
     assert all(unfinished_runs(row.encoder) for row in early)
@@ -87,4 +87,4 @@ def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
 @needs_tune
 def test_more_cores_than_there_are_is_refused(sweep):
     with pytest.raises(StsbenchError, match="--cores 3: there are 2 cores; give at most as many"):
-        find_carrier("ray")(Book(sweep("[0.1]")), "ray", 3, TrialWatcher())
+        CARRIERS.load_at("ray")(Book(sweep("[0.1]")), "ray", 3, TrialWatcher())

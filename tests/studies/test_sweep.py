@@ -18,7 +18,7 @@ from stsbench.cards.toml_text import toml_tables
 from stsbench.errors import CardError, OutputError, StsbenchError, UnknownName
 from stsbench.recipes.plan import read_recipe
 from stsbench.studies.book import TRIED, Book, winner_card
-from stsbench.studies.carriers import find_carrier
+from stsbench.studies.carriers import CARRIERS
 from stsbench.studies.searches import SweepSetting
 from stsbench.studies.sweep import CellScore, Sweep
 from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trials, plan_trials
@@ -149,7 +149,7 @@ def test_a_winner_is_a_recipe_that_trains_the_same(sweep, developing, tmp_path):
 
 
 def test_a_sweep_trains_each_cell_once_and_finds_runs_of_before(sweep, trained):
-    local = find_carrier("local")
+    local = CARRIERS.load_at("local")
     book = Book(sweep())
     local(book, "local", 1, TrialWatcher())
     ran = trained()
@@ -167,7 +167,7 @@ def test_a_sweep_trains_each_cell_once_and_finds_runs_of_before(sweep, trained):
 
 def test_what_fails_is_noted_and_the_others_go_on(sweep):
     book = Book(sweep(("[0.05, 0.5]", '[0.05]\nsimilarity = ["dott", "cosine"]')))
-    find_carrier("local")(book, "local", 1, TrialWatcher())
+    CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
     failed, fine = book.rows()
     assert all("similarity" in one.failure for one in failed.cells.values()) and fine.whole
     assert book.winners() == [fine]
@@ -175,13 +175,13 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep):
 
 def test_nothing_is_begun_after_the_time(sweep):
     book = Book(sweep(more="[budget]\nhours = 1e-12\n"))
-    find_carrier("local")(book, "local", 1, TrialWatcher())
+    CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
     assert book.rows() == [] and not (book.sweep.folder / TRIED).exists()
 
 
 def test_halving_needs_trainings_side_by_side(sweep):
     with pytest.raises(StsbenchError, match="pass --on ray, or leave it out"):
-        find_carrier("local")(Book(sweep(more="[halving]\nfirst_step = 4\n")), "local", 1, TrialWatcher())
+        CARRIERS.load_at("local")(Book(sweep(more="[halving]\nfirst_step = 4\n")), "local", 1, TrialWatcher())
 
 
 def test_what_was_tried_is_written_as_json(sweep):
