@@ -9,7 +9,7 @@ import pytest
 
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
-from tests.cli.commands import make_own
+from tests.cli.commands import HASHED, QUICK, make_own
 
 TASKS = ("--tasks", "quickstart-en,quickstart-es-en,quickstart-probe")
 
@@ -95,3 +95,15 @@ def test_mistakes_are_one_line(stsbench, text):
     assert "--near has no effect without a CORPUS" in stsbench.refused("data", "overlap", "--near", "0.8")
     assert "unknown corpus 'wiki2m'; did you mean 'wiki1m'" in stsbench.refused("data", "overlap", "wiki2m", *TASKS)
     assert "--near has no effect without --clean" in stsbench.refused("run", "--near", "0.8")
+
+
+def test_run_prints_the_score_without_what_the_text_holds(stsbench, text):
+    out = stsbench.fine("run", *HASHED, *QUICK, "--clean", text)
+    (line,) = (line for line in out.splitlines() if line.startswith("  without text.txt"))
+    left = int(line.split()[-1])
+    assert 250 < left < 300
+    assert "without …: the score of those items of which that text holds no sentence" in out
+    (result,) = stsbench.json("run", *HASHED, *QUICK)["results"]
+    assert result["clean"][0]["n"] == left
+    # Boards have it from the result.
+    assert "Without text.txt" in stsbench.fine("leaderboard", "--suite", "quickstart")

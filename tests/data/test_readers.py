@@ -36,6 +36,18 @@ def semeval(folder: Path, pairs: str | bytes = PAIRS, gold: str | bytes = GOLD, 
     return [file(folder, f"in.{subset}", pairs, subset=subset), file(folder, f"gs.{subset}", gold)]
 
 
+def test_a_column_may_hold_both_sentences(tmp_path: Path) -> None:
+    both = file(
+        tmp_path, "pairs.csv", 'Source,Text,Score\nnews,"a cat\nthe cat",0.5\nforum,"a ""dog"", here\nno dog",1\n'
+    )
+    split = read_pair_table([both], sentence1="Text", sentence2="Text", gold="Score", subset="Source")
+    assert (split.sentences1, split.sentences2) == (["a cat", 'a "dog", here'], ["the cat", "no dog"])
+    assert (split.gold.tolist(), split.subset) == ([0.5, 1.0], ["news", "forum"])
+    one = file(tmp_path, "one.csv", 'Text,Score\n"a cat\nthe cat",1\na dog,2\n')
+    with pytest.raises(DataError, match="column 'Text' holds 1 lines, a pair has two"):
+        read_pair_table([one], sentence1="Text", sentence2="Text", gold="Score")
+
+
 def test_semeval_keeps_order_subsets_and_ungraded_pairs(tmp_path: Path) -> None:
     split = read_semeval([*semeval(tmp_path), *semeval(tmp_path, "x\ty\n", "3\n", "tweets")])
     assert list(split.sentences1) == ["a cat", "un café", "\u2028odd", "last", "x"]

@@ -78,6 +78,7 @@ def read_pair_table(
 
     Files are read one after the other as one split (the Hub's SICK-R is train, trial and test).
     With ``split_column`` only the rows of this split are read, see :func:`rows_of_split`.
+    Where both sentences are of one column, its cells hold both, a line each.
     """
     left: list[str] = []
     right: list[str] = []
@@ -87,7 +88,7 @@ def read_pair_table(
         layout = FileLayout(delimiter, header, quoting)
         table = read_table(file.path, layout, named=needs_header(sentence1, sentence2, gold, subset, split_column))
         table.check_filled()
-        texts1, texts2, cells = table.column(sentence1), table.column(sentence2), table.column(gold)
+        texts1, texts2, cells = *_both(table, sentence1, sentence2), table.column(gold)
         _check_even(table, file)
         parts = table.column(subset) if subset is not None else [file.subset] * len(cells)
         for at in rows_of_split(table, split_column, split, split_values):
@@ -96,3 +97,15 @@ def read_pair_table(
             scores.append(parse_number(cells[at], where=table.place(at), what="gold score"))
             subsets.append(parts[at])
     return PairSplit(sentences1=left, sentences2=right, gold=np.array(scores, dtype=np.float64), subset=subsets)
+
+
+def _both(table: TextTable, sentence1: ColumnKey, sentence2: ColumnKey) -> tuple[list[str], list[str]]:
+    """The first and the second sentences; of one column the two lines of each cell."""
+    first, second = table.column(sentence1), table.column(sentence2)
+    if sentence1 != sentence2:
+        return first, second
+    lines = [cell.split("\n") for cell in first]
+    for at, parts in enumerate(lines):
+        if len(parts) != 2:
+            raise DataError(f"{table.place(at)}: column {sentence1!r} holds {len(parts)} lines, a pair has two")
+    return [parts[0] for parts in lines], [parts[1] for parts in lines]
