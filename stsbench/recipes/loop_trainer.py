@@ -28,6 +28,10 @@ from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 
 
+def _where(plan: TrainPlan) -> str:
+    return f"recipe {plan.name}: [params]"
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoopTrainer:
     """A learner that has its corpus, and what it is trained with; see :class:`stsbench.recipes.trainer.Trainer`."""
@@ -40,12 +44,17 @@ class LoopTrainer:
     """When preparing began: the record's seconds count from there."""
 
     @classmethod
+    def check(cls, plan: TrainPlan, method: type[Learner]) -> None:
+        """Check the method's parameters, and the names that the loop looks up."""
+        check_params(method, {"student": None, **plan.card.params}, where=_where(plan), others=KEYS)
+        check_names(plan.card.training)
+
+    @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
         """Load corpus, backbone and development split, and give the learner its corpus."""
-        started, card, where = time.perf_counter(), plan.card, f"recipe {plan.name}: [params]"
+        started, card = time.perf_counter(), plan.card
         # Told before anything is loaded.
-        check_params(method, {"student": None, **card.params}, where=where, others=KEYS)
-        check_names(card.training)
+        cls.check(plan, method)
         checkpoint, validate = find_start(plan), load_validation(plan)
         transformers.set_seed(plan.seed)
         student = Student(
@@ -62,7 +71,7 @@ class LoopTrainer:
             fresh_language_head=card.base.fresh_language_head,
             device=plan.place.device,
         )
-        learner: Learner = call_with_params(method, {"student": student, **card.params}, where=where)
+        learner: Learner = call_with_params(method, {"student": student, **card.params}, where=_where(plan))
         check_step(learner, card.training)
         check_workers(plan.workers, learner, ranks=plan.place.ranks)
         corpus = load_text(plan)

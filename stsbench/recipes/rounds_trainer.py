@@ -50,6 +50,11 @@ class RoundsTrainer:
     device: ClassVar[str] = "cpu"
 
     @classmethod
+    def check(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> None:
+        """Make the method with the recipe's values."""
+        make_training(plan.name, plan.card, method)
+
+    @classmethod
     def prepare(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> Self:
         """Load text and development split, and give the method the recipe's values."""
         method_of = f"recipe {plan.name}: method '{plan.card.method}'"

@@ -24,6 +24,14 @@ class Trainer(Protocol):
     """
 
     @classmethod
+    def check(cls, plan: TrainPlan, method: Any) -> None:  # noqa: ANN401 - a method's class
+        """Check all of the recipe's values that can be checked before anything is loaded.
+
+        Raises:
+            StsbenchError: a value that the method or the trainer does not take.
+        """
+
+    @classmethod
     def prepare(cls, plan: TrainPlan, method: Any) -> Self:  # noqa: ANN401 - a method's class
         """Load and check all that the plan needs: text, development split, start and method.
 
@@ -62,6 +70,12 @@ TRAINERS = Registry(
     },
     group="trainers",
 )
+
+
+def check_recipe(plan: TrainPlan) -> None:
+    """Check a plan's values, and load nothing; raises as :meth:`Trainer.check`."""
+    needed, method = load_method(plan.card.method)
+    TRAINERS.load_own(needed).check(plan, method)
 
 
 def load_trainer(plan: TrainPlan) -> Trainer:

@@ -14,6 +14,7 @@ from stsbench.cards.recipe import DECIDING
 from stsbench.cards.sweep import SweepCard
 from stsbench.errors import CardError, OutputError, choose, one_line
 from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.trainer import check_recipe
 from stsbench.results.record import Result
 from stsbench.studies.searches import SEARCHES, Search, SweepSetting
 from stsbench.studies.trials import PlannedTrial, ScoredOn, Trial, TrialOutcome, Workshop, plan_of, plan_trials
@@ -83,7 +84,9 @@ class Sweep:
         first = {key: values[0] for key, values in listed.items()}
         for recipe in self.card.recipes:
             for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
-                self._check_selection(plan_of(self._trial(SweepSetting(recipe, values)), self.workshop))
+                plan = plan_of(self._trial(SweepSetting(recipe, values)), self.workshop)
+                self._check_selection(plan)
+                check_recipe(plan)
 
     def _check_selection(self, plan: TrainPlan) -> None:
         chosen_by = plan.card.selection

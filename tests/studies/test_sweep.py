@@ -72,6 +72,21 @@ def test_a_value_that_a_recipe_does_not_take_is_told_before_any_training(sweep, 
     assert trained() == []
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ("[0.05]\ntemprature = [0.1]", "'temprature'; did you mean 'temperature'"),
+        ("[0.05]\nloss = ['one_direction', 'symetric']", "'symetric' is not one of .*; did you mean 'symmetric'"),
+        ("[0.05, 'warm']", "temperature.*'warm'"),
+        ("[0.05]\noptimiser = ['adamx']", "adamx"),
+    ],
+)
+def test_a_value_that_the_method_does_not_take_is_told_before_any_training(sweep, trained, values, says):
+    with pytest.raises(StsbenchError, match=says):
+        sweep(("[0.05, 0.5]", values))
+    assert trained() == []
+
+
 def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm):
     others = Trial(recipe="little", seed=1, base=str(masked_lm))
     list(carry_out_trials(plan_trials([others], developing), developing, []))
@@ -166,10 +181,10 @@ def test_a_sweep_trains_each_cell_once_and_finds_runs_of_before(sweep, trained):
 
 
 def test_what_fails_is_noted_and_the_others_go_on(sweep):
-    book = Book(sweep(("[0.05, 0.5]", '[0.05]\nsimilarity = ["dott", "cosine"]')))
+    book = Book(sweep(("[0.05, 0.5]", "[-1.0, 0.05]")))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
     failed, fine = book.rows()
-    assert all("similarity" in one.failure for one in failed.cells.values()) and fine.whole
+    assert all("temperature -1.0" in one.failure for one in failed.cells.values()) and fine.whole
     assert book.winners() == [fine]
 
 
