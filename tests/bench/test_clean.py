@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from stsbench.bench.cells import TextLeftOut
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
+from stsbench.data.corpora.corpus import Corpus
+from stsbench.data.corpora.load import load_corpus
 from stsbench.errors import StsbenchError
 from stsbench.results.record import items_path
 from tests.encoders.fakes import Plain
@@ -70,3 +73,17 @@ def test_what_cannot_be_had_is_told_and_the_score_stays(place, monkeypatch, text
     (result,) = run(plan_of(place, Plain(), monkeypatch, tasks="pets", clean=TextLeftOut([text])), listener)
     assert result.clean == []
     assert "run: stsbench run --fresh" in failed[0]
+
+
+def test_own_is_the_text_that_the_recipe_of_the_name_has(place, monkeypatch, text):
+    asked: list[str] = []
+
+    def loaded(name: str, **options: Any) -> Corpus:
+        asked.append(name)
+        return load_corpus(text)
+
+    monkeypatch.setattr("stsbench.bench.clean.load_corpus", loaded)
+    called = {"tests.own_tasks:ENCODER": "sup-simcse-bert-base"}
+    left_out = TextLeftOut(["own"])
+    (result,) = run(plan_of(place, Plain(), monkeypatch, tasks="pets", called=called, clean=left_out), Listener())
+    assert asked == ["nli_triplets"] and result.clean[0].corpora == ["nli_triplets"] and result.clean[0].n == 25
