@@ -156,8 +156,10 @@ COVERED = {
     "test_fuzz.py": ["encoders.checkpoints.saved"],
     "training/augmentation/test_translation.py": ["training.augmentation.back_translation"],
     "training/methods/test_clear.py": ["training.augmentation.masking"],
+    "training/methods/test_cosent.py": ["training.methods.scored_pairs"],
     "training/methods/test_mlm.py": ["training.head"],
     "training/methods/test_two_views.py": ["training.methods.mixcse", "training.methods.simcse_plus_plus"],
+    "training/methods/test_promptbert.py": ["training.templates"],
     "training/methods/test_sbert.py": ["training.loop.saving", "training.methods.sbert_regression"],
     "training/loop/test_gather.py": ["training.objectives.arithmetic"],
     "training/loop/test_loop.py": [

@@ -63,16 +63,20 @@ from stsbench.training.augmentation.translation import Decoding
 from stsbench.training.loop.optimisers import check_names
 from stsbench.training.loop.selection import Selection
 from stsbench.training.methods import METHODS
+from stsbench.training.methods.angle import AnglE
 from stsbench.training.methods.clear import CLEAR
 from stsbench.training.methods.consert import ConSERT
 from stsbench.training.methods.diffcse import DiffCSE
 from stsbench.training.methods.esimcse import ESimCSE
 from stsbench.training.methods.is_bert import ISBERT
+from stsbench.training.methods.promptbert import PromptBERT
+from stsbench.training.methods.rankcse import RankCSE
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
 from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.methods.simcse_positives import SimCSEPositives
-from stsbench.training.objectives import info_nce, mixed_info_nce, pair_features, self_guided
+from stsbench.training.methods.tsdae import TSDAE
+from stsbench.training.objectives import info_nce, list_mle, mixed_info_nce, pair_features, self_guided
 from stsbench.training.spans import sample_spans
 from stsbench.training.words.skip_thoughts import SkipThoughts
 from tests.cli.commands import Command, write
@@ -233,6 +237,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "training.objectives.pairs:pair feature": (lambda _: pair_features(ONES, ONES, ["u+v"]), "u+v|u*v"),
     "training.objectives.pairs:pair features": (lambda _: pair_features(ONES, ONES, "sbrt"), "sbrt|sbert"),
+    "training.objectives.ranking:formulas": (
+        lambda _: list_mle(torch.ones(2, 2), torch.ones(2, 2), formulas="relased"),  # type: ignore[arg-type]
+        "relased|released",
+    ),
     "training.objectives.self_guided:self-guided variant": (
         lambda _: self_guided(ONES, ONES[:, None], temperature=1.0, variant="opt4"),
         "opt4|opt",
@@ -303,7 +311,18 @@ def test_a_command_takes_no_name_that_is_in_no_table(
     assert offers(command.refused(*line.split(" ")), names)
 
 
+def prompted(given: Any, **params: Any) -> Any:
+    """PromptBERT, which needs a student of its own pooling."""
+    return PromptBERT(student(given.checkpoint.folder, pooling="mask"), **params)
+
+
+def denoising(given: Any, **params: Any) -> Any:
+    """TSDAE, which needs a student's language model."""
+    return TSDAE(student(given.checkpoint.folder, language_model=True), **{"words": "whitespace", **params})
+
+
 METHODS_TAKE: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("angle:positives", AnglE, {"positives": "releasd"}, "releasd|released"),
     ("simcse:loss", SimCSE, {"loss": "symetric"}, "symetric|symmetric"),
     ("simcse:views", SimCSE, {"views": "pair"}, "pair|pairs"),
     ("simcse:mlm_decoder", SimCSE, {"mlm_weight": 0.1, "mlm_decoder": "tie"}, "tie|tied"),
@@ -315,6 +334,10 @@ METHODS_TAKE: list[tuple[str, Any, dict[str, Any], str]] = [
     ("consert:objective", ConSERT, {"objective": "joined"}, "joined|joint"),
     ("consert:sides", ConSERT, {"sides": "men"}, "men|mean"),
     ("consert:view", ConSERT, {"views": ("shufle", "none")}, "shufle|shuffle"),
+    ("promptbert:validation", prompted, {"validation": "relased"}, "relased|released"),
+    ("rankcse:ranking", RankCSE, {"teachers": ["minilm"], "ranking": "listmll"}, "listmll|listmle"),
+    ("tsdae:decoder", denoising, {"decoder": "tide"}, "tide|tied"),
+    ("tsdae:words", denoising, {"words": "whitespce"}, "whitespce|whitespace"),
     ("sbert_triplets:views", SBERTTriplets, {"views": "triplet"}, "triplet|triplets"),
     ("clear:operator", CLEAR, {"first": "reordr"}, "reordr|reorder"),
     ("clear:projection", CLEAR, {"first": "reorder", "second": "reorder", "projection": "mlpp"}, "mlpp|mlp"),

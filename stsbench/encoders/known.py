@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.facts import EncoderCard
+from stsbench.cards.facts import EncoderCard, Overlap
 from stsbench.cards.names import printed
 from stsbench.encoders.facts import facts_of
 from stsbench.encoders.kinds import FITTED
@@ -42,9 +42,9 @@ class KnownEncoder:
     told: str = ""
     """What whoever named it is to be told: that a card was found for it."""
 
-    def overlap_with(self, task: str) -> str:
+    def overlap_with(self, task: str) -> Overlap:
         """Whether its training text overlaps a task's test sentences; what it was fitted on is training text."""
-        stated: str = self.card.overlap if self.card else "unknown"
+        stated: Overlap = self.card.overlap if self.card else "unknown"
         if self.run is not None:
             stated = self.run.overlap_with(task)
         elif self.claims is not None and (claimed := self.claims.overlap_with(task)) in ("text", "gold"):

@@ -36,6 +36,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """The hash of each file of the checkpoint it starts from."""
     corpus: str
     """The hash of its text."""
+    teachers: dict[str, str] = {}
+    """The fingerprint of each encoder whose embeddings it learns from besides."""
     devices: int = 1
     command: str = ""
 
@@ -61,7 +63,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
             return f"seed ({before.seed}, now {self.seed})"
         if recipe := recipe_difference(before.recipe, self.recipe):
             return recipe
-        for name, was, now in (("base", before.base, self.base), ("text", before.corpus, self.corpus)):
+        parts = [("base", before.base, self.base), ("text", before.corpus, self.corpus)]
+        for name, was, now in [*parts, ("teacher", before.teachers, self.teachers)]:
             if was != now:
                 return name
         if before.devices != self.devices:

@@ -17,6 +17,7 @@ from stsbench.encoders.seams import Encoder
 from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import KEYS, TrainPlan
 from stsbench.recipes.prepare import as_documents, find_start, load_text, load_validation, values_of
+from stsbench.recipes.teachers import Teachers
 from stsbench.registry.names import call_with_params, check_params
 from stsbench.training.loop.ahead import check_workers, load_batches, open_batch
 from stsbench.training.loop.batches import Batches, BatchPlan
@@ -39,6 +40,7 @@ class LoopTrainer:
     plan: TrainPlan
     learner: Learner
     corpus: Corpus
+    teachers: Teachers
     validate: Callable[[Encoder], float]
     started: float
     """When preparing began: the record's seconds count from there."""
@@ -77,8 +79,10 @@ class LoopTrainer:
         corpus = load_text(plan)
         corpus = as_documents(corpus) if "document" in learner.needs else corpus
         corpus.require(*learner.needs)
+        teachers = Teachers.find(learner.teachers, plan.catalogue)
+        learner.take_taught(teachers.of(corpus.column("text"), plan.place) if learner.teachers else [])
         learner.prepare(values_of(corpus, learner.needs))
-        return cls(plan=plan, learner=learner, corpus=corpus, validate=validate, started=started)
+        return cls(plan=plan, learner=learner, corpus=corpus, teachers=teachers, validate=validate, started=started)
 
     @property
     def base(self) -> Checkpoint:

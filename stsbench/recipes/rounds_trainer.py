@@ -22,6 +22,7 @@ from stsbench.errors import CardError, Stopped
 from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import KEYS, TrainPlan
 from stsbench.recipes.prepare import load_text, load_validation, values_of
+from stsbench.recipes.teachers import Teachers
 from stsbench.registry.names import call_with_params
 from stsbench.training.loop.curve import CurveFile, Point
 from stsbench.training.loop.loop import TrainingOutcome
@@ -47,6 +48,8 @@ class RoundsTrainer:
     """What weights are chosen by; None where the last are kept."""
     base: ClassVar[None] = None
     """It starts from nothing."""
+    teachers: ClassVar[Teachers] = Teachers()
+    """It learns from its text alone."""
     device: ClassVar[str] = "cpu"
 
     @classmethod

@@ -196,6 +196,7 @@ def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
         seed=plan.seed,
         base=dict(trainer.base.digests()) if trainer.base else {},
         corpus=trainer.corpus.sha256,
+        teachers=trainer.teachers.fingerprints(),
         devices=plan.place.ranks,
         command=plan.command,
     )
@@ -247,8 +248,9 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
         "card": _as_json(plan.card),
         "given_base": plan.base,
         **({"base_files": trainer.base.digests()} if trainer.base else {}),
+        **({"teachers": trainer.teachers.fingerprints()} if trainer.teachers.known else {}),
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)},
-        "overlap": find_overlaps(plan, corpus, trainer.base),
+        "overlap": find_overlaps(plan, corpus, trainer.base, trainer.teachers.known),
         "steps": outcome.steps,
         "chosen": outcome.chosen,
         "curve": outcome.curve,

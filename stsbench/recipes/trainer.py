@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus
     from stsbench.encoders.checkpoints.checkpoint import Checkpoint
     from stsbench.recipes.forecast import Forecast
+    from stsbench.recipes.teachers import Teachers
     from stsbench.training.loop.loop import TrainingOutcome
     from stsbench.training.loop.selection import OnProgress
 
@@ -56,6 +57,10 @@ class Trainer(Protocol):
     @property
     def base(self) -> Checkpoint | None:
         """The checkpoint that it starts from, if any."""
+
+    @property
+    def teachers(self) -> Teachers:
+        """The encoders whose embeddings it learns from besides, if any."""
 
     @property
     def device(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stsbench.encoders.seams import Encoder
+from stsbench.encoders.seams import Encoder, FloatArray
 from stsbench.training.augmentation.masking import mask_tokens, maskable_tokens
 from stsbench.training.loop.saving import save_student
 from stsbench.training.student import Student
@@ -21,6 +21,8 @@ Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 """Tensors by name, or dicts of them; the loop moves them to the device."""
 Hidden = tuple[torch.Tensor, torch.Tensor]
+Taught = Callable[[Rows], FloatArray]
+"""Rows of a corpus (b,) to a teacher's embeddings of their texts, (b, d)."""
 Columns = Mapping[str, Sequence[Any]]
 """A corpus: equally long columns of texts, labels or document numbers by name."""
 Validate = Callable[[Encoder], float]
@@ -62,6 +64,8 @@ class Learner(torch.nn.Module, ABC):
     of weights: then a batch may be run in chunks (``chunk`` in ``[training]``)."""
     made_ahead: bool = True
     """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
+    teachers: Sequence[str] = ()
+    """The encoders whose embeddings of its texts it learns from, by name; given by :meth:`take_taught`."""
     student: Student
 
     def __init__(self, student: Student) -> None:
@@ -77,6 +81,9 @@ class Learner(torch.nn.Module, ABC):
     def prepare(self, columns: Columns) -> None:
         """Take the corpus. Its texts are tokenised a batch at a time: of a million, no more than a run reads."""
         self.columns = columns
+
+    def take_taught(self, taught: Sequence[Taught]) -> None:
+        """Take what gives the embeddings of each of its ``teachers``; called before ``prepare``."""
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
         """The order of the corpus's rows in one epoch, (count,); by default shuffled.

@@ -16,7 +16,7 @@ from stsbench.encoders.runtimes.backends import backend_kind
 from stsbench.encoders.seams import DeviceMemory, FloatArray
 from stsbench.encoders.transformer.adapters import Adapter
 from stsbench.encoders.transformer.modules import named_prompt
-from stsbench.encoders.transformer.pooling import Pooling
+from stsbench.encoders.transformer.pooling import Pooling, last_of
 from stsbench.encoders.transformer.prompt import Prompt
 from stsbench.encoders.transformer.templates import cut_to_fit, second_copies
 from stsbench.errors import CardError, EncoderError
@@ -245,11 +245,9 @@ class TransformerEncoder:
 
     def _mask_token(self, ids: torch.Tensor) -> torch.Tensor:
         """Mark each row's last mask token, bool (b, t)."""
-        found = ids == self.backbone.mask_token
-        if not bool(found.any(dim=1).all()):
+        marked = last_of(ids, self.backbone.mask_token)
+        if not bool(marked.any(dim=1).all()):
             raise EncoderError(
                 f"{self.name}: a sentence has no mask token left within {self.max_length} tokens; raise max_length"
             )
-        last = ids.shape[1] - 1 - found.flip(1).int().argmax(dim=1)
-        marked: torch.Tensor = found.new_zeros(found.shape).scatter(1, last.unsqueeze(1), True)
         return marked

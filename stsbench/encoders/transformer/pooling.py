@@ -153,7 +153,8 @@ class LastToken(Pooling):
 class MaskToken(Pooling):
     """The state of a template's ``[MASK]`` token (PromptBERT)."""
 
-    name, of_mask_token = "mask", True
+    # Saved, other tokens weigh nothing in the mean.
+    name, library, of_mask_token = "mask", "mean", True
 
     def pool(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
@@ -231,6 +232,13 @@ def masked_max(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     if mask is not None:
         state = state.masked_fill(mask.unsqueeze(-1) == 0, float("-inf"))
     return state.amax(dim=1)
+
+
+def last_of(ids: torch.Tensor, token: int) -> torch.Tensor:
+    """Mark each row's last token of this id: (b, t) to bool (b, t); a row without any has none marked."""
+    found = ids == token
+    last = ids.shape[1] - 1 - found.flip(1).int().argmax(dim=1)
+    return found.new_zeros(found.shape).scatter(1, last.unsqueeze(1), True) & found
 
 
 def _wide(state: torch.Tensor) -> torch.Tensor:

@@ -41,6 +41,15 @@ def delete_words(words: Sequence[str], *, rate: float, rng: np.random.Generator)
     return _without(words, _share(words, rate), rng)
 
 
+def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
+    """Leave out each word by itself with a chance of ``rate``; where none is left, one of them stays (TSDAE)."""
+    check_rate(rate)
+    kept = rng.random(len(words)) > rate
+    if len(words) and not kept.any():
+        kept[rng.integers(len(words))] = True
+    return [word for word, stays in zip(words, kept, strict=True) if stays]
+
+
 def delete_one_word(words: Sequence[str], *, rng: np.random.Generator) -> list[str]:
     """Leave out one word, if there are two (SimCSE's table 2)."""
     return _without(words, min(1, max(0, len(words) - 1)), rng)
@@ -63,7 +72,7 @@ def replace_synonyms(
 
 def replace_masked(words: Sequence[str], *, fill: Fill, rng: np.random.Generator, rate: float = 0.15) -> list[str]:
     """Replace ``rate`` of the words, rounded, one at least, by a masked language model's guesses (SimCSE's MLM 15%)."""
-    _check_rate(rate)
+    check_rate(rate)
     count = min(len(words), max(1, round(len(words) * rate))) if rate else 0
     chosen = np.sort(rng.choice(len(words), count, replace=False)).tolist()
     new = list(words)
@@ -154,14 +163,15 @@ def next_sentences(document_ids: npt.ArrayLike, *, rng: np.random.Generator, rea
     return NextSentences(anchors, anchors + 1 + rng.integers(room[anchors]))
 
 
-def _check_rate(rate: float) -> None:
+def check_rate(rate: float) -> None:
+    """Raise CardError where a share is not from 0 to 1."""
     if not 0 <= rate <= 1:
         raise CardError(f"rate {rate}: must be from 0 to 1")
 
 
 def _part(words: Sequence[str], rate: float) -> int:
     """A share of the words, rounded down."""
-    _check_rate(rate)
+    check_rate(rate)
     # 0.29 of 100 words is 29, though the product of the floats falls short of it.
     return int(len(words) * rate + 1e-9)
 
@@ -178,7 +188,7 @@ def _without(words: Sequence[str], count: int, rng: np.random.Generator) -> list
 
 def _spans(words: Sequence[str], count: int, rate: float, room: int, rng: np.random.Generator) -> tuple[Indices, int]:
     """Starts (k,) in order and length of spans that do not overlap, every such set being as likely."""
-    _check_rate(rate)
+    check_rate(rate)
     length = max(1, round(len(words) * rate))
     count = min(count, max(0, room) // length) if rate else 0
     # With each span shrunk to one word, a set of spans is a set of words.

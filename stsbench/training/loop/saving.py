@@ -12,12 +12,20 @@ from safetensors.torch import save
 
 from stsbench.encoders.checkpoints.saved import write_saved
 from stsbench.encoders.transformer.pooling import Pooling
+from stsbench.encoders.transformer.prompt import Prompt
 from stsbench.errors import OutputError
 from stsbench.files.whole import write_whole
 from stsbench.training.student import Student
 
 
-def save_student(student: Student, folder: Path, between: Sequence[Any] = (), *, language_model: bool = False) -> None:
+def save_student(
+    student: Student,
+    folder: Path,
+    between: Sequence[Any] = (),
+    *,
+    language_model: bool = False,
+    prompt: Prompt | None = None,
+) -> None:
     """Write configuration, weights, tokenizer, and the pooling in both libraries' words.
 
     Args:
@@ -26,7 +34,11 @@ def save_student(student: Student, folder: Path, between: Sequence[Any] = (), *,
         between: modules of sentence-transformers between transformer and pooling; with any of them
             it is that library which runs the folder.
         language_model: write the head of the student's language model too.
+        prompt: the template that sentences are embedded in, by its mask token; in place of ``between``. That library
+            has no text after a sentence: there, sentences must come in the template, or they are zero vectors.
     """
+    if prompt is not None:
+        between = [_mask_token_alone(student)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         whole = student.language_model if language_model else student.model
@@ -39,10 +51,12 @@ def save_student(student: Student, folder: Path, between: Sequence[Any] = (), *,
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     weights = _language_model_weights(student) if language_model else _weights(student)
     write_whole(folder / "model.safetensors", save(weights, {"format": "pt"}))
-    if between:
+    if between and prompt is None:
         write_saved(folder, "sentence_transformer", {})
         return
     params: dict[str, Any] = {"pooling": str(student.test_pooling)}
+    if prompt is not None:
+        params |= {"prompt_template": prompt.template, "add_full_stop": prompt.add_full_stop}
     if (length := student.checkpoint.max_length()) is not None:
         params["max_length"] = length
     write_saved(folder, "transformer", params)
@@ -67,6 +81,15 @@ def _language_model_weights(student: Student) -> dict[str, torch.Tensor]:
             places.add(tensor.data_ptr())
             weights[name] = tensor.detach().cpu().contiguous()
     return weights
+
+
+def _mask_token_alone(student: Student) -> Any:  # noqa: ANN401 - a module of the library's
+    """Weights of tokens by which a mean is the mask token's state."""
+    from sentence_transformers.sentence_transformer.modules import WordWeights
+
+    size = student.model.get_input_embeddings().num_embeddings
+    mask = str(student.backbone.tokenizer.mask_token_id)
+    return WordWeights([str(number) for number in range(size)], {mask: 1.0}, unknown_word_weight=0.0)
 
 
 def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> None:

@@ -8,16 +8,20 @@ from stsbench.registry.names import Registry
 
 METHODS_BY_TRAINER = {
     "loop": {
+        "angle": "stsbench.training.methods.angle:AnglE",
         "clear": "stsbench.training.methods.clear:CLEAR",
         "consert": "stsbench.training.methods.consert:ConSERT",
         "contrastive_tension": "stsbench.training.methods.contrastive_tension:ContrastiveTension",
         "contrastive_tension_in_batch": "stsbench.training.methods.contrastive_tension:ContrastiveTensionInBatch",
+        "cosent": "stsbench.training.methods.cosent:CoSENT",
         "declutr": "stsbench.training.methods.declutr:DeCLUTR",
         "diffcse": "stsbench.training.methods.diffcse:DiffCSE",
         "esimcse": "stsbench.training.methods.esimcse:ESimCSE",
         "is_bert": "stsbench.training.methods.is_bert:ISBERT",
         "mixcse": "stsbench.training.methods.mixcse:MixCSE",
         "mlm": "stsbench.training.methods.mlm:MaskedLanguageModel",
+        "promptbert": "stsbench.training.methods.promptbert:PromptBERT",
+        "rankcse": "stsbench.training.methods.rankcse:RankCSE",
         "sbert": "stsbench.training.methods.sbert:SBERT",
         "sbert_regression": "stsbench.training.methods.sbert_regression:SBERTRegression",
         "sbert_triplets": "stsbench.training.methods.sbert_triplets:SBERTTriplets",
@@ -25,6 +29,7 @@ METHODS_BY_TRAINER = {
         "simcse": "stsbench.training.methods.simcse:SimCSE",
         "simcse_plus_plus": "stsbench.training.methods.simcse_plus_plus:SimCSEPlusPlus",
         "simcse_positives": "stsbench.training.methods.simcse_positives:SimCSEPositives",
+        "tsdae": "stsbench.training.methods.tsdae:TSDAE",
     },
     "rounds": {
         "infersent": "stsbench.training.words.infersent:InferSentTraining",

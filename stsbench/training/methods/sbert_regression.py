@@ -11,16 +11,13 @@ import numpy as np
 import torch
 
 from stsbench.errors import CardError, DataError
+from stsbench.training.methods.scored_pairs import GoldScores, ScoredPairs
 from stsbench.training.objectives import GivenEmbeddings, library_loss
-from stsbench.training.seams import Batch, Columns, Learner, Rows
 from stsbench.training.student import Student
 
 
-class SBERTRegression(Learner):
+class SBERTRegression(ScoredPairs):
     """Squared error between the cosine and the gold score, scaled to at most 1."""
-
-    chunks = True
-    needs = ("first", "second", "score")
 
     def __init__(self, student: Student, *, highest_score: float = 5.0) -> None:
         """Choose the scale.
@@ -37,25 +34,19 @@ class SBERTRegression(Learner):
 
         self.loss = CosineSimilarityLoss(GivenEmbeddings())
 
-    def prepare(self, columns: Columns) -> None:
-        """Scale the scores.
+    def learned_scores(self, scores: GoldScores) -> GoldScores:
+        """The scores from 0 to 1.
 
         Raises:
             DataError: a score below 0 or above the highest.
         """
-        super().prepare(columns)
-        scores = np.array(list(columns["score"]), dtype=np.float64)
         wrong = np.flatnonzero(~((scores >= 0) & (scores <= self.highest_score)))
         if len(wrong):
             raise DataError(
                 f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}; "
                 "set highest_score to the corpus's"
             )
-        self.scores = torch.from_numpy(scores / self.highest_score).float()
-
-    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """First sentences above second ones, and the scores (b,) from 0 to 1."""
-        return {"views": self.views(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)]}
+        return scores / self.highest_score
 
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The mean squared error."""

@@ -8,7 +8,7 @@ are taken over embeddings by ``library``.
 
 from __future__ import annotations
 
-from stsbench.training.objectives.contrastive import info_nce, nt_xent
+from stsbench.training.objectives.contrastive import info_nce, nt_xent, pairs_in_batch
 from stsbench.training.objectives.library import GivenEmbeddings, given_columns, library_loss
 from stsbench.training.objectives.mutual_information import jsd_mutual_information
 from stsbench.training.objectives.negatives import (
@@ -19,6 +19,7 @@ from stsbench.training.objectives.negatives import (
 )
 from stsbench.training.objectives.ordered import quick_thoughts
 from stsbench.training.objectives.pairs import PAIR_FEATURES, feature_names, pair_features
+from stsbench.training.objectives.ranking import list_mle, list_net, ranking_consistency, rankings
 from stsbench.training.objectives.self_guided import SELF_GUIDED, anchored_l2, self_guided
 
 __all__ = [
@@ -33,10 +34,15 @@ __all__ = [
     "jsd_mutual_information",
     "library_loss",
     "mixed_info_nce",
+    "list_mle",
+    "list_net",
     "nt_xent",
     "off_dropout_info_nce",
     "pair_features",
     "queued_info_nce",
+    "pairs_in_batch",
     "quick_thoughts",
+    "ranking_consistency",
+    "rankings",
     "self_guided",
 ]

@@ -86,3 +86,30 @@ def nt_xent(view_a: torch.Tensor, view_b: torch.Tensor, *, temperature: float) -
     logits = logits.masked_fill(torch.eye(len(views), dtype=torch.bool, device=logits.device), -torch.inf)
     twins = torch.arange(len(views), device=logits.device).roll(len(view_a))
     return F.cross_entropy(logits, twins)
+
+
+@in_float32
+def pairs_in_batch(u: torch.Tensor, v: torch.Tensor, targets: torch.Tensor, *, temperature: float) -> torch.Tensor:
+    """Return AnglE's in-batch loss: each sentence finds its positives among all other sentences of all pairs.
+
+    ``-sum_j t_ij log e(i, j) / sum_{k != i} e(i, k)``, mean over the 2b sentences, with e = exp(cosine /
+    temperature); a sentence without positives adds 0. Where each has its own partner alone, this is NT-Xent.
+
+    Li and Li, 2024, https://arxiv.org/abs/2309.12871, the official code's ``in_batch_negative_loss``.
+
+    Args:
+        u: (b, d), the first sentences.
+        v: (b, d), the second ones, row for row.
+        targets: t, bool (2b, 2b), rows and columns first sentences and then second ones.
+        temperature: divides the cosines.
+
+    Raises:
+        ValueError: shapes that do not fit.
+        StsbenchError: a temperature that is not positive.
+    """
+    check_temperature(temperature)
+    check_rows(u=u, v=v)
+    sentences = torch.cat([u, v])
+    logits = cosines(sentences, sentences) / temperature  # (2b, 2b)
+    logits = logits.masked_fill(torch.eye(len(sentences), dtype=torch.bool, device=logits.device), -torch.inf)
+    return -logits.log_softmax(dim=1).masked_fill(~targets, 0).sum() / len(sentences)

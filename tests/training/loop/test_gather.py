@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,10 +22,15 @@ from stsbench.training.objectives import (
     info_nce,
     jsd_mutual_information,
     library_loss,
+    list_mle,
+    list_net,
     mixed_info_nce,
     nt_xent,
     off_dropout_info_nce,
+    pairs_in_batch,
     quick_thoughts,
+    ranking_consistency,
+    rankings,
     self_guided,
 )
 from tests.training.tensors import in_batch_tension, made
@@ -40,6 +45,10 @@ WEIGHT = made(5, 7, key=2)
 
 def guided(variant: str, layers: int) -> Callable[..., torch.Tensor]:
     return lambda z, mask, labels: self_guided(z[:, 0], z[:, 1 : 1 + layers], temperature=0.05, variant=variant)
+
+
+def similar(z: torch.Tensor, one: int, other: int) -> torch.Tensor:
+    return rankings(z[:, one], z[:, other], temperature=0.5)
 
 
 # Each of the embeddings (b, 4, d), a mask (b, 3) and labels (b,).
@@ -58,6 +67,15 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
         MultipleNegativesRankingLoss(GivenEmbeddings()), *z[:, :3].unbind(1)
     ),
     "contrastive tension in batch": lambda z, mask, labels: in_batch_tension(z[:, 0], z[:, 1]),
+    "cosent": lambda z, mask, labels: library_loss(
+        CoSENTLoss(GivenEmbeddings()), z[:, 0], z[:, 1], labels=labels + mask.sum(dim=1)
+    ),
+    "angle's contrast": lambda z, mask, labels: pairs_in_batch(
+        z[:, 0], z[:, 1], torch.arange(2 * len(z)).roll(len(z))[:, None] == torch.arange(2 * len(z)), temperature=0.1
+    ),
+    "consistency": lambda z, mask, labels: ranking_consistency(z[:, 0], z[:, 1], temperature=0.1),
+    "list_mle": lambda z, mask, labels: list_mle(similar(z, 0, 1), similar(z, 2, 2)),
+    "list_net": lambda z, mask, labels: list_net(similar(z, 0, 1), similar(z, 2, 2)),
     "mutual information": lambda z, mask, labels: jsd_mutual_information(z[:, 1:], mask, z[:, 0]),
     "mixed negatives": lambda z, mask, labels: mixed_info_nce(z[:, 0], z[:, 1], temperature=0.05, mixing=0.2),
     "mixed negatives, released": lambda z, mask, labels: mixed_info_nce(

@@ -17,15 +17,19 @@ from stsbench.cards.recipe import TrainingFacts
 from stsbench.errors import CardError
 from stsbench.training.loop import parts
 from stsbench.training.loop.step import check_step, prepare_step
+from stsbench.training.methods.angle import AnglE
 from stsbench.training.methods.clear import CLEAR
 from stsbench.training.methods.consert import ConSERT
 from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
+from stsbench.training.methods.cosent import CoSENT
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.methods.diffcse import DiffCSE
 from stsbench.training.methods.esimcse import ESimCSE
 from stsbench.training.methods.is_bert import ISBERT
 from stsbench.training.methods.mixcse import MixCSE
 from stsbench.training.methods.mlm import MaskedLanguageModel
+from stsbench.training.methods.promptbert import PromptBERT
+from stsbench.training.methods.rankcse import RankCSE
 from stsbench.training.methods.sbert import SBERT
 from stsbench.training.methods.sbert_regression import SBERTRegression
 from stsbench.training.methods.sbert_triplets import SBERTTriplets
@@ -33,6 +37,7 @@ from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.methods.simcse_plus_plus import SimCSEPlusPlus
 from stsbench.training.methods.simcse_positives import SimCSEPositives
+from stsbench.training.methods.tsdae import TSDAE
 from stsbench.training.seams import Learner
 from tests.training.students import sentences, student
 from tests.training.tensors import made as tensor
@@ -75,6 +80,11 @@ CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "diffcse": (DiffCSE, {"detection_weight": 0.5}),
     "mixcse": (MixCSE, {}),
     "simcse++": (SimCSEPlusPlus, {}),
+    "cosent": (CoSENT, {}),
+    "angle": (AnglE, {"positives": "released"}),
+    "promptbert": (PromptBERT, {"second_template": "{} means the [MASK]"}),
+    "rankcse": (RankCSE, {"teachers": ["made"]}),
+    "tsdae": (TSDAE, {"words": "whitespace"}),
     "tension": (ContrastiveTension, {"dropout_in_training": True}),
     "tension in batch": (ContrastiveTensionInBatch, {}),
 }
@@ -88,8 +98,11 @@ def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
     method, params = {**CASES, **DRAWN}[case]
     torch.manual_seed(1)
     language_model = method.wants_language_model(params)
-    learner = method(student(folder, dropout=dropout, language_model=language_model), **params)
+    pooling = "mask" if method is PromptBERT else "mean"
+    learner = method(student(folder, dropout=dropout, language_model=language_model, pooling=pooling), **params)
     learner.prepare({name: COLUMNS[name] for name in learner.needs})
+    if isinstance(learner, RankCSE):
+        learner.take_taught([lambda rows: tensor(20, 5, key=2).float().numpy()[rows]])
     if isinstance(learner, ESimCSE):
         learner.queue.copy_(tensor(30, 16, key=1))
         learner.filled[5:] = True
@@ -187,7 +200,18 @@ def test_layers_that_are_computed_again_change_no_gradient(masked_lm, case, chun
     assert furthest(found, plain) < 1e-6
 
 
-SPREAD = {"simcse, triplets, MLM": 3, "declutr": 1, "esimcse": 1, "diffcse": 2, "mixcse": 2, "simcse++": 2}
+SPREAD = {
+    "simcse, triplets, MLM": 3,
+    "declutr": 1,
+    "esimcse": 1,
+    "diffcse": 2,
+    "mixcse": 2,
+    "simcse++": 2,
+    "promptbert": 2,
+    "rankcse": 2,
+    "tsdae": 1,
+    "angle": 2,
+}
 """Cases by how many views stand one below the other in their batches."""
 
 
@@ -224,7 +248,9 @@ def half(learner: Learner, rank: int) -> Any:
 def joined(first: Any, second: Any, views: int) -> Any:
     """Both halves as one batch, view by view."""
     if isinstance(first, dict):
-        return {n: joined(first[n], second[n], views if n != "anchors" else 1) for n in first}
+        return {n: joined(first[n], second[n], 1 if n in ("anchors", "taught") else views) for n in first}
+    if first.ndim == 1:
+        return torch.cat([first, second])
     width = max(first.shape[1], second.shape[1])
     padded = [torch.nn.functional.pad(one, (0, width - one.shape[1])) for one in (first, second)]
     return torch.cat([one.chunk(views)[at] for at in range(views) for one in padded])
@@ -237,8 +263,8 @@ def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_pat
     for case, views in SPREAD.items():
         learner = made(masked_lm, case)
         batch = joined(half(learner, 0), half(learner, 1), views)
-        if "labels" in (hides := batch.get("hidden", batch.get("anchors", {}))):
-            mask = batch.get("views", batch.get("anchors", {}))["attention_mask"]
+        if "labels" in (hides := batch.get("hidden", batch.get("anchors", batch.get("whole", {})))):
+            mask = batch.get("views", hides)["attention_mask"]
             hides["labels"][mask == 0] = -100
         loss = learner(**batch)["loss"]
         loss.backward()

@@ -1,0 +1,129 @@
+"""TSDAE: sentence-transformers' loss on one batch, what the decoder sees and shares, its noise, runs that resume."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from stsbench.errors import CardError, EncoderError, UnknownName
+from stsbench.training.loop import loop
+from stsbench.training.loop.saving import save_student
+from stsbench.training.methods.tsdae import TSDAE
+from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
+from tests.training.students import run_facts, sentences, student
+
+TEXTS = sentences(24)
+
+
+def denoiser(folder: Path, *, dropout: float = 0.1, texts: list[str] = TEXTS, **params: Any) -> TSDAE:
+    pooling = params.pop("pooling", "cls_before_pooler")
+    base = student(folder, pooling=pooling, dropout=dropout, language_model=True)
+    learner = TSDAE(base, **{"words": "whitespace", **params})
+    learner.prepare({"text": texts})
+    return learner.train()
+
+
+def test_the_loss_is_sentence_transformers(masked_lm, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
+
+    learner = denoiser(masked_lm).eval()
+    save_student(learner.student, tmp_path, language_model=True)
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    # It reads its decoder where the model says that it came from.
+    theirs = DenoisingAutoEncoderLoss(model, tie_encoder_decoder=True).eval()
+    state = {name: value for name, value in learner.decoder.state_dict().items() if "crossattention" in name}
+    assert len(state) == 3 * 10 and not theirs.decoder.load_state_dict(state, strict=False).unexpected_keys
+    batch = first_batch(learner)
+    wanted = theirs([dict(batch["damaged"]), {"input_ids": batch["whole"]["input_ids"]}], None).item()
+    assert values(learner, batch)["loss"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_decoder_sees_the_embedding_and_what_was_said_so_far(masked_lm):
+    learner = denoiser(masked_lm, texts=["dog cat bird fish"] * 24).eval()
+    states: list[torch.Tensor] = []
+    learner.decoder.base_model.register_forward_hook(lambda module, given, out: states.append(out.last_hidden_state))
+    batch = first_batch(learner, 2)
+    learner(**batch)
+    other = {name: value.clone() for name, value in batch["whole"].items()}
+    other["input_ids"][:, 4] = other["input_ids"][:, 1]
+    learner(damaged=batch["damaged"], whole=other)
+    torch.testing.assert_close(states[0][:, :4], states[1][:, :4])
+    assert not torch.allclose(states[0][:, 4], states[1][:, 4])
+    learner(damaged={name: value.flip(0) for name, value in batch["whole"].items() if name != "labels"}, whole=other)
+    assert not torch.allclose(states[1][:, :1], states[2][:, :1])
+
+
+def test_a_label_is_the_token_that_follows(masked_lm):
+    learner = denoiser(masked_lm)
+    whole = first_batch(learner, 8)["whole"]
+    for ids, mask, labels in zip(whole["input_ids"], whole["attention_mask"], whole["labels"], strict=True):
+        length = int(mask.sum())
+        assert labels[: length - 1].tolist() == ids[1:length].tolist()
+        assert (labels[length - 1 :] == -100).all()
+
+
+@pytest.mark.parametrize(("decoder", "own"), [("tied", "crossattention"), ("own", "")])
+def test_what_the_decoder_has_of_its_own(masked_lm, decoder, own):
+    learner = denoiser(masked_lm, decoder=decoder)
+    names = [name for name, _ in learner.named_parameters() if name.startswith("decoder.")]
+    assert names and all(own in name for name in names)
+    learner(**first_batch(learner))["loss"].backward()
+    without = [name for name, p in learner.named_parameters() if p.grad is None]
+    # The head says the words where it is the decoder's too.
+    assert all(name.startswith("student.language_model.cls") for name in without)
+    assert (not without) == (decoder == "tied")
+    body = learner.decoder.base_model.encoder.layer[0].output.dense.weight
+    assert (body is learner.student.model.encoder.layer[0].output.dense.weight) == (decoder == "tied")
+    assert torch.equal(body, learner.student.model.encoder.layer[0].output.dense.weight)
+
+
+def test_words_are_left_out_one_by_one(masked_lm):
+    learner = denoiser(masked_lm)
+    rng = np.random.default_rng(0)
+    text = " ".join(f"w{i}" for i in range(10))
+    damaged = [learner.damaged(text, rng).split() for _ in range(2000)]
+    assert np.mean([len(words) for words in damaged]) == pytest.approx(4.0, abs=0.12)
+    assert {len(words) for words in damaged} >= {1, 2, 3, 5, 6, 7} and min(map(len, damaged)) == 1
+    assert all(words == sorted(words, key=text.split().index) for words in damaged)
+    assert {learner.damaged("one two", rng) for _ in range(60)} == {"one", "two", "one two"}
+    assert learner.damaged("", rng) == ""
+    everything = denoiser(masked_lm, deletion=1.0)
+    assert {everything.damaged("one two", rng) for _ in range(30)} == {"one", "two"}
+
+
+def test_by_nltk_s_rules_punctuation_is_a_word(masked_lm):
+    pytest.importorskip("nltk")
+    learner = denoiser(masked_lm, words="ptb", deletion=0.0)
+    assert learner.split("a dog, a cat.") == ["a", "dog", ",", "a", "cat", "."]
+    assert learner.damaged("a dog, a cat.", np.random.default_rng(0)) == "a dog, a cat."
+
+
+def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path):
+    whole, resumed = whole_and_resumed(lambda: denoiser(masked_lm), tmp_path, 24)
+    assert resumed.same_as(whole)
+    assert any("crossattention" in name for name in whole.learner.state_dict())
+    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
+    assert not any("crossattention" in path.read_text() for path in (tmp_path / "saved").glob("*.json"))
+
+
+def test_training_lowers_the_loss(masked_lm, tmp_path):
+    training = {"steps": 40, "learning_rate": 3e-3}
+    curve = loop.train_learner(
+        denoiser(masked_lm), run_facts(tmp_path, 24, training=training, selection={"every": 10})
+    ).curve
+    assert curve[-1]["loss"] < curve[0]["loss"] - 0.2
+
+
+def test_what_does_not_fit_is_one_line(masked_lm):
+    with pytest.raises(CardError, match="rate 1.2"):
+        denoiser(masked_lm, deletion=1.2)
+    with pytest.raises(UnknownName, match="decoder 'tide'; did you mean 'tied'"):
+        denoiser(masked_lm, decoder="tide")
+    base: Any = student(masked_lm, language_model=True)
+    base.language_model.config = transformers.DistilBertConfig()
+    with pytest.raises(EncoderError, match="has no decoder; use a BERT or RoBERTa"):
+        TSDAE(base, words="whitespace")
