@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -125,7 +126,8 @@ def same_encoder(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and without_versions(one) == without_versions(other)
 
 
-def _parts(identified: str) -> dict[str, str | None]:
+@lru_cache(maxsize=4096)
+def _parts(identified: str) -> Mapping[str, str | None]:
     found = _FORM.fullmatch(identified)
     return found.groupdict() if found else {"state": identified, "versions": None, "texts": None}
 

@@ -60,7 +60,7 @@ def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.OSFile(str(path)) as opened, pyarrow.parquet.ParquetFile(opened) as file:
             # Before it is read: a small file may hold a great many equal rows.
             rows, names = file.metadata.num_rows, file.schema_arrow.names
             if rows != n or len(set(names)) < len(names):

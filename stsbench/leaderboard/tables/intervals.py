@@ -47,7 +47,8 @@ def with_intervals(table: Table) -> Table:
         replace(group, rows=[_with_ends(row, at := next(places), means[at], found.intervals) for row in group.rows])
         for group in table.groups
     ]
-    of_rows = {id(one): table.rows()[place].label for place, cells in rows.items() for cell in cells for one in cell}
+    labels = [row.label for row in table.rows()]
+    of_rows = {id(one): labels[place] for place, cells in rows.items() for cell in cells for one in cell}
     notes = [
         _note(list(dict.fromkeys(of_rows[id(one)] for one in results)), why, results)
         for why, results in ((LACKING, found.lacking), (UNTOLD, found.untold))
