@@ -11,6 +11,12 @@ from typing import Any
 from stsbench.errors import CardError
 
 _CHANGE = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
+LABEL = re.compile(
+    r"(?P<stem>.*?)(?P<settings>(\+[A-Za-z_][\w.]*=.*?)?)(?P<state>( \(not the card's\))?( \[[^\[\]]+\])?)"
+)
+"""What a table calls an encoder: a name, the settings behind it, and what tells one state of it from another."""
+WITH_SETTINGS, LONGEST = 32, 44
+"""So many signs a name may have that ends with settings, beside eight columns in a terminal or on paper, and any other."""
 PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -85,3 +91,34 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
+
+
+def short_name(
+    name: str, numbers: dict[str, str], *, with_settings: int = WITH_SETTINGS, longest: int = LONGEST
+) -> str:
+    """A name as a table without a legend has it: ``minilm+…(1)``, where a key below says what (1) is in one piece.
+
+    Args:
+        name: the whole name.
+        numbers: those given already, by whole name; this one's joins them where it needs one.
+        with_settings: so many signs a name with settings may have.
+        longest: so many signs any name may have.
+    """
+    found = LABEL.fullmatch(name)
+    if found and found["settings"] and len(name) > with_settings:
+        number = numbered(name, numbers)
+        for short in (f"{found['stem']}+…{number}{found['state']}", f"{found['stem']}+…{number}"):
+            if len(short) <= min(longest, len(name)):
+                return short
+    return name if len(name) <= longest else cut_name(name, numbers, longest)
+
+
+def cut_name(name: str, numbers: dict[str, str], longest: int) -> str:
+    """The beginning of a name, and a number that stands for all of it."""
+    number = numbered(name, numbers)
+    return f"{name[: longest - len(number) - 1].rstrip()}…{number}"
+
+
+def numbered(text: str, numbers: dict[str, str]) -> str:
+    """The number of a text, the same whenever it comes again."""
+    return numbers.setdefault(text, f"({len(numbers) + 1})")

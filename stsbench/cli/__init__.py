@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     """The exit code of a command, which has said why it is not 0."""
-    from typer.exceptions import TyperException
+    from typer.exceptions import TyperException, UsageError
 
     from stsbench.cli.printing import complain, complain_of_bug
     from stsbench.errors import Stopped, StsbenchError
@@ -45,7 +45,8 @@ def _run(arguments: Sequence[str]) -> int:
         if not _of_ours(error):
             complain_of_bug(error)
             return BUG
-        complain(f"{error.format_message().strip().rstrip('.')}; see 'stsbench --help'")
+        of = error.ctx.command_path if isinstance(error, UsageError) and error.ctx is not None else "stsbench"
+        complain(f"{error.format_message().strip().rstrip('.')}; see '{of} --help'")
         return MISTAKE
     except KeyboardInterrupt:
         raise

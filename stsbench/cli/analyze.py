@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from stsbench.analysis.run import analyse, make_analysis
@@ -12,7 +12,7 @@ from stsbench.analysis.write import WRITERS, findings_json
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import Names
 from stsbench.cli.options.analyses import AnalyzeOptions
-from stsbench.cli.printing import console, say, say_words, table
+from stsbench.cli.printing import print_rows, say, say_words
 from stsbench.cli.progress import status_listener
 from stsbench.cli.run import parse_assignments
 from stsbench.errors import StsbenchError, choose, one_line
@@ -23,6 +23,8 @@ MOST = 40
 """So many rows of a table are printed; files hold all."""
 LONGEST = 60
 """Signs of a text in a table."""
+NAMES = ("encoder", "other", "recipe")
+"""Columns of names."""
 
 
 def analyze_command(options: AnalyzeOptions) -> None:
@@ -65,24 +67,27 @@ def analyze_command(options: AnalyzeOptions) -> None:
 
 
 def _print(found: Findings, made: Analysis) -> None:
-    say(f"{found.title}, protocol {found.protocol}: {made.about}\n")
+    say_words(f"{found.title}, protocol {found.protocol}: {made.about}")
+    say("")
+    encoders = {row["encoder"] for rows in found.tables.values() for row in rows if "encoder" in row}
     for name in made.printed:
         rows = found.tables.get(name, [])
         if rows:
-            print_rows(rows[:MOST])
+            _print_table(rows[:MOST], encoders)
             say("")
             if len(rows) > MOST:
                 say_words(f"{len(rows) - MOST} more rows of '{name}' are in a file: --out FILE.csv")
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows of the same columns."""
-    heads = list(rows[0])
-    right = [at for at, key in enumerate(heads) if not any(isinstance(row[key], str) for row in rows)]
-    console().print(
-        table(
-            [head.replace("_", " ") for head in heads], [[*map(cell_text, row.values())] for row in rows], right=right
-        )
+def _print_table(rows: Sequence[Mapping[str, Any]], encoders: Container[str]) -> None:
+    """Print rows of the same columns, some of which may be called as encoders are."""
+    keys = list(rows[0])
+    print_rows(
+        [key if key in encoders else key.replace("_", " ") for key in keys],
+        [[*map(cell_text, row.values())] for row in rows],
+        right=[at for at, key in enumerate(keys) if not any(isinstance(row[key], str) for row in rows)],
+        names=[at for at, key in enumerate(keys) if key in NAMES],
+        heads=[at for at, key in enumerate(keys) if key in encoders],
     )
 
 

@@ -29,7 +29,7 @@ from stsbench.check.reports import (
 from stsbench.check.tolerance import parse_tolerances
 from stsbench.cli.names import chosen_side
 from stsbench.cli.options.scores import CheckOptions, LockOptions
-from stsbench.cli.printing import complain, console, print_json, say, say_words, table
+from stsbench.cli.printing import complain, print_json, print_rows, say, say_words
 from stsbench.data.task import expand_names
 from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
 from stsbench.files.whole import write_whole
@@ -185,7 +185,7 @@ def _print(found: Check) -> None:
         say(f"{found.verdicts[0].encoder}\n")
         columns, cells, right = columns[1:], [one[1:] for one in cells], [1, 2, 3, 4]
     if cells:
-        console().print(table(columns, cells, right=right))
+        print_rows(columns, cells, right=right)
         say("")
     for verdict in shown:
         if matters(verdict):

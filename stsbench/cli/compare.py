@@ -8,7 +8,7 @@ from pathlib import Path
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import CompareOptions
-from stsbench.cli.printing import complain_of_all, console, say, say_words, table
+from stsbench.cli.printing import complain_of_all, print_rows, say, say_words
 from stsbench.compare.comparison import Comparison, Effort, compare
 from stsbench.compare.sentences import columns, notes_below, sentences
 from stsbench.data.task import expand_names, tasks_in_order
@@ -96,7 +96,7 @@ def _print(comparison: Comparison) -> None:
     for (first, second, differences), sentence in zip(comparison.pairs(), sentences(comparison), strict=True):
         say(f"A = {first}\nB = {second}\n")
         head, rows = columns(differences)
-        console().print(table(head, rows, right=range(1, len(head))))
+        print_rows(head, rows, right=range(1, len(head)))
         say("")
         say_words(sentence)
         say("")

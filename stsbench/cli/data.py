@@ -13,7 +13,7 @@ from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import TaskCard
 from stsbench.cli.options.catalogue import ConvertCocoOptions, FetchOptions, MakeOptions, VerifyDataOptions
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import console, print_json, print_rows, say
 from stsbench.data.corpora.files import fetch_corpus
 from stsbench.data.sources import place_of
 from stsbench.data.splits import PairSplit
@@ -73,7 +73,7 @@ def verify_data_command(options: VerifyDataOptions) -> int:
     else:
         columns = ["task", "split", "rows", "characters", "mean", "verdict"]
         cells = [[str(row[column]) for column in columns] for row in rows]
-        console().print(table(columns, cells, right=[2]))
+        print_rows(columns, cells, right=[2])
         bad = sum(row["verdict"] != "OK" for row in rows)
         say(f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)")
     return 2 if any(row["verdict"] != "OK" for row in rows) else 0

@@ -11,7 +11,7 @@ from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli import diagnosis
 from stsbench.cli.options.catalogue import DoctorOptions
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import print_json, print_rows, say
 from stsbench.provenance.machine import version_of
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
@@ -75,7 +75,7 @@ def _print_report(report: dict[str, Any]) -> None:
         cells = [[str(row[column]) for column in columns] for row in rows]
         right = [at for at, column in enumerate(columns) if isinstance(rows[0][column], int) or column == "size"]
         say(f"\n{title}")
-        console().print(table(columns, cells, right=right))
+        print_rows(columns, cells, right=right)
     say("")
     for problem in report["problems"]:
         say(f"problem: {problem}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from stsbench.bench.cells import RunPart
 from stsbench.bench.dry_run import EncoderForecast
-from stsbench.cli.printing import console, duration, print_json, say, table
+from stsbench.cli.printing import duration, print_json, print_rows, say
 
 UNMEASURED, UNFITTED = "–", "?"
 SAID = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
@@ -24,7 +24,7 @@ def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str
     if not lines:
         return
     columns = ["encoder", "task", "protocol", "seeds done", "missing"]
-    console().print(table(columns, lines))
+    print_rows(columns, lines)
     done, missing = (
         sum(map(len, cells)) for cells in zip(*((one.part.done, one.part.missing) for one in forecasts), strict=True)
     )
@@ -34,7 +34,7 @@ def print_forecasts(forecasts: Sequence[EncoderForecast], failures: Sequence[str
         rows = [
             [one.part.name, _sentences(one.part.to_embed), _time(one.embedding), _time(one.seconds)] for one in todo
         ]
-        console().print(table(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3]))
+        print_rows(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3])
         if unknown := {cell for row in rows for cell in row} & {UNMEASURED, UNFITTED}:
             say("; ".join(SAID[mark] for mark in sorted(unknown)))
         for one in todo:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.options.catalogue import ListOptions
-from stsbench.cli.printing import console, print_json, say, table
+from stsbench.cli.printing import print_json, print_rows, say
 from stsbench.errors import UnknownName, choose
 
 TableRows = list[list[str]]
@@ -24,7 +24,7 @@ def list_command(options: ListOptions) -> None:
     if options.as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:
-        console().print(table(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"]))
+        print_rows(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"])
     else:
         say(f"no {kind} here; pass --cards DIR with cards of your own")
 

@@ -12,7 +12,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.exit_codes import NOT_SAME
 from stsbench.cli.names import Names
 from stsbench.cli.options.scores import ParityOptions
-from stsbench.cli.printing import console, print_json, say, say_words, table
+from stsbench.cli.printing import print_json, print_rows, say, say_words
 from stsbench.cli.progress import status_listener
 from stsbench.compare.alike import PROBES
 from stsbench.compare.comparison import compare
@@ -72,7 +72,7 @@ def _print(found: Parity) -> None:
         rows = [[r.kind, f"{r.n}", f"{r.worst:.5f}", f"{r.median:.5f}", f"{r.astray}"] for r in found.rows]
         say("")
         heads = ["sentences", "n", "worst cosine", "median", f"below {ASTRAY:g}"]
-        console().print(table(heads, rows, right=range(1, 5)))
+        print_rows(heads, rows, right=range(1, 5))
         say(f"\nlargest distance of two embeddings: {found.distance:.2g} of the longer one's length")
     before, after = found.neighbour.cosines
     say_words(
@@ -82,10 +82,10 @@ def _print(found: Parity) -> None:
     if found.strays:
         say("\nsentences that differ most\n")
         strays = [[f"{one.cosine:.5f}", one.kind, _short(one.text)] for one in found.strays]
-        console().print(table(["cosine", "kind", "sentence"], strays, right=[0], names=[1]))
+        print_rows(["cosine", "kind", "sentence"], strays, right=[0], names=[1])
     say("")
     heads, cells = columns(comparison.differences)
-    console().print(table(heads, cells, right=range(1, len(heads))))
+    print_rows(heads, cells, right=range(1, len(heads)))
     for line in comparison.notes:
         say_words(line)
     say("")

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from stsbench import settings
-from stsbench.cli.widths import fitted, too_wide
 from stsbench.errors import StsbenchError, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from stsbench.cli.widths import PlainColumn
 
 
 LONGEST, LONGEST_WORD = 20_000, 300
@@ -41,42 +42,67 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), names: Sequence[int] = (0,)
-) -> Table:
-    """A plain table: a rule under the header, numbers to the right; they are never broken, ``names`` last."""
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    names: Sequence[int] = (0,),
+    heads: Sequence[int] = (),
+) -> None:
+    """Print a plain table: a rule under the header, numbers to the right.
+
+    Where it is wider than the terminal, ``names`` and ``heads`` that are names are short, and a key below says them whole.
+    """
+    from stsbench.cli.widths import PlainColumn, fit_columns
+
+    screen = console()
+    made = [
+        PlainColumn(
+            visible(head),
+            [visible(row[at]) for row in rows],
+            is_name=at in names,
+            is_number=at in right,
+            head_is_name=at in heads,
+        )
+        for at, head in enumerate(columns)
+    ]
+    found = fit_columns(made, screen.width)
+    for place, part in enumerate(found.parts):
+        if place:
+            say("")
+        # What is wider even so the terminal itself wraps: rich would cut numbers.
+        screen.width = max(screen.width, sum(column.width + found.gap for column in part))
+        screen.print(_drawn(part, found.gap), crop=False)
+    if found.key:
+        # A name longer than the terminal is wrapped by it, and copied in one piece.
+        say("\n".join(["", *found.key]))
+
+
+def _drawn(columns: Sequence[PlainColumn], gap: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
-    cells = [[column, *(row[index] for row in rows)] for index, column in enumerate(columns)]
-    left = 1
-    unbroken = {*right, *names}
-    if too_wide(cells, console().width):
-        for index in unbroken:
-            if rows and len(columns[index]) > max(len(cell) for cell in cells[index][1:]):
-                cells[index][0] = columns[index].replace(" ", "\n")
-        found = fitted(cells, console().width, names=set(names), numbers=set(right))
-        cells, left = (cells, left) if found is None else (found, 0)
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, left))
-    for index, (head, *_) in enumerate(cells):
-        justify: Literal["left", "right"] = "right" if index in right else "left"
-        made.add_column(head, justify=justify, no_wrap=index in unbroken, overflow="fold")
-    for row in zip(*(column[1:] for column in cells), strict=True):
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, gap - 2))
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
+        made.add_column(column.head, justify=justify, no_wrap=column.is_name or column.is_number, overflow="fold")
+    for row in zip(*(column.cells for column in columns), strict=True):
         made.add_row(*row)
     return made
 
 
-def fact_table(rows: Iterable[Sequence[str]]) -> Table:
-    """Names and what they are, side by side without a head; names are never broken."""
-    from rich.table import Table
-
-    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
-    for name, value in rows:
-        made.add_row(visible(name), visible(value))
-    return made
+def print_facts(rows: Iterable[Sequence[str]]) -> None:
+    """Print names and what they are, side by side without a head; no word is broken, so that it can be copied."""
+    shown, room = [(visible(name), visible(value)) for name, value in rows], console().width
+    indent = max((len(name) for name, _ in shown), default=0) + 2
+    for name, value in shown:
+        lines = [part for line in value.split("\n") for part in folded(line, room - indent)]
+        # A word that is longer than the room beside the names begins further left, on a line of its own.
+        first = lines.pop(0) if len(lines[0]) <= room - indent else ""
+        say(f"{name:<{indent}}{first}".rstrip())
+        for line in lines:
+            say(" " * max(min(indent, room - len(line)), 0) + line)
 
 
 def print_json(value: Any, *, shown: Callable[[str], str] = str) -> None:  # noqa: ANN401 - any JSON value
@@ -125,7 +151,16 @@ def _wrapped(text: str, *, stderr: bool = False) -> str:
     told, command = (text, "") if len(text) <= width else (*text.rpartition(": stsbench ")[::2],)
     if command and told:
         return f"{_wrapped(f'{told}:', stderr=stderr)}\n  stsbench {command}"
-    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+    return "\n".join(folded(text, width))
+
+
+def folded(text: str, width: int, *, indent: str = "") -> list[str]:
+    """A text in lines between words; no word is broken, so that names and paths can be copied; ``indent`` is of the others."""
+    if len(text) <= width:
+        return [text]
+    lines = textwrap.wrap(text, max(width, 1), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    # A word that does not fit beside the indent begins further left.
+    return [line if len(line) <= width else " " * max(width - len(line.lstrip()), 0) + line.lstrip() for line in lines]
 
 
 def note(line: str) -> None:

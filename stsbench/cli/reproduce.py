@@ -16,7 +16,7 @@ from stsbench.cli.exit_codes import BUG, MISTAKE
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import ReproduceOptions
 from stsbench.cli.options.shared import written_as
-from stsbench.cli.printing import complain, complain_of_all, console, duration, note, print_json, say, table
+from stsbench.cli.printing import complain, complain_of_all, console, duration, note, print_json, print_rows, say
 from stsbench.cli.run import parse_assignments, parse_seeds
 from stsbench.cli.tables import print_table
 from stsbench.cli.train_progress import train_progress
@@ -179,7 +179,7 @@ def _print_forecast(planned: Reproduction, facts: list[dict[str, Any]], missing:
         ]
         for one in facts
     ]
-    console().print(table(["row", "seed", "state", "time of training"], rows, right=[1, 3]))
+    print_rows(["row", "seed", "state", "time of training"], rows, right=[1, 3], names=())
     left = [one["seconds"] for one in facts if one["state"] != "complete"]
     known = [seconds for seconds in left if seconds is not None]
     rest = f"; the rest takes about {duration(sum(known))} without scoring" if known else ""

@@ -15,7 +15,7 @@ from stsbench.cli.config import resolved
 from stsbench.cli.dry_run import print_forecasts
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import RunOptions
-from stsbench.cli.printing import complain, console, print_json, say, table
+from stsbench.cli.printing import complain, print_json, print_rows, say
 from stsbench.cli.progress import run_progress
 from stsbench.cli.scores import print_boards, print_scores
 from stsbench.cli.variants import chosen_variants, print_variants
@@ -92,7 +92,7 @@ def print_failed(failed: Sequence[tuple[str, str]]) -> None:
     """Print what failed of a run of many workers, and why: the lines that said so are long gone."""
     if failed:
         say("\nFailed\n")
-        console().print(table(["what", "why"], failed))
+        print_rows(["what", "why"], failed)
 
 
 def _name_unfinished(names: Sequence[str]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from stsbench.bench.tasks import protocol_as_asked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import Suite
-from stsbench.cli.printing import console, say, say_words, table
+from stsbench.cli.printing import console, folded, print_rows, say, say_words
 from stsbench.cli.tables import print_table
 from stsbench.compare.clean import clean_scores
 from stsbench.compare.means import MEAN_METHOD, mean_interval
@@ -80,7 +79,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
         shown.remove(0)
     columns = [COLUMNS[at] for at in shown]
     right = [at for at, column in enumerate(columns) if column in NUMBERS]
-    console().print(table(columns, [[line[at] for at in shown] for line in lines], right=right))
+    print_rows(columns, [[line[at] for at in shown] for line in lines], right=right)
     if verbose:
         for cell in cells:
             _print_classes(cell, named=len(encoders) > 1)
@@ -88,7 +87,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     _print_intervals(results, any_mean=any(line.interval for line in means))
     if not all(line.interval for line in means):
         _print_lacking(results)
-    _print_notes(results)
+    _print_notes(results, marks=True)
 
 
 def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
@@ -101,7 +100,8 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
         for name, suite in _columns(list(scored), catalogue):
             for board in suite_boards(group, name, suite, scored=scored):
                 print_table(lay_out(suite_table(board, suite, name, catalogue)))
-    _print_notes(results)
+    # Each board's legend says what its marks mean.
+    _print_notes(results, marks=False)
     say("see also: 'stsbench compare' (significance), --verbose (intervals, subsets)")
 
 
@@ -191,13 +191,13 @@ def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
     ]
     seeds = f", mean of {len(cell.results)} seeds" if len(cell.results) > 1 else ""
     say(f"\nclasses of {cell.name}{f', {cell.encoder}' if named else ''}{seeds}\n")
-    console().print(table(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4]))
+    print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])
 
 
 def _print_intervals(results: Sequence[Result], *, any_mean: bool) -> None:
     means = [f"of means, {MEAN_METHOD}"] if any_mean else []
     methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *means]))
-    say("\n" + "\n".join(textwrap.wrap(f"scores are times 100; 95% interval: {methods}", console().width)))
+    say("\n" + "\n".join(folded(f"scores are times 100; 95% interval: {methods}", console().width)))
 
 
 def _print_lacking(results: Sequence[Result]) -> None:
@@ -207,7 +207,7 @@ def _print_lacking(results: Sequence[Result]) -> None:
         say_words(f"{lacking_said(lacking)}, which intervals of means need; run: {command_again(lacking)}")
 
 
-def _print_notes(results: Sequence[Result]) -> None:
+def _print_notes(results: Sequence[Result], *, marks: bool) -> None:
     several = len({result.encoder for result in results}) > 1
     found: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:
@@ -219,7 +219,7 @@ def _print_notes(results: Sequence[Result]) -> None:
         say("majority: the accuracy of always answering the most frequent class")
     if any(result.clean for result in results):
         say_words("without …: the score of those items of which that text holds no sentence; n: how many they are")
-    for mark in sorted({OVERLAPS[r.overlap] for r in results if r.overlap in OVERLAPS}):
+    for mark in sorted({OVERLAPS[r.overlap] for r in results if marks and r.overlap in OVERLAPS}):
         say(OVERLAP_SAID[mark])
     seeds = list(dict.fromkeys(_seed(r) for r in sorted(results, key=lambda r: (r.train_seed or 0, r.eval_seed))))
     if len(seeds) > 1:

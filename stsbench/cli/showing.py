@@ -15,7 +15,7 @@ from stsbench.cards.names import split_names, variants
 from stsbench.cards.recipe import RecipeCard, SelectionFacts
 from stsbench.cli.needs import how_exact, to_run, to_train
 from stsbench.cli.options.catalogue import ShowOptions
-from stsbench.cli.printing import console, fact_table, print_json, say
+from stsbench.cli.printing import print_facts, print_json, say
 from stsbench.encoders.trained import RUN_FILE, RunPoint, TrainedRun, trained_runs, trained_variants
 from stsbench.encoders.unfinished import STARTED, UnfinishedRun, unfinished_runs
 from stsbench.errors import DataError, UnknownName, did_you_mean
@@ -49,7 +49,7 @@ def show_command(options: ShowOptions) -> None:
     for place, (kind, facts) in enumerate(found):
         say(f"{name}: {kind}\n" if place == 0 else f"\n{name}: {kind}\n")
         rows = [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
-        console().print(fact_table(rows))
+        print_facts(rows)
 
 
 def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:

@@ -14,7 +14,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.toml_text import toml_tables
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import SweepOptions
-from stsbench.cli.printing import complain, console, duration, fact_table, note, print_json, say, table
+from stsbench.cli.printing import complain, duration, note, print_facts, print_json, print_rows, say
 from stsbench.cli.train_progress import train_progress
 from stsbench.files.whole import write_whole
 from stsbench.plots.dots import Dot, draw_dots
@@ -110,12 +110,10 @@ def _print(book: Book, options: SweepOptions) -> None:
     columns = [*keys, f"{decide.task} {decide.split}", "±", "seeds", ""]
     lines = [_line(row, keys, len(sweep.card.seeds)) for row in rows]
     shown = [at for at in range(len(columns)) if any(line[at] for line in lines)]
-    console().print(
-        table(
-            [columns[at] for at in shown],
-            [[line[at] for at in shown] for line in lines],
-            right=[place for place, at in enumerate(shown) if len(keys) <= at < len(keys) + 3],
-        )
+    print_rows(
+        [columns[at] for at in shown],
+        [[line[at] for at in shown] for line in lines],
+        right=[place for place, at in enumerate(shown) if len(keys) <= at < len(keys) + 3],
     )
     for row in book.winners():
         name, path = _winner(book, row)
@@ -229,5 +227,5 @@ def _forecast(book: Book, options: SweepOptions) -> int:
             ["time", f"about {duration(facts['seconds'])} one after the other, by three steps of the first{hours}"]
         )
     say(f"{sweep.name}: {sweep.card.name}\n")
-    console().print(fact_table(lines))
+    print_facts(lines)
     return 0

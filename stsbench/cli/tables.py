@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from stsbench.cli.printing import console, say
+from stsbench.cli.printing import console, folded, say
 from stsbench.errors import one_line, visible
 from stsbench.leaderboard.tables.layout import BEST, SECOND, Layout, LayoutBlock, Shown, TableLine
 from stsbench.leaderboard.tables.short import short_labels
@@ -32,14 +32,14 @@ SETTINGS = (Setting(2, False), Setting(1, False), Setting(2, True), Setting(1, T
 def print_table(layout: Layout) -> None:
     """Print a table in as many parts as its columns need, then its legend."""
     screen, layout = console(), short_labels(_visible(layout))
-    say("\n".join(textwrap.wrap(layout.caption, screen.width)) + "\n")
+    say("\n".join(folded(layout.caption, screen.width)) + "\n")
     setting = next((s for s in SETTINGS if len(_parts(layout, screen.width, s)) == 1), SETTINGS[-1])
     for part in _parts(layout, screen.width, setting):
         for text in _lines(layout, part, setting):
             screen.print(text, no_wrap=True, overflow="ignore", crop=False)
         say("")
     for note in layout.legend:
-        say("\n".join(textwrap.wrap(note, screen.width, subsequent_indent="  ")))
+        say("\n".join(folded(note, screen.width, indent="  ")))
     if layout.legend:
         say("")
 

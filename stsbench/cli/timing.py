@@ -11,7 +11,7 @@ import msgspec
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TimingOptions
-from stsbench.cli.printing import console, say, say_words, table
+from stsbench.cli.printing import console, print_rows, say, say_words
 from stsbench.cli.run import parse_assignments
 from stsbench.errors import choose
 from stsbench.files.whole import write_whole
@@ -72,10 +72,10 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 def _print(timings: Timings) -> None:
     say(f"{caption(timings)}\n")
-    console().print(table(HEADS, [_cells(one, timings) for one in timings.rows], right=RIGHT))
+    print_rows(HEADS, [_cells(one, timings) for one in timings.rows], right=RIGHT)
     if rows := _published(timings):
         say(f"\n{PUBLISHED}\n")
-        console().print(table(HEADS, rows, right=RIGHT))
+        print_rows(HEADS, rows, right=RIGHT)
     for line in notes(timings):
         say("")
         say_words(line)

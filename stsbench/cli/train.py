@@ -16,7 +16,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.exit_codes import MISTAKE
 from stsbench.cli.names import Names
 from stsbench.cli.options.encoders import TrainOptions
-from stsbench.cli.printing import complain_of_all, console, fact_table, note, print_json, say, table
+from stsbench.cli.printing import complain_of_all, note, print_facts, print_json, print_rows, say
 from stsbench.cli.run import check_own_name, parse_assignments, parse_seeds
 from stsbench.cli.train_progress import train_progress
 from stsbench.encoders.trained import RUN_FILE, TrainedRun
@@ -149,7 +149,7 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bo
     columns = ["seed", "at start", f"{chosen_by.task} {chosen_by.split}", "step", "time", "test sentences seen"]
     shown = [at for at in range(len(columns)) if any(row[at] for row in rows)]
     right = [at for at, column in enumerate(shown) if column in (0, 1, 2, 4)]
-    console().print(table([columns[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right))
+    print_rows([columns[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right)
     for run in runs:
         before = f" (trained already, {run.record.run.created[:10]}; --fresh trains it again)"
         say(f"{run.folder}{before if run.folder in done else ''}")
@@ -180,6 +180,6 @@ def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
         print_json({**head, **facts, **({"missing": missing} if missing else {})})
     else:
         say(f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n")
-        console().print(fact_table(lines))
+        print_facts(lines)
     complain_of_all("missing", missing.values())
     return MISTAKE if missing else 0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from stsbench.bench.tasks import protocol_as_asked
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.names import split_names, variants
-from stsbench.cli.printing import console, say, say_words, table
+from stsbench.cli.printing import print_rows, say, say_words
 from stsbench.compare.means import differences_from
 from stsbench.compare.row_items import RowResults
 from stsbench.encoders.fitted.variants import KEYS, variant_specs
@@ -151,7 +151,7 @@ def _print(found: VariantTable) -> None:
     rows = [_cells(row, found) for row in found.rows]
     shown = [at for at in range(len(COLUMNS)) if at < 4 or found.differences]
     right = range(1, len(shown))
-    console().print(table([COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right))
+    print_rows([COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right)
     say("")
     if len(found.tasks) > 1:
         say_words(f"tasks: {', '.join(found.tasks)}")

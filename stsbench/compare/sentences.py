@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stsbench.compare.comparison import Comparison, Difference
 from stsbench.results.comparable import protocol_key
 
-COLUMNS = ["task", "A", "B", "B − A", "95% interval", "p", "Williams", "Holm"]
+COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm"]
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -88,7 +88,7 @@ def notes_below(comparison: Comparison) -> list[str]:
     return [
         *comparison.notes,
         f"Scores are times 100; differences are of unrounded scores. Items {'are taken as independent' if independent else 'that share a sentence are not independent'}.",
-        "p: Student's t; of items that share no sentence, a paired permutation test.",
+        "p: Student's t; of one task and one seed a side, whose items share no sentence, a paired permutation test (McNemar's of right or wrong).",
         "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
     ]
 

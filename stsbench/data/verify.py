@@ -21,7 +21,7 @@ def check_file(path: Path, facts: FileFacts) -> None:
     """Check a file's lines and sha256 against its card; raises DataError."""
     check_lines(path, facts)
     if how := difference(path, facts):
-        raise DataError(f"{path}: {how}; restore the file, or write a task card of your own for other data")
+        raise DataError(f"{path}: {how}; restore the file, or correct the card where the data are your own")
 
 
 def check_lines(path: Path, facts: FileFacts, *, todo: str = FETCH) -> None:
@@ -37,7 +37,7 @@ def difference(path: Path, facts: FileFacts) -> str:
         return ""
     unix = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
     why = "its line ends are CRLF" if unix == facts.sha256 else f"sha256 {found[:12]}, card {facts.sha256[:12]}"
-    return f"differs from the release the card names ({why})"
+    return f"differs from the file that its card names ({why})"
 
 
 def is_told_well(split: Split, facts: SplitFacts) -> bool:

@@ -110,7 +110,7 @@ def draft_method(home: Home) -> Draft:
     found = find_spec(name)
     if found is not None and (found.origin is None or Path(found.origin).resolve() != module.resolve()):
         raise StsbenchError(f"Python has a module '{name}' already ({found.origin or 'a package'}); give another name")
-    told = {"name": name, "class_name": "".join(part.capitalize() for part in name.split("_")) or "Method"}
+    told = {"name": name, "class_name": "".join(part[:1].upper() + part[1:] for part in name.split("_")) or "Method"}
     return Draft(
         files={
             module: MODULE.substitute(told),

@@ -34,19 +34,19 @@ SEMEVAL_FAULTS: Faults = {
     "Latin-1": ({"in_txt": PAIRS.encode("latin-1")}, "in.txt: line 3: not valid UTF-8 (byte 0xe9)"),
     "UTF-16": ({"in_txt": PAIRS.encode("utf-16")}, "in.txt: is UTF-16; save it as UTF-8"),
     "a NUL byte": ({"in_txt": PAIRS.replace("dog", "d\0g", 1)}, "in.txt: line 2: a NUL byte"),
-    "a tab too many": ({"in_txt": PAIRS.replace("a dog", "a\tdog")}, "in.txt: differs from the release the card names"),
-    "CRLF": ({"in_txt": PAIRS.replace("\n", "\r\n")}, "in.txt: differs from the release the card names (its line ends"),
+    "a tab too many": ({"in_txt": PAIRS.replace("a dog", "a\tdog")}, "in.txt: differs from the file that its card names"),
+    "CRLF": ({"in_txt": PAIRS.replace("\n", "\r\n")}, "in.txt: differs from the file that its card names (its line ends"),
     "CRLF in part": (
         {"in_txt": PAIRS.replace("\n", "\r\n", 1)},
         "in.txt: line 1: a carriage return (mixed line ends?)",
     ),
-    "empty pairs": ({"in_txt": ""}, "in.txt: the file is empty; fetch it again"),
-    "empty gold": ({"gs_txt": ""}, "gs.txt: the file is empty; fetch it again"),
+    "empty pairs": ({"in_txt": ""}, "in.txt: the file is empty; restore it"),
+    "empty gold": ({"gs_txt": ""}, "gs.txt: the file is empty; restore it"),
     "another sentence": (
         {"in_txt": PAIRS.replace("cat", "cow")},
-        "in.txt: differs from the release the card names (sha",
+        "in.txt: differs from the file that its card names (sha",
     ),
-    "another score": ({"gs_txt": GOLD.replace("5\n3.5", "4\n3.5")}, "gs.txt: differs from the release the card names"),
+    "another score": ({"gs_txt": GOLD.replace("5\n3.5", "4\n3.5")}, "gs.txt: differs from the file that its card names"),
 }
 
 
@@ -82,9 +82,9 @@ TABLE_FAULTS: Faults = {
     "a NUL byte": ({"table_tsv": TABLE.replace("dog", "d\0g", 1)}, "table.tsv: line 3: a NUL byte"),
     "CRLF": (
         {"table_tsv": TABLE.replace("\n", "\r\n")},
-        "table.tsv: differs from the release the card names (its line",
+        "table.tsv: differs from the file that its card names (its line",
     ),
-    "empty": ({"table_tsv": ""}, "table.tsv: the file is empty; fetch it again"),
+    "empty": ({"table_tsv": ""}, "table.tsv: the file is empty; restore it"),
     "one end of line": ({"table_tsv": "\n"}, "table.tsv: the file holds no row"),
 }
 

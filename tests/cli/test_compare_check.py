@@ -60,7 +60,7 @@ def test_compare_prints_a_table_and_a_sentence(stsbench):
 def test_compare_writes_every_format(stsbench):
     fill(Path("results"))
     markdown = stsbench.fine("compare", "bad", "good", "--format", "markdown")
-    assert markdown.startswith("**A = bad, B = good**\n\n| task | A | B | B − A | 95% interval |")
+    assert markdown.startswith("**A = bad, B = good**\n\n| task | A | B | B - A | 95% interval |")
     assert "\n\ngood is better than bad on 1 of 2 tasks: sts12 (+" in markdown
     assert "\n\nScores are times 100; differences are of unrounded scores. Items that share" in markdown
     latex = stsbench.fine("compare", "bad", "good", "--format", "latex", "--independent")

@@ -37,7 +37,7 @@ def test_verify_a_sound_folder(stsbench, tmp_path):
 @pytest.mark.parametrize(
     ("files", "verdict"),
     [
-        ({"gs_txt": GOLD.replace("2\n", "1\n")}, "gs.txt: differs from the release the card names"),
+        ({"gs_txt": GOLD.replace("2\n", "1\n")}, "gs.txt: differs from the file that its card names"),
         ({"gs_txt": "5\n4\n"}, "in.txt: 4 pairs, but gs.txt has 2 lines"),
         ({"gs_txt": b"\xff\n"}, "gs.txt: line 1: not valid UTF-8"),
         ({"gs_txt": GOLD.replace("\n", "\r\n")}, "its line ends are CRLF"),

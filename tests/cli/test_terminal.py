@@ -18,12 +18,12 @@ import pytest
 
 import stsbench as package
 from stsbench import settings
+from stsbench.cards.names import LONGEST
 from stsbench.cli import printing
 from stsbench.cli.streams import guarded_streams
 from stsbench.cli.tables import print_table
 from stsbench.errors import OutputError, StsbenchError, visible
 from stsbench.leaderboard.tables.layout import lay_out
-from stsbench.leaderboard.tables.short import LONGEST
 from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, process, write
 
@@ -126,7 +126,8 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
         notes=[EVIL],
     )
     print_table(lay_out(shown, "measured"))
-    printing.console().print(printing.table([EVIL], [[EVIL]]), EVIL)
+    printing.print_rows([EVIL], [[EVIL]])
+    printing.print_facts([[EVIL, EVIL]])
     printing.say(EVIL)
     printing.print_json({EVIL: EVIL})
     printed = capsys.readouterr().out
@@ -201,7 +202,7 @@ def test_an_odd_size_of_the_terminal_stops_nothing(stsbench: Command, monkeypatc
     monkeypatch.setenv("TERM", "odd²-[31")
     width = max(map(len, stsbench.fine("list", "suites").splitlines()))
     # 20 columns at least; what is no number is as if nothing were said, and a pipe has no end.
-    assert width == 20 if columns == "1" else width > 200
+    assert 20 <= width < 60 if columns == "1" else width > 200
 
 
 def test_a_table_fits_an_odd_terminal(stsbench: Command, own: Path, monkeypatch):

@@ -128,7 +128,7 @@ def test_accuracies_are_tested_by_mcnemar():
     (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
     assert found.p == pytest.approx(stats.binomtest(2, 12, 0.5).pvalue)
     assert found.p_williams is None and found.difference == pytest.approx(-8 / 40)
-    assert columns([found])[0] == ["task", "A", "B", "B − A", "95% interval", "p", "Holm"]
+    assert columns([found])[0] == ["task", "A", "B", "B - A", "95% interval", "p", "Holm"]
 
 
 def test_a_score_a_hair_off_its_items_moves_the_interval_by_that_hair():

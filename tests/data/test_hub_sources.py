@@ -142,7 +142,7 @@ def test_other_bytes_with_counts_that_fit_are_scored_and_told(hub: Hub, tmp_path
     assert (pairs(mine).digest == pairs(known).digest) is same, "its digest tells other text, not other line ends"
     (result,) = evaluate(Letters(), "mine", catalogue=catalogue, store=None)
     (note,) = result.notes
-    assert note.startswith(f"{name} in sets.tar differs from the release the card names (")
+    assert note.startswith(f"{name} in sets.tar differs from the file that its card names (")
     assert note.endswith("counts, characters and mean fit")
     assert ("CRLF" if same else "sha256 ") in note
 

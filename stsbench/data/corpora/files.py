@@ -24,7 +24,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
         path = folder / corpus.file
         if corpus.sha256 and (found := file_digest(path)) != corpus.sha256:
             raise DataError(
-                f"{path}: differs from the release the card names (sha256 {found[:12]}, card {corpus.sha256[:12]}); "
+                f"{path}: differs from the file that its card names (sha256 {found[:12]}, card {corpus.sha256[:12]}); "
                 "restore the file, or name yours by its path"
             )
         return path

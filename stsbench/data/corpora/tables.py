@@ -99,7 +99,7 @@ def _content(path: Path, lines: int | None) -> bytes:
             content = b"".join(parts) if lines is None else _first_lines(parts, lines)
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
         why = "is cut off" if isinstance(error, EOFError) else f"is not a {path.suffix} file, or is damaged"
-        raise DataError(f"{path}: {why}; fetch it again") from error
+        raise DataError(f"{path}: {why}; restore it") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if not content.strip():

@@ -32,7 +32,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if not content:
-        raise DataError(f"{path}: the file is empty; fetch it again")
+        raise DataError(f"{path}: the file is empty; restore it")
     return content
 
 
@@ -55,7 +55,7 @@ def read_text(path: Path, *, encoding: str = "utf-8", mixed_ends: bool = False) 
     for byte, what in ((b"\x00", "a NUL byte"), (b"\r", "a carriage return (mixed line ends?)")):
         if (at := content.find(byte)) >= 0:
             line = content.count(b"\n", 0, at) + 1
-            raise DataError(f"{path}: line {line}: {what}; restore the file as released")
+            raise DataError(f"{path}: line {line}: {what}; mend it, or restore the file")
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

@@ -86,7 +86,7 @@ class WordsEncoder:
         if sha256 and self.sha256 != sha256:
             raise DataError(
                 f"{self.path}: not the file its card names (sha256 {self.sha256[:12]}, card {sha256[:12]}); "
-                "fetch it again, or write a card of your own for other vectors"
+                "restore the file, or give other vectors by a card of your own"
             )
 
     @cached_property

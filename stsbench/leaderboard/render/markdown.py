@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from stsbench.cards.names import LONGEST
 from stsbench.errors import one_line, visible
 from stsbench.leaderboard.tables.layout import BEST, SECOND, Layout, LayoutBlock, Show, Shown, TableLine, lay_out
-from stsbench.leaderboard.tables.short import LONGEST, short_labels
+from stsbench.leaderboard.tables.short import short_labels
 from stsbench.leaderboard.tables.table import Table
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from stsbench.cards.names import LABEL, LONGEST, WITH_SETTINGS, cut_name, numbered
 from stsbench.leaderboard.tables.layout import Layout, TableLine
 
-WITH_SETTINGS, LONGEST = 32, 44
-"""So many signs a label may have that ends with settings, beside eight columns in a terminal or on paper, and any other."""
-LABEL = re.compile(
-    r"(?P<stem>.*?)(?P<settings>(\+[A-Za-z_][\w.]*=.*?)?)(?P<state>( \(not the card's\))?( \[[^\[\]]+\])?)"
-)
 NEXT_SETTING = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
 
 
@@ -38,12 +34,5 @@ def _short(line: TableLine, notes: dict[str, str], with_settings: int) -> TableL
     label = line.label
     if found and found["settings"] and len(label) > with_settings:
         settings = ", ".join(NEXT_SETTING.split(found["settings"])[1:])
-        label = f"{found['stem']}+{_number(settings, notes)}{found['state']}"
-    if len(label) > LONGEST:
-        number = _number(line.label, notes)
-        label = f"{line.label[: LONGEST - len(number) - 1].rstrip()}…{number}"
-    return replace(line, label=label)
-
-
-def _number(text: str, notes: dict[str, str]) -> str:
-    return notes.setdefault(text, f"({len(notes) + 1})")
+        label = f"{found['stem']}+{numbered(settings, notes)}{found['state']}"
+    return replace(line, label=cut_name(line.label, notes, LONGEST) if len(label) > LONGEST else label)

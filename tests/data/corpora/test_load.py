@@ -181,7 +181,7 @@ def test_a_card_of_the_users_own(tmp_path):
     with pytest.raises(SourceError, match="'Mine' is local only; put mine.tsv into a folder and set STSBENCH_CORPORA"):
         load_corpus("mine", catalogue=cards)
     write(tmp_path, "mine.tsv", "2\ta\tb\n1\tc\td\n")
-    with pytest.raises(DataError, match="mine.tsv: differs from the release the card names .*name yours by its path"):
+    with pytest.raises(DataError, match="mine.tsv: differs from the file that its card names .*name yours by its path"):
         load_corpus("mine", corpora=tmp_path, catalogue=cards)
 
 
@@ -193,7 +193,7 @@ def test_facts_of_a_card_are_checked(tmp_path):
     with pytest.raises(DataError, match="corpus 'mine': label '3' is not one of 1, 2"):
         load_corpus("mine", corpora=tmp_path, catalogue=catalogue(tmp_path, facts))
     write(tmp_path, "mine.tsv", "2\ta\tb\n1\tc\td\n")
-    with pytest.raises(DataError, match="corpus 'mine': 2 rows, its card says 3; fetch it again"):
+    with pytest.raises(DataError, match="corpus 'mine': 2 rows, its card says 3; restore the file, or correct"):
         load_corpus("mine", corpora=tmp_path, catalogue=Catalogue([tmp_path / "cards"]))
 
 

@@ -68,7 +68,7 @@ def test_other_rows_and_another_hash_than_the_cards_are_told(tmp_path: Path) -> 
     cards = catalogue(tmp_path, WHOLE, few, hashed)
     with pytest.raises(DataError, match="part.txt: made, but of 2 rows where the card of 'part' says 3: "):
         make("part", tmp_path / "corpora", cards)
-    with pytest.raises(DataError, match="hashed.txt: differs from the release the card names"):
+    with pytest.raises(DataError, match="hashed.txt: differs from the file that its card names"):
         make("hashed", tmp_path / "corpora", cards)
 
 

@@ -48,7 +48,7 @@ def test_limit_reads_no_further(tmp_path):
     path = tmp_path / "a.txt.xz"
     path.write_bytes(whole[: len(whole) // 2])
     assert len(rows(path, limit=10)) == 10
-    with pytest.raises(DataError, match="is cut off; fetch it again"):
+    with pytest.raises(DataError, match="is cut off; restore it"):
         read_training_text(path, header=True)
 
 
@@ -105,11 +105,11 @@ def test_a_damaged_archive_is_one_line(tmp_path, suffix, pack):
     packed = pack(b"some text that goes on\n" * 50)
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(packed[:-9])
-    with pytest.raises(DataError, match=f"a.txt{suffix}: is cut off; fetch it again"):
+    with pytest.raises(DataError, match=f"a.txt{suffix}: is cut off; restore it"):
         read_training_text(path, header=True)
     for content in (b"plain text\n", packed[:20] + b"\x07\x07\x07" + packed[23:]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=f"a.txt{suffix}: is not a {suffix} file, or is damaged; fetch it again"):
+        with pytest.raises(DataError, match=f"a.txt{suffix}: is not a {suffix} file, or is damaged; restore it"):
             read_training_text(path, header=True)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from stsbench.cards.names import LONGEST, WITH_SETTINGS, short_name
 from stsbench.cli.tables import print_table
 from stsbench.leaderboard.render import render
 from stsbench.leaderboard.tables.layout import lay_out
-from stsbench.leaderboard.tables.short import LONGEST, WITH_SETTINGS, short_labels
+from stsbench.leaderboard.tables.short import short_labels
 from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 
 SETTINGS = "+pooling=cls_before_pooler+dtype=bfloat16"
@@ -65,10 +66,30 @@ def test_no_name_breaks_a_table(capsys, monkeypatch, length):
     out = capsys.readouterr().out
     head = out.splitlines().index(next(line for line in out.splitlines() if line.startswith("encoder")))
     rows = out.splitlines()[head + 2 : head + 5]
-    assert max(map(len, out.splitlines())) <= 80 and [row.split()[-1] for row in rows] == ["50.00"] * 3
+    assert max(map(len, out.splitlines()[: head + 5])) <= 80 and [row.split()[-1] for row in rows] == ["50.00"] * 3
+    # What the numbers stand for is never broken, so that it can be copied.
+    assert "m" * length in out
     for fmt in ("markdown", "latex"):
         lines = [line for line in render([of_labels(*names)], fmt, show="measured").splitlines() if "50.00" in line]
         assert len(lines) == 3 and max(map(len, lines)) < 44 + WITH_SETTINGS
     # Nothing is lost where there is room.
     for fmt in ("csv", "json", "html"):
         assert names[0] in render([of_labels(*names)], fmt, show=None if fmt == "json" else "measured")
+
+
+@pytest.mark.parametrize(
+    ("name", "longest", "short"),
+    [
+        ("minilm+pooling=cls_before_pooler", LONGEST, "minilm+pooling=cls_before_pooler"),
+        (f"minilm{SETTINGS}", LONGEST, "minilm+…(1)"),
+        (f"minilm{SETTINGS} [3f2a1b]", LONGEST, "minilm+…(1) [3f2a1b]"),
+        (f"minilm{SETTINGS} [3f2a1b]", 16, "minilm+…(1)"),
+        (f"{'x' * 60}{SETTINGS}", 16, f"{'x' * 12}…(1)"),
+        ("sup-simcse-bert-base", 16, "sup-simcse-b…(1)"),
+        ("minilm", 16, "minilm"),
+    ],
+)
+def test_where_there_is_no_legend_a_number_stands_for_the_whole_name(name, longest, short):
+    numbers: dict[str, str] = {}
+    assert short_name(name, numbers, longest=longest) == short and len(short) <= longest
+    assert numbers == ({} if short == name else {name: "(1)"})
