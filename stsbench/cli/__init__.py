@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     """The exit code of a command, which has said why it is not 0."""
-    from typer.exceptions import TyperException, UsageError
+    from typer.exceptions import TyperException
 
     from stsbench.cli.printing import complain, complain_of_bug
     from stsbench.errors import Stopped, StsbenchError
@@ -45,8 +45,7 @@ def _run(arguments: Sequence[str]) -> int:
         if not _of_ours(error):
             complain_of_bug(error)
             return BUG
-        of = error.ctx.command_path if isinstance(error, UsageError) and error.ctx is not None else "stsbench"
-        complain(f"{error.format_message().strip().rstrip('.')}; see '{of} --help'")
+        complain(f"{error.format_message().strip().rstrip('.')}; see '{_command_of(arguments)} --help'")
         return MISTAKE
     except KeyboardInterrupt:
         raise
@@ -79,6 +78,17 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = stop.exit_code if isinstance(stop, Exit) else int(stop.code or 0)
     sys.stdout.flush()
     return code
+
+
+def _command_of(arguments: Sequence[str]) -> str:
+    """The command that is called, as far as its words name one: ``stsbench data fetch``."""
+    from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS
+
+    groups = {"data": DATA_COMMANDS, "new": NEW_COMMANDS}
+    first, second = [*arguments, "", ""][:2]
+    if first in groups:
+        return f"stsbench {first} {second}" if second in groups[first] else f"stsbench {first}"
+    return f"stsbench {first}" if first in COMMANDS else "stsbench"
 
 
 def _of_ours(error: BaseException) -> bool:

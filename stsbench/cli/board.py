@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.added import added_rows
 from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import LeaderboardOptions
-from stsbench.cli.printing import complain, complain_of_all, say
+from stsbench.cli.printing import complain, complain_of_all, say, say_words
 from stsbench.cli.tables import print_table
 from stsbench.files.whole import write_whole
 from stsbench.leaderboard.exports.imported import read_mteb
@@ -19,12 +19,16 @@ from stsbench.leaderboard.render.figures import table_figure
 from stsbench.leaderboard.tables.added import Added, only_added
 from stsbench.leaderboard.tables.asked import Asked, find_suite
 from stsbench.leaderboard.tables.layout import check_show, lay_out
-from stsbench.leaderboard.tables.table import Table
+from stsbench.leaderboard.tables.table import Number, Table
 from stsbench.plots import FIGURES
 from stsbench.results.folder import scan_results
 from stsbench.results.record import Result
 
 RESULTS = Path("results")
+OF_SEEDS = (
+    "±: deviation over seeds; scores are means over all seeds that the results folder holds, where 'stsbench run' shows "
+    "those of its --seeds"
+)
 
 
 def leaderboard_command(options: LeaderboardOptions) -> None:
@@ -38,6 +42,8 @@ def leaderboard_command(options: LeaderboardOptions) -> None:
     if options.out is None and fmt == "terminal":
         for one in made:
             print_table(lay_out(one, show, exact=options.exact))
+        if any(one.seeds > 1 for one in _measured(made)):
+            say_words(OF_SEEDS)
         return
     tables = [only_added(one) for one in made] if options.rows_only and options.add else made
     written_as = "markdown" if fmt == "terminal" else fmt
@@ -47,6 +53,10 @@ def leaderboard_command(options: LeaderboardOptions) -> None:
     else:
         write_whole(options.out, text.encode())
         say(f"wrote {options.out}")
+
+
+def _measured(tables: Sequence[Table]) -> Iterator[Number]:
+    return (cell.measured for one in tables for row in one.rows() for cell in row.cells.values() if cell.measured)
 
 
 def _tables(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Table]:

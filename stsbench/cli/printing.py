@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+import sysconfig
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from stsbench import settings
-from stsbench.errors import StsbenchError, one_line, visible
+from stsbench.errors import StsbenchError, UnknownName, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,9 +129,9 @@ def complain(what: object, *, about: str = "") -> None:
 
     Args:
         what: a text or an error.
-        about: what an error is of: an encoder, a task.
+        about: what an error is of: an encoder, a task; not said again where the error names it.
     """
-    before = f"stsbench: {about}: " if about else "stsbench: "
+    before = f"stsbench: {subject(about, what)}"
     if not sys.stderr.isatty():
         sys.stderr.write(f"{_bounded(before, what)}\n")
         return
@@ -137,6 +139,11 @@ def complain(what: object, *, about: str = "") -> None:
     parts = [_bounded(before, what.problem if isinstance(what, StsbenchError) and hint else what)]
     parts += [_bounded("hint: ", hint.replace("?; ", "? "))] if hint else []
     sys.stderr.write("".join(f"{_wrapped(part, stderr=True)}\n" for part in parts))
+
+
+def subject(about: str, what: object) -> str:
+    """What stands before an error's text: what it is of, unless that is the very name that is not known."""
+    return "" if not about or (isinstance(what, UnknownName) and what.name == about) else f"{about}: "
 
 
 def _bounded(before: str, what: object) -> str:
@@ -185,5 +192,23 @@ def complain_of_all(what: str, problems: Iterable[str]) -> None:
 
 def complain_of_bug(error: BaseException) -> None:
     """Print an error's traceback on stderr, and that it is no mistake of who gave the command."""
-    sys.stderr.write(visible("".join(traceback.format_exception(error))))
+    sys.stderr.write(visible(traceback_of(error)))
     complain("this is a bug, in stsbench or in your own code; the lines above show where")
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of a bug: where the user's own code raised it, from there on, else the whole of it."""
+    told = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = told
+    while one is not None:
+        first = next((at for at, frame in enumerate(one.stack) if _is_own(frame.filename)), 0)
+        del one.stack[:first]
+        one = one.__cause__ or one.__context__
+    return "".join(told.format())
+
+
+def _is_own(file: str) -> bool:
+    """Whether code is the user's: neither ours nor Python's nor a package's."""
+    folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    others = [Path(__file__).parents[1], *map(Path, filter(None, folders))]
+    return not file.startswith("<frozen") and not any(Path(file).is_relative_to(other) for other in others)

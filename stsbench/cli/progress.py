@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -15,8 +14,9 @@ from stsbench.bench.cells import RunPart
 from stsbench.bench.crowd import Crowd
 from stsbench.bench.listener import Listener
 from stsbench.bench.pace import Pace
+from stsbench.cards.names import short_name
 from stsbench.cli.exit_codes import BUG, MISTAKE
-from stsbench.cli.printing import complain, console, duration, note
+from stsbench.cli.printing import complain, console, duration, note, subject, traceback_of
 from stsbench.cli.workers import SHOWN_NAME, Workers
 from stsbench.errors import SourceError, StsbenchError, one_line, visible
 from stsbench.files.whole import append_line, write_whole
@@ -52,6 +52,8 @@ class RunProgress:
         self.without_data: list[str] = []
         """Tasks without data after the first one, which said why: they are named together."""
         self.noticed: set[str] = set()
+        self.numbers: dict[str, str] = {}
+        """Those that stand for names beside bars."""
         self.known = self.scored = 0
         self.turn, self.to_score, self.scored_before = "", 0, 0
         """Whose turn it is, how many of its cells are to be scored, and how many cells were scored before."""
@@ -94,9 +96,17 @@ class RunProgress:
         """It is this encoder's turn."""
         self.pace.began(part)
         place = [id(one) for one in self.parts].index(id(part)) + 1
-        self.turn = f"{place}/{len(self.parts)} {visible(part.name)[:SHOWN_NAME]}"
+        self.turn = f"{place}/{len(self.parts)} {self._short(visible(part.name))}"
         self.to_score, self.scored_before = len(part.missing), self.scored
         self._show("loading", total=None)
+
+    def _short(self, name: str) -> str:
+        """A name beside a bar; what its number stands for is said once, above."""
+        told = len(self.numbers)
+        short = short_name(name, self.numbers, with_settings=SHOWN_NAME, longest=SHOWN_NAME)
+        if self.bars is not None and len(self.numbers) > told:
+            note(f"{self.numbers[name]} {name}")
+        return short
 
     def on_encoding(self, done: int, total: int) -> None:
         """So much of the encoder's text is embedded."""
@@ -150,11 +160,12 @@ class RunProgress:
     def on_failed(self, what: str, error: Exception) -> None:
         """Say what failed; data that cannot be had fail for every encoder and seed alike, and are said once."""
         self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
-        line = f"{what}: {one_line(error) or type(error).__name__}"
+        why = one_line(error) or type(error).__name__
+        line = f"{subject(what, error)}{why}"
         if line in self.failures:
             return
         self.failures.append(line)
-        self.failed.append((what, line.removeprefix(f"{what}: ")))
+        self.failed.append((what, why))
         self._event("failed", what=what, why=self.failed[-1][1])
         self._keep(f"failed: {line}")
         if isinstance(error, SourceError) and not self.parts:
@@ -162,7 +173,7 @@ class RunProgress:
             if len(self.without_data) > 1:
                 return
         if not isinstance(error, StsbenchError):
-            console(stderr=True).print("".join(traceback.format_exception(error)), soft_wrap=True)
+            console(stderr=True).print(traceback_of(error), soft_wrap=True)
         complain(error, about=what)
 
     def say_without_data(self) -> None:

@@ -74,6 +74,9 @@ def _plans(options: TrainOptions) -> list[TrainPlan]:
     given = _replaced(options)
     names = Names(catalogue)
     recipe, base = names.one_to_load(options.recipe), names.one_to_load(options.base)
+    if options.text is not None and Path(options.text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
+        # What the recipe trains on anyway is no other recipe, and needs no other name.
+        del given["data.corpus"]
     name, card = read_recipe(recipe, catalogue, assign=given)
     if options.name:
         check_own_name(options.name, catalogue)

@@ -207,7 +207,8 @@ def _seed(encoder: object, told: object) -> int | None:
 
 
 def _texts(encoder: object, name: str, told: object) -> list[str]:
-    if not isinstance(told, Sequence) or isinstance(told, str) or not all(map(_is_text, told)):
+    # A text may be empty: sentences are.
+    if not isinstance(told, Sequence) or isinstance(told, str) or not all(one == "" or _is_text(one) for one in told):
         raise _wrong(encoder, name, told, "a list of texts")
     return list(told)
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) 
         if name is not None:
             raise EncoderError(f"'{given}' is a name already, by which its results are found; leave out name='{name}'")
         return find_encoder(str(given), catalogue=catalogue)
-    known = given if isinstance(given, KnownEncoder) else known_as(as_encoder(given), catalogue)
+    known = given if isinstance(given, KnownEncoder) else known_as(as_encoder(given, named=name is not None), catalogue)
     if name is None:
         clash = isinstance(known.encoder, Function) and catalogue.is_taken(known.name)
         return replace(known, name=f"{known.name} (function)") if clash else known
@@ -47,14 +47,18 @@ def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) 
     return replace(known, name=name, names=())
 
 
-def as_encoder(given: object) -> Encoder:
+def as_encoder(given: object, *, named: bool = False) -> Encoder:
     """Return an encoder as it is, and as one a ``SentenceTransformer`` or a function from sentences to embeddings.
+
+    Where the user has ``named`` it, an object without a name of its own is its function ``encode``.
 
     Raises:
         EncoderError: it is not one of these; says what it lacks.
     """
     if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
         return LibraryModel(given)
+    if named and _only_encodes(given):
+        return as_encoder(given.encode)
     if can_encode(given):
         return check_encoder(given, "the encoder")
     if not callable(given) or isinstance(given, type) or _is_of(given, "torch", "Module"):
@@ -65,6 +69,10 @@ def as_encoder(given: object) -> Encoder:
     encoder = Function(given)
     check_call(given, f"the function {encoder.name}")
     return encoder
+
+
+def _only_encodes(given: object) -> TypeGuard[Encoder]:
+    return can_encode(given) and not isinstance(given, type) and not hasattr(given, "name")
 
 
 class LibraryModel:

@@ -34,8 +34,14 @@ SEMEVAL_FAULTS: Faults = {
     "Latin-1": ({"in_txt": PAIRS.encode("latin-1")}, "in.txt: line 3: not valid UTF-8 (byte 0xe9)"),
     "UTF-16": ({"in_txt": PAIRS.encode("utf-16")}, "in.txt: is UTF-16; save it as UTF-8"),
     "a NUL byte": ({"in_txt": PAIRS.replace("dog", "d\0g", 1)}, "in.txt: line 2: a NUL byte"),
-    "a tab too many": ({"in_txt": PAIRS.replace("a dog", "a\tdog")}, "in.txt: differs from the file that its card names"),
-    "CRLF": ({"in_txt": PAIRS.replace("\n", "\r\n")}, "in.txt: differs from the file that its card names (its line ends"),
+    "a tab too many": (
+        {"in_txt": PAIRS.replace("a dog", "a\tdog")},
+        "in.txt: differs from the file that its card names",
+    ),
+    "CRLF": (
+        {"in_txt": PAIRS.replace("\n", "\r\n")},
+        "in.txt: differs from the file that its card names (its line ends",
+    ),
     "CRLF in part": (
         {"in_txt": PAIRS.replace("\n", "\r\n", 1)},
         "in.txt: line 1: a carriage return (mixed line ends?)",
@@ -46,7 +52,10 @@ SEMEVAL_FAULTS: Faults = {
         {"in_txt": PAIRS.replace("cat", "cow")},
         "in.txt: differs from the file that its card names (sha",
     ),
-    "another score": ({"gs_txt": GOLD.replace("5\n3.5", "4\n3.5")}, "gs.txt: differs from the file that its card names"),
+    "another score": (
+        {"gs_txt": GOLD.replace("5\n3.5", "4\n3.5")},
+        "gs.txt: differs from the file that its card names",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.results.folder import write_result
-from tests.cli.commands import one_line
+from tests.cli.commands import HASHED, one_line
 from tests.made import SIMCSE, make_result
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
@@ -129,3 +129,12 @@ def test_a_task_is_a_suite_of_one_and_results_of_others_are_named(stsbench, tmp_
     refused = stsbench.refused("leaderboard", "--results", tmp_path)
     assert "no results for suite 'sts'" in refused and "--suite quickstart" in refused
     assert "did you mean 'quickstart-en'" in stsbench.refused("leaderboard", "--suite", "quickstart-enn")
+
+
+def test_means_over_seeds_are_said_to_be_of_all_that_the_folder_holds(stsbench):
+    probe = ("run", *HASHED, "--tasks", "quickstart-probe", "--protocol", "senteval-fast")
+    stsbench.fine(*probe, "--seeds", "0")
+    board = ("leaderboard", "--suite", "quickstart")
+    assert "±" not in stsbench.fine(*board)
+    stsbench.fine(*probe, "--seeds", "1")
+    assert "±: deviation over seeds; scores are means over all seeds that the results" in stsbench.fine(*board)

@@ -49,8 +49,8 @@ def test_version(stsbench):
         (["run", "--tasks", "tranfer"], "unknown task or suite 'tranfer'; did you mean 'transfer'"),
         (["run", "--tasks", ","], "no task is named"),
         (["run", "--encoder", ","], "--encoder ',' is empty"),
-        (["run", *QUICK, "--encoder", "minilmm"], "minilmm: unknown encoder 'minilmm'; did you mean 'minilm'"),
-        (["run", *QUICK, "--encoder", "transformer"], "transformer: unknown encoder 'transformer'; "),
+        (["run", *QUICK, "--encoder", "minilmm"], "unknown encoder 'minilmm'; did you mean 'minilm'"),
+        (["run", *QUICK, "--encoder", "transformer"], "unknown encoder 'transformer'; "),
         (["run", *QUICK, *HASHED, "--protocol", "simcs"], "unknown protocol 'simcs'; did you mean 'simcse'?"),
         (["run", *QUICK, *HASHED, "--protocol", "simcse(metrc=x)"], "protocol 'simcse' has no field 'metrc'; did you"),
         (["run", *QUICK, *HASHED, "--split", "tset"], "quickstart-en: unknown split of quickstart-en 'tset'; did you"),
@@ -82,7 +82,9 @@ def test_a_mistake_is_one_line_with_the_nearest_name(stsbench, arguments, messag
 
 def test_a_mistyped_option_offers_the_right_one(stsbench):
     assert "--tasks" in stsbench.refused("run", "--taks", "stsb")
-    assert stsbench.refused("run", "--taks", "stsb").endswith("; see 'stsbench --help'")
+    assert stsbench.refused("run", "--taks", "stsb").endswith("; see 'stsbench run --help'")
+    assert stsbench.refused("data", "fetch", "--taks", "stsb").endswith("; see 'stsbench data fetch --help'")
+    assert stsbench.refused("rnu").endswith("; see 'stsbench --help'")
 
 
 def test_a_mistyped_task_leaves_no_folder_behind(stsbench, tmp_path):

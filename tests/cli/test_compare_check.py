@@ -64,7 +64,7 @@ def test_compare_writes_every_format(stsbench):
     assert "\n\ngood is better than bad on 1 of 2 tasks: sts12 (+" in markdown
     assert "\n\nScores are times 100; differences are of unrounded scores. Items that share" in markdown
     latex = stsbench.fine("compare", "bad", "good", "--format", "latex", "--independent")
-    assert latex.startswith("% \\usepackage{booktabs}\n") and " & B $-$ A & 95\\% interval & " in latex
+    assert latex.startswith("% \\usepackage{booktabs}\n") and " & B - A & 95\\% interval & " in latex
     assert "Items are taken as independent." in latex
     rows = list(csv.DictReader(io.StringIO(stsbench.fine("compare", "bad", "good", "--format", "csv"))))
     plain = stsbench.json("compare", "bad", "good")

@@ -53,9 +53,9 @@ def test_a_second_run_says_that_it_reused_what(stsbench):
 def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys, tmp_path):
     own = make_own(tmp_path)
     told = stsbench("run", *HASHED, "nobody", "--tasks", "quickstart-en", *own.options(), "--no-store")
-    assert told.code == 2 and told.err.startswith("stsbench: nobody: unknown encoder 'nobody'")
+    assert told.code == 2 and told.err.startswith("stsbench: unknown encoder 'nobody'")
     log = [line.split(" ", 1)[1] for line in (tmp_path / "results" / LOG).read_text().splitlines()]
-    assert log[0].startswith("failed: nobody: unknown encoder 'nobody'")
+    assert log[0].startswith("failed: unknown encoder 'nobody'")
     assert log[1] == "1 encoder x 1 task, 0 of 1 cells known" and log[3].startswith("1 scored, 0 known, 1 failed in ")
 
 
@@ -83,7 +83,7 @@ def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path):
         progress.on_scored(make_result("one", "b", 0.5))
         assert (run.completed, work.completed) == (2, 1)
         progress.on_began(parts[1])
-        assert work.description == f"2/2 {('two ' * 20)[:30]}: loading"
+        assert work.description == f"2/2 {'two ' * 6}tw…(1): loading"
 
 
 def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path, capsys):

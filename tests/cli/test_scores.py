@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.scores import print_scores
+from stsbench.cli.scores import print_boards, print_scores
 from stsbench.results.folder import scan_results
 from tests.cli.commands import HASHED
 from tests.made import make_result
@@ -78,3 +78,12 @@ def test_a_subset_without_a_correlation_is_a_dash(capsys, tmp_path):
     print_scores([result], Catalogue([]), verbose=True)
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert lines == [["news", "–", "2"], ["forum", "25.00", "9"]]
+
+
+def test_the_marks_of_boards_are_explained_once(capsys):
+    results = [make_result(name, "quickstart-en", 0.5, overlap="text") for name in ("one", "other")]
+    print_boards(results, Catalogue())
+    out = capsys.readouterr().out
+    assert out.count("§ trained or fitted on text") == 1 and "one§" in out
+    print_scores(results[:1], Catalogue(), verbose=False)
+    assert capsys.readouterr().out.count("§ trained or fitted on text") == 1

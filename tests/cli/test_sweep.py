@@ -84,7 +84,7 @@ def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call):
     }  # fmt: skip
     assert not Path("runs").exists() and not Path("sweeps").exists()
     assert stsbench(*call).code == 0
-    assert "complete      4" in stsbench.fine(*call, "--dry-run")
+    assert "complete    4" in stsbench.fine(*call, "--dry-run")
     assert "seconds" not in stsbench.json(*call, "--dry-run")
 
 

@@ -492,3 +492,10 @@ def test_nothing_that_is_printed_for_github_is_a_command(stsbench: Command, endi
     as_json = stsbench("check", "results", "--against", "results", "--github", "--json")
     json.loads(as_json.out)
     assert as_json.err.startswith("::stop-commands::")
+
+
+def test_a_bug_of_ours_keeps_its_whole_traceback(monkeypatch: pytest.MonkeyPatch, stsbench: Command):
+    monkeypatch.setattr("stsbench.cli.listing.LISTS", {"tasks": lambda catalogue: 3})
+    told = stsbench("list", "tasks")
+    frames = [line for line in told.err.splitlines() if line.lstrip().startswith('File "')]
+    assert told.code == 3 and "stsbench/cli/__init__.py" in frames[0] and len(frames) > 5

@@ -72,6 +72,12 @@ def test_values_are_replaced_and_the_name_says_so(stsbench, cards, masked_lm):
     assert run["card"]["params"]["temperature"] == 0.1 and run["card"]["training"]["steps"] == 4
 
 
+def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):
+    train = ("train", "little", "--base", masked_lm, "--cards", cards, "--dry-run")
+    assert stsbench.json(*train, "--text", "./text.txt")["recipe"] == "little"
+    assert stsbench.json(*train, "--text", cards / "../text.txt")["recipe"] != "little"
+
+
 def test_a_run_has_a_name_of_its_own(stsbench, cards, masked_lm):
     call = ("train", "little", "--cards", cards, "--base", masked_lm, "--set", "steps=4")
     done = stsbench(*call, "--name", "ours")

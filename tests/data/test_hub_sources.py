@@ -155,7 +155,7 @@ def test_data_verify_tells_other_bytes(
     monkeypatch.setenv("COLUMNS", "300")
     stsbench = Command(capsys)
     code, out, err = stsbench("data", "verify", "mine", "--cards", tmp_path / "cards")
-    assert (code, err) == (2, "") and "in.txt in sets.tar differs from the release" in out
+    assert (code, err) == (2, "") and "in.txt in sets.tar differs from the file that its card names" in out
     assert "in.txt in sets.tar differs" in stsbench.fine("data", "fetch", "mine", "--cards", tmp_path / "cards")
 
 
@@ -174,7 +174,11 @@ REFUSED: dict[str, tuple[Mapping[str, str | bytes], dict[str, str], str]] = {
     "characters": ({"in.txt": PAIRS.replace("dog", "dogs").replace("a cat", "cats"), "gs.txt": GOLD}, {}, "characters"),
     "mean": ({"in.txt": PAIRS, "gs.txt": "4\n\n0.5\n"}, {}, "mean gold score 2.250000, the card says 2.750000"),
     "no file": ({"in.txt": PAIRS}, {}, "there is no file mine/gs.txt"),
-    "a card that tells no mean": (OTHER_BYTES["scores"][0], {"more": ""}, "gs.txt: differs from the release"),
+    "a card that tells no mean": (
+        OTHER_BYTES["scores"][0],
+        {"more": ""},
+        "gs.txt: differs from the file that its card names",
+    ),
 }
 
 

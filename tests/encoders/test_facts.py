@@ -81,7 +81,7 @@ def test_notes_are_a_list_of_texts():
 def test_the_sentences_of_no_known_word():
     encoder = made(unknown=lambda self, sentences: [one for one in sentences if "a" not in one])
     assert isinstance(encoder, WordEncoder) and not isinstance(Plain(), WordEncoder)
-    assert without_known_words(encoder, ["a b", "c"]) == ["c"]
+    assert without_known_words(encoder, ["a b", "c", ""]) == ["c", ""]
     for wrong in (None, 3, "text", (one for one in "ab")):
         with pytest.raises(EncoderError, match=r"'unknown\(sentences\)' of Odd must be a list of texts; it is"):
             without_known_words(made(unknown=lambda self, sentences, wrong=wrong: wrong), ["a"])

@@ -205,6 +205,21 @@ def test_a_known_encoder_is_handed_through_under_the_name_given():
     assert isinstance(find_given(lengths, CATALOGUE, name="mine").encoder, Function)
 
 
+class Nameless:
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        return lengths(sentences)
+
+
+def test_what_only_encodes_is_an_encoder_under_the_name_given():
+    known = find_given(Nameless(), CATALOGUE, name="mine")
+    assert (known.name, known.encoder.fingerprint) == ("mine", None)
+    assert known.encoder.encode(["a b"]).tolist() == [[3.0, 1.0]]
+    with pytest.raises(EncoderError, match="name"):
+        find_given(Nameless(), CATALOGUE)
+    with pytest.raises(EncoderError, match="is a class"):
+        find_given(Nameless, CATALOGUE, name="mine")
+
+
 # --- what was loaded is known ---
 
 

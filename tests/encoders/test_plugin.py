@@ -75,7 +75,7 @@ def test_its_name_is_offered_for_one_mistyped(installed, tmp_path):
         "run", "--tasks", "quickstart-en", "--encoder", "bag-of-leters", cwd=tmp_path, path=installed
     )
     assert code == 2
-    assert one_line(err).startswith("bag-of-leters: unknown encoder 'bag-of-leters'; did you mean 'bag-of-letters'")
+    assert one_line(err).startswith("unknown encoder 'bag-of-leters'; did you mean 'bag-of-letters'")
 
 
 def test_without_the_package_it_is_one_line(tmp_path):

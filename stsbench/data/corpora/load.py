@@ -69,8 +69,10 @@ def load_corpus(
     if card := cards.get(str(name)):
         table = _of_tasks(card, data, catalogue) if card.tasks else _of_file(str(name), card, corpora, limit)
         if limit is None and table.num_rows != card.rows:
-            raise DataError(f"corpus '{name}': {table.num_rows:,} rows, its card says {card.rows:,}; "
-                "restore the file, or correct the card where the text is your own")
+            raise DataError(
+                f"corpus '{name}': {table.num_rows:,} rows, its card says {card.rows:,}; "
+                "restore the file, or correct the card where the text is your own"
+            )
         return _finished(str(name), table.slice(0, limit))
     path = _user_file(Path(name), corpora, list(cards))
     table = read_training_text(path, header=not _by_position(columns or {}), limit=limit)
