@@ -12,7 +12,7 @@ from typing import Any
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.data import shown_progress
 from stsbench.cli.options.catalogue import OverlapOptions
-from stsbench.cli.printing import console, print_json, say, say_words, table
+from stsbench.cli.printing import print_json, print_rows, say, say_words
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.overlap import Held, How, find_held, text_key
 from stsbench.data.sources import is_at_hand
@@ -120,7 +120,7 @@ def _print(rows: CountRows, nothing: Sequence[str], options: OverlapOptions) -> 
         columns = list(rows[0])
         cells = [[str(row[column]) for column in columns] for row in rows]
         right = [at for at, column in enumerate(columns) if column not in NAMES]
-        console().print(table(columns, cells, right=right))
+        print_rows(columns, cells, right=right)
     named = ", ".join(options.corpora_named)
     if nothing:
         say_words(f"{named}: nothing of {', '.join(nothing)}")
