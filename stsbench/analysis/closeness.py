@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from stsbench.analysis.seams import ROWS, EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.analysis.seams import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.encoders.seams import ROWS
 from stsbench.errors import DataError
 from stsbench.numbers.closeness import alignment, uniformity
 

@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from stsbench.analysis.seams import (
-    EmbeddingRows,
-    EncoderAnalysis,
-    Measurement,
-    PlainRow,
-    Subject,
-    Tables,
-    blocks,
-    check_least,
-)
+from stsbench.analysis.seams import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.encoders.seams import EmbeddingRows, blocks
 from stsbench.numbers.arrays import Float64Array, IntArray
+from stsbench.numbers.closeness import unit_rows
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -40,12 +33,12 @@ def nearest(queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray |
         k: how many, at most n.
         but: for each query the row that is itself, (q,), which is passed over; -1 for none.
     """
-    wanted = _unit(np.concatenate(list(blocks(queries))))
+    wanted = unit_rows(np.concatenate(list(blocks(queries))))
     rows = np.empty((len(wanted), 0), dtype=np.int64)
     cosines = np.empty((len(wanted), 0))
     start = 0
     for block in blocks(x):
-        found = wanted @ _unit(block).T
+        found = wanted @ unit_rows(block).T
         at = np.arange(start, start + len(block))
         if but is not None:
             found[but[:, None] == at[None, :]] = -np.inf
@@ -55,13 +48,6 @@ def nearest(queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray |
         rows, cosines = np.take_along_axis(rows, best, axis=1), np.take_along_axis(cosines, best, axis=1)
         start += len(block)
     return Nearest(rows, cosines)
-
-
-def _unit(block: Any) -> Float64Array:  # noqa: ANN401 - an array of any floats
-    rows = np.asarray(block, dtype=np.float64)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    found: Float64Array = rows / np.where(norms == 0, 1.0, norms)
-    return found
 
 
 class Neighbours(EncoderAnalysis):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stsbench.analysis.seams import EmbeddingRows, EncoderAnalysis, Measurement, Subject, Tables, blocks, check_least
+from stsbench.analysis.seams import EncoderAnalysis, Measurement, Subject, Tables, check_least
+from stsbench.encoders.seams import EmbeddingRows, blocks
 from stsbench.errors import DataError, choose
 from stsbench.numbers.arrays import Float64Array
 

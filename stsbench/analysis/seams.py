@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.bench.shelf import Store, open_shelf
 from stsbench.bench.tasks import ScoredTask
@@ -17,7 +16,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.data.splits import PairSplit
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Embed, Embeddings, Encoder, FloatArray
+from stsbench.encoders.seams import ROWS, Embed, Encoder, FloatArray
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluators.seams import Scores
 from stsbench.numbers.arrays import Float64Array
@@ -91,19 +90,6 @@ class Subject:
     def engine(self, encoder: Encoder) -> Engine:
         """An engine with the same store for an encoder that is made of this one."""
         return Engine(encoder, open_shelf(self.store, encoder), progress=self.progress)
-
-
-ROWS = 4096
-"""So many embeddings are in memory at once."""
-EmbeddingRows = npt.NDArray[np.floating] | Embeddings
-"""Embeddings (n, d): an array, or a view of the store."""
-
-
-def blocks(x: EmbeddingRows) -> Iterator[npt.NDArray[np.floating]]:
-    """The rows of a matrix (n, d), so many at a time that a hundred thousand are never in memory together."""
-    for start in range(0, x.shape[0], ROWS):
-        stop = min(start + ROWS, x.shape[0])
-        yield x[start:stop] if isinstance(x, np.ndarray) else x.take(np.arange(start, stop))
 
 
 class Bed(Protocol):

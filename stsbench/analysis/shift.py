@@ -53,12 +53,13 @@ class Shift(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """The differences from the first encoder."""
+        from stsbench.plots import drawn_name
         from stsbench.plots.dots import Dot, draw_dots
 
         first, *others = tables["encoders"]
         dots = [
             Dot(
-                group=row["encoder"] + (f", {row['text']}" if row["text"] else ""),
+                group=row["encoder"] + (f", trained on {row['text']}" if row["text"] else ""),
                 series="",
                 value=100 * row["change"],
                 interval=(100 * row["low"], 100 * row["high"]),
@@ -66,5 +67,6 @@ class Shift(EncoderAnalysis):
             )
             for row in others
         ]
-        what = f"score × 100 less that of {first['encoder']}, with its 95% interval; ○ it may be 0"
+        text = f", trained on {first['text']}," if first["text"] else ""
+        what = f"score × 100 less that of {drawn_name(first['encoder'])}{text}\nwith its 95% interval; ○ it may be 0"
         return draw_dots(dots, axis=what, title=title, zero=True)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stsbench.analysis.seams import EmbeddingRows, EncoderAnalysis, Measurement, Subject, Tables, blocks
+from stsbench.analysis.seams import EncoderAnalysis, Measurement, Subject, Tables
+from stsbench.encoders.seams import EmbeddingRows, blocks
 from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.closeness import unit_rows
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -31,9 +33,7 @@ def mean_cosine(x: EmbeddingRows) -> float:
     """
     total, own = np.zeros(x.shape[1]), 0.0
     for block in blocks(x):
-        rows = np.asarray(block, dtype=np.float64)
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        unit = rows / np.where(norms == 0, 1.0, norms)
+        unit = unit_rows(block)
         total, own = total + unit.sum(axis=0), own + float((unit * unit).sum())
     return float((total @ total - own) / (x.shape[0] * (x.shape[0] - 1)))
 

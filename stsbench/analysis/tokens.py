@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from stsbench import settings
 from stsbench.analysis.layers import transformer_of
-from stsbench.analysis.seams import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, blocks, check_least
+from stsbench.analysis.seams import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.seams import Embed, FloatArray
+from stsbench.encoders.seams import Embed, FloatArray, blocks
 from stsbench.encoders.words.words import WordsEncoder, mean_vectors
 from stsbench.errors import DataError, EncoderError, choose
 from stsbench.numbers.arrays import Float64Array, IntArray

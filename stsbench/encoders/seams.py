@@ -6,7 +6,7 @@ may tell of itself stands in :class:`Facts`, which :mod:`stsbench.encoders.facts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -143,6 +143,20 @@ class Embeddings(Protocol):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
         """Return all rows as one array."""
         ...
+
+
+ROWS = 4096
+"""So many embeddings are in memory at once where they are read in blocks."""
+EmbeddingRows = npt.NDArray[np.floating] | Embeddings
+"""Embeddings (n, d): an array, or a view of the store."""
+
+
+def blocks(x: EmbeddingRows, start: int = 0, stop: int | None = None) -> Iterator[npt.NDArray[np.floating]]:
+    """The rows of a matrix (n, d) from ``start`` to ``stop``, so many at a time that 100,000 are never in memory together."""
+    stop = x.shape[0] if stop is None else stop
+    for at in range(start, stop, ROWS):
+        end = min(at + ROWS, stop)
+        yield x[at:end] if isinstance(x, np.ndarray) else x.take(np.arange(at, end))
 
 
 Embed = Callable[[Sequence[str]], Embeddings]

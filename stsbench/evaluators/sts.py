@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.data.splits import PairSplit, Split
-from stsbench.encoders.seams import Embed
+from stsbench.encoders.seams import Embed, blocks
 from stsbench.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.evaluators.seams import Scores, by_name
 from stsbench.numbers.arrays import Float64Array
@@ -146,17 +146,23 @@ class StsEvaluator:
 def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Array, int]:
     """The similarity of each pair, (n,), and how many pairs held a zero vector."""
     texts = split.texts()
-    embeddings = np.asarray(embed(texts), dtype=np.float32)
-    if len(set(texts)) > 1 and bool((embeddings == embeddings[0]).all()):
-        raise EncoderError(
-            f"the encoder gives every one of {len(texts)} sentences the same embedding; no correlation exists"
-        )
-    if name == "hamming" and not are_bits(embeddings):
+    embeddings = embed(texts)
+    if name == "hamming" and not are_bits(np.asarray(embeddings)):
         raise ProtocolError(
             "similarity 'hamming' counts bits that differ; make the embeddings bits: --set embeddings=binary"
         )
-    similarity, zero = SIMILARITIES[name](embeddings[: split.n], embeddings[split.n :])
-    return similarity, int(zero.sum())
+    first, differ, zeros, similarities = None, False, 0, [np.empty(0)]
+    for a, b in zip(blocks(embeddings, stop=split.n), blocks(embeddings, split.n), strict=True):
+        first = a[:1] if first is None else first
+        differ = differ or not bool((a == first).all() and (b == first).all())
+        similarity, zero = SIMILARITIES[name](a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
+        similarities.append(similarity)
+        zeros += int(zero.sum())
+    if len(set(texts)) > 1 and not differ:
+        raise EncoderError(
+            f"the encoder gives every one of {len(texts)} sentences the same embedding; no correlation exists"
+        )
+    return np.concatenate(similarities), zeros
 
 
 def _correlations(x: Float64Array, y: Float64Array, at: npt.NDArray[np.int64], name: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ def alignment(x: npt.NDArray[np.floating], y: npt.NDArray[np.floating]) -> float
 
     Both are (n, d), n of 1 or more, and are brought to length 1 first; a zero vector stays one.
     """
-    return float((np.square(_unit(x) - _unit(y)).sum(axis=1)).mean())
+    return float((np.square(unit_rows(x) - unit_rows(y)).sum(axis=1)).mean())
 
 
 def uniformity(x: npt.NDArray[np.floating], t: float = 2.0) -> float:
@@ -22,7 +22,7 @@ def uniformity(x: npt.NDArray[np.floating], t: float = 2.0) -> float:
 
     ``x`` is (n, d), n of 2 or more, and is brought to length 1 first; a zero vector stays one.
     """
-    unit = _unit(x)
+    unit = unit_rows(x)
     squares = np.square(unit).sum(axis=1)
     total = 0.0
     for start in range(0, len(unit), ROWS):
@@ -35,7 +35,8 @@ def uniformity(x: npt.NDArray[np.floating], t: float = 2.0) -> float:
     return float(np.log(2 * total / (len(unit) * (len(unit) - 1))))
 
 
-def _unit(x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+def unit_rows(x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Return the rows of x (n, d) at length 1, in float64; a zero vector stays one."""
     rows = np.asarray(x, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(norms == 0, 1.0, norms)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import DataError
-from stsbench.plots import drawn_name, legend_name
+from stsbench.plots import drawn_name, label_lines, legend_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -51,15 +51,18 @@ def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = F
 
     groups = list(dict.fromkeys(dot.group for dot in dots))
     series = list(dict.fromkeys(dot.series for dot in dots))
-    lines = len(groups) * (len(series) + 1)
+    # As many lines as a group's dots need, or its name.
+    height = max(len(series) + 1, *(label_lines(name).count("\n") + 1 for name in groups))
+    tops = {name: place * height + (height - len(series)) / 2 for place, name in enumerate(groups)}
     with styled():
-        chart = new_chart(WIDTH, FRAME + LINE_HEIGHT * lines)
+        chart = new_chart(WIDTH, FRAME + LINE_HEIGHT * len(groups) * height)
         axes = chart.add_subplot()
-        _draw_groups(axes, groups, len(series) + 1)
+        _draw_groups(axes, groups, height)
         if zero:
             axes.axvline(0, color="black", linewidth=0.8)
         for place, name in enumerate(series):
-            _draw_series(axes, [dot for dot in dots if dot.series == name], name, place, groups, len(series) + 1)
+            mine = [dot for dot in dots if dot.series == name]
+            _draw_series(axes, mine, name, place, tops)
         axes.set_xlabel(axis)
         axes.set_title(drawn_name(title), fontsize="medium", loc="left")
         if len(series) > 1:
@@ -73,7 +76,7 @@ def _draw_groups(axes: Any, groups: Sequence[str], height: int) -> None:  # noqa
 
     for place in range(0, len(groups), 2):
         axes.axhspan(place * height - 0.5, (place + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0)
-    axes.set_yticks([(place + 0.5) * height - 0.5 for place in range(len(groups))], [*map(drawn_name, groups)])
+    axes.set_yticks([(place + 0.5) * height - 0.5 for place in range(len(groups))], [*map(label_lines, groups)])
     axes.set_ylim(len(groups) * height - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
@@ -84,8 +87,7 @@ def _draw_series(
     dots: Sequence[Dot],
     name: str,
     place: int,
-    groups: Sequence[str],
-    height: int,
+    tops: Mapping[str, float],
 ) -> None:
     from stsbench.plots.chart import look
 
@@ -93,7 +95,7 @@ def _draw_series(
     # What stands in the legend is filled, whatever the first dot is.
     axes.plot([], [], marker=marker, markersize=SIZE, linestyle="none", color=colour, label=legend_name(name))
     for dot in dots:
-        y = groups.index(dot.group) * height + place + 0.5
+        y = tops[dot.group] + place
         if dot.interval is not None:
             axes.hlines(y, *dot.interval, color=colour, linewidth=1.5)
         axes.plot(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stsbench.analysis.run import AnalysisBed
@@ -40,9 +41,15 @@ class MadeBed(AnalysisBed):
         return self.made
 
 
-def bed(*encoders: Any, task: str = "quickstart-en", made: Sequence[Result] = (), names: Sequence[str] = ()) -> MadeBed:
-    """A bed with these encoders on one task, in memory alone."""
-    catalogue = Catalogue()
-    (planned,) = plan_tasks(task, catalogue)
+def bed(
+    *encoders: Any,
+    task: str = "quickstart-en",
+    made: Sequence[Result] = (),
+    names: Sequence[str] = (),
+    own: tuple[Path, Path] | None = None,
+) -> MadeBed:
+    """A bed with these encoders on one task, in memory alone; ``own`` are folders of cards and of data."""
+    catalogue = Catalogue(own[0] if own else ())
+    (planned,) = plan_tasks(task, catalogue, data=own and own[1])
     names = names or [encoder.name for encoder in encoders]
     return MadeBed(names=names, planned=planned, catalogue=catalogue, store=None, encoders=encoders, made=made)

@@ -23,6 +23,39 @@ def test_scores_are_those_of_each_layers_own_encoder(bert):
         assert (row["low"], row["high"]) == subject.score().interval
 
 
+BIGRAMS = """
+name = "Bigrams"
+evaluator = "probe"
+languages = ["en"]
+paper = "none"
+license = "mine"
+splits = {train = {n = 12}, validation = {n = 6}, test = {n = 6}}
+[local]
+reader = "probing"
+folder = "probing"
+files = {train = [{path = "b.txt"}], validation = [{path = "b.txt"}], test = [{path = "b.txt"}]}
+"""
+
+
+@pytest.mark.parametrize("task", ["bigrams", "quickstart-probe"])
+def test_probing_and_classification_are_swept_too(bert, tmp_path, task):
+    (tmp_path / "cards" / "tasks").mkdir(parents=True)
+    (tmp_path / "data" / "probing").mkdir(parents=True)
+    (tmp_path / "cards" / "tasks" / "bigrams.toml").write_text(BIGRAMS)
+    lines = [
+        f"{part}\t{'IO'[at % 2]}\t{('the cat sat', 'sat cat the')[at % 2]} {at}"
+        for part, n in (("tr", 12), ("va", 6), ("te", 6))
+        for at in range(n)
+    ]
+    (tmp_path / "data" / "probing" / "b.txt").write_text("\n".join(lines) + "\n")
+    own = (tmp_path / "cards", tmp_path / "data")
+    rows = Layers(poolings=["mean"]).tables(bed(TransformerEncoder(str(bert), name="b"), task=task, own=own))["layers"]
+    for row in rows:
+        alone = TransformerEncoder(str(bert), name="b", pooling=f"mean({row['layer']})")
+        (subject,) = bed(alone, task=task, own=own).subjects()
+        assert row["score"] == subject.score().score and row["low"] <= row["score"] <= row["high"]
+
+
 def test_the_first_tokens_word_embedding_has_no_score(bert):
     rows = Layers(poolings=["cls"]).tables(bed(TransformerEncoder(str(bert), name="b")))["layers"]
     assert math.isnan(rows[0]["score"]) and not math.isnan(rows[1]["score"])

@@ -82,3 +82,15 @@ def test_series_differ_in_colour_in_mark_and_in_grey():
     greys = [luminance(one.colour) for one in first[:3]]
     assert min(abs(a - b) for at, a in enumerate(greys) for b in greys[at + 1 :]) > 0.2
     assert max(luminance(one.colour) for one in first) < 0.7
+
+
+def test_a_long_name_is_in_lines_that_have_room():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    name = "minilm-l4-mlm+model=/work/models/minilm-l4-mlm+pooling=cls_before_pooler"
+    dots = [Dot(group=group, series="", value=1.0) for group in (name, "minilm")]
+    axes = draw_dots(dots, axis="points").axes[0]
+    long, short = (tick.get_text() for tick in axes.get_yticklabels())
+    assert long.replace("\n", "") == name and max(map(len, long.split("\n"))) <= 30 and short == "minilm"
+    # A line of type is lower than a line of the chart, and dots stand in the middle of their bands.
+    assert axes.get_ylim()[0] + 0.5 == 2 * len(long.split("\n"))
+    assert [line.get_ydata()[0] for line in axes.lines if len(line.get_xdata()) == 1] == list(axes.get_yticks())
