@@ -10,6 +10,7 @@ FIGURES = ("svg", "png", "pdf")
 """The formats of their files."""
 LABEL = 30
 """Signs of a line beside an axis."""
+JOINTS = re.compile(r"(?<=[-_+/,=.:])")
 
 
 def drawn_name(name: str) -> str:
@@ -18,9 +19,10 @@ def drawn_name(name: str) -> str:
 
 
 def label_lines(name: str) -> str:
-    """A name as it stands beside an axis: in lines of about 30 signs, each but the last ended by a joint of the name."""
+    """A name as it stands beside an axis: in lines of about 30 signs that end between words, or at joints of long ones."""
     lines = [""]
-    for piece in re.split(r"(?<=[-_+/,=.: ])", drawn_name(name)):
+    words = (f"{word} " for word in drawn_name(name).split(" "))
+    for piece in (part for word in words for part in ([word] if len(word) <= LABEL else JOINTS.split(word))):
         if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > LABEL:
             lines.append("")
         lines[-1] += piece
