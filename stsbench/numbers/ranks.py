@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.arrays import Float64Array, IntArray
 
 
 def average_ranks(x: Float64Array) -> Float64Array:
@@ -20,3 +20,29 @@ def average_ranks(x: Float64Array) -> Float64Array:
     _, group, counts = np.unique(rows, return_inverse=True, return_counts=True)
     ranks: Float64Array = (np.cumsum(counts) - (counts - 1) / 2)[group]
     return ranks
+
+
+def tied_pairs(values: IntArray) -> int:
+    """How many pairs of values (n,) are equal."""
+    _, counts = np.unique(values, return_counts=True)
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def inversions(values: IntArray) -> int:
+    """How many pairs of values (n,), each at least 0 and below n, stand in falling order.
+
+    Blocks twice as long at each step are sorted; what of a block's second half is passed by values of its first is counted.
+    """
+    n, found, half = len(values), 0, 1
+    place = np.arange(n)
+    # A block's values, and nothing of others, lie between its own number's multiples.
+    values = values + place * n
+    while half < n:
+        block, second = place // (2 * half), place // half % 2 == 1
+        keys = values % n + block * n
+        first = keys[~second]
+        passed = np.searchsorted(first, keys[second], side="right")
+        ends = np.minimum((block[second] + 1) * half, len(first))
+        found += int((ends - passed).sum())
+        values, half = np.sort(keys, kind="stable"), 2 * half
+    return found

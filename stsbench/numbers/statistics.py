@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.influence import kendall_influence, pearson_influence, spearman_influence
-from stsbench.numbers.ranks import average_ranks
+from stsbench.numbers.ranks import average_ranks, inversions, tied_pairs
 
 
 def spearman(x: Float64Array, y: Float64Array) -> float:
@@ -29,10 +29,19 @@ def pearson(x: Float64Array, y: Float64Array) -> float:
 
 
 def kendall(x: Float64Array, y: Float64Array) -> float:
-    """Kendall's tau-b; x, y are (n,)."""
-    from scipy import stats
-
-    return float(stats.kendalltau(x, y).statistic)
+    """Kendall's tau-b; x, y are (n,); NaN where all values of one are the same. As ``scipy.stats.kendalltau``, bit for bit."""
+    if np.isnan(x).any() or np.isnan(y).any():
+        return float("nan")
+    order = np.lexsort((y, x))
+    _, of_x = np.unique(x[order], return_inverse=True)
+    _, of_y = np.unique(y[order], return_inverse=True)
+    every = len(x) * (len(x) - 1) // 2
+    tied_x, tied_y, tied = map(tied_pairs, (of_x, of_y, of_x * (len(x) + 1) + of_y))
+    if every in (tied_x, tied_y):
+        return float("nan")
+    # Sorted by x, and by y where x is tied, two items stand in the wrong order by y exactly where they disagree.
+    more = every - tied_x - tied_y + tied - 2 * inversions(of_y)
+    return float(np.clip(more / np.sqrt(every - tied_x) / np.sqrt(every - tied_y), -1.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,9 +45,25 @@ def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> by
     import pyarrow.parquet
 
     stream = io.BytesIO()
-    table = pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
+    table = pyarrow.table({name: _as_column(column) for name, column in columns.items()})
     pyarrow.parquet.write_table(table, stream, compression="zstd")
     return stream.getvalue()
+
+
+def _as_column(values: npt.NDArray[np.generic] | list[str]) -> pyarrow.Array:
+    """A column of these values, as ``pyarrow.array`` makes it, which would import pandas first."""
+    import pyarrow
+
+    column = np.asarray(values)
+    if column.dtype == bool:
+        packed = pyarrow.py_buffer(np.packbits(column, bitorder="little"))
+        return pyarrow.Array.from_buffers(pyarrow.bool_(), len(column), [None, packed])
+    if column.dtype.kind in "iuf":
+        whole = pyarrow.py_buffer(np.ascontiguousarray(column))
+        return pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column), [None, whole])
+    texts = [str(text).encode() for text in values]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pyarrow.StringArray.from_buffers(len(texts), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(texts)))
 
 
 def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.numbers.ranks import average_ranks
-from stsbench.numbers.statistics import pearson, spearman
+from stsbench.numbers.ranks import average_ranks, inversions
+from stsbench.numbers.statistics import kendall, pearson, spearman
 
 RNG = np.random.default_rng(4)
 ROWS = {
@@ -48,3 +48,20 @@ def test_of_values_that_are_all_one_no_correlation_is_known():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isnan(spearman(np.ones(5), np.arange(5.0))) and np.isnan(pearson(np.arange(5.0), np.ones(5)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8, 33])
+def test_inversions_are_those_counted_one_by_one(n):
+    values = RNG.integers(0, max(1, n // 2), size=n)
+    assert inversions(values) == sum(values[i] > values[j] for j in range(n) for i in range(j))
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
+@pytest.mark.parametrize("levels", [3, 40, 10**6])
+def test_kendall_is_scipys_to_the_bit(row, levels):
+    gold = RNG.integers(0, levels, size=len(row)) / 5
+    for x, y in ((row, gold), (gold, row)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            due = float(stats.kendalltau(x, y).statistic)
+        assert np.array_equal(kendall(x, y), due, equal_nan=True)

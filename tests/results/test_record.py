@@ -1,16 +1,22 @@
 """The Result's file: exact, whole or not there, found by what made it, and never trusted blindly."""
 
+import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from stsbench.errors import DataError, OutputError
 from stsbench.results.folder import read_items, read_result, result_to_json, scan_results, write_result
+from stsbench.results.items import to_parquet
 from stsbench.results.record import cell_digest, columns_digest, items_path, result_path
 from tests.forgeries import FORGERIES
 from tests.made import SIMCSE, make_result
@@ -340,3 +346,22 @@ def test_a_result_prints_as_one_line():
         == "<Result, minilm, training seed 3 on sts12 test, protocol simcse: 0.5000 (95% interval 0.4000 to 0.6000)>"
     )
     assert "95%" not in str(make_result("minilm", "sts12", 0.5, interval=None))
+
+
+def test_columns_are_written_as_pyarrow_writes_them_and_without_pandas():
+    columns = {
+        "a": np.linspace(0, 1, 100),
+        "b": np.arange(100, dtype=np.uint32),
+        "c": np.arange(100) % 3 == 0,
+        "d": ["x", "é\u4e2d"] * 50,
+        "e": np.arange(200, dtype=np.float32)[::2],
+    }
+    due = io.BytesIO()
+    table = pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
+    pyarrow.parquet.write_table(table, due, compression="zstd")
+    assert to_parquet(columns) == due.getvalue()
+    code = (
+        "import sys, numpy; from stsbench.results.items import to_parquet; "
+        "to_parquet({'a': numpy.zeros(3), 'b': ['x'] * 3}); print('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
