@@ -42,8 +42,8 @@ def processor() -> str:
 @lru_cache(maxsize=1)
 def commit() -> tuple[str | None, bool | None]:
     """The commit of the checkout stsbench runs from and whether it has changes; None when installed."""
-    folder = Path(__file__).resolve().parent
-    if not (folder.parent / ".git").exists():
+    folder = Path(__file__).resolve().parents[2]
+    if not (folder / ".git").exists():
         return None, None
     head = _git(folder, "rev-parse", "HEAD")
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
