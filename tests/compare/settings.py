@@ -146,11 +146,38 @@ AFTER_SIMCSE_ROWS["mixcse-bert-base"] = ("bert-base", MIXCSE)
 PLUS_PLUS = {**AFTER_SIMCSE, "training.learning_rate": 3e-5, "method.off_dropout": True, "params.positive_share": 1.0}
 PLUS_PLUS |= {"params.dimension_weight": 0.1, "params.dimension_temperature": 5.0}
 AFTER_SIMCSE_ROWS["simcse-plus-plus-bert-base"] = ("bert-base", PLUS_PLUS)
+# kongds/Prompt-BERT@690ba6e, run.sh unsup-bert: 32 tokens of a sentence, in a template of eight and two special ones.
+PROMPTED = {**AFTER_SIMCSE, "student.pooling": "mask", "student.test_pooling": "", "student.max_length": 32 + 8 + 2}
+PROMPTED |= {"training.batch_size": 256, "training.learning_rate": 1e-5, "params.validation": "released"}
+PROMPTED |= {"params.template": 'This sentence of "{}" means [MASK] .', "params.denoise": True, "params.head": True}
+PROMPTED |= {"params.second_template": 'This sentence : "{}" means [MASK] .', "params.add_full_stop": True}
+# The readme's scores are means over ten seeds.
+AFTER_SIMCSE_ROWS["promptbert-bert-base"] = ("bert-base", {**PROMPTED, "seeds": list(range(10))})
+# perceptiveshawty/RankCSE@17c5226, run_rankcse.sh.
+RANKED = {**AFTER_SIMCSE, "training.batch_size": 128, "training.learning_rate": 3e-5, "params.formulas": "released"}
+RANKED |= {"params.teachers": ["diffcse-bert-base", "simcse-bert-large"], "params.teacher_weights": [0.33, 0.67]}
+RANKED |= {"params.ranking": "listmle", "params.ranking_temperature": 0.05, "params.consistency_weight": 1.0}
+AFTER_SIMCSE_ROWS["rankcse-listmle-bert-base"] = ("bert-base", RANKED)
+# Wang et al. 2021, section 5, and sentence-transformers' example train_tsdae_from_file.py.
+TSDAE = {"student.pooling": "cls_before_pooler", "training.batch_size": 8, "training.learning_rate": 3e-5}
+TSDAE |= {"training.schedule": "constant", "training.weight_decay": 0.0, "training.steps": 100_000}
+TSDAE |= {"params.deletion": 0.6, "params.decoder": "tied", "params.words": "ptb"}
+# bojone/CoSENT@124c368, cosent.py, and Keras' Adam; SeanLee97/AnglE@5155458, its readme's training on STS-B.
+ON_SCORES = {"data.corpus": "stsb_train_pairs", "student.pooling": "cls_before_pooler", "training.batch_size": 32}
+ON_SCORES |= {"training.epochs": 5, "training.learning_rate": 2e-5, "training.warmup": 0.0}
+COSENT = {**ON_SCORES, "student.max_length": 64, "training.schedule": "constant", "training.epsilon": 1e-7}
+COSENT |= {"training.clip": 0.0, "params.scale": 20.0}
+ANGLE = {**ON_SCORES, "student.max_length": 128, "training.precision": "float16", "params.positives": "released"}
+ANGLE |= {"params.cosine_weight": 1.0, "params.contrastive_weight": 1.0, "params.angle_weight": 0.02}
+ANGLE |= {"params.angle_scale": 20.0, "params.cosine_scale": 20.0, "params.temperature": 1 / 20}
 
 COMPARED_ROWS: dict[str, tuple[str, Facts]] = {
     **SBERT_ROWS,
     **CT_ROWS,
     **AFTER_SIMCSE_ROWS,
+    "tsdae-bert-base": ("bert-base", TSDAE),
+    "cosent-bert-base-stsb": ("bert-base", COSENT),
+    "angle-bert-base-stsb": ("bert-base", ANGLE),
     "is-bert-base": ("bert-base", IS_BERT),
     "infersent1": ("", {**INFERSENT, "params.version": 1, "params.vectors": "glove.840B.300d.txt"}),
     "infersent2": ("", {**INFERSENT, "params.version": 2, "params.vectors": "crawl-300d-2M.vec"}),
