@@ -127,12 +127,8 @@ class Mistakes(EncoderAnalysis):
         from stsbench.plots.dots import Dot, draw_dots
 
         dots = [
-            Dot(
-                group=f"{row['slicing']}: {row['kind']}",
-                series=row["encoder"],
-                value=row["excess"],
-                interval=(row["excess_low"], row["excess_high"]),
-                filled=row["excess_low"] > 0 or row["excess_high"] < 0,
+            Dot.difference(
+                f"{row['slicing']}: {row['kind']}", row["encoder"], row["excess"], row["excess_low"], row["excess_high"]
             )
             for row in tables["slices"]
         ]

@@ -96,13 +96,7 @@ class Robustness(EncoderAnalysis):
         from stsbench.plots.dots import Dot, draw_dots
 
         dots = [
-            Dot(
-                group=row["edit"],
-                series=row["encoder"],
-                value=100 * row["score_change"],
-                interval=(100 * row["low"], 100 * row["high"]),
-                filled=row["low"] > 0 or row["high"] < 0,
-            )
+            Dot.difference(row["edit"], row["encoder"], *(100 * row[key] for key in ("score_change", "low", "high")))
             for row in tables["edits"]
         ]
         what = "change of the score × 100, with its 95% interval; ○ it may be 0; * the edit changes what is said"

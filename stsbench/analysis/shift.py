@@ -58,12 +58,10 @@ class Shift(EncoderAnalysis):
 
         first, *others = tables["encoders"]
         dots = [
-            Dot(
-                group=row["encoder"] + (f", trained on {row['text']}" if row["text"] else ""),
-                series="",
-                value=100 * row["change"],
-                interval=(100 * row["low"], 100 * row["high"]),
-                filled=row["low"] > 0 or row["high"] < 0,
+            Dot.difference(
+                row["encoder"] + (f", trained on {row['text']}" if row["text"] else ""),
+                "",
+                *(100 * row[key] for key in ("change", "low", "high")),
             )
             for row in others
         ]

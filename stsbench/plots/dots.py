@@ -31,6 +31,11 @@ class Dot:
     interval: tuple[float, float] | None = None
     filled: bool = True
 
+    @classmethod
+    def difference(cls, group: str, series: str, value: float, low: float, high: float) -> Dot:
+        """A difference with its 95% interval: a ring where it may be 0."""
+        return cls(group=group, series=series, value=value, interval=(low, high), filled=low > 0 or high < 0)
+
 
 def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = False) -> Chart:
     """Draw dots, groups and series in the order in which they come first.
