@@ -69,7 +69,7 @@ def test_what_is_text_stays_as_it_is():
 def test_a_hint_is_a_part_of_the_line():
     error = DataError("the file is empty", hint="fetch it again")
     assert (str(error), error.problem, error.hint) == (
-        "the file is empty; restore it",
+        "the file is empty; fetch it again",
         "the file is empty",
         "fetch it again",
     )
