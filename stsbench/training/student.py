@@ -256,7 +256,7 @@ def _longest(checkpoint: Checkpoint, asked: int | None) -> int | None:
 
 def _trainable(name: str) -> Pooling:
     pooling = Pooling.parse(name)
-    if not pooling.library:
+    if not pooling.library and not pooling.of_mask_token:
         known = [kind.name for kind in POOLINGS.values() if kind.library]
         raise CardError(f"pooling '{pooling}' cannot be trained under; choose one of {', '.join(known)}")
     return pooling

@@ -39,7 +39,7 @@ class Pooling(ABC):
     bare: ClassVar[bool] = True
     """Whether its name alone, of the last layer, is one."""
     library: ClassVar[str] = ""
-    """The pooling of sentence-transformers that it is saved as; empty: it is of tests alone and cannot be trained under."""
+    """The pooling of sentence-transformers that it is, in a folder saved or read; empty: there is none."""
     through_head: ClassVar[bool] = False
     """Whether the model's own head makes the embedding of what is pooled."""
     of_mask_token: ClassVar[bool] = False
@@ -153,8 +153,7 @@ class LastToken(Pooling):
 class MaskToken(Pooling):
     """The state of a template's ``[MASK]`` token (PromptBERT)."""
 
-    # Saved, other tokens weigh nothing in the mean.
-    name, library, of_mask_token = "mask", "mean", True
+    name, of_mask_token = "mask", True
 
     def pool(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None

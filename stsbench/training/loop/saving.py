@@ -101,7 +101,9 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
     for step in between:
         width = step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
     several = [] if pooling.layers == (-1,) else [_layer_mean(pooling.layers, student)]
-    steps: list[Any] = [*between, *several, modules.Pooling(width, pooling_mode=pooling.library)]
+    # Tokens but the mask's weigh nothing in the mean.
+    mode = "mean" if pooling.of_mask_token else pooling.library
+    steps: list[Any] = [*between, *several, modules.Pooling(width, pooling_mode=mode)]
     if pooling.through_head and student.head is not None:
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
         dense.linear.load_state_dict(student.head.linear.state_dict())
