@@ -168,9 +168,8 @@ def test_what_the_checkpoint_lacks_is_one_line(masked_lm, tmp_path):
         student(masked_lm, dropout=2.0)
     with pytest.raises(CardError, match="did you mean 'mean'"):
         student(masked_lm, pooling="meen")
-    for pooling in ("wk(1)", "mask"):
-        with pytest.raises(CardError, match=r"cannot be trained under; choose one of cls, "):
-            student(masked_lm, pooling=pooling)
+    with pytest.raises(CardError, match=r"cannot be trained under; choose one of cls, "):
+        student(masked_lm, pooling="wk(1)")
     for length in (0, 2, 41):
         with pytest.raises(CardError, match=f"max_length {length}: give 3 to 40"):
             student(masked_lm, max_length=length)
