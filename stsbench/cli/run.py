@@ -80,7 +80,9 @@ def _print_results(
     if as_json:
         print_json({"results": [_as_json(r) for r in results], "failures": failures})
     elif results:
-        if verbose or len({one.encoder for one in results}) == 1:
+        # A board is of the splits that tasks are scored on.
+        others = any(one.split != settings.catalogue.task(one.task).score_split for one in results)
+        if verbose or others or len({one.encoder for one in results}) == 1:
             print_scores(results, settings.catalogue, verbose=verbose)
         else:
             print_boards(results, settings.catalogue)

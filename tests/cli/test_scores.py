@@ -9,6 +9,7 @@ from stsbench.cli.scores import print_boards, print_scores
 from stsbench.results.folder import scan_results
 from tests.cli.commands import HASHED
 from tests.made import make_result
+from tests.own_tasks import VALIDATED, write_data
 
 PROBE = ("--tasks", "quickstart-probe", "--protocol", "senteval-fast")
 
@@ -87,3 +88,16 @@ def test_the_marks_of_boards_are_explained_once(capsys):
     assert out.count("§ trained or fitted on text") == 1 and "one§" in out
     print_scores(results[:1], Catalogue(), verbose=False)
     assert capsys.readouterr().out.count("§ trained or fitted on text") == 1
+
+
+def test_scores_of_another_split_than_a_board_has_are_listed(stsbench, tmp_path):
+    (tmp_path / "cards" / "tasks").mkdir(parents=True)
+    (tmp_path / "cards" / "tasks" / "pets.toml").write_text(VALIDATED.format(task="pets", n=30))
+    write_data(tmp_path, "pets", 30)
+    write_data(tmp_path, "pets-validation", 4)
+    both = ("--encoder", "own_encoders:Hashed,own_encoders:ready", "--tasks", "pets", "--data", str(tmp_path))
+    out = stsbench.fine("run", *both, "--cards", str(tmp_path / "cards"), "--split", "validation")
+    assert [line.split()[:3] for line in out.splitlines() if "(validation)" in line] == [
+        ["hashed", "pets", "(validation)"],
+        ["ready-made", "pets", "(validation)"],
+    ]

@@ -89,10 +89,10 @@ def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call):
 
 
 def test_what_fails_is_told_and_the_exit_code_says_so(stsbench, call):
-    Path("heat.toml").write_text(CARD.replace("[0.05, 0.5]", '[0.05]\nsimilarity = ["dott", "cosine"]'))
+    Path("heat.toml").write_text(CARD.replace("[0.05, 0.5]", "[-1.0, 0.05]"))
     code, out, err = stsbench(*call)
-    assert code == 2 and err.count("stsbench: little+similarity=dott@") == 1
-    assert "failed" in out and "best of little: temperature=0.05, similarity=cosine" in out
+    assert code == 2 and err.count("stsbench: little+temperature=-1.0@") == 1
+    assert "failed" in out and "best of little: temperature=0.05" in out
 
 
 @pytest.mark.parametrize(
