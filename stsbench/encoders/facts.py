@@ -59,7 +59,12 @@ def notes_of(encoder: object) -> list[str]:
         EncoderError: they are no texts.
     """
     notes = _said(encoder, "notes")
-    return [] if notes is None else _texts(encoder, "notes", notes)
+    if notes is None:
+        return []
+    found = _texts(encoder, "notes", notes)
+    if "" in found:
+        raise _wrong(encoder, "notes", notes, "a list of texts")
+    return found
 
 
 def base_of(encoder: object) -> Encoder | None:
@@ -90,6 +95,11 @@ def is_encoder(made: object) -> bool:
 def can_encode(made: object) -> bool:
     """Whether this, an object or a class, has an ``encode`` to call."""
     return callable(_said(made, "encode"))
+
+
+def is_nameless(made: object) -> bool:
+    """Whether this is an object that can encode and has no ``name``."""
+    return can_encode(made) and not isinstance(made, type) and _said(made, "name") is None
 
 
 def check_encoder(made: object, where: str) -> Encoder:

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, cast
 
 import numpy as np
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.encoders.engine.returned import as_array
-from stsbench.encoders.facts import can_encode, check_call, check_encoder, is_encoder, is_name
+from stsbench.encoders.facts import can_encode, check_call, check_encoder, is_encoder, is_name, is_nameless
 from stsbench.encoders.known import KnownEncoder, known_as
 from stsbench.encoders.loading import find_encoder
 from stsbench.encoders.seams import Encoder, FloatArray
@@ -57,8 +57,8 @@ def as_encoder(given: object, *, named: bool = False) -> Encoder:
     """
     if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
         return LibraryModel(given)
-    if named and _only_encodes(given):
-        return as_encoder(given.encode)
+    if named and is_nameless(given):
+        return as_encoder(cast(Encoder, given).encode)
     if can_encode(given):
         return check_encoder(given, "the encoder")
     if not callable(given) or isinstance(given, type) or _is_of(given, "torch", "Module"):
@@ -69,10 +69,6 @@ def as_encoder(given: object, *, named: bool = False) -> Encoder:
     encoder = Function(given)
     check_call(given, f"the function {encoder.name}")
     return encoder
-
-
-def _only_encodes(given: object) -> TypeGuard[Encoder]:
-    return can_encode(given) and not isinstance(given, type) and not hasattr(given, "name")
 
 
 class LibraryModel:

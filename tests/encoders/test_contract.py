@@ -93,6 +93,7 @@ MADE: Mapping[str, Made] = {
     "use": Made(of_use, needs="tensorflow", atol=1e-3),
     # Fitted on texts before they embed.
     "whitening": Made(over_bert, {"k": 3}, atol=1e-4),
+    "calibration": Made(lambda folder, bert: {**over_bert(folder, bert), "remove": 1}, {"remove": 2}, atol=1e-4),
     "flow": Made(lambda f, b: {**over_bert(f, b), "width": 4}, {"seed": 1}, atol=1e-4),
     "token_removal": Made(lambda f, b: {**over_bert(f, b), "k": 3}, {"k": 5}),
 }
@@ -183,7 +184,9 @@ def test_fingerprint_changes_if_and_only_if_embeddings_can(kind, params):
         assert was.shape != now.shape or np.abs(was - now).max() > 1e-4
 
 
-@pytest.mark.parametrize("kind", sorted(set(MADE) & {"whitening", "flow", "token_removal"}), indirect=True)
+@pytest.mark.parametrize(
+    "kind", sorted(set(MADE) & {"whitening", "calibration", "flow", "token_removal"}), indirect=True
+)
 def test_fingerprint_knows_the_texts_and_not_what_they_are_called(kind, params):
     made = ENCODERS.load(kind)(**params)
     called = ENCODERS.load(kind)(**params, fit="stsb.test")

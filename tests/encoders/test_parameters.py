@@ -52,6 +52,7 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
     "model2vec": {"max_length": 2, "normalise": True},
     "use": {},
     "whitening": {"k": 3, "normalise": False, "base_params": {"pooling": "max"}},
+    "calibration": {"standardise": False, "remove": 2, "base_params": {"pooling": "max"}},
     "flow": {
         "levels": 1,
         "depth": 2,
@@ -69,6 +70,7 @@ KEEPS: Mapping[str, Mapping[str, Any]] = {
     "use": {"batch": 1},
     # Which texts is in the hash of the texts; what they are called is not.
     "whitening": {"fit": "stsb.test", "base_params": {"device": "auto"}},
+    "calibration": {"fit": "stsb.test", "base_params": {"device": "auto"}},
     "flow": {"fit": "stsb.test", "base_params": {"device": "auto"}},
     "token_removal": {"fit": "stsb.test", "base_params": {"device": "auto"}},
 }
