@@ -8,7 +8,7 @@ from stsbench.cli.printing import print_facts, print_rows
 from stsbench.cli.widths import GAP, NARROW_GAP, Fitted, PlainColumn, fit_columns, fitted
 
 LONG = "minilm+dimensions=64+embeddings=int8"
-FOLDER = f"minilm-l4-mlm+model=/work/{'models/' * 12}minilm+pooling=cls_before_pooler"
+FOLDER = f"minilm-l4-mlm+model=/data/{'models/' * 12}minilm+pooling=cls_before_pooler"
 COLUMNS = [
     PlainColumn("encoder", [LONG, "minilm"], is_name=True),
     PlainColumn("task", ["STS Benchmark", "CoordinationInversion"]),

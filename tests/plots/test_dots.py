@@ -86,7 +86,7 @@ def test_series_differ_in_colour_in_mark_and_in_grey():
 
 def test_a_long_name_is_in_lines_that_have_room():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
-    name = "minilm-l4-mlm+model=/work/models/minilm-l4-mlm+pooling=cls_before_pooler"
+    name = "minilm-l4-mlm+model=/data/models/minilm-l4-mlm+pooling=cls_before_pooler"
     dots = [Dot(group=group, series="", value=1.0) for group in (name, "minilm")]
     axes = draw_dots(dots, axis="points").axes[0]
     long, short = (tick.get_text() for tick in axes.get_yticklabels())
