@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -63,26 +63,22 @@ def evaluate(
     found: list[Result] = []
     failures: list[NotScored] = []
     catalogue = catalogue or Catalogue()
-    shown = watching(lambda: html_so_far(found, catalogue)) if listener is None else nullcontext(listener)
-    with shown as told:
+    with _noting(failures, listener, lambda: html_so_far(found, catalogue)) as told:
+        for result in iterate(
+            encoder, tasks, protocol=protocol, data=data, seed=seed, split=split, store=store, on_error=on_error,
+            name=name, catalogue=catalogue, listener=told,
+        ):  # fmt: skip
+            found.append(result)
+    return Results(found, failures=failures, catalogue=catalogue)
+
+
+@contextmanager
+def _noting(failures: list[NotScored], listener: Listener | None, html: Callable[[], str]) -> Iterator[Listener]:
+    """A listener that notes what failed and tells the one that is given, or shows how it goes where none is."""
+    with watching(html) if listener is None else nullcontext(listener) as told:
 
         def failed(what: str, error: Exception) -> None:
             failures.append(NotScored(what, error))
             told.failed(what, error)
 
-        stream = iterate(
-            encoder,
-            tasks,
-            protocol=protocol,
-            data=data,
-            seed=seed,
-            split=split,
-            store=store,
-            on_error=on_error,
-            name=name,
-            catalogue=catalogue,
-            listener=replace(told, failed=failed),
-        )
-        for result in stream:
-            found.append(result)
-    return Results(found, failures=failures, catalogue=catalogue)
+        yield replace(told, failed=failed)

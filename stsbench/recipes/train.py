@@ -76,16 +76,10 @@ def train(
         StsbenchError: it cannot be trained; says why and what was kept.
     """
     cards, values = catalogue or Catalogue(), dict(params or {})
-    said = {
-        "params": values,
-        "base": str(base),
-        "corpus": _text(corpus),
-        "corpora": _text(corpora),
-        "data": _text(data),
-        "out": _text(out),
-    }
+    places = {"base": base, "corpus": corpus, "corpora": corpora, "data": data, "out": out}
     name, card = read_recipe(str(recipe), cards, assign={**values, **({"data.corpus": str(corpus)} if corpus else {})})
     chosen = (card.seeds or [0])[0] if seed is None else int(seed)
+    said = {"seed": chosen, "params": values, **{key: _text(place) for key, place in places.items()}}
     plan = TrainPlan(
         name=name,
         card=card,
@@ -96,7 +90,7 @@ def train(
         data=None if data is None else Path(data),
         device=device,
         fresh=fresh,
-        command=_as_called(str(recipe), {"seed": chosen, **said, "device": "" if device == "auto" else device}),
+        command=_as_called(str(recipe), {**said, "device": "" if device == "auto" else device}),
         catalogue=cards,
     )
     return load_run(carry_out(plan, on_progress=on_step or (lambda progress: None)), cards)

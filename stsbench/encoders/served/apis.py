@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from stsbench.encoders.seams import FloatArray
-from stsbench.errors import EncoderError, one_line
+from stsbench.errors import CardError, EncoderError, one_line
 
 SAYS_OF_MODEL = ("root", "parent", "backend", "max_model_len", "meta")
 """Of a server's line on a model what tells it from another; its clock and its load are other each time."""
@@ -27,6 +27,17 @@ class RequestFacts:
     dimensions: int | None = None
     encoding: str = "float"
     body: Mapping[str, Any]
+
+    def check(self, own: Iterable[str]) -> None:
+        """Refuse an encoding that there is not, and fields that stsbench sets itself.
+
+        Raises:
+            CardError: names it.
+        """
+        if self.encoding not in ("float", "base64"):
+            raise CardError(f"encoding '{self.encoding}' is neither 'float' nor 'base64'")
+        for key in self.body.keys() & own:
+            raise CardError(f"body: '{key}' cannot be set: stsbench sets it")
 
 
 class _Row(msgspec.Struct):

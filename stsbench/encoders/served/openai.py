@@ -23,6 +23,12 @@ CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
 
 
+def _check_positive(**numbers: float) -> None:
+    for key, value in numbers.items():
+        if value < 1:
+            raise CardError(f"{key} is too small; give a positive number")
+
+
 class OpenAIEncoder:
     """Embeds by asking a server.
 
@@ -83,22 +89,12 @@ class OpenAIEncoder:
         Raises:
             CardError: a value that cannot be.
         """
-        if encoding not in ("float", "base64"):
-            raise CardError(f"encoding '{encoding}' is neither 'float' nor 'base64'")
-        least = {"batch": batch, "batch_tokens": batch_tokens, "in_flight": in_flight, "dimensions": dimensions or 1}
-        for key, value in {
-            **least,
-            "requests_a_minute": requests_a_minute + 1,
-            "tokens_a_minute": tokens_a_minute + 1,
-        }.items():
-            if value < 1:
-                raise CardError(f"{key} is too small; give a positive number")
-        self.api = choose("api of a server", api, APIS)
-        for key in self.api.own & {*(body or {})}:
-            raise CardError(f"body: '{key}' cannot be set: stsbench sets it")
-        self.name, self.api_name = name or model, api
+        _check_positive(batch=batch, batch_tokens=batch_tokens, in_flight=in_flight, dimensions=dimensions or 1)
+        _check_positive(requests_a_minute=requests_a_minute + 1, tokens_a_minute=tokens_a_minute + 1)
+        self.name, self.api_name, self.api = name or model, api, choose("api of a server", api, APIS)
         self.prompt = Prompt(prompt, prompt_template)
         self.asked = RequestFacts(model=model, dimensions=dimensions, encoding=encoding, body=dict(body or {}))
+        self.asked.check(self.api.own)
         pace = RateLimit(requests_a_minute=requests_a_minute, tokens_a_minute=tokens_a_minute)
         self.link = Link(url, key_variable=key_variable, timeout=timeout, retries=retries, pace=pace)
         self.batch, self.batch_tokens, self.in_flight = batch, batch_tokens, in_flight

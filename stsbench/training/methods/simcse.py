@@ -74,10 +74,7 @@ class SimCSE(Learner):
                 beside it and not kept (section 4).
         """
         super().__init__(student)
-        if loss == "symmetric" and len(choose("views", views, PAIRING)) > 2:
-            raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
-        if loss == "symmetric" and similarity == "dot":
-            raise CardError("the symmetric loss is of cosines; use loss = 'one_direction' with similarity = 'dot'")
+        _check_together(views, loss, similarity)
         if mlm_weight < 0:
             raise CardError(f"mlm_weight {mlm_weight:g}: give 0 for none, or more; the paper has 0.1")
         if contrastive_weight <= 0:
@@ -86,12 +83,9 @@ class SimCSE(Learner):
             raise CardError("two encoders have no masked language modelling beside them; leave 'mlm_weight' out")
         self.second = copy.deepcopy(student) if two_encoders else None
         self.contrastive_weight = contrastive_weight
-        self.names = choose("views", views, PAIRING)
-        self.needs = self.names
-        losses: dict[str, Callable[..., torch.Tensor]] = {
-            "one_direction": partial(info_nce, hard_negative_weight=hard_negative_weight, similarity=similarity),
-            "symmetric": nt_xent,
-        }
+        self.names = self.needs = choose("views", views, PAIRING)
+        one_direction = partial(info_nce, hard_negative_weight=hard_negative_weight, similarity=similarity)
+        losses: dict[str, Callable[..., torch.Tensor]] = {"one_direction": one_direction, "symmetric": nt_xent}
         self.contrast = partial(choose("loss", loss, losses), temperature=temperature)
         self.mlm_weight, self.mlm_rate, self.legacy_masked_input = mlm_weight, mlm_rate, legacy_masked_input
         if mlm_weight and choose("mlm_decoder", mlm_decoder, {"tied": False, "copied": True}):
@@ -144,3 +138,11 @@ class SimCSE(Learner):
         first = self.student.embed({name: values[:rows] for name, values in tokens.items()})
         others = self.second.embed({name: values[rows:] for name, values in tokens.items()})
         return [gather_views(first), *gather_pairs(others, views - 1)]
+
+
+def _check_together(views: str, loss: str, similarity: str) -> None:
+    """Refuse what the symmetric loss cannot be of."""
+    if loss == "symmetric" and len(choose("views", views, PAIRING)) > 2:
+        raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
+    if loss == "symmetric" and similarity == "dot":
+        raise CardError("the symmetric loss is of cosines; use loss = 'one_direction' with similarity = 'dot'")
