@@ -5,7 +5,9 @@
 The peer is called as its own evaluators and MTEB call it: each column of each task on its own.
 Sides alternate; each runs at the thread count that was best for it in a warm-up. Both embed
 with the same checkpoint (default: that of the extra ``minilm``). Embeddings must agree, and
-bfloat16's scores must be within 0.1 points. Where the extras ``onnx`` and ``openvino`` are
+bfloat16's scores must be within 0.1 points. The last column is the share of the processor's peak: what the
+distinct sentences need without padding, in a second, of what a bare product of matrices of that type reaches here.
+``--busy 2`` runs so many other processes beside all sides. Where the extras ``onnx`` and ``openvino`` are
 installed, they run too; and OpenVINO in int8 where nncf is, measured on STS-B's training split.
 """
 
@@ -16,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from peak import machine, product, work
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.data.corpora.load import load_corpus
@@ -86,11 +90,11 @@ def ours(
     return run
 
 
-def peer(checkpoint: Path) -> Callable[[Columns], list[tuple[Array, Array]]]:
+def peer(checkpoint: Path, dtype: str) -> Callable[[Columns], list[tuple[Array, Array]]]:
     """sentence-transformers: each column of each task on its own, as its evaluators call it."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(checkpoint), device="cpu")
+    model = SentenceTransformer(str(checkpoint), device="cpu", model_kwargs={"dtype": getattr(torch, dtype)})
     model.encode(["warm up"])
 
     def run(columns: Columns) -> list[tuple[Array, Array]]:
@@ -148,6 +152,24 @@ def second_run(checkpoint: Path) -> tuple[float, float]:
     return seconds[0], seconds[1]
 
 
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Have so many processes keep the cores busy."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in busy:
+            one.kill()
+
+
+def needed(checkpoint: Path, columns: Columns) -> float:
+    """FLOP of the distinct sentences."""
+    encoder = TransformerEncoder(str(checkpoint), max_length=256)
+    texts = sorted({text for pair in columns for column in pair for text in column})
+    return work(checkpoint, encoder.tokenize(texts).lengths.tolist())
+
+
 def where_time_goes(run: Callable[[Columns], object], columns: Columns, threads: int) -> None:
     """Print the shares of one profiled run on a tenth of the work."""
     torch.set_num_threads(threads)
@@ -170,6 +192,7 @@ def compare(
     *,
     threads: dict[str, int],
     rounds: int,
+    flop: float,
 ) -> None:
     """Time the sides in turn, and print each against the first."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
@@ -182,15 +205,18 @@ def compare(
     first = next(iter(sides))
     reference, base = results[first], float(np.median(seconds[first]))
     print(f"{sum(len(a) + len(b) for a, b in columns)} sentences, {rounds} alternating rounds, median seconds")
+    print(f"{flop / 1e12:.2f} TFLOP are needed; {machine(max(threads.values()))}")
     for name in sides:
+        dtype = torch.bfloat16 if "bfloat16" in name else torch.float32
+        peak = product(dtype, threads[name])
         median = float(np.median(seconds[name]))
         pairs = [(a, b) for p, q in zip(results[name], reference, strict=True) for a, b in zip(p, q, strict=True)]
         apart = max(np.abs(a - b).max() for a, b in pairs)
         cosine = min(float(paired_cosine(a, b)[0].min()) for a, b in pairs)
         shift = np.abs(scores(results[name], gold) - scores(reference, gold)).max()
         print(
-            f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  "
-            f"embeddings apart {apart:.1e}, worst cosine {cosine:.4f}, scores {shift:.3f} points"
+            f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  apart {apart:.1e}, "
+            f"worst cosine {cosine:.4f}, scores {shift:.3f} points, {100 * flop / median / peak:.0f}% of the peak"
         )
 
 
@@ -201,21 +227,25 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, default=None)
     parser.add_argument("--threads", type=int, nargs="*", default=None, help="thread counts to try")
     parser.add_argument("--every", type=int, default=1, help="take each so many-th pair alone")
+    parser.add_argument("--busy", type=int, default=0, help="other processes beside")
     options = parser.parse_args()
     checkpoint = options.checkpoint or default_checkpoint()
     columns, gold = seven_tests()
     columns = [(a[:: options.every], b[:: options.every]) for a, b in columns]
     gold = [one[:: options.every] for one in gold]
-    counts = options.threads or sorted({1, max(torch.get_num_threads() // 2, 1), torch.get_num_threads()})
+    cores = torch.get_num_threads()
+    counts = options.threads or sorted({1, max(cores // 2, 1), cores})
     own = {f"stsbench {dtype}": ours(checkpoint, dtype=dtype) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as scratch:
         sides = {
-            "sentence-transformers float32": peer(checkpoint),
+            **{f"sentence-transformers {dtype}": peer(checkpoint, dtype) for dtype in ("float32", "bfloat16")},
             **own,
             **runtimes(checkpoint, Path(scratch)),
         }
-        threads = {name: best_threads(run, columns, counts) for name, run in sides.items()}
-        compare(sides, columns, gold, threads=threads, rounds=options.rounds)
+        flop = needed(checkpoint, columns)
+        with neighbours(options.busy):
+            threads = {name: best_threads(run, columns, counts) for name, run in sides.items()}
+            compare(sides, columns, gold, threads=threads, rounds=options.rounds, flop=flop)
     for name, run in own.items():
         print(f"{name}: where the time goes")
         where_time_goes(run, columns, threads[name])

@@ -104,6 +104,16 @@ def tokenize_in_one_thread() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
+def share_cores() -> None:
+    """Where others load the cores, let the threads of torch, which is about to be imported, sleep while they wait.
+
+    They would spin, and hold a core that a neighbour could use. On cores that are free spinning is faster: both by
+    ``benchmarks/encode.py --busy``. What the user says goes before.
+    """
+    if hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) / 2:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def terminal_columns() -> int | None:
     """How many columns tables may have, where the user says a number that makes sense (``COLUMNS``)."""
     said = os.environ.get("COLUMNS", "")

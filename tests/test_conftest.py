@@ -1,5 +1,6 @@
 """The guards that every test stands behind."""
 
+import os
 import socket
 import threading
 
@@ -42,3 +43,16 @@ def test_this_machine_is_within_reach():
 def _greet(server: socket.socket) -> None:
     with server.accept()[0] as guest:
         guest.sendall(b"hello")
+
+
+@pytest.mark.parametrize(
+    ("load", "said", "policy"), [(0.9, None, None), (1.1, None, "passive"), (9.0, "active", "active")]
+)
+def test_threads_wait_asleep_only_where_others_load_the_cores(monkeypatch, load, said, policy):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setenv("OMP_WAIT_POLICY", said or "")
+    if said is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    settings.share_cores()
+    assert os.environ.get("OMP_WAIT_POLICY") == policy

@@ -81,7 +81,7 @@ COVERED = {
         "encoders.transformer.dropout",
     ],
     "encoders/transformer/test_decoders.py": ["encoders.transformer.adapters", "encoders.transformer.templates"],
-    "encoders/transformer/test_encoder.py": ["encoders.transformer.backbone", "encoders.transformer.kernels"],
+    "encoders/transformer/test_encoder.py": ["encoders.transformer.backbone"],
     "encoders/served/test_openai.py": [
         "encoders.served.apis",
         "encoders.served.link",

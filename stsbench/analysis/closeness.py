@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from stsbench.analysis.seams import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
 from stsbench.encoders.seams import ROWS
-from stsbench.errors import DataError
 from stsbench.numbers.closeness import alignment, uniformity
 
 if TYPE_CHECKING:
@@ -36,9 +35,7 @@ class Closeness(EncoderAnalysis):
     def measure(self, subject: Subject) -> Measurement:
         """Measure one encoder; of a trained one also its validations, on the split it was chosen by."""
         pairs = subject.pairs(everywhere=True)
-        close = [at for at, gold in enumerate(pairs.gold) if gold > self.above]
-        if not close:
-            raise DataError(f"no pair of {subject.task.name} has a gold score above {self.above:g}; --set above=…")
+        close = subject.positives(pairs, self.above)
         texts = list(dict.fromkeys(pairs.texts()))
         texts = texts[:: -(-len(texts) // MOST)]
         first, second = ([side[at] for at in close] for side in pairs.sides)

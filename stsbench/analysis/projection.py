@@ -9,7 +9,7 @@ import numpy as np
 
 from stsbench.analysis.seams import EncoderAnalysis, Measurement, Subject, Tables, check_least
 from stsbench.encoders.seams import EmbeddingRows, blocks
-from stsbench.errors import DataError, choose
+from stsbench.errors import choose
 from stsbench.numbers.arrays import Float64Array
 
 if TYPE_CHECKING:
@@ -78,19 +78,13 @@ class SentenceMap(EncoderAnalysis):
         """
         check_least("pairs", pairs, 3)
         check_least("seed", seed, 0)
-        self.projection, self.above, self.pairs, self.seed = (
-            choose("method of a map", method, PROJECTIONS),
-            above,
-            pairs,
-            seed,
-        )
+        self.projection = choose("method of a map", method, PROJECTIONS)
+        self.above, self.pairs, self.seed = above, pairs, seed
 
     def measure(self, subject: Subject) -> Measurement:
         """Place the sentences by one encoder."""
         split = subject.pairs()
-        close = np.flatnonzero(split.gold > self.above)
-        if len(close) < 3:
-            raise DataError(f"fewer than 3 pairs of {subject.task.name} have a gold score above {self.above:g}")
+        close = subject.positives(split, self.above, least=3)
         drawn = np.sort(np.random.default_rng(self.seed).permutation(close)[: self.pairs])
         x = subject.embed(split.texts())
         rows = np.concatenate([drawn, drawn + split.n])

@@ -72,11 +72,10 @@ class Robustness(EncoderAnalysis):
         return Measurement({"edits": rows, "suppression": [self._suppression(subject, split)]})
 
     def _suppression(self, subject: Subject, split: PairSplit) -> dict[str, float]:
-        close = np.flatnonzero(split.gold > self.above).tolist()
-        first, second = ([side[at] for at in close] for side in split.sides)
+        first, second = ([side[at] for at in subject.positives(split, self.above)] for side in split.sides)
         pairs = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
         if not pairs:
-            raise DataError(f"no pair of {subject.task.name} has a gold score above {self.above:g}; --set above=…")
+            raise DataError(f"both sentences of each positive of {subject.task.name} are the same; --set above=…")
         first, second = map(list, zip(*pairs, strict=True))
         negated = [edited(EDITS["negation"], text, self.seed) for text in first]
         to_negation, to_paraphrase = subject.cosines_of(first, negated), subject.cosines_of(first, second)

@@ -79,6 +79,15 @@ class Subject:
         ]
         return np.concatenate([np.empty(0), *parts])
 
+    def positives(self, split: PairSplit, above: float, least: int = 1) -> list[int]:
+        """The pairs above a gold score; raises DataError where there are fewer than so many."""
+        close: list[int] = np.flatnonzero(split.gold > above).tolist()
+        if len(close) < least:
+            wanted = "no pair" if least == 1 else f"fewer than {least} pairs"
+            have = "has" if least == 1 else "have"
+            raise DataError(f"{wanted} of {self.task.name} {have} a gold score above {above:g}; --set above=…")
+        return close
+
     def array(self, sentences: Sequence[str]) -> FloatArray:
         """Embeddings (n, d) in memory."""
         return np.asarray(self.embed(sentences), dtype=np.float32)

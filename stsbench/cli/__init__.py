@@ -18,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Its exit code: 0 fine, 1 a regression that ``check`` found or a difference that ``parity`` did, 2 a user's mistake, 3 a bug, 130 Ctrl-C.
     """
     from stsbench.cli.streams import guarded_streams
+    from stsbench.settings import share_cores
 
+    share_cores()
     with guarded_streams():
         try:
             return _run(sys.argv[1:] if arguments is None else arguments)

@@ -90,11 +90,11 @@ class TorchBackend(Backend):
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
         """See :meth:`Backend.model`."""
-        from stsbench.encoders.transformer.kernels import use_flash_attention, use_onednn_linears
+        from stsbench.encoders.transformer.kernels import pack_linears, use_flash_attention
 
         model = network.make(self.dtype).to(self.place)
         if self.place.type == "cpu":
-            use_onednn_linears(model)
+            pack_linears(model)
         elif self.place.type == "cuda":
             use_flash_attention(model)
         return model

@@ -35,10 +35,19 @@ def sum_rows(table: torch.nn.Embedding) -> None:
     """Let an embedding's gradient be summed over its uses row by row, and made dense once a step, not at each use."""
     if not table.sparse:
         table.sparse = True
-        table.weight.register_post_accumulate_grad_hook(_make_dense)  # type: ignore[no-untyped-call]
+        table.weight.register_post_accumulate_grad_hook(_Dense())  # type: ignore[no-untyped-call]
 
 
-def _make_dense(parameter: torch.Tensor) -> None:
-    gradient = parameter.grad
-    if gradient is not None and gradient.is_sparse:
-        parameter.grad = gradient.to_dense()
+class _Dense:
+    """Makes a table's gradient dense, in the same memory at each step: the system takes long to hand out as much anew."""
+
+    def __init__(self) -> None:
+        self.kept: torch.Tensor | None = None
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        gradient = parameter.grad
+        if gradient is None or not gradient.is_sparse:
+            return
+        if self.kept is None:
+            self.kept = torch.empty_like(parameter)
+        parameter.grad = self.kept.zero_().add_(gradient)

@@ -16,8 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 Tokens = Mapping[str, torch.Tensor]
 """``input_ids`` and ``attention_mask``, both int64 (b, t), and perhaps ``position_ids``."""
-PART_COST = 48
-"""What a part more costs, in padded tokens: each part adds to every weight's gradient once more."""
+PART_COST: Mapping[torch.dtype, int] = {torch.float32: 48, torch.bfloat16: 400, torch.float16: 400}
+"""What a part more costs, in padded tokens, by the numbers that matrices are multiplied in: each part adds to every
+weight's gradient once more, and in few bits a token costs little beside."""
 
 
 def by_length(
@@ -79,12 +80,13 @@ def parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
     """Cut the rows of a mask (b, t) into parts, longest first: each part's rows (b',) and its width."""
     lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
     sizes = lengths.clamp(min=1).numpy()
-    cuts = [*_cheapest_cuts(sizes), len(sizes)]
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    cuts = [*_cheapest_cuts(sizes, PART_COST[dtype]), len(sizes)]
     for start, stop in zip(cuts, cuts[1:], strict=False):
         yield order[start:stop], int(sizes[start])
 
 
-def _cheapest_cuts(lengths: npt.NDArray[np.int64]) -> list[int]:
+def _cheapest_cuts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
     """Where parts of rows sorted by falling length (n,) begin, so that padded tokens and parts together cost least."""
     n = len(lengths)
     cost = np.full(n + 1, np.iinfo(np.int64).max)
@@ -92,7 +94,7 @@ def _cheapest_cuts(lengths: npt.NDArray[np.int64]) -> list[int]:
     began = np.zeros(n + 1, dtype=np.int64)
     for start in range(n):
         # Where a part may begin is settled by now; it may end behind any row from here on.
-        found = cost[start] + PART_COST + lengths[start] * np.arange(1, n - start + 1)
+        found = cost[start] + part_cost + lengths[start] * np.arange(1, n - start + 1)
         better = np.flatnonzero(found < cost[start + 1 :]) + start + 1
         cost[better] = found[better - start - 1]
         began[better] = start

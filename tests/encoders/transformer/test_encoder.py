@@ -12,7 +12,6 @@ import torch
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.seams import TokenEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.kernels import OneDnnLinear
 from stsbench.errors import CardError, EncoderError
 from tests.encoders.tiny import LONGEST, SENTENCES
 from tests.encoders.transformer.test_pooling import NAMES, literal_pool
@@ -275,16 +274,6 @@ def test_bfloat16_is_close_to_float32(tiny, pooling):
     cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     assert cosines.min() > 0.995
     assert not np.array_equal(a, b)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(1, 7), (5, 7), (3, 4, 7)])
-def test_onednn_linear_is_linear(bias, shape):
-    torch.manual_seed(0)
-    linear = torch.nn.Linear(7, 9, bias=bias)
-    x = torch.randn(shape)
-    with torch.inference_mode():
-        torch.testing.assert_close(OneDnnLinear(linear)(x), linear(x), rtol=0, atol=1e-5)
 
 
 def test_tokenizing_in_parts_changes_nothing(tiny, monkeypatch):

@@ -13,20 +13,23 @@ def mask_of(lengths: list[int]) -> torch.Tensor:
     return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
 
 
-def cost(lengths: list[int], cuts: tuple[int, ...]) -> int:
+def cost(lengths: list[int], cuts: tuple[int, ...], part_cost: int) -> int:
     ends = [*cuts[1:], len(lengths)]
-    return sum(PART_COST + (end - start) * lengths[start] for start, end in zip(cuts, ends, strict=True))
+    return sum(part_cost + (end - start) * lengths[start] for start, end in zip(cuts, ends, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("seed", range(5))
-def test_cuts_are_the_cheapest_there_are(seed):
-    lengths = np.random.default_rng(seed).integers(1, 90, 9).tolist()
-    parts = list(parts_by_length(mask_of(lengths)))
+def test_cuts_are_the_cheapest_there_are(seed, dtype):
+    lengths = np.random.default_rng(seed).integers(1, 500, 9).tolist()
+    with torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
+        parts = list(parts_by_length(mask_of(lengths)))
     assert sorted(row for rows, _ in parts for row in rows.tolist()) == list(range(9))
     assert all(max(lengths[row] for row in rows.tolist()) == width for rows, width in parts)
-    falling = sorted(lengths, reverse=True)
+    falling, part_cost = sorted(lengths, reverse=True), PART_COST[dtype]
     every = [(0, *cuts) for count in range(9) for cuts in combinations(range(1, 9), count)]
-    assert sum(PART_COST + len(rows) * width for rows, width in parts) == min(cost(falling, cuts) for cuts in every)
+    best = min(cost(falling, cuts, part_cost) for cuts in every)
+    assert sum(part_cost + len(rows) * width for rows, width in parts) == best
 
 
 def test_a_batch_of_one_length_and_a_small_one_are_run_whole():

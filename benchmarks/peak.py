@@ -1,0 +1,52 @@
+"""What this machine can do at its best, to say beside a benchmark's seconds what share of it was reached."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+SIZE = 3072
+
+
+def product(dtype: torch.dtype, threads: int) -> float:
+    """FLOP a second of a bare product of two square matrices, the best of five."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    a, seconds = torch.randn(SIZE, SIZE).to(dtype), []
+    for _ in range(6):
+        start = time.perf_counter()
+        a @ a
+        seconds.append(time.perf_counter() - start)
+    torch.set_num_threads(before)
+    return 2.0 * SIZE**3 / min(seconds)
+
+
+def work(checkpoint: Path, lengths: Sequence[int]) -> float:
+    """FLOP of products of matrices in a transformer for sentences of so many tokens, none of them padding."""
+    config = transformers.AutoConfig.from_pretrained(str(checkpoint), local_files_only=True)
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
+        total = 0.0
+        for length, sentences in Counter(lengths).items():
+            counter = FlopCounterMode(display=False)
+            with counter, torch.inference_mode():
+                model(input_ids=torch.zeros((1, length), dtype=torch.int64))
+            total += sentences * counter.get_total_flops()
+    return total
+
+
+def machine(threads: int) -> str:
+    """Its load and its two peaks, in a line."""
+    peaks = ", ".join(
+        f"{str(dtype).removeprefix('torch.')} {product(dtype, threads) / 1e9:.0f}"
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    load = os.getloadavg()[0]
+    return f"{threads} threads of {os.cpu_count()} cores, load {load:.1f}; a bare product of matrices, GFLOP/s: {peaks}"
