@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -230,15 +231,16 @@ def _trained_once(results: Sequence[Result]) -> bool:
 
 
 def _means(group: Sequence[Measured]) -> Iterator[Difference]:
-    """The mean over all tasks of one protocol."""
+    """The mean over all tasks of one protocol; of a task scored on several splits by the split that the others have."""
     ways: dict[tuple[str, str], list[Measured]] = {}
     splits: dict[str, set[str]] = {}
     for one in group:
         splits.setdefault(one.difference.task, set()).add(one.difference.split)
+    alone = Counter(next(iter(found)) for found in splits.values() if len(found) == 1)
+    usual = next((split for split, _ in alone.most_common(1)), None)
     for one in group:
-        # A task scored on two splits has two means, one a split.
-        split = one.difference.split if len(splits[one.difference.task]) > 1 else ""
-        ways.setdefault((protocol_key(one.difference.protocol), split), []).append(one)
+        mixed = len(splits[one.difference.task]) > 1 and one.difference.split != usual
+        ways.setdefault((protocol_key(one.difference.protocol), one.difference.split if mixed else ""), []).append(one)
     for same in ways.values():
         if len(same) > 1:
             yield mean_difference(same)

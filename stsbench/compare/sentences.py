@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stsbench.compare.comparison import Comparison, Difference
 from stsbench.results.comparable import protocol_key
@@ -19,20 +19,28 @@ def sentences(comparison: Comparison) -> list[str]:
     ]
 
 
+def _labels(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
+    """What each task and split is called: the split is named where a task was scored on several."""
+    splits: dict[str, set[str]] = {}
+    for d in differences:
+        splits.setdefault(d.task, set()).add(d.split)
+    return {(task, one): f"{task} ({one})" if len(all_) > 1 else task for task, all_ in splits.items() for one in all_}
+
+
 def _sentences(first: str, second: str, differences: Sequence[Difference]) -> str:
-    tasks = [d for d in differences if not d.is_average]
+    tasks, labels = [d for d in differences if not d.is_average], _labels(differences)
     tested = [d for d in tasks if d.p is not None]
     real, chance = [d for d in tested if d.real], [d for d in tested if not d.real]
     parts = []
     for winner, loser, sign in ((second, first, 1), (first, second, -1)):
         won = [d for d in real if sign * d.difference > 0]
         if won:
-            listed = ", ".join(f"{d.task} ({_signed(100 * d.difference * sign, 2)})" for d in won)
+            listed = ", ".join(f"{labels[d.task, d.split]} ({_signed(100 * d.difference * sign, 2)})" for d in won)
             count = f"{len(won)} of {_count(len(tasks), 'task')}: " if len(tasks) > 1 else ""
             parts.append(f"{winner} is better than {loser} on {count}{listed}")
     if chance:
         parts.append(_chance(first, second, chance, len(real)))
-    untested = [d.task for d in tasks if d.p is None]
+    untested = [labels[d.task, d.split] for d in tasks if d.p is None]
     if untested:
         parts.append(f"No paired test is known for {', '.join(untested)}")
     parts += [_mean(d) for d in differences if d.is_average and d.p is not None]
@@ -101,9 +109,10 @@ def columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str
 
 
 def _rows(differences: Sequence[Difference]) -> list[list[str]]:
+    labels = _labels(differences)
     return [
         [
-            d.task,
+            labels[d.task, d.split],
             *(_score(d, side) for side in (0, 1)),
             _signed(100 * d.difference, 2),
             " to ".join(map(_end, d.interval)) if d.interval else "–",

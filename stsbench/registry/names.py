@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -68,7 +69,11 @@ class Registry:
         raise UnknownName(self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}")
 
     def load_at(self, place: str) -> Any:  # noqa: ANN401 - as load
-        """What ``name`` or ``name://address`` names; raises as :meth:`load`."""
+        """What ``name`` or ``name://address`` names; raises as :meth:`load`, and of an address alone."""
+        if re.fullmatch(r"[\w.-]+:\d+", place):
+            raise StsbenchError(
+                f"{self.kind} '{place}' is an address alone; give a name before it, as in ray://{place}"
+            )
         return self.load(place.partition("://")[0])
 
     def _accepted(self, name: str, found: Any) -> Any:  # noqa: ANN401 - see load

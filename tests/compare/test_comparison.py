@@ -46,6 +46,19 @@ def test_the_difference_is_second_minus_first_and_turns_round():
     assert there.scores == (a.score, b.score) and there.n == 60 and there.seeds == (1, 1)
 
 
+def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
+    scored = [("sts12", "test"), ("stsb", "validation"), ("sts13", "test"), ("stsb", "test")]
+    sides: dict[str, list[Result]] = {"a": [], "b": []}
+    for task, split in scored:
+        for side, one in zip(sides.values(), pair(), strict=True):
+            side.append(msgspec.structs.replace(one, task=task, split=split))
+    found = compare(sides, effort=FEW)
+    (mean,) = [one for one in found.differences if one.is_average]
+    assert (mean.task, sorted(mean.tasks)) == ("mean of 3", ["sts12", "sts13", "stsb"])
+    named = {row[0] for row in columns(found.differences)[1]}
+    assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3"}
+
+
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
 @pytest.mark.parametrize("metric", ["spearman", "pearson", "kendall"])
 def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric, aggregation):

@@ -24,6 +24,12 @@ def test_names_load_what_they_stand_for():
     assert ANIMALS.load("fractions:Fraction").__name__ == "Fraction"
 
 
+def test_an_address_goes_behind_a_name():
+    assert ANIMALS.load_at("path://there:10001") is Path
+    with pytest.raises(StsbenchError, match=r"^animal '10\.0\.0\.1:6379' is an address alone; give a name before it"):
+        ANIMALS.load_at("10.0.0.1:6379")
+
+
 def test_nothing_is_imported_before_it_is_asked_for():
     code = (
         "import sys; from stsbench.registry.names import Registry;"

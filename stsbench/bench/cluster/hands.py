@@ -151,6 +151,11 @@ class Hands:
         try:
             return self.ray.put(thing)
         except Exception as error:  # whatever a user's object raises that cannot be sent
+            if isinstance(error, ModuleNotFoundError):
+                raise EncoderError(
+                    f"the cluster cannot read it: {one_line(error)[:200]} there; install on each of its machines what "
+                    "this one has, stsbench in the same version too"
+                ) from error
             raise EncoderError(
                 f"cannot be sent to another process ({one_line(error)[:200]}); leave out --on"
             ) from error

@@ -49,7 +49,9 @@ def joined(on: str) -> Iterator[Ray]:
             ray.init(address, **options, **QUIET)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         what = f"no Ray cluster answers at '{address}'" if address != "local" else "Ray does not start"
-        raise StsbenchError(f"{what}: {one_line(error)[:200]}") from error
+        # A client without a token waits in vain, and is not told why.
+        hint = "" if address == "local" else "; where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        raise StsbenchError(f"{what}: {one_line(error)[:200]}{hint}") from error
     try:
         yield ray
     finally:

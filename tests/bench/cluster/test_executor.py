@@ -24,7 +24,7 @@ from stsbench.bench.work import Work
 from stsbench.encoders.engine.drift import FILE
 from stsbench.encoders.fitted.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
-from stsbench.errors import StsbenchError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.results.record import Result
 from tests.encoders.fakes import Neighbourly, Plain, Shifted, Unsteady
 from tests.own_tasks import TASKS, outside_run, place, plan_of
@@ -177,6 +177,26 @@ def test_a_cluster_that_does_not_answer_is_a_mistake_of_one_line():
     code = "from stsbench.bench.cluster.joining import joined; joined('ray://127.0.0.1:1').__enter__()"
     tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "StsbenchError: no Ray cluster answers at 'ray://127.0.0.1:1'" in tried.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            ModuleNotFoundError("No module named 'stsbench'"),
+            "cannot read it: No module named 'stsbench' there; install on",
+        ),
+        (TypeError("cannot pickle '_thread.lock' object"), "cannot be sent to another process"),
+    ],
+)
+def test_what_a_cluster_does_not_take_is_a_mistake_of_one_line(place, monkeypatch, error, message):
+    class Refusing:
+        def put(self, thing: object) -> object:
+            raise error
+
+    hands = Hands(Refusing(), plan_of(place, Plain(), monkeypatch))
+    with pytest.raises(EncoderError, match=message):
+        hands.put(Plain())
 
 
 def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
