@@ -86,7 +86,8 @@ def _pack(model: torch.nn.Module) -> None:
             setattr(model, name, PackedLinear(cast(torch.nn.Linear, child)))
         elif (packed := _with_sum(child)) is not None:
             setattr(model, name, packed)
-        elif not _with_activation(child):
+        else:
+            _take_activation(child)
             _pack(child)
 
 
@@ -96,21 +97,20 @@ def _can_pack(layer: object) -> bool:
     return layer.weight.dtype in TAKEN and TAKEN[layer.weight.dtype]()
 
 
-def _with_activation(module: Any) -> bool:  # noqa: ANN401 - transformers is untyped
+def _take_activation(module: Any) -> None:  # noqa: ANN401 - transformers is untyped
     """Put the activation of a feed-forward layer of BERT and its kin into the product, where oneDNN knows it."""
     if not (hasattr(module, "intermediate_act_fn") and hasattr(module, "dense") and _can_pack(module.dense)):
-        return False
+        return
     act, dense = module.intermediate_act_fn, module.dense
     x = torch.linspace(-4, 4, 64)
     found = [unary for unary, known in ACTIVATIONS.items() if torch.allclose(act(x), known(x), rtol=0, atol=1e-6)]
     if not found:
-        return False
+        return
     given = _drawn(dense.in_features, dense)
     before = module(given)
     module.dense, module.intermediate_act_fn = PackedLinear(dense, found[0]), torch.nn.Identity()
     if not _alike(module(given), before):
-        module.dense, module.intermediate_act_fn = PackedLinear(dense), act
-    return True
+        module.dense, module.intermediate_act_fn = dense, act
 
 
 def _with_sum(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transformers is untyped

@@ -113,7 +113,19 @@ class Alone(Scaled):
         return super().forward(x)
 
 
-@pytest.mark.parametrize("kind", [Scaled, Alone])
+class Before(torch.nn.Module):
+    """An activation that comes first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.intermediate_act_fn = torch.nn.Linear(6, 6), torch.nn.GELU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.dense(self.intermediate_act_fn(x))
+        return found
+
+
+@pytest.mark.parametrize("kind", [Scaled, Alone, Before])
 def test_layers_that_are_put_together_otherwise_keep_their_ways(kind):
     torch.manual_seed(0)
     model = torch.nn.Sequential(kind()).eval()
