@@ -184,6 +184,9 @@ ANCHORS = {
     "declutr/table-2/DeCLUTR-small": "cr 87.52 snli 73.59 sickr-regression 77.66 coco 60.85 sts12 63.66 declutr 77.50",
     "declutr/table-3/DeCLUTR-base": "length 84.62 wordcontent 68.98 oddmanout 65.08 probing 74.65",
     "bert-flow/table-2/BERT-base-flow (target)": "stsb 70.72 sickr 63.11 sts12 63.48",
+    "diffcse/evaluation-notebook/DiffCSE-BERT-base (transfer)": "mr 82.69 cr 87.23 subj 95.23 mpqa 89.28 sst2 86.60 trec 90.40 mrpc 76.58 transfer 86.86",
+    "pcl/readme/PCL-RoBERTa-large": "mr 84.49 cr 89.06 subj 94.67 mpqa 89.26 sst2 89.07 trec 94.20 mrpc 74.90 transfer 87.95",
+    "scd/readme/SCD-RoBERTa-base": "mr 82.17 cr 87.76 subj 93.67 mpqa 85.69 sst2 88.19 trec 83.40 mrpc 76.23 transfer 85.30",
     "mteb/results/all-MiniLM-L6-v2": "sts12 72.3690 sickr-mteb 77.5825",
 }
 
