@@ -318,6 +318,7 @@ NO_NAMES = {
     "compare.parity:CAUSES": "what sentences that went astray may have in common: nobody asks for one",
     "data.corpora.choosing:OF_NUMBERS": "the signs of a comparison, all of which a condition may have",
     "encoders.fitted.token_removal:FACTS": "facts of a fingerprint",
+    "encoders.transformer.kernels:TAKEN": "the types of torch's numbers that oneDNN multiplies",
     "encoders.transformer.modules:_POOLINGS": "made of POOLINGS",
     "evaluators.probe.compiled:_OPTIMISERS": "codes of the compiled loops, for each row of _DEFAULTS",
     "evaluators.probe.minibatch_settings:_DEFAULTS": "written out in compiled loops and in torch: a new one is code in each",
