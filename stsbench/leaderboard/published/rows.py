@@ -98,10 +98,10 @@ class Paper(Record, frozen=True, kw_only=True):
 
 
 class Misprint(Record, frozen=True, kw_only=True):
-    """A printed number that cannot be right, and why; without a task, the whole row."""
+    """A printed number that cannot be right, or that another source has otherwise, and why; without a task, the whole row."""
 
     row: str
-    kind: Literal["average", "rounding", "value", "deviation", "label"]
+    kind: Literal["average", "rounding", "value", "deviation", "label", "source"]
     reason: str
     task: str = ""
     expected: str = ""
