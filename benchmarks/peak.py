@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -15,8 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 SIZE = 3072
 
 
+@cache
 def product(dtype: torch.dtype, threads: int) -> float:
-    """FLOP a second of a bare product of two square matrices, the best of five."""
+    """FLOP a second of a bare product of two square matrices, the best of six; measured once."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     a, seconds = torch.randn(SIZE, SIZE).to(dtype), []

@@ -19,8 +19,8 @@ def sentences(comparison: Comparison) -> list[str]:
     ]
 
 
-def _labels(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
-    """What each task and split is called: the split is named where a task was scored on several."""
+def task_labels(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
+    """What each task and split is called in tables and figures: the split is named where a task was scored on several."""
     splits: dict[str, set[str]] = {}
     for d in differences:
         splits.setdefault(d.task, set()).add(d.split)
@@ -28,7 +28,7 @@ def _labels(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
 
 
 def _sentences(first: str, second: str, differences: Sequence[Difference]) -> str:
-    tasks, labels = [d for d in differences if not d.is_average], _labels(differences)
+    tasks, labels = [d for d in differences if not d.is_average], task_labels(differences)
     tested = [d for d in tasks if d.p is not None]
     real, chance = [d for d in tested if d.real], [d for d in tested if not d.real]
     parts = []
@@ -109,7 +109,7 @@ def columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str
 
 
 def _rows(differences: Sequence[Difference]) -> list[list[str]]:
-    labels = _labels(differences)
+    labels = task_labels(differences)
     return [
         [
             labels[d.task, d.split],

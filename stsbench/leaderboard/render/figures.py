@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stsbench.compare.comparison import Comparison
+from stsbench.compare.sentences import task_labels
 from stsbench.errors import DataError, ProtocolError
 from stsbench.leaderboard.tables.layout import Layout, Show, lay_out, number
 from stsbench.leaderboard.tables.table import STANDINGS, Row, Table
@@ -25,10 +26,11 @@ def comparison_figure(comparison: Comparison) -> Chart:
     Raises:
         DataError: no paired test is known for any. StsbenchError: matplotlib is not installed.
     """
+    labels = task_labels(comparison.differences)
     dots = [
         Dot(
-            group=one.task,
-            series=f"{one.second} − {one.first}",
+            group=labels[one.task, one.split],
+            series=f"{one.second} - {one.first}",
             value=100 * one.difference,
             interval=(100 * one.interval[0], 100 * one.interval[1]),
             filled=one.real,
