@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
+from torch.utils.hooks import RemovableHandle
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
 from stsbench.encoders.devices import open_device
@@ -21,6 +22,7 @@ from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
 from stsbench.errors import CardError, EncoderError
 from stsbench.training.head import PoolerHead, check_place_for_head, make_head
 from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.loop.unpadded import is_unpadded, layout_of, padding_computed
 from stsbench.training.modes import evaluating
 
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -106,6 +108,11 @@ class Student(torch.nn.Module):
         """Where the weights are."""
         return cast(torch.device, next(self.model.parameters()).device)
 
+    @property
+    def unpadded(self) -> bool:
+        """Whether its model leaves padding out, as training on a CPU lets it."""
+        return is_unpadded(self.model)
+
     def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
         """Return the token ids of each text, special tokens included."""
         return self.backbone.tokenize(texts, max_length=max_length or self.max_length)
@@ -126,8 +133,8 @@ class Student(torch.nn.Module):
     ) -> torch.Tensor:
         """Embed a batch under the training pooling: (b, t) to (b, h).
 
-        On a CPU the batch is run in parts of like length, so that little of it is padding: the
-        loss over the whole batch stays what it is. So it does in chunks.
+        On a CPU the batch is run without its padding, or in parts of like length, so that little of it is padding:
+        the loss over the whole batch stays what it is. So it does in chunks.
 
         Args:
             tokens: (b, t) each.
@@ -142,7 +149,7 @@ class Student(torch.nn.Module):
             with nullcontext() if dropout else evaluating(self):
                 return self._embed_part(part, transform, asked)
 
-        return by_length(tokens, compute, chunk=chunk, generator=generator)
+        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=self.unpadded)
 
     def _embed_part(self, tokens: Tokens, transform: Transform | None, pooling: Pooling) -> torch.Tensor:
         states = self.hidden_states(tokens, self.layers(pooling), transform=transform)
@@ -164,22 +171,43 @@ class Student(torch.nn.Module):
         return embeddings
 
     def hidden_states(
-        self, tokens: Tokens, layers: Sequence[int], *, transform: Transform | None = None
+        self,
+        tokens: Tokens,
+        layers: Sequence[int],
+        *,
+        transform: Transform | None = None,
+        padding: bool = False,
     ) -> list[torch.Tensor]:
-        """Return the hidden states (b, t, h) of these layers; ``transform`` changes the embedding output first."""
-        if transform is None:
-            return self.backbone.hidden_states(tokens, layers)
+        """Return the hidden states (b, t, h) of these layers.
+
+        Args:
+            tokens: (b, t) each.
+            layers: which, 0 being the embedding output.
+            transform: changes the embedding output first.
+            padding: the states at padding count too; otherwise they may be anything.
+        """
+        with padding_computed(self.model) if padding else nullcontext():
+            if transform is None:
+                return self.backbone.hidden_states(tokens, layers)
+            handle = self._embedding_hook(transform, tokens["attention_mask"])
+            try:
+                return self.backbone.hidden_states(tokens, layers)
+            finally:
+                handle.remove()
+
+    def _embedding_hook(self, transform: Transform, mask: torch.Tensor) -> RemovableHandle:
         if self.compiled:
             raise CardError("[training] compile: the method changes what is computed within the model; leave it out")
-        mask = tokens["attention_mask"]
         embeddings = getattr(self.model, "embeddings", None)
         if embeddings is None:
             raise EncoderError(f"{type(self.model).__name__} has no module 'embeddings' to change the output of")
-        handle = embeddings.register_forward_hook(lambda module, inputs, output: transform(output, mask))
-        try:
-            return self.backbone.hidden_states(tokens, layers)
-        finally:
-            handle.remove()
+
+        def change(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+            layout = layout_of(self.model)
+            return transform(output, mask) if layout is None else layout.join(transform(layout.spread(output), mask))
+
+        handle: RemovableHandle = embeddings.register_forward_hook(change)
+        return handle
 
     def compile_model(self) -> None:
         """Compile the model, for batches of any size; its weights keep their names."""

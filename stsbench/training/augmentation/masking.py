@@ -15,6 +15,7 @@ import torch
 from stsbench.errors import CardError
 from stsbench.training.loop.gather import joint_mean
 from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.loop.unpadded import is_unpadded
 
 IGNORED = -100
 
@@ -72,8 +73,13 @@ def masked_language_model_loss(
     With ``chunk`` so many texts at a time, of which no activations are kept.
     """
     tokens = {"input_ids": hidden_ids, "attention_mask": mask, "labels": labels}
+    unpadded = is_unpadded(model.base_model)
     if chunk is not None:
-        each = by_length(tokens, lambda part: row_losses(model, _last_states(model, part), part["labels"]), chunk=chunk)
+
+        def lose(part: Tokens) -> torch.Tensor:
+            return row_losses(model, _last_states(model, part), part["labels"])
+
+        each = by_length(tokens, lose, chunk=chunk, unpadded=unpadded)
         return mean_of_rows(each, labels)
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -83,7 +89,7 @@ def masked_language_model_loss(
         found.append((states[at], part["labels"][at]))
         return states[:, 0]
 
-    by_length(tokens, read)
+    by_length(tokens, read, unpadded=unpadded)
     states, hidden = (torch.cat(each) for each in zip(*found, strict=True))
     return hidden_token_loss(model, states, hidden)
 

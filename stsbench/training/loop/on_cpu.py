@@ -6,16 +6,30 @@ import ctypes
 import sys
 
 import torch
+from transformers import PreTrainedModel
+
+from stsbench.training.loop.dropout import draw_fewer_bits
+from stsbench.training.loop.unpadded import leave_out_padding
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Names of glibc's ``mallopt``."""
 
 
-def speed_up(module: torch.nn.Module, *, sparse: bool = True) -> None:
-    """Prepare a module on a CPU for training; elsewhere nothing is done. ``sparse``: gradients within a step may be."""
+def speed_up(module: torch.nn.Module, *, sparse: bool = True, compiled: bool = False) -> None:
+    """Prepare a module on a CPU for training; elsewhere nothing is done.
+
+    Args:
+        module: all that is trained.
+        sparse: gradients within a step may be.
+        compiled: the models in it are, and stay as they are.
+    """
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
         return
     hold_memory()
+    draw_fewer_bits(module)
+    for child in module.modules():
+        if isinstance(child, PreTrainedModel) and child is child.base_model and not compiled:
+            leave_out_padding(child)
     for child in module.modules():
         if sparse and type(child) is torch.nn.Embedding and child.weight.requires_grad:
             sum_rows(child)

@@ -27,6 +27,7 @@ def by_length(
     *,
     chunk: int | None = None,
     generator: torch.Generator | None = None,
+    unpadded: bool = False,
 ) -> torch.Tensor:
     """Compute a row of results for each row of a right-padded batch: on a CPU in parts of like length.
 
@@ -36,11 +37,12 @@ def by_length(
             called again in the backward pass, and may leave nothing behind but its results.
         chunk: the most rows of a part, and no part's activations are kept; None: as many as may be, and all are.
         generator: what ``compute`` draws from beside torch's own.
+        unpadded: ``compute`` leaves padding out by itself: nothing is cut for its sake.
 
     Returns:
         The results (b, …), in the order of the batch.
     """
-    parts = list(_parts(tokens["attention_mask"], chunk))
+    parts = list(_parts(tokens["attention_mask"], chunk, unpadded=unpadded))
     if len(parts) < 2:
         return compute(tokens)
     run = _computed_twice(compute, generator) if chunk and torch.is_grad_enabled() else compute
@@ -48,10 +50,11 @@ def by_length(
     return torch.cat(pieces)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
 
 
-def _parts(mask: torch.Tensor, chunk: int | None) -> Iterator[tuple[torch.Tensor, int]]:
+def _parts(mask: torch.Tensor, chunk: int | None, *, unpadded: bool) -> Iterator[tuple[torch.Tensor, int]]:
     """Each part's rows and width. Lengths are on the host on a CPU alone: a GPU would have to be waited for."""
     n, t = mask.shape
-    parts = parts_by_length(mask) if mask.device.type == "cpu" else [(torch.arange(n, device=mask.device), t)]
+    whole = unpadded or mask.device.type != "cpu"
+    parts = [(torch.arange(n, device=mask.device), t)] if whole else parts_by_length(mask)
     for rows, width in parts:
         yield from ((some, width) for some in torch.split(rows, chunk or n))
 
@@ -81,12 +84,12 @@ def parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
     lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
     sizes = lengths.clamp(min=1).numpy()
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-    cuts = [*_cheapest_cuts(sizes, PART_COST[dtype]), len(sizes)]
+    cuts = [*cheapest_cuts(sizes, PART_COST[dtype]), len(sizes)]
     for start, stop in zip(cuts, cuts[1:], strict=False):
         yield order[start:stop], int(sizes[start])
 
 
-def _cheapest_cuts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
+def cheapest_cuts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
     """Where parts of rows sorted by falling length (n,) begin, so that padded tokens and parts together cost least."""
     n = len(lengths)
     cost = np.full(n + 1, np.iinfo(np.int64).max)

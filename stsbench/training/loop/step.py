@@ -45,7 +45,7 @@ def prepare_step(learner: Learner, facts: TrainingFacts, *, ranks: int = 1) -> N
         if facts.compile:
             student.compile_model()
     # DistributedDataParallel and a compiled model take dense gradients alone.
-    speed_up(learner, sparse=ranks == 1 and not facts.compile)
+    speed_up(learner, sparse=ranks == 1 and not facts.compile, compiled=facts.compile)
 
 
 def _compute_layers_again(model: Any) -> None:  # noqa: ANN401 - transformers is untyped

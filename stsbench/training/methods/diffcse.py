@@ -18,6 +18,7 @@ from stsbench.training.augmentation.fill import load_masked_language_model
 from stsbench.training.augmentation.masking import IGNORED, language_model_head
 from stsbench.training.loop.gather import joint_mean, own_rows
 from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.loop.unpadded import is_unpadded
 from stsbench.training.methods.two_views import TwoViews
 from stsbench.training.objectives import info_nce
 from stsbench.training.seams import Batch, Rows
@@ -131,7 +132,7 @@ class DiffCSE(TwoViews):
             "guessed": guessed,
             "shown": tokens["input_ids"],
         }
-        edited = by_length(given, fill, chunk=self.student.chunk)
+        edited = by_length(given, fill, chunk=self.student.chunk, unpadded=is_unpadded(self.generator.base_model))
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -152,6 +153,7 @@ class DiffCSE(TwoViews):
                 {"input_ids": part["input_ids"], "attention_mask": part["real"]},
                 (-1,),
                 transform=lambda embeddings, _: torch.cat([given.to(embeddings.dtype), embeddings[:, 1:]], dim=1),
+                padding=self.released,
             )
             logits = self.detector(states).float().transpose(1, 2)
             each = F.cross_entropy(logits, part["replaced"].long(), reduction="none")
@@ -165,5 +167,7 @@ class DiffCSE(TwoViews):
             "replaced": replaced,
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
-        losses = by_length(given, lose, chunk=self.student.chunk)
+        losses = by_length(
+            given, lose, chunk=self.student.chunk, unpadded=self.discriminator.unpadded and not self.released
+        )
         return joint_mean(losses.sum(), counted.sum())

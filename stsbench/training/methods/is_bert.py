@@ -65,7 +65,8 @@ class ISBERT(Learner):
 
     def local_states(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
         """The convolutions' output for each token, (b, t, channels * widths)."""
-        (states,) = self.student.hidden_states(tokens, Mean().states(self.student.backbone.depth))
+        layers = Mean().states(self.student.backbone.depth)
+        (states,) = self.student.hidden_states(tokens, layers, padding=not mask_padding)
         if mask_padding:
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
         local: torch.Tensor = self.cnn({"token_embeddings": states})["token_embeddings"]

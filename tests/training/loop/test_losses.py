@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stsbench.encoders import unfinished
 from stsbench.errors import TrainingError
-from stsbench.training.loop import loop, losses
+from stsbench.training.loop import loop, losses, step
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.losses import Losses
 from stsbench.training.methods.simcse import SimCSE
@@ -95,6 +95,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     """On a CPU as it would be on a GPU: what is read at each step is what the model's own library reads."""
     monkeypatch.setitem(losses.READ_EVERY, "cpu", losses.ELSEWHERE)
+    monkeypatch.setattr(step, "speed_up", lambda learner, **options: None)
     counts = {}
     for steps in (10, 20):
         with Reads() as reads, monkeypatch.context() as patch:

@@ -93,7 +93,7 @@ def test_the_loss_is_what_diffcse_computes(masked_lm, monkeypatch):
     edited[0, 1], edited[3, 2], edited[4, 1] = 30, 31, 32
     seen: list[torch.Tensor] = []
 
-    def states(tokens: Any, layers: Any, *, transform: Any) -> list[torch.Tensor]:
+    def states(tokens: Any, layers: Any, *, transform: Any, padding: bool) -> list[torch.Tensor]:
         seen.append(transform(torch.zeros(6, 4, 16, dtype=torch.float64), None))
         return [tensor(6, 4, 16, key=7)[rows]]
 

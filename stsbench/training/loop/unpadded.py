@@ -1,0 +1,183 @@
+"""A batch without its padding, on a CPU: its sentences go through a model end to end, and the states return to their places.
+
+A linear layer, a norm and an activation know nothing of sentences; attention is told where they lie. So no token of
+padding is computed, and each weight's gradient is made once a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_outputs import BaseModelOutput
+
+from stsbench.training.loop.attention import GroupedAttention, Groups
+
+PLAIN, NAME = "sdpa", "stsbench_unpadded"
+"""What transformers calls torch's own attention, and what it calls ours, which without a layout is that."""
+
+
+class Layout:
+    """Where the tokens of a padded batch lie when its sentences are laid end to end, the longest first.
+
+    Args:
+        mask: (b, t), not 0 at the N tokens that count.
+    """
+
+    def __init__(self, mask: torch.Tensor) -> None:
+        """Sort the sentences."""
+        real = mask != 0
+        self._lengths, order = real.sum(dim=1).sort(descending=True, stable=True)
+        self.shape = mask.shape
+        self._at = torch.arange(mask.numel()).view(mask.shape)[order][real[order]]
+        self._groups: dict[int, Groups] = {}
+
+    def join(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values (b, t, …) at its tokens, end to end (1, N, …)."""
+        return values.flatten(0, 1).index_select(0, self._at)[None]
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Return values (1, N, …) in their places (b, t, …), zeros between."""
+        whole = values.new_zeros((self.shape.numel(), *values.shape[2:]))
+        return whole.index_copy(0, self._at, values[0]).unflatten(0, self.shape)
+
+    def groups(self, heads: int) -> Groups:
+        """The groups of an attention of so many heads; made once."""
+        if heads not in self._groups:
+            self._groups[heads] = Groups(self._lengths.numpy(), heads)
+        return self._groups[heads]
+
+
+class Unpadded:
+    """The forward of a model of transformers that leaves padding out."""
+
+    TAKEN = frozenset({"input_ids", "attention_mask", "position_ids", "output_hidden_states"})
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Stand before a model's own forward."""
+        self._model, self._padded = model, model.forward
+        self.padding = False
+        """Compute that too."""
+        self.layout: Layout | None = None
+        """Of the batch that is computed now."""
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+        """Return the model's output with states (b, t, h), zeros at padding; with other inputs as it stands."""
+        if (
+            self.padding
+            or args
+            or not inputs.keys() <= self.TAKEN
+            or not {"input_ids", "attention_mask"} <= inputs.keys()
+        ):
+            return self._padded(*args, **inputs)
+        ids, positions = inputs["input_ids"], inputs.get("position_ids")
+        layout = self.layout = Layout(inputs.pop("attention_mask"))
+        inputs["input_ids"] = layout.join(ids)
+        inputs["position_ids"] = layout.join(_positions(self._model, ids) if positions is None else positions)
+        try:
+            output = self._padded(**inputs, layout=layout)
+        finally:
+            self.layout = None
+        states = getattr(output, "hidden_states", None)
+        return BaseModelOutput(
+            last_hidden_state=layout.spread(output.last_hidden_state),
+            hidden_states=None if states is None else tuple(layout.spread(state) for state in states),
+        )
+
+
+def leave_out_padding(model: PreTrainedModel) -> None:
+    """Let a model on a CPU compute no padding, where its states are then the same: of BERT's and RoBERTa's kind."""
+    plain = model.config._attn_implementation == PLAIN and getattr(model, "pooler", None) is None
+    if not plain or is_unpadded(model) or model.device.type != "cpu":
+        return
+    expected = _states(model)
+    model.set_attn_implementation(NAME)
+    model.forward = Unpadded(model)
+    try:
+        same = torch.allclose(_states(model), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+        # Another architecture: it takes no layout, or its attention is not of this kind.
+        same = False
+    if not same:
+        del model.forward
+        model.set_attn_implementation(PLAIN)
+
+
+def is_unpadded(model: PreTrainedModel) -> bool:
+    """Whether a model leaves padding out."""
+    return isinstance(model.forward, Unpadded)
+
+
+@contextmanager
+def padding_computed(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model compute its padding meanwhile, where its states there are asked for."""
+    forward = model.forward
+    if not isinstance(forward, Unpadded):
+        yield
+        return
+    forward.padding = True
+    try:
+        yield
+    finally:
+        forward.padding = False
+
+
+def layout_of(model: PreTrainedModel) -> Layout | None:
+    """How the batch lies that a model computes now; None: padded."""
+    return model.forward.layout if isinstance(model.forward, Unpadded) else None
+
+
+@torch.no_grad()
+def _states(model: PreTrainedModel) -> torch.Tensor:
+    """All hidden states at the tokens of a made batch, as in tests."""
+    mask = torch.arange(6) < torch.tensor([4, 6, 1])[:, None]
+    table = model.get_input_embeddings().num_embeddings
+    ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % table
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        states = model(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True).hidden_states
+    finally:
+        for module, training in modes:
+            module.training = training
+    return torch.stack([state[mask] for state in states])
+
+
+def _positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - transformers is untyped
+    """The positions (b, t) that a model itself gives a batch: RoBERTa and its kin count from where padding ends."""
+    padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
+    if padding is None:
+        return torch.arange(ids.shape[1]).expand_as(ids)
+    counted = (ids != padding).long()
+    return counted.cumsum(dim=1) * counted + padding
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    layout: Layout | None = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **rest: Any,  # noqa: ANN401 - transformers' own
+) -> tuple[torch.Tensor, None]:
+    """Attention of heads (1, h, N, d) as transformers asks for it; to (1, N, h, d)."""
+    if layout is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
+        )
+    heads, width = query.shape[1], query.shape[3]
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    scale = width**-0.5 if scaling is None else scaling
+    return GroupedAttention.apply(q, k, v, layout.groups(heads), scale, dropout)[None], None
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, AttentionMaskInterface()[PLAIN])
