@@ -16,6 +16,12 @@ GROUP_COST = 48
 """What a group more costs, in padded tokens: from 20 to 200 a step takes as long."""
 
 
+def round_up(count: int) -> int:
+    """A count that recurs, at most 3 % above: memory of a known size is had again, and a product of a known shape."""
+    step = 1 << max(count.bit_length() - 6, 0)
+    return -(-count // step) * step
+
+
 class Group(NamedTuple):
     """Sentences whose attention is computed at once: rows of width, from a place among the rows of all groups on."""
 
@@ -36,10 +42,11 @@ class Groups:
     Args:
         lengths: of the sentences (n,), falling.
         heads: of the attention, h.
+        size: of tokens laid end to end, N: those after the sentences' own are of none.
     """
 
-    def __init__(self, lengths: npt.NDArray[np.int64], heads: int) -> None:
-        """Cut the sentences into groups; of N tokens, padded to P."""
+    def __init__(self, lengths: npt.NDArray[np.int64], heads: int, size: int) -> None:
+        """Cut the sentences into groups, padded to P tokens."""
         first = np.cumsum(lengths) - lengths
         cuts = [*cheapest_cuts(lengths, GROUP_COST), len(lengths)]
         self.groups: list[Group] = []
@@ -56,9 +63,11 @@ class Groups:
             self.groups.append(Group(at, (end - begin) * heads, len(columns), hidden))
             at += heads_of.size
         where, is_real = np.concatenate(taken), np.concatenate(real)
-        back = np.empty(int(lengths.sum()) * heads, dtype=np.int64)
+        back = np.zeros(size * heads, dtype=np.int64)
         back[where[is_real]] = np.flatnonzero(is_real)
-        self._taken, self._back = torch.from_numpy(where), torch.from_numpy(back)
+        self._own = int(is_real.sum())
+        self._taken = torch.from_numpy(np.pad(where, (0, round_up(at) - at)))
+        self._back = torch.from_numpy(back)
 
     def sort(self, values: torch.Tensor) -> torch.Tensor:
         """Values (N, h, d) of heads as those of all groups (P h, d); at padding stand any."""
@@ -67,23 +76,40 @@ class Groups:
     def sort_with_zeros(self, values: torch.Tensor) -> torch.Tensor:
         """The same with zeros at padding."""
         rows = values.reshape(-1, values.shape[-1])
-        return rows.new_zeros((len(self._taken), rows.shape[1])).index_copy_(0, self._back, rows)
+        groups = rows.new_zeros((len(self._taken), rows.shape[1]))
+        return groups.index_copy_(0, self._back[: self._own], rows[: self._own])
 
     def put_back(self, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Values of all groups (P h, d) as those of heads, in their shape (N, h, d)."""
-        return values.index_select(0, self._back).view(shape)
+        """Values of all groups (P h, d) as those of heads, in their shape (N, h, d); zeros at tokens of no sentence."""
+        rows = values.index_select(0, self._back)
+        rows[self._own :] = 0
+        return rows.view(shape)
 
 
-class GroupedAttention(torch.autograd.Function):
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, groups: Groups, *, scale: float, rate: float = 0.0
+) -> torch.Tensor:
     """softmax(scale Q K^T) V of each sentence's own tokens, with dropout of the weights.
 
-    Queries, keys and values are (N, h, d) each, and so is the result; under autocast in float32, which is as fast
-    for heads this small.
-    """
+    Args:
+        query: (N, h, d), and so are key and value; under autocast taken in float32, which is as fast for small heads.
+        key: as above.
+        value: as above.
+        groups: where the sentences are.
+        scale: what scores are multiplied by.
+        rate: of dropout.
 
+    Returns:
+        (N, h, d), zeros at tokens of no sentence.
+    """
+    result: torch.Tensor = _Attention.apply(query, key, value, groups, scale, rate)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Attention(torch.autograd.Function):
     @staticmethod
-    @custom_fwd(device_type="cpu", cast_inputs=torch.float32)
-    def forward(  # noqa: D102, PLR0913 - torch's own
+    @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
+    def forward(
         ctx: Any,  # noqa: ANN401 - torch's own
         query: torch.Tensor,
         key: torch.Tensor,
@@ -110,8 +136,8 @@ class GroupedAttention(torch.autograd.Function):
         return groups.put_back(result, query.shape)
 
     @staticmethod
-    @custom_bwd(device_type="cpu")
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401, D102 - torch's own
+    @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401 - torch's own
         q, k, v, *rest = ctx.saved_tensors
         groups = ctx.groups.groups
         due = ctx.groups.sort_with_zeros(gradient)

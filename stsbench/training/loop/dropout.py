@@ -33,7 +33,7 @@ class FewBitsDropout(torch.nn.Dropout):
         """Drop from values of any shape."""
         if not self.training or not 0 < self.p < 1:
             return super().forward(values)
-        dropped: torch.Tensor = _Drop.apply(values, self.p)
+        dropped: torch.Tensor = _Drop.apply(values, self.p)  # type: ignore[no-untyped-call]
         return dropped
 
 

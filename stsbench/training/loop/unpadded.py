@@ -15,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_outputs import BaseModelOutput
 
-from stsbench.training.loop.attention import GroupedAttention, Groups
+from stsbench.training.loop.attention import Groups, attend, round_up
 
 PLAIN, NAME = "sdpa", "stsbench_unpadded"
 """What transformers calls torch's own attention, and what it calls ours, which without a layout is that."""
@@ -25,7 +25,7 @@ class Layout:
     """Where the tokens of a padded batch lie when its sentences are laid end to end, the longest first.
 
     Args:
-        mask: (b, t), not 0 at the N tokens that count.
+        mask: (b, t), not 0 at the tokens that count.
     """
 
     def __init__(self, mask: torch.Tensor) -> None:
@@ -34,21 +34,24 @@ class Layout:
         self._lengths, order = real.sum(dim=1).sort(descending=True, stable=True)
         self.shape = mask.shape
         self._at = torch.arange(mask.numel()).view(mask.shape)[order][real[order]]
+        fill = round_up(len(self._at)) - len(self._at)
+        self._taken = torch.cat([self._at, self._at[:1].expand(fill)])
         self._groups: dict[int, Groups] = {}
 
     def join(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values (b, t, …) at its tokens, end to end (1, N, …)."""
-        return values.flatten(0, 1).index_select(0, self._at)[None]
+        """Return the values (b, t, …) at its tokens, end to end (1, N, …); after them the first, again and again."""
+        return values.flatten(0, 1).index_select(0, self._taken)[None]
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
         """Return values (1, N, …) in their places (b, t, …), zeros between."""
         whole = values.new_zeros((self.shape.numel(), *values.shape[2:]))
-        return whole.index_copy(0, self._at, values[0]).unflatten(0, self.shape)
+        spread = whole.index_copy(0, self._at, values[0, : len(self._at)])
+        return spread.view(*self.shape, *values.shape[2:])
 
     def groups(self, heads: int) -> Groups:
         """The groups of an attention of so many heads; made once."""
         if heads not in self._groups:
-            self._groups[heads] = Groups(self._lengths.numpy(), heads)
+            self._groups[heads] = Groups(self._lengths.numpy(), heads, len(self._taken))
         return self._groups[heads]
 
 
@@ -153,7 +156,8 @@ def _positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 -
     if padding is None:
         return torch.arange(ids.shape[1]).expand_as(ids)
     counted = (ids != padding).long()
-    return counted.cumsum(dim=1) * counted + padding
+    positions: torch.Tensor = counted.cumsum(dim=1) * counted + padding
+    return positions
 
 
 def _attend(
@@ -170,13 +174,13 @@ def _attend(
 ) -> tuple[torch.Tensor, None]:
     """Attention of heads (1, h, N, d) as transformers asks for it; to (1, N, h, d)."""
     if layout is None:
-        return sdpa_attention_forward(
+        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
         )
-    heads, width = query.shape[1], query.shape[3]
+        return plain
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    scale = width**-0.5 if scaling is None else scaling
-    return GroupedAttention.apply(q, k, v, layout.groups(heads), scale, dropout)[None], None
+    scale = query.shape[3] ** -0.5 if scaling is None else scaling
+    return attend(q, k, v, layout.groups(query.shape[1]), scale=scale, rate=dropout)[None], None
 
 
 AttentionInterface.register(NAME, _attend)

@@ -44,8 +44,8 @@ def watching(folder: Path, every: int) -> Losses:
 
 def test_a_loss_that_is_not_finite_is_told_with_its_own_step(tmp_path):
     seen = watching(tmp_path, 4)
-    for step, value in enumerate((1.0, 2.0, math.inf), 1):
-        seen.watch({"loss": torch.tensor(value)}, step=step)
+    for number, value in enumerate((1.0, 2.0, math.inf), 1):
+        seen.watch({"loss": torch.tensor(value)}, step=number)
     assert math.isnan(seen.last)
     with pytest.raises(TrainingError, match="the loss is inf at step 3; lower the learning rate .*no checkpoint"):
         seen.watch({"loss": torch.tensor(math.nan)}, step=4)

@@ -41,3 +41,10 @@ def test_an_embedding_s_gradient_is_summed_row_by_row_unless_it_must_be_dense(ma
         table.requires_grad_(not frozen)
         speed_up(made, sparse=sparse)
         assert table.sparse is expected
+
+
+@pytest.mark.parametrize(("compiled", "expected"), [(False, True), (True, False)])
+def test_padding_is_left_out_unless_the_model_is_compiled(masked_lm, compiled, expected):
+    made = SimCSE(student(masked_lm))
+    speed_up(made, compiled=compiled)
+    assert made.student.unpadded is expected

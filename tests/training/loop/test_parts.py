@@ -37,6 +37,19 @@ def test_a_batch_of_one_length_and_a_small_one_are_run_whole():
     assert len(list(parts_by_length(mask_of([9, 1, 8])))) == 1
 
 
+def test_what_leaves_padding_out_by_itself_is_run_whole_or_in_chunks():
+    mask = mask_of([3, 60, 4, 58, 2, 1])
+    for chunk, expected in ((None, [6]), (4, [4, 2])):
+        seen: list[int] = []
+
+        def compute(part: Tokens, seen: list[int] = seen) -> torch.Tensor:
+            seen.append(len(part["attention_mask"]))
+            return part["attention_mask"].sum(dim=1)
+
+        found = by_length({"attention_mask": mask}, compute, chunk=chunk, unpadded=True)
+        assert seen == expected and found.tolist() == [3, 60, 4, 58, 2, 1]
+
+
 def test_results_and_gradients_stand_where_their_rows_do():
     torch.manual_seed(0)
     table = torch.nn.Embedding(50, 4)
