@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol
+
+import msgspec
 
 
 class Scored(Protocol):
@@ -38,7 +41,13 @@ class Scored(Protocol):
 
 def protocol_key(protocol: Mapping[str, Any]) -> str:
     """A protocol's fields as one text, the same for equal fields in any order."""
-    return json.dumps(protocol, sort_keys=True)
+    return _sorted(msgspec.json.encode(protocol))
+
+
+@lru_cache(maxsize=4096)
+def _sorted(fields: bytes) -> str:
+    """Made once for all results of a protocol: tables ask for it again and again."""
+    return json.dumps(json.loads(fields), sort_keys=True)
 
 
 def why_not_comparable(first: Scored, second: Scored) -> str | None:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -44,6 +44,8 @@ class Checkpoint:
     folder: Path
     revision: str | None
     weights: tuple[Path, ...]
+    known: Mapping[Path, str] = field(default_factory=dict)
+    """The sha256 of files that were hashed when it was opened."""
 
     def config(self) -> dict[str, Any]:
         """The model's configuration."""
@@ -58,7 +60,7 @@ class Checkpoint:
         small = [path for path in (*self.folder.glob("[!.]*"), *modules) if path.is_file() and _is_read(path, modules)]
         named = {p.relative_to(self.folder).as_posix(): p for p in small}
         named.update({f"weights/{p.name}": p for p in self.weights})
-        return {name: file_digest(path) for name, path in sorted(named.items())}
+        return {name: self.known.get(path) or file_digest(path) for name, path in sorted(named.items())}
 
     def libraries(self) -> list[str]:
         """The packages whose version may change what its tokenizer and its model do."""
@@ -163,15 +165,16 @@ def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, 
     config = folder / "config.json"
     if not config.is_file():
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
+    known: dict[Path, str] = {}
     for name, expected in sha256.items():
         path = folder / name
-        found = file_digest(path) if path.is_file() else "no such file"
+        found = known[path] = file_digest(path) if path.is_file() else "no such file"
         if found != expected:
             raise EncoderError(
                 f"{path}: not the file its card names (sha256 {found[:12]}, card {expected[:12]}); reinstall it"
             )
     check_counts(read_json(config), config)
-    return Checkpoint(folder=folder, revision=revision, weights=tuple(_weights(folder)))
+    return Checkpoint(folder=folder, revision=revision, weights=tuple(_weights(folder)), known=known)
 
 
 def _is_read(path: Path, modules: Collection[Path]) -> bool:

@@ -16,6 +16,7 @@ import io
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -69,11 +70,18 @@ class StoredBlock:
         """Whether the file's bytes have the hash that it is named by, and all are numbers; looked at once."""
         if not self.checked and self.path is not None:
             try:
-                # NaN is never stored: a file that holds some was not written by us.
-                self.checked = file_digest(self.path)[:32] == self.path.stem and _is_finite(self.embeddings())
+                there = self.path.stat()
+                self.checked = _is_whole(self.path, there.st_mtime_ns, there.st_size)
             except FileNotFoundError:
                 return False
         return self.checked
+
+
+@lru_cache(maxsize=4096)
+def _is_whole(path: Path, changed: int, size: int) -> bool:
+    """Whether a block's bytes have the hash that it is named by, and all are numbers; of one as it was, looked at once."""
+    # NaN is never stored: a file that holds some was not written by us.
+    return file_digest(path)[:32] == path.stem and _is_finite(_map(path)["embedding"][0])
 
 
 class _Index(NamedTuple):
