@@ -4,8 +4,8 @@
 
 Steps: the data are read and hashed, all sentences gathered and told apart, tokenised and planned into batches, and
 embedded into an empty store; of the planned batches each ``--every``-th, and the time of all is reckoned from their
-tokens. Prints of each step seconds and seconds of the processors, and its share of the processors' seconds; scoring is
-measured by ``benchmarks/probe.py``. Tasks whose data are not there are named and left out.
+tokens. Prints of each step seconds and seconds of the processors, and its share of the processors' seconds, and of
+embedding the share of the processor's peak (a bare product of matrices in float32); scoring is measured by ``benchmarks/probe.py``. Tasks whose data are not there are named and left out.
 
 One core of an AMD EPYC that others share (load 10), all-MiniLM-L6-v2, the suites sts and transfer: 134,190 sentences, 0.9 s of
 the processor to read, hash and plan them (0.1%), 7.5 s to tokenise (1.2%), 613 s to embed. What is read and planned is shared
@@ -15,7 +15,6 @@ by all encoders of a run; keeping tokens for encoders that share a tokeniser wou
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
+from peak import machine, product, work
 
 from stsbench.bench.tasks import plan_tasks, read_tasks
 from stsbench.cards.catalogue import Catalogue
@@ -31,6 +31,7 @@ from stsbench.encoders.engine.store import Shelf, text_keys
 from stsbench.encoders.engine.tokens import plan_batches
 from stsbench.encoders.loading import load_encoder
 from stsbench.encoders.seams import TokenEncoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
 
 Made = TypeVar("Made")
 BEFORE = ("read and hash the data", "tell the sentences apart", "plan the batches")
@@ -86,6 +87,10 @@ def measure(options: argparse.Namespace) -> list[Step]:
           f"of which {len(some)} are embedded")  # fmt: skip
     if missing:
         print(f"not at hand: {', '.join(missing)}")
+    if isinstance(encoder, TransformerEncoder):
+        flop = work(encoder.checkpoint.folder, tokens.lengths.tolist())
+        reached = flop / clock.steps[-1].seconds / product(torch.float32, options.threads)
+        print(f"{flop / 1e12:.2f} TFLOP to embed, at {100 * reached:.0f}% of the peak; {machine(options.threads)}")
     return clock.steps
 
 
@@ -105,7 +110,7 @@ def main() -> None:
         wall, own = sum(step.seconds for step in mine), sum(step.processors for step in mine)
         print(f"{name:26s} {wall:8.1f} s   {own:8.1f} s of processors   {100 * own / whole:5.1f}%")
     before = sum(step.processors for step in steps if step.name in BEFORE)
-    print(f"reading, hashing and planning: {100 * before / whole:.1f}% of it; load {os.getloadavg()[0]:.1f}")
+    print(f"reading, hashing and planning: {100 * before / whole:.1f}% of it")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from peak import machine
 from torch import nn
 
 from stsbench.bench.shelf import open_shelf
@@ -299,6 +300,7 @@ def main() -> None:
     parts = options.parts.split(",")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--parts: unknown {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
+    print(machine(torch.get_num_threads()))
     if "pairs" in parts:
         with tempfile.TemporaryDirectory() as folder:
             stream_pairs(Path(folder))
