@@ -14,18 +14,8 @@ from numba import types
 
 from stsbench.encoders.seams import FloatArray, IndexArray
 from stsbench.evaluators.probe.compilation import entry, helper
-from stsbench.evaluators.probe.kernels import (
-    ABS_MUL,
-    ADAM,
-    GROUP,
-    ONE,
-    ZERO,
-    add_gradient,
-    logits,
-    make_features,
-    softmax,
-    update,
-)
+from stsbench.evaluators.probe.kernels import ABS_MUL, ADAM, GROUP, ONE, ZERO, make_features, softmax, update
+from stsbench.evaluators.probe.products import add_gradient, logits
 
 
 @helper
@@ -72,16 +62,18 @@ def train_epoch(
     """
     c, w = weights.shape
     buffer, z, gradient = np.zeros((GROUP, w), np.float32), np.zeros((c, GROUP), np.float32), np.zeros_like(weights)
+    places = np.arange(GROUP)
     for start in range(0, len(order), batch):
         end = min(start + batch, len(order))
         scale = np.float32(2.0) if summed else np.float32(2.0 / (c * (end - start)))
+        gradient[:] = ZERO
         for at in range(start, end, GROUP):
             rows = order[at : min(at + GROUP, end)]
             make_features(u, v, ABS_MUL, rows, buffer)
-            logits(buffer, weights, z)
+            logits(buffer, places, w, weights, z)
             softmax(z)
             _to_gradient(z, targets, rows, scale)
-            add_gradient(buffer, z, gradient, at == start)
+            add_gradient(buffer, places, w, z, gradient)
         step += 1
         for k in range(c):
             update(weights[k], first[k], second[k], gradient[k], ONE, ZERO, ADAM, rate, 0.0, step)

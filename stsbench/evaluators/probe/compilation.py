@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
+from types import CellType, FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,8 +19,13 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "
 _ONE = np.float32(1)
 
 
+_SOURCES: set[Path] = set()
+"""The files of all helpers so far."""
+
+
 def helper(function: F) -> F:
     """A function that the entry points compile into themselves."""
+    _SOURCES.add(Path(function.__code__.co_filename))
     compiled: F = njit(**_OPTIONS)(function)
     return compiled
 
@@ -26,10 +34,11 @@ def entry(signature: object) -> Callable[[F], F]:
     """A function compiled for this signature at once, or taken from numba's cache.
 
     The cache lies beside the source, else in the user's cache folder (or ``NUMBA_CACHE_DIR``); it is
-    kept apart by processor and renewed when the source changes.
+    kept apart by processor and renewed when the source changes, that of its helpers too.
     """
 
-    def compile_(function: F) -> F:
+    def compile_(plain: F) -> F:
+        function = _knowing_its_helpers(plain)
         try:
             compiled: F = njit(signature, cache=True, **_OPTIONS)(function)
         except RuntimeError:  # neither this folder nor the user's cache folder can be written
@@ -37,6 +46,16 @@ def entry(signature: object) -> Callable[[F], F]:
         return compiled
 
     return compile_
+
+
+def _knowing_its_helpers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, which closes over a hash of its helpers' sources: numba looks at closures and at its own file."""
+    sources = b"".join(path.read_bytes() for path in sorted(_SOURCES) if path.is_file())
+    code = function.__code__.replace(co_freevars=("sources",))
+    closure = (CellType(hashlib.sha256(sources).hexdigest()),)
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    made.__module__, made.__qualname__, made.__doc__ = function.__module__, function.__qualname__, function.__doc__
+    return made
 
 
 @intrinsic  # type: ignore[untyped-decorator]

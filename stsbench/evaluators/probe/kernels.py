@@ -1,9 +1,10 @@
 """Compiled loops of the linear probe: minibatch steps and predictions, several classifiers in lockstep.
 
-Items are worked on in groups of sixteen: their features are made once in a buffer that fits the
-first cache, then every classifier takes its logits and adds to its gradient from there, eight items
-and eight directions at a time. Letters: g items of a group, p classifiers, c classes, k directions, w
-features padded to a multiple of 16 (one of them a constant 1, whose weight is the bias), d embedding size.
+Items are worked on in groups of sixteen, that stay in the first cache while every classifier takes its
+logits and adds to its gradient. Single sentences are read where they lie; features of pairs, and embeddings of a
+size that is no multiple of sixteen, are made once in a buffer. Letters: g items of a group, p classifiers,
+c classes, k directions, w features padded to a multiple of 16 (one of them a constant 1, whose weight is the
+bias), d embedding size.
 
 Two classes need one direction, the difference of their weights: the gradient of one class is minus
 that of the other. Both classes keep their own weights, for weight decay acts on each.
@@ -20,11 +21,12 @@ from numba import types
 
 from stsbench.encoders.seams import FloatArray, IndexArray
 from stsbench.evaluators.probe.compilation import entry, exp, helper
+from stsbench.evaluators.probe.products import add_gradient, logits
 
 LANES = 16
 ADAM, RMSPROP, SGD = 0, 1, 2
 U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
-GROUP, _ITEMS, _TILE = 16, 8, 8
+GROUP = 16
 ONE, ZERO = np.float32(1), np.float32(0)
 
 
@@ -53,50 +55,35 @@ def make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buf
 
 
 @helper
-def logits(buffer: FloatArray, directions: FloatArray, z: FloatArray) -> None:
-    """Fill z (pk, g) with the buffer's items (g, w) times the directions (pk, w)."""
-    for tile in range(0, len(directions), _TILE):
-        for at in range(0, len(buffer), _ITEMS):
-            for k in range(tile, min(tile + _TILE, len(directions))):
-                _dot_eight(buffer[at : at + _ITEMS], directions[k], z[k, at : at + _ITEMS])
+def score(x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, z: FloatArray) -> None:
+    """Fill z (pk, g) as :func:`logits`, with the biases where they are no column of x."""
+    logits(x, items, columns, directions, z)
+    if columns < directions.shape[1]:
+        for i in range(len(z)):
+            for r in range(z.shape[1]):
+                z[i, r] += directions[i, columns]
 
 
 @helper
-def _dot_eight(x: FloatArray, w: FloatArray, z: FloatArray) -> None:
-    """Fill z (8,) with eight items (8, w) times one direction (w,): each weight is loaded once."""
-    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = ZERO
-    for j in range(len(w)):
-        s0 += w[j] * x0[j]
-        s1 += w[j] * x1[j]
-        s2 += w[j] * x2[j]
-        s3 += w[j] * x3[j]
-        s4 += w[j] * x4[j]
-        s5 += w[j] * x5[j]
-        s6 += w[j] * x6[j]
-        s7 += w[j] * x7[j]
-    z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7] = s0, s1, s2, s3, s4, s5, s6, s7
+def learn(
+    x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, labels: IndexArray, k: int,
+    scale: np.float32, z: FloatArray, gradient: FloatArray,
+) -> None:  # fmt: skip
+    """Add what these items (g,) teach to the gradient (pk, w); those beyond the labels teach nothing."""
+    score(x, items, columns, directions, z)
+    _residuals(z, labels, k, scale)
+    add_gradient(x, items, columns, z, gradient)
+    if columns < directions.shape[1]:
+        for i in range(len(z)):
+            for r in range(z.shape[1]):
+                gradient[i, columns] += z[i, r]
 
 
 @helper
-def add_gradient(buffer: FloatArray, z: FloatArray, gradient: FloatArray, fresh: bool) -> None:
-    """Add the items (g, w), each times its residual in z (pk, g), to the gradient (pk, w); ``fresh``: to zero."""
-    for tile in range(0, len(gradient), _TILE):
-        if fresh:
-            gradient[tile : tile + _TILE] = ZERO
-        for at in range(0, len(buffer), _ITEMS):
-            for k in range(tile, min(tile + _TILE, len(gradient))):
-                _add_eight(buffer[at : at + _ITEMS], z[k, at : at + _ITEMS], gradient[k])
-
-
-@helper
-def _add_eight(x: FloatArray, z: FloatArray, gradient: FloatArray) -> None:
-    """Add eight items (8, w), each times its residual (8,), to one direction's gradient (w,)."""
-    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
-    r0, r1, r2, r3, r4, r5, r6, r7 = z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7]
-    for j in range(len(gradient)):
-        first = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
-        gradient[j] += first + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
+def fill(rows: IndexArray, items: IndexArray) -> None:
+    """Write the rows over the first of the items (g,), and the last row over those left."""
+    for r in range(len(items)):
+        items[r] = rows[min(r, len(rows) - 1)]
 
 
 @helper
@@ -205,16 +192,22 @@ def train_classifiers(
     p, c, w = weights.shape
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
+    items, places, d = np.zeros(GROUP, np.int64), np.arange(GROUP), u.shape[1]
+    where_they_lie = kind == U and d % LANES == 0
     directions, gradient = _differences(weights) if k == 1 else weights, np.zeros((p, k, w), np.float32)
     for start in range(0, len(rows), batch):
         end = min(start + batch, len(rows))
         scale = ONE if summed else np.float32(1.0 / (end - start))
-        for at in range(start, end, len(buffer)):
-            to = min(at + len(buffer), end)
-            make_features(u, v, kind, rows[at:to], buffer)
-            logits(buffer, directions.reshape(p * k, w), z)
-            _residuals(z, labels[at:to], k, scale)
-            add_gradient(buffer, z, gradient.reshape(p * k, w), at == start)
+        gradient[:] = ZERO
+        flat, due = directions.reshape(p * k, w), gradient.reshape(p * k, w)
+        for at in range(start, end, GROUP):
+            to = min(at + GROUP, end)
+            if where_they_lie:
+                fill(rows[at:to], items)
+                learn(u, items, d, flat, labels[at:to], k, scale, z, due)
+            else:
+                make_features(u, v, kind, rows[at:to], buffer)
+                learn(buffer, places, w, flat, labels[at:to], k, scale, z, due)
         step += 1
         for i in range(p):
             for j in range(c):
@@ -236,11 +229,16 @@ def predict(
     p, c, w = weights.shape
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
+    items, places, d = np.zeros(GROUP, np.int64), np.arange(GROUP), u.shape[1]
     directions = _differences(weights) if k == 1 else weights
-    for at in range(0, len(rows), len(buffer)):
-        to = min(at + len(buffer), len(rows))
-        make_features(u, v, kind, rows[at:to], buffer)
-        logits(buffer, directions.reshape(p * k, w), z)
+    for at in range(0, len(rows), GROUP):
+        to = min(at + GROUP, len(rows))
+        if kind == U and d % LANES == 0:
+            fill(rows[at:to], items)
+            score(u, items, d, directions.reshape(p * k, w), z)
+        else:
+            make_features(u, v, kind, rows[at:to], buffer)
+            score(buffer, places, w, directions.reshape(p * k, w), z)
         for i in range(p):
             for r in range(to - at):
                 if k == 1:
