@@ -108,7 +108,6 @@ COVERED = {
         "evaluators.probe.report",
         "evaluators.seams",
     ],
-    "evaluators/probe/test_kernels.py": ["evaluators.probe.compilation"],
     "evaluators/probe/test_protocols.py": ["evaluators.probe.minibatch_settings"],
     "evaluators/probe/test_trainers.py": [
         "evaluators.probe.compiled",

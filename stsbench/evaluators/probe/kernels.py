@@ -55,7 +55,7 @@ def make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buf
 
 
 @helper
-def score(x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, z: FloatArray) -> None:
+def take_logits(x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, z: FloatArray) -> None:
     """Fill z (pk, g) as :func:`logits`, with the biases where they are no column of x."""
     logits(x, items, columns, directions, z)
     if columns < directions.shape[1]:
@@ -70,7 +70,7 @@ def learn(
     scale: np.float32, z: FloatArray, gradient: FloatArray,
 ) -> None:  # fmt: skip
     """Add what these items (g,) teach to the gradient (pk, w); those beyond the labels teach nothing."""
-    score(x, items, columns, directions, z)
+    take_logits(x, items, columns, directions, z)
     _residuals(z, labels, k, scale)
     add_gradient(x, items, columns, z, gradient)
     if columns < directions.shape[1]:
@@ -80,7 +80,7 @@ def learn(
 
 
 @helper
-def fill(rows: IndexArray, items: IndexArray) -> None:
+def repeat_last(rows: IndexArray, items: IndexArray) -> None:
     """Write the rows over the first of the items (g,), and the last row over those left."""
     for r in range(len(items)):
         items[r] = rows[min(r, len(rows) - 1)]
@@ -203,7 +203,7 @@ def train_classifiers(
         for at in range(start, end, GROUP):
             to = min(at + GROUP, end)
             if where_they_lie:
-                fill(rows[at:to], items)
+                repeat_last(rows[at:to], items)
                 learn(u, items, d, flat, labels[at:to], k, scale, z, due)
             else:
                 make_features(u, v, kind, rows[at:to], buffer)
@@ -234,11 +234,11 @@ def predict(
     for at in range(0, len(rows), GROUP):
         to = min(at + GROUP, len(rows))
         if kind == U and d % LANES == 0:
-            fill(rows[at:to], items)
-            score(u, items, d, directions.reshape(p * k, w), z)
+            repeat_last(rows[at:to], items)
+            take_logits(u, items, d, directions.reshape(p * k, w), z)
         else:
             make_features(u, v, kind, rows[at:to], buffer)
-            score(buffer, places, w, directions.reshape(p * k, w), z)
+            take_logits(buffer, places, w, directions.reshape(p * k, w), z)
         for i in range(p):
             for r in range(to - at):
                 if k == 1:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch.amp import custom_bwd, custom_fwd
 
-from stsbench.training.loop.dropout import kept
+from stsbench.training.loop.dropout import draw_kept
 from stsbench.training.loop.parts import cheapest_cuts
 
 GROUP_COST = 48
@@ -22,7 +22,7 @@ def round_up(count: int) -> int:
     return -(-count // step) * step
 
 
-class Group(NamedTuple):
+class LengthGroup(NamedTuple):
     """Sentences whose attention is computed at once: rows of width, from a place among the rows of all groups on."""
 
     start: int
@@ -36,7 +36,7 @@ class Group(NamedTuple):
         return values[self.start : self.start + self.rows * self.width].view(self.rows, self.width, -1)
 
 
-class Groups:
+class LengthGroups:
     """Where the heads of tokens laid end to end stand in groups of like length.
 
     Args:
@@ -49,7 +49,7 @@ class Groups:
         """Cut the sentences into groups, padded to P tokens."""
         first = np.cumsum(lengths) - lengths
         cuts = [*cheapest_cuts(lengths, GROUP_COST), len(lengths)]
-        self.groups: list[Group] = []
+        self.groups: list[LengthGroup] = []
         taken, real = [], []
         at = 0
         for begin, end in zip(cuts, cuts[1:], strict=False):
@@ -60,7 +60,7 @@ class Groups:
             taken.append(heads_of.ravel())
             real.append(np.broadcast_to(inside[:, None], heads_of.shape).ravel())
             hidden = None if inside.all() else torch.from_numpy(np.repeat(~inside, heads, axis=0)[:, None])
-            self.groups.append(Group(at, (end - begin) * heads, len(columns), hidden))
+            self.groups.append(LengthGroup(at, (end - begin) * heads, len(columns), hidden))
             at += heads_of.size
         where, is_real = np.concatenate(taken), np.concatenate(real)
         back = np.zeros(size * heads, dtype=np.int64)
@@ -87,7 +87,13 @@ class Groups:
 
 
 def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, groups: Groups, *, scale: float, rate: float = 0.0
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    groups: LengthGroups,
+    *,
+    scale: float,
+    rate: float = 0.0,
 ) -> torch.Tensor:
     """softmax(scale Q K^T) V of each sentence's own tokens, with dropout of the weights.
 
@@ -114,7 +120,7 @@ class _Attention(torch.autograd.Function):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        groups: Groups,
+        groups: LengthGroups,
         scale: float,
         rate: float,
     ) -> torch.Tensor:
@@ -127,7 +133,7 @@ class _Attention(torch.autograd.Function):
             if group.hidden is not None:
                 scores.masked_fill_(group.hidden, torch.finfo(scores.dtype).min)
             share = torch.softmax(scores, dim=-1)
-            keep, ctx.grown = kept(scores.shape, rate) if rate else (None, 1.0)
+            keep, ctx.grown = draw_kept(scores.shape, rate) if rate else (None, 1.0)
             torch.bmm(_dropped(share, keep, ctx.grown), group.of(v), out=group.of(result))
             weights.append(share)
             keeps.append(keep)

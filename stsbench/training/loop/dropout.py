@@ -10,7 +10,7 @@ _BITS = 16
 """Of randomness an element: a rate is met to within 8e-6."""
 
 
-def kept(shape: torch.Size, rate: float) -> tuple[torch.Tensor, float]:
+def draw_kept(shape: torch.Size, rate: float) -> tuple[torch.Tensor, float]:
     """Draw what a dropout keeps, by torch's own generator of the CPU.
 
     Args:
@@ -40,7 +40,7 @@ class FewBitsDropout(torch.nn.Dropout):
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, rate: float) -> torch.Tensor:  # noqa: ANN401 - torch's own
-        keep, ctx.scale = kept(values.shape, rate)
+        keep, ctx.scale = draw_kept(values.shape, rate)
         ctx.save_for_backward(keep)
         return (values * keep).mul_(ctx.scale)
 

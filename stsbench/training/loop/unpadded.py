@@ -15,13 +15,13 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_outputs import BaseModelOutput
 
-from stsbench.training.loop.attention import Groups, attend, round_up
+from stsbench.training.loop.attention import LengthGroups, attend, round_up
 
 PLAIN, NAME = "sdpa", "stsbench_unpadded"
 """What transformers calls torch's own attention, and what it calls ours, which without a layout is that."""
 
 
-class Layout:
+class TokenLayout:
     """Where the tokens of a padded batch lie when its sentences are laid end to end, the longest first.
 
     Args:
@@ -36,7 +36,7 @@ class Layout:
         self._at = torch.arange(mask.numel()).view(mask.shape)[order][real[order]]
         fill = round_up(len(self._at)) - len(self._at)
         self._taken = torch.cat([self._at, self._at[:1].expand(fill)])
-        self._groups: dict[int, Groups] = {}
+        self._groups: dict[int, LengthGroups] = {}
 
     def join(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values (b, t, …) at its tokens, end to end (1, N, …); after them the first, again and again."""
@@ -48,10 +48,10 @@ class Layout:
         spread = whole.index_copy(0, self._at, values[0, : len(self._at)])
         return spread.view(*self.shape, *values.shape[2:])
 
-    def groups(self, heads: int) -> Groups:
+    def groups(self, heads: int) -> LengthGroups:
         """The groups of an attention of so many heads; made once."""
         if heads not in self._groups:
-            self._groups[heads] = Groups(self._lengths.numpy(), heads, len(self._taken))
+            self._groups[heads] = LengthGroups(self._lengths.numpy(), heads, len(self._taken))
         return self._groups[heads]
 
 
@@ -65,7 +65,7 @@ class Unpadded:
         self._model, self._padded = model, model.forward
         self.padding = False
         """Compute that too."""
-        self.layout: Layout | None = None
+        self.layout: TokenLayout | None = None
         """Of the batch that is computed now."""
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
@@ -78,7 +78,7 @@ class Unpadded:
         ):
             return self._padded(*args, **inputs)
         ids, positions = inputs["input_ids"], inputs.get("position_ids")
-        layout = self.layout = Layout(inputs.pop("attention_mask"))
+        layout = self.layout = TokenLayout(inputs.pop("attention_mask"))
         inputs["input_ids"] = layout.join(ids)
         inputs["position_ids"] = layout.join(_positions(self._model, ids) if positions is None else positions)
         try:
@@ -129,7 +129,7 @@ def padding_computed(model: PreTrainedModel) -> Iterator[None]:
         forward.padding = False
 
 
-def layout_of(model: PreTrainedModel) -> Layout | None:
+def layout_of(model: PreTrainedModel) -> TokenLayout | None:
     """How the batch lies that a model computes now; None: padded."""
     return model.forward.layout if isinstance(model.forward, Unpadded) else None
 
@@ -167,7 +167,7 @@ def _attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    layout: Layout | None = None,
+    layout: TokenLayout | None = None,
     dropout: float = 0.0,
     scaling: float | None = None,
     **rest: Any,  # noqa: ANN401 - transformers' own

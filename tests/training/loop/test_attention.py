@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stsbench.training.loop import attention
-from stsbench.training.loop.attention import Groups, attend, round_up
+from stsbench.training.loop.attention import LengthGroups, attend, round_up
 
 LENGTHS = [9, 9, 7, 7, 3, 1]
 HEADS, WIDTH, FILL, SCALE = 3, 4, 5, 0.7
@@ -18,7 +18,7 @@ def heads_of(*, seed: int) -> torch.Tensor:
     return made.double().requires_grad_()
 
 
-def attended(parts: Sequence[torch.Tensor], groups: Groups, *, rate: float = 0.0) -> torch.Tensor:
+def attended(parts: Sequence[torch.Tensor], groups: LengthGroups, *, rate: float = 0.0) -> torch.Tensor:
     q, k, v = parts
     return attend(q, k, v, groups, scale=SCALE, rate=rate)
 
@@ -40,7 +40,7 @@ def literal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("group_cost", [0, 8, 1000])
 def test_it_is_what_each_sentence_would_have_alone_with_its_gradients(monkeypatch, group_cost):
     monkeypatch.setattr(attention, "GROUP_COST", group_cost)
-    groups = Groups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
+    groups = LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
     parts = [heads_of(seed=seed) for seed in range(3)]
     found = attended(parts, groups)
     expected = literal(*parts)
@@ -56,12 +56,12 @@ def test_the_number_of_groups_follows_their_cost(monkeypatch):
     counts = []
     for cost in (0, 8, 1000):
         monkeypatch.setattr(attention, "GROUP_COST", cost)
-        counts.append(len(Groups(np.array(LENGTHS), HEADS, sum(LENGTHS)).groups))
+        counts.append(len(LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS)).groups))
     assert counts == [4, 2, 1]
 
 
 def test_gradients_with_dropout_are_those_of_what_was_drawn():
-    groups = Groups(np.array(LENGTHS), HEADS, sum(LENGTHS))
+    groups = LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS))
 
     def drawn_alike(*parts: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(1)
@@ -73,7 +73,7 @@ def test_gradients_with_dropout_are_those_of_what_was_drawn():
 
 
 def test_dropout_leaves_the_mean_where_it_is():
-    groups = Groups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
+    groups = LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
     parts = [heads_of(seed=seed).detach() for seed in range(3)]
     torch.manual_seed(0)
     mean = torch.stack([attended(parts, groups, rate=0.2) for _ in range(4000)]).mean(dim=0)
@@ -81,7 +81,7 @@ def test_dropout_leaves_the_mean_where_it_is():
 
 
 def test_under_autocast_it_is_float32_whatever_comes():
-    groups = Groups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
+    groups = LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
     parts = [heads_of(seed=seed).detach().bfloat16().requires_grad_() for seed in range(3)]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = attended(parts, groups)

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from stsbench.training.loop.dropout import FewBitsDropout, draw_fewer_bits, kept
+from stsbench.training.loop.dropout import FewBitsDropout, draw_fewer_bits, draw_kept
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.15, 0.5, 0.9])
 def test_so_many_are_dropped_and_the_mean_stays(rate):
     torch.manual_seed(0)
     n = 1_000_003
-    keep, grown = kept(torch.Size([n]), rate)
+    keep, grown = draw_kept(torch.Size([n]), rate)
     deviation = (rate * (1 - rate) / n) ** 0.5
     assert abs(float((~keep).double().mean()) - rate) < 4 * deviation + 2**-17
     assert grown * (1 - rate) == pytest.approx(1, rel=1e-4)
