@@ -97,6 +97,9 @@ def attend(
 ) -> torch.Tensor:
     """softmax(scale Q K^T) V of each sentence's own tokens, with dropout of the weights.
 
+    Kept for the gradient are the weights of each sentence with itself, as torch keeps them where there is dropout, and a
+    byte each for what was drawn.
+
     Args:
         query: (N, h, d), and so are key and value; under autocast taken in float32, which is as fast for small heads.
         key: as above.
