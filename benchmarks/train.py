@@ -16,7 +16,7 @@ the work is three forward passes over the text's own tokens, no padding), and th
 above the number of processors others share them, and with --threads 1 the processors' seconds alone mean
 something.
 
-Two cores of an Intel Xeon with AMX, torch 2.13, sentence-transformers 5.1, a BERT of 4 layers of 384:
+Two cores of an Intel Xeon with AMX, torch 2.13, sentence-transformers 6.2, a BERT of 4 layers of 384:
 
 @@
 """

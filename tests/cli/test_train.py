@@ -33,7 +33,7 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, masked_
     assert {result["encoder"] for result in results} == {"little"}
     chosen = [json.loads(Path(f"runs/little/seed{seed}/run.json").read_text())["chosen"]["score"] for seed in (1, 2)]
     # Unknown words make near ties, which two ways to multiply break differently.
-    assert [result["score"] for result in results] == pytest.approx(chosen, abs=1e-3)
+    assert [result["score"] for result in results] == pytest.approx(chosen, abs=5e-3)
     board = stsbench("leaderboard", "--suite", "quickstart", "--cards", cards, "--format", "markdown")
     assert "| little |" in board.out and "±" in board.out
     one = stsbench("run", "--encoder", "little@2", "--tasks", "quickstart-en", "--cards", cards, "--json", "--fresh")

@@ -16,6 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_outputs import BaseModelOutput
 
 from stsbench.training.loop.attention import LengthGroups, attend, round_up
+from stsbench.training.modes import evaluating
 
 PLAIN, NAME = "sdpa", "stsbench_unpadded"
 """What transformers calls torch's own attention, and what it calls ours, which without a layout is that."""
@@ -140,13 +141,8 @@ def _states(model: PreTrainedModel) -> torch.Tensor:
     mask = torch.arange(6) < torch.tensor([4, 6, 1])[:, None]
     table = model.get_input_embeddings().num_embeddings
     ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % table
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with evaluating(model):
         states = model(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True).hidden_states
-    finally:
-        for module, training in modes:
-            module.training = training
     return torch.stack([state[mask] for state in states])
 
 
