@@ -18,7 +18,13 @@ something.
 
 Two cores of an Intel Xeon with AMX, torch 2.13, sentence-transformers 6.2, a BERT of 4 layers of 384:
 
-@@
+    float32   stsbench               0.594 s a step (0.650, 0.587, 0.594), 1.32 GiB, 0.74 of them by the loop, 58% of the peak
+    float32   sentence-transformers  1.560 s a step (1.560, 1.552, 1.584), 2.32 GiB, 1.71 of them by the loop, 22% of the peak
+    float32   times faster: 2.64 (2.40, 2.64, 2.67)
+    bfloat16  stsbench               0.340 s a step (0.385, 0.340, 0.336), 1.29 GiB, 0.69 of them by the loop, 16% of the peak
+    bfloat16  sentence-transformers  0.941 s a step (0.973, 0.941, 0.937), 2.26 GiB, 1.65 of them by the loop, 6% of the peak
+    bfloat16  times faster: 2.77 (2.53, 2.77, 2.79)
+    2 threads of 2 cores, load 1.7; a bare product of matrices, GFLOP/s: float32 314, bfloat16 2035
 """
 
 from __future__ import annotations
