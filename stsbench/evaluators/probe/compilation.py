@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit, types
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,6 +67,16 @@ def _float_of_bits(_: object, bits: object) -> tuple[object, object]:
         return builder.bitcast(args[0], context.get_value_type(types.float32))
 
     return types.float32(types.int32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def read_only(_: object, array: Any) -> tuple[object, object]:  # noqa: ANN401 - numba's own
+    """The same array as one that is only read: of one type with embeddings, whose code then serves both."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> object:  # noqa: ANN401
+        return impl_ret_borrowed(context, builder, signature.return_type, args[0])
+
+    return array.copy(readonly=True)(array), generate
 
 
 @helper

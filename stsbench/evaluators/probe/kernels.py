@@ -20,7 +20,7 @@ import numpy as np
 from numba import types
 
 from stsbench.encoders.seams import FloatArray, IndexArray
-from stsbench.evaluators.probe.compilation import entry, exp, helper
+from stsbench.evaluators.probe.compilation import entry, exp, helper, read_only
 from stsbench.evaluators.probe.products import add_gradient, logits
 
 LANES = 16
@@ -77,6 +77,12 @@ def learn(
         for i in range(len(z)):
             for r in range(z.shape[1]):
                 gradient[i, columns] += z[i, r]
+
+
+@helper
+def where_they_lie(u: FloatArray, kind: int) -> bool:
+    """Whether features are the embeddings (n, d) themselves, in whole lanes."""
+    return kind == U and u.shape[1] % LANES == 0
 
 
 @helper
@@ -192,8 +198,9 @@ def train_classifiers(
     p, c, w = weights.shape
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
-    items, places, d = np.zeros(GROUP, np.int64), np.arange(GROUP), u.shape[1]
-    where_they_lie = kind == U and d % LANES == 0
+    items, x, columns = np.arange(GROUP), read_only(buffer), w
+    if where_they_lie(u, kind):
+        x, columns = u, u.shape[1]
     directions, gradient = _differences(weights) if k == 1 else weights, np.zeros((p, k, w), np.float32)
     for start in range(0, len(rows), batch):
         end = min(start + batch, len(rows))
@@ -202,12 +209,11 @@ def train_classifiers(
         flat, due = directions.reshape(p * k, w), gradient.reshape(p * k, w)
         for at in range(start, end, GROUP):
             to = min(at + GROUP, end)
-            if where_they_lie:
+            if where_they_lie(u, kind):
                 repeat_last(rows[at:to], items)
-                learn(u, items, d, flat, labels[at:to], k, scale, z, due)
             else:
                 make_features(u, v, kind, rows[at:to], buffer)
-                learn(buffer, places, w, flat, labels[at:to], k, scale, z, due)
+            learn(x, items, columns, flat, labels[at:to], k, scale, z, due)
         step += 1
         for i in range(p):
             for j in range(c):
@@ -229,16 +235,17 @@ def predict(
     p, c, w = weights.shape
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
-    items, places, d = np.zeros(GROUP, np.int64), np.arange(GROUP), u.shape[1]
+    items, x, columns = np.arange(GROUP), read_only(buffer), w
+    if where_they_lie(u, kind):
+        x, columns = u, u.shape[1]
     directions = _differences(weights) if k == 1 else weights
     for at in range(0, len(rows), GROUP):
         to = min(at + GROUP, len(rows))
-        if kind == U and d % LANES == 0:
+        if where_they_lie(u, kind):
             repeat_last(rows[at:to], items)
-            take_logits(u, items, d, directions.reshape(p * k, w), z)
         else:
             make_features(u, v, kind, rows[at:to], buffer)
-            take_logits(buffer, places, w, directions.reshape(p * k, w), z)
+        take_logits(x, items, columns, directions.reshape(p * k, w), z)
         for i in range(p):
             for r in range(to - at):
                 if k == 1:
