@@ -2,7 +2,9 @@
 
     python benchmarks/results.py [--results 10000]
 
-The folder also holds files that are no results: broken, half written, of an older schema, foreign.
+Each has per-item columns of its task's true size, of which one sentence in three stands in two pairs, so that the first board
+computes the interval of each mean; later ones find them in the cache folder. The folder also holds files that are no results:
+broken, half written, of an older schema, foreign.
 """
 
 from __future__ import annotations
@@ -14,47 +16,71 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import msgspec
+import numpy as np
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.leaderboard.render import TERMINAL, WRITERS
+from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
 from stsbench.results.folder import result_to_json, scan_results
-from stsbench.results.record import Result
+from stsbench.results.items import to_parquet
+from stsbench.results.record import Result, columns_digest, items_path
 
 Made = TypeVar("Made")
 PROTOCOL = {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
-SUBSET: dict[str, int | float] = {"spearman": 0.75, "pearson": 0.74, "kendall": 0.55, "n": 750}
+RUN = {
+    "created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "device": "cpu", "dtype": "float32",
+    "versions": {name: "1.0.0" for name in ("python", "torch", "transformers", "numpy", "scipy")},
+}  # fmt: skip
+SUBSETS = 5
+
+
+def made_columns(n: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Per-item columns of a task that all encoders have alike: subsets, gold scores and sentences."""
+    sentences = rng.permutation(np.concatenate([np.arange(2 * n - n // 2), np.arange(n // 2)]))
+    return {
+        "subset": [f"subset{at * SUBSETS // n}" for at in range(n)],
+        "gold": np.round(5 * rng.random(n), 1),
+        "sentence1": sentences[:n].astype(np.uint32),
+        "sentence2": sentences[n:].astype(np.uint32),
+    }
+
+
+def made_result(encoder: str, task: str, columns: dict[str, Any]) -> Result:
+    """A result as a run makes it, but for metrics and subsets, which are not those of the columns."""
+    n, score = len(columns["gold"]), CORRELATIONS["spearman"](columns["similarity"], columns["gold"])
+    sizes = Counter(columns["subset"])
+    metrics = {metric: score for metric in CORRELATIONS}
+    return Result(
+        encoder=encoder, task=task, split="test", score=score, protocol=PROTOCOL,
+        scores={f"{metric}.{aggregation}": score for metric in CORRELATIONS for aggregation in AGGREGATIONS},
+        per_subset={name: {**metrics, "n": size} for name, size in sizes.items()},
+        interval=(score - 0.02, score + 0.02), interval_method="percentile bootstrap over pairs, 1000 resamples",
+        n=n, zero_vectors=0, overlap="unknown", train_seed=None, eval_seed=0, encoder_card="0" * 64,
+        fingerprint=encoder, revision=None, task_card="1" * 64, data="2" * 64, items=columns_digest(columns), notes=[],
+        run=RUN, per_item=columns,
+    )  # fmt: skip
 
 
 def fill(folder: Path, count: int) -> None:
     """Write results of the suite ``sts`` as a run writes them, and four files that are none."""
-    base = Result(
-        encoder="", task="", split="test", score=0.7, protocol=PROTOCOL,
-        scores={f"{m}.{a}": SUBSET[m] for m in ("spearman", "pearson", "kendall") for a in ("all", "mean", "wmean")},
-        per_subset={f"subset{at}": SUBSET for at in range(5)},
-        interval=(0.68, 0.72), interval_method="percentile bootstrap over pairs, 1000 resamples",
-        n=3750, zero_vectors=0, overlap="unknown", train_seed=None, eval_seed=0, encoder_card="0" * 64,
-        fingerprint="", revision=None, task_card="1" * 64, data="2" * 64, items="3" * 64, notes=[],
-        run={"created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "device": "cpu", "dtype": "float32",
-             "versions": {name: "1.0.0" for name in ("python", "torch", "transformers", "numpy", "scipy")}},
-    )  # fmt: skip
-    tasks = Catalogue().suites()["sts"].tasks
+    catalogue, rng = Catalogue(), np.random.default_rng(0)
+    tasks = catalogue.suites()["sts"].tasks
+    of_tasks = {task: made_columns(catalogue.task(task).splits["test"].n or 1000, rng) for task in tasks}
     for number in range(count):
-        encoder, task = number // len(tasks), tasks[number % len(tasks)]
-        score = 0.5 + number % 3000 / 1e4
-        one = msgspec.structs.replace(
-            base, encoder=f"encoder-{encoder}", task=task, fingerprint=str(encoder), score=score,
-            scores={**base.scores, "spearman.all": score}, interval=(score - 0.02, score + 0.02),
-        )  # fmt: skip
+        task = tasks[number % len(tasks)]
+        gold = of_tasks[task]["gold"]
+        similarity = gold / 5 + (0.1 + number % 300 / 500) * rng.standard_normal(len(gold))
+        one = made_result(f"encoder-{number // len(tasks)}", task, {**of_tasks[task], "similarity": similarity})
         path = one.path_in(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(result_to_json(one))
-        path.with_suffix(".items.parquet").write_bytes(b"")
-    whole = result_to_json(base)
+        items_path(path).write_bytes(to_parquet(one.per_item))
+    whole = result_to_json(one)
     foreign = folder / "foreign"
     foreign.mkdir()
     for name, content in {
@@ -71,10 +97,11 @@ def timed(what: Callable[[], Made]) -> tuple[float, Made]:
     return time.perf_counter() - start, made
 
 
-def command(*arguments: str) -> tuple[float, float, subprocess.CompletedProcess[str]]:
+def command(cache: str, *arguments: str) -> tuple[float, float, subprocess.CompletedProcess[str]]:
     """Seconds of a command, those its processor was busy, and what it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "STSBENCH_CACHE": cache}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     whole = [sys.executable, "-m", "stsbench", *arguments]
     seconds, done = timed(lambda: subprocess.run(whole, env=environment, check=True, capture_output=True, text=True))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -86,16 +113,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=int, default=10_000)
     count = parser.parse_args().results
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as cache:
         folder = Path(name)
         fill(folder, count)
         loading, found = timed(lambda: scan_results(folder))
-        print(f"{len(found.results)} results and {len(found.problems)} files that are none")
-        print(f"load {loading:.2f} s")
-        print("the command: start, load and render")
-        for fmt in (TERMINAL, *WRITERS):
-            whole, busy, done = command("leaderboard", "--results", name, "--format", fmt)
-            print(f"  {fmt:8} {whole:.2f} s, processor {busy:.2f} s, {len(done.stdout):9,} characters")
+        print(
+            f"{len(found.results)} results and {len(found.problems)} files that are none; load {os.getloadavg()[0]:.1f}"
+        )
+        print(f"read {loading:.2f} s")
+        print("the command: start, read and render")
+        for fmt, when in ((TERMINAL, "first"), *((fmt, "later") for fmt in (TERMINAL, *WRITERS))):
+            whole, busy, done = command(cache, "leaderboard", "--results", name, "--format", fmt)
+            print(f"  {fmt:8} {when} {whole:.2f} s, processor {busy:.2f} s, {len(done.stdout):9,} characters")
+        largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        print(f"  at most {largest / 1024:,.0f} MiB")
     print(done.stderr, end="")
 
 

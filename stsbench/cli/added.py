@@ -26,6 +26,8 @@ def added_rows(given: Sequence[str], results: Sequence[Result], catalogue: Catal
         UnknownName: there are no results of one.
         StsbenchError: nothing stands behind a colon.
     """
+    if not given:
+        return []
     runs, names = gather_runs(results, catalogue), Names(catalogue)
     found: list[Added] = []
     at = 0

@@ -192,6 +192,8 @@ def chosen_results(given: Sequence[str], results: Sequence[Result], catalogue: C
     Raises:
         UnknownName: ``where`` has no results of one.
     """
+    if not given:
+        return list(results)
     runs = gather_runs(results, catalogue)
     chosen: set[int] = set()
     for name, spellings in _spelled(given, catalogue, [one.encoder for one in runs]):
@@ -199,7 +201,7 @@ def chosen_results(given: Sequence[str], results: Sequence[Result], catalogue: C
         if mine is None:
             raise UnknownName("encoder", name, [one.name for one in runs], hint=f"{where} has no results of it")
         chosen |= mine
-    return [result for result in results if not given or id(result) in chosen]
+    return [result for result in results if id(result) in chosen]
 
 
 def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: Path) -> Side:

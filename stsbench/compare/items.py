@@ -51,12 +51,21 @@ def pair_items(
     columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]],
     dependence: Dependence = "sentences",
     score: str = "",
+    sentences: IntArray | None = None,
 ) -> Items | None:
-    """The same of columns that are read: those of each encoder's Results; ``score`` names another than their own."""
+    """The same of columns that are read: those of each encoder's Results.
+
+    Args:
+        encoders: each encoder's Results.
+        columns: theirs.
+        dependence: whether items that share a sentence err together.
+        score: another score than the Results' own.
+        sentences: the items' sentences, where these columns do not tell them.
+    """
     found = _paired(encoders[0][0], columns, score)
     if found is None:
         return None
-    sentences = _sentences(columns) if dependence == "sentences" else None
+    sentences = _sentences(columns, sentences) if dependence == "sentences" else None
     n = len(found.weights)
     return Items(
         paired=found,
@@ -148,10 +157,12 @@ def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> Sample:
     )
 
 
-def _sentences(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]) -> IntArray | None:
+def _sentences(
+    columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], otherwise: IntArray | None
+) -> IntArray | None:
     """The items' sentences as any of the results tells them."""
     known = (sentences_of(one) for seeds in columns for one in seeds)
-    return next((one for one in known if one is not None), None)
+    return next((one for one in known if one is not None), otherwise)
 
 
 def _stack(columns: Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]], name: str) -> list[Float64Array]:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Generic, NamedTuple
 
 import msgspec
 
+from stsbench.compare.known import mark_of
 from stsbench.compare.row_items import RowItems, RowKey, RowResults, check_alike
 from stsbench.compare.variance import Contrast, difference_of, estimate
 from stsbench.errors import DataError
+from stsbench.numbers.arrays import IntArray
+from stsbench.numbers.sharing import COLUMNS
+from stsbench.results.again import lacking_columns
 from stsbench.results.comparable import protocol_key
 from stsbench.results.folder import columns_of
 from stsbench.results.record import Result
 
 MEAN_METHOD = "Student's t over items and seeds, with the covariance of items that share a sentence"
 Interval = tuple[float, float]
+ROWS_AT_ONCE = 64
+"""So many rows' items are held at a time: of seven STS tasks some 80 MB."""
 
 
 class MeanIntervals(NamedTuple, Generic[RowKey]):
@@ -26,9 +32,9 @@ class MeanIntervals(NamedTuple, Generic[RowKey]):
     which items share a sentence: with them no interval can be trusted.
     """
 
-    intervals: Mapping[tuple[RowKey, tuple[int, ...]], Interval]
-    lacking: Sequence[Result]
-    untold: Sequence[Result]
+    intervals: dict[tuple[RowKey, tuple[int, ...]], Interval]
+    lacking: list[Result]
+    untold: list[Result]
 
 
 def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
@@ -46,53 +52,105 @@ def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
 
 
 def mean_intervals(
-    rows: RowResults[RowKey], wanted: Mapping[RowKey, Sequence[tuple[int, ...]]], scores: Sequence[str] = ()
+    rows: RowResults[RowKey],
+    wanted: Mapping[RowKey, Sequence[tuple[int, ...]]],
+    scores: Sequence[str] = (),
+    known: MutableMapping[str, Interval] | None = None,
 ) -> MeanIntervals[RowKey]:
-    """The same of many rows, of each for every set of tasks that is wanted of it; items are read once.
+    """The same of many rows, of each for every set of tasks that is wanted of it; few rows' items are held at a time.
 
     Args:
         rows: each row's results task by task, several on one task being its seeds, none where it lacks the task.
         wanted: the places of the tasks that a mean is over; one named twice counts twice.
         scores: the score that counts on each task, a name of its results' ``scores``; without any, their own.
+        known: intervals computed before, by a hash of what they were computed from; those of now are added.
     """
-    intervals: dict[tuple[RowKey, tuple[int, ...]], Interval] = {}
-    lacking: list[Result] = []
-    untold: list[Result] = []
-    given: dict[int, Result] = {}
+    found: MeanIntervals[RowKey] = MeanIntervals({}, [], [])
     alike: dict[object, dict[RowKey, Sequence[Sequence[Result]]]] = {}
     for key, cells in rows.items():
-        read = [[_with_columns(one) for one in seeds] for seeds in cells]
-        given |= {
-            id(one): was for held, seeds in zip(read, cells, strict=True) for one, was in zip(held, seeds, strict=True)
-        }
-        missing = [
-            one
-            for seeds, held in zip(cells, read, strict=True)
-            for one, one_read in zip(seeds, held, strict=True)
-            if not one_read.per_item
-        ]
-        lacking += missing
-        if not missing:
+        lacking = lacking_columns(one for seeds in cells for one in seeds)
+        found.lacking.extend(lacking)
+        if not lacking:
             # Scores of other data or another protocol have other items.
-            ways = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in read)
-            alike.setdefault(ways, {})[key] = read
+            ways = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in cells)
+            alike.setdefault(ways, {})[key] = cells
     for group in alike.values():
-        items = RowItems(group, scores=scores)
-        untold += [given[id(one)] for one in items.untold]
-        for key in group:
-            for tasks in wanted.get(key, ()):
-                interval = _interval_of_mean(items, key, tasks)
-                if interval is not None:
-                    intervals[key, tasks] = interval
-    return MeanIntervals(intervals, lacking, untold)
+        _Group(group, wanted, scores, found, {} if known is None else known).add()
+    places = {id(one): at for at, one in enumerate(one for cells in rows.values() for seeds in cells for one in seeds)}
+    for results in (found.lacking, found.untold):
+        results.sort(key=lambda one: places[id(one)])
+    return found
 
 
-def _with_columns(result: Result) -> Result:
-    """The Result with its per-item columns read; without any where they are missing or broken."""
-    try:
-        return msgspec.structs.replace(result, per_item=dict(columns_of(result)))
-    except DataError:
-        return result
+class _Group(Generic[RowKey]):
+    """Rows of the same items, read a few at a time."""
+
+    def __init__(
+        self,
+        rows: RowResults[RowKey],
+        wanted: Mapping[RowKey, Sequence[tuple[int, ...]]],
+        scores: Sequence[str],
+        found: MeanIntervals[RowKey],
+        known: MutableMapping[str, Interval],
+    ) -> None:
+        self._rows, self._wanted, self._scores, self._found, self._known = rows, wanted, scores, found, known
+        self._sentences: dict[int, IntArray] = {}
+        """The sentences of each task's items, as any row read so far tells them."""
+
+    def add(self) -> None:
+        """Find the intervals of all rows."""
+        known = {key: None for key in self._rows if self._take_known(key)}
+        untold = self._read([key for key in self._rows if key not in known])
+        if untold:
+            # What the columns of these do not tell, those of other rows may.
+            self._read(list(known))
+            again = {key: None for key, tasks in untold.items() if self._sentences.keys() & set(tasks)}
+            untold = {key: tasks for key, tasks in untold.items() if key not in again} | self._read(list(again))
+        self._found.untold.extend(one for key, tasks in untold.items() for at in tasks for one in self._rows[key][at])
+
+    def _take_known(self, key: RowKey) -> bool:
+        """Whether all of a row's intervals were computed before."""
+        marks = {tasks: mark_of(self._rows[key], tasks, self._scores) for tasks in self._wanted.get(key, ())}
+        found = {(key, tasks): self._known[mark] for tasks, mark in marks.items() if mark and mark in self._known}
+        self._found.intervals.update(found)
+        return len(found) == len(marks)
+
+    def _read(self, keys: Sequence[RowKey]) -> dict[RowKey, list[int]]:
+        """Compute the intervals of some rows; the tasks of which nothing tells the sentences, by row."""
+        untold: dict[RowKey, list[int]] = {}
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            read = {key: self._with_columns(self._rows[key]) for key in keys[start : start + ROWS_AT_ONCE]}
+            rows = {key: cells for key, cells in read.items() if cells is not None}
+            items = RowItems(rows, scores=self._scores, sentences=self._sentences)
+            for key in rows:
+                tasks = [at for at in items.tasks(key) if not items.told((at,))]
+                untold |= {key: tasks} if tasks else {}
+                self._compute(items, key, rows[key])
+        return untold
+
+    def _with_columns(self, cells: Sequence[Sequence[Result]]) -> list[list[Result]] | None:
+        """A row's results with their columns; None where some are broken."""
+        whole, read = True, []
+        for seeds in cells:
+            read.append(list(seeds))
+            for at, one in enumerate(seeds):
+                try:
+                    read[-1][at] = msgspec.structs.replace(one, per_item=dict(columns_of(one)))
+                except DataError:
+                    self._found.lacking.append(one)
+                    whole = False
+        return read if whole else None
+
+    def _compute(self, items: RowItems[RowKey], key: RowKey, read: Sequence[Sequence[Result]]) -> None:
+        for tasks in self._wanted.get(key, ()):
+            interval = _interval_of_mean(items, key, tasks)
+            if interval is None:
+                continue
+            self._found.intervals[key, tasks] = interval
+            mark = mark_of(self._rows[key], tasks, self._scores)
+            # One that hangs on what another row tells is not of this row alone.
+            if mark and all(any(set(COLUMNS) & set(one.per_item) for one in read[at]) for at in tasks):
+                self._known[mark] = interval
 
 
 def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int]) -> Interval | None:

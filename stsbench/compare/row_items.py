@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from stsbench.compare.items import Dependence, Items, joint_sharing, pair_items
 from stsbench.compare.variance import Sample, mean_sample
 from stsbench.errors import ProtocolError
-from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.arrays import Float64Array, IntArray
 from stsbench.numbers.sharing import Sharing
 from stsbench.results.again import has_columns
 from stsbench.results.comparable import why_not_comparable
@@ -30,7 +30,11 @@ class RowItems(Generic[RowKey]):
     """
 
     def __init__(
-        self, rows: RowResults[RowKey], dependence: Dependence = "sentences", scores: Sequence[str] = ()
+        self,
+        rows: RowResults[RowKey],
+        dependence: Dependence = "sentences",
+        scores: Sequence[str] = (),
+        sentences: MutableMapping[int, IntArray] | None = None,
     ) -> None:
         """Read the columns of all rows' results.
 
@@ -38,6 +42,7 @@ class RowItems(Generic[RowKey]):
             rows: each row's results task by task.
             dependence: whether items that share a sentence err together.
             scores: what is compared on each task: a name of its results' ``scores``; without any, their own score.
+            sentences: those of tasks' items as other rows tell them; what these rows tell is added.
 
         Raises:
             DataError: columns are broken, or not of the same items.
@@ -46,6 +51,7 @@ class RowItems(Generic[RowKey]):
         self.untold: list[Result] = []
         self.names: list[str] = []
         self._dependence = dependence
+        self._sentences = {} if sentences is None else sentences
         self._tasks: dict[int, Items] = {}
         self._places: dict[RowKey, dict[int, int]] = {key: {} for key in rows}
         self._sharings: dict[tuple[int, ...], Sharing] = {}
@@ -60,9 +66,11 @@ class RowItems(Generic[RowKey]):
         if not whole:
             return
         columns = [[columns_of(one) for one in seeds] for seeds in whole.values()]
-        items = pair_items(list(whole.values()), columns, self._dependence, score)
+        items = pair_items(list(whole.values()), columns, self._dependence, score, self._sentences.get(task))
         if items is None:
             return
+        if items.sentences is not None:
+            self._sentences[task] = items.sentences
         self._tasks[task] = items
         self.names.append(next(iter(whole.values()))[0].task)
         if not items.told:

@@ -10,6 +10,7 @@ from stsbench.errors import SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.parquet import FileMetaData
 
 
 class Readable(Protocol):
@@ -65,17 +66,28 @@ def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
         SourceError: it holds more than a file may.
         pyarrow.ArrowException, OSError: it is damaged.
     """
+    for _ in parquet_batches(source, path, where=where):
+        pass
+
+
+def parquet_batches(
+    source: Path | pa.NativeFile | IO[bytes], path: Path, *, where: str, metadata: FileMetaData | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of such a file in parts, each text once and numbers in its places; see :func:`check_parquet`.
+
+    ``metadata`` are the file's, where they are read already.
+    """
     from pyarrow import parquet
 
-    with parquet.ParquetFile(source) as file:
-        schema = file.metadata.schema
-        columns = [schema.column(at) for at in range(len(schema.names))]
+    if metadata is None:
+        with parquet.ParquetFile(source) as file:
+            metadata = file.metadata
+    columns = [metadata.schema.column(at) for at in range(len(metadata.schema.names))]
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-    # With each text once, and numbers in its places, rows take the memory that the file takes.
-    with parquet.ParquetFile(source, read_dictionary=texts) as file:
+    # So they take the memory that the file takes.
+    with parquet.ParquetFile(source, metadata=metadata, read_dictionary=texts) as file:
         batches = file.iter_batches(_ROWS)
-        for _ in bounded(batches, path, where=where, size=lambda batch: sum(map(_size, batch.columns))):
-            pass
+        yield from bounded(batches, path, where=where, size=lambda batch: sum(map(_size, batch.columns)))
 
 
 def _size(values: pa.Array) -> int:

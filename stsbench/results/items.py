@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.errors import DataError, cut, one_line
-from stsbench.files.expanded import check_parquet
+from stsbench.files.expanded import parquet_batches
 from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, split_parts
 from stsbench.results.checks import ROUNDING
@@ -76,14 +76,15 @@ def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.OSFile(str(path)) as opened, pyarrow.parquet.ParquetFile(opened) as file:
+        with pyarrow.OSFile(str(path)) as opened:
+            with pyarrow.parquet.ParquetFile(opened) as file:
+                metadata, schema = file.metadata, file.schema_arrow
             # Before it is read: a small file may hold a great many equal rows.
-            rows, names = file.metadata.num_rows, file.schema_arrow.names
-            if rows != n or len(set(names)) < len(names):
-                raise ValueError(f"{rows} rows of {len(names)} columns, the result is of {n} items")
-            check_parquet(path, path, where=str(path))
-            table = file.read()
-        return {name: _as_array(table[name].combine_chunks()) for name in names}
+            if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
+                raise ValueError(f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items")
+            batches = list(parquet_batches(opened, path, where=str(path), metadata=metadata))
+        table = pyarrow.Table.from_batches(batches, None if batches else schema)
+        return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
     except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
         raise DataError(f"{path}: cannot be read: {one_line(error)[:200]}") from error
 
@@ -96,6 +97,10 @@ def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
         return np.from_dlpack(column.cast("uint8")).astype(bool)
     if types.is_integer(column.type) or types.is_floating(column.type):
         return np.from_dlpack(column)
+    if types.is_dictionary(column.type) and not column.null_count:
+        texts: npt.NDArray[Any] = np.array(column.dictionary.to_pylist(), dtype=object)
+        of_items: npt.NDArray[Any] = texts[np.from_dlpack(column.indices)]
+        return of_items
     return np.array(column.to_pylist(), dtype=object)
 
 
@@ -124,7 +129,7 @@ def _wrong_columns(result: Result, needed: Sequence[str], columns: Arrays) -> It
     for name, column in columns.items():
         if len(column) != result.n:
             yield f"column '{cut(name)}' has {len(column)} items, the result's field 'n' says {result.n}"
-        if column.dtype.kind == "O" and not all(isinstance(value, str) for value in column):
+        if column.dtype.kind == "O" and not all(issubclass(kind, str) for kind in set(map(type, column))):
             yield f"column '{cut(name)}' holds more than texts"
     for name in needed:
         if name not in columns:

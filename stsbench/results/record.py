@@ -139,12 +139,12 @@ def columns_digest(columns: ItemColumns) -> str:
     digest = hashlib.sha256()
     for name in sorted(columns):
         column = columns[name]
-        values = list(column) if not isinstance(column, np.ndarray) or column.dtype.kind in "OU" else None
         digest.update(_escaped(name) + b"\x1e")
-        if values is not None:
+        if not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
+            texts = list(map(str, column))
             # Subsets are few texts many times over.
-            known = {text: _escaped(text) for text in set(map(str, values))}
-            digest.update(b"\x1f".join(known[str(value)] for value in values))
+            known = {text: _escaped(text) for text in set(texts)}
+            digest.update(b"\x1f".join(map(known.__getitem__, texts)))
         else:
             digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()

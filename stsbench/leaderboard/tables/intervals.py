@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stsbench.compare.means import mean_intervals
+from stsbench.leaderboard.tables.known_means import known_means
 from stsbench.leaderboard.tables.runs import Wanted, results_of, shows_its_score, wanted_score
 from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Row, Table
 from stsbench.results.again import NAMED, command_again
@@ -41,7 +42,8 @@ def with_intervals(table: Table) -> Table:
         if needed:
             rows[place] = [cell if at in needed else [] for at, cell in enumerate(cells)]
     names = list(map(wanted_score, columns.values()))
-    found = mean_intervals(rows, {place: list(set(means[place].values())) for place in rows}, names)
+    with known_means() as known:
+        found = mean_intervals(rows, {place: list(set(means[place].values())) for place in rows}, names, known)
     places = iter(range(len(means)))
     groups = [
         replace(group, rows=[_with_ends(row, at := next(places), means[at], found.intervals) for row in group.rows])
