@@ -79,7 +79,12 @@ class Verification:
         return f"{results}: {', '.join(counts) or 'none'}; data found for {data}"
 
 
-def verify(folder: Path, catalogue: Catalogue, data: DataAtHand) -> Verification:
+def verify(
+    folder: Path,
+    catalogue: Catalogue,
+    data: DataAtHand,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Verification:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
     Values, place, protocol and card are looked at always; scores, those of each subset and intervals where the
@@ -89,14 +94,16 @@ def verify(folder: Path, catalogue: Catalogue, data: DataAtHand) -> Verification
         folder: the folder.
         catalogue: cards of the project and of the user.
         data: gives the data that are at hand.
+        progress: is told how many of the Results are done, and how many there are.
 
     Raises:
         OutputError: there is no such folder.
     """
     found = read_folder(folder)
     files = [Verified(path=one.path, problems=[one.line]) for one in (*found.problems, *lost(folder))]
-    of_items: list[tuple[Verified, Job]] = []
-    for result in found.results:
+    golds: list[tuple[Verified, str]] = []
+    for at, result in enumerate(found.results):
+        progress(at, len(found.results))
         one = Verified(path=result.path or Path(), result=result)
         files.append(one)
         _look_at_card(one, result, catalogue)
@@ -104,11 +111,9 @@ def verify(folder: Path, catalogue: Catalogue, data: DataAtHand) -> Verification
         _look_at_data(one, result, columns, data)
         if columns is not None and not one.problems:
             _make_again(one, result, columns)
-            of_items.append((one, Job(result, columns)))
-    _compare_gold(of_items)
-    for one, job in of_items:
-        problem = interval_problem(job)
-        one.problems += [problem] if problem is not None else []
+            of_data = {name: columns[name] for name in ("gold", "subset") if name in columns}
+            golds += [(one, columns_digest(of_data))] if of_data else []
+    _compare_gold(golds)
     return Verification(files=sorted(files, key=lambda one: one.path))
 
 
@@ -162,6 +167,8 @@ def _make_again(one: Verified, result: Result, columns: Mapping[str, npt.NDArray
     if problems is None:
         one.unknown.append("nobody knows how its protocol makes a score of its items")
     one.problems += problems or []
+    problem = interval_problem(Job(result, columns))
+    one.problems += [problem] if problem is not None else []
     if not can_remake_interval(result):
         one.unknown.append(f"its interval was made in a way of its own ('{cut(result.interval_method)}')")
 
@@ -196,14 +203,12 @@ def _unlike_data(
             yield "column 'correct' is not what the data's labels make of the predictions"
 
 
-def _compare_gold(jobs: Sequence[tuple[Verified, Job]]) -> None:
+def _compare_gold(golds: Sequence[tuple[Verified, str]]) -> None:
     """Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up."""
     groups: dict[tuple[str, str, str], list[tuple[Verified, str]]] = {}
-    for one, (result, columns) in jobs:
-        of_data = {name: columns[name] for name in ("gold", "subset") if name in columns}
-        if of_data:
-            key = result.task, result.split, result.data
-            groups.setdefault(key, []).append((one, columns_digest(of_data)))
+    for one, digest in golds:
+        if one.result is not None:
+            groups.setdefault((one.result.task, one.result.split, one.result.data), []).append((one, digest))
     for group in groups.values():
         ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
         for one, digest in group:

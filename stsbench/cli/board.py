@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.added import added_rows
+from stsbench.cli.counting import shown_progress
 from stsbench.cli.names import chosen_results
 from stsbench.cli.options.scores import LeaderboardOptions
 from stsbench.cli.printing import complain, complain_of_all, say, say_words
@@ -68,17 +69,20 @@ def _tables(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Table
     where = options.results or RESULTS
     results = _results(options, where)
     added = added_rows(options.add, results, catalogue, where)
-    asked = Asked(
-        catalogue=catalogue,
-        results=_chosen(options, results, added, catalogue),
-        where=where,
-        added=added,
-        protocol=options.protocol,
-        show=check_show(options.show),
-        imported=read_mteb(options.mteb, catalogue) if options.mteb else None,
-        ranks=options.ranks,
-    )
-    made = asked.boards(options.suite) if options.table is None else asked.declared(options.table)
+    chosen = _chosen(options, results, added, catalogue)
+    with shown_progress("rows with intervals") as told:
+        asked = Asked(
+            catalogue=catalogue,
+            results=chosen,
+            where=where,
+            added=added,
+            protocol=options.protocol,
+            show=check_show(options.show),
+            imported=read_mteb(options.mteb, catalogue) if options.mteb else None,
+            ranks=options.ranks,
+            progress=told,
+        )
+        made = asked.boards(options.suite) if options.table is None else asked.declared(options.table)
     complain_of_all("skipped", made.left_out)
     for line in made.advice:
         complain(line)

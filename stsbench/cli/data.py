@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,9 @@ import numpy as np
 from stsbench import settings
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import TaskCard
+from stsbench.cli.counting import shown_progress
 from stsbench.cli.options.catalogue import ConvertCocoOptions, FetchOptions, MakeOptions, VerifyDataOptions
-from stsbench.cli.printing import console, print_json, print_rows, say
+from stsbench.cli.printing import print_json, print_rows, say
 from stsbench.data.corpora.files import fetch_corpus
 from stsbench.data.sources import place_of
 from stsbench.data.splits import PairSplit
@@ -22,7 +22,7 @@ from stsbench.data.verify import characters
 from stsbench.errors import SourceError, StsbenchError, UnknownName, one_line
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.documents import CountsTokens, FileProgress
+    from stsbench.data.corpora.documents import CountsTokens
 
 
 def fetch_command(options: FetchOptions) -> None:
@@ -147,16 +147,3 @@ def _open_tokenizer(model: str, *, revision: str) -> CountsTokens:
     from stsbench.encoders.transformer.token_counts import TokenCounter
 
     return TokenCounter(model, revision=revision)
-
-
-@contextmanager
-def shown_progress(what: str) -> Iterator[FileProgress]:
-    """Show how many of something are done, on stderr and only where someone watches."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    screen = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
-        row = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(row, completed=done, total=total)

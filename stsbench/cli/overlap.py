@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.data import shown_progress
+from stsbench.cli.counting import shown_progress
 from stsbench.cli.options.catalogue import OverlapOptions
 from stsbench.cli.printing import print_json, print_rows, say, say_words
 from stsbench.data.corpora.load import load_corpus

@@ -10,6 +10,7 @@ from stsbench import settings
 from stsbench.bench.tasks import ScoredTask, plan_tasks
 from stsbench.cards.catalogue import Catalogue
 from stsbench.check.verify import Known, Verification, Verified, verify
+from stsbench.cli.counting import shown_progress
 from stsbench.cli.data import local_files
 from stsbench.cli.exit_codes import MISTAKE
 from stsbench.cli.options.scores import VerifyOptions
@@ -25,7 +26,8 @@ def verify_command(options: VerifyOptions) -> int:
     catalogue, at = Catalogue(options.cards), options.data or settings.data_folder()
     if at is not None and not at.is_dir():
         raise SourceError(f"data folder '{at}' does not exist")
-    found = verify(options.results, catalogue, _DataAtHand(catalogue, at))
+    with shown_progress("results verified") as told:
+        found = verify(options.results, catalogue, _DataAtHand(catalogue, at), told)
     if options.as_json:
         print_json(_as_json(found))
     else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
 import msgspec
@@ -21,8 +22,14 @@ from stsbench.results.record import Result
 
 MEAN_METHOD = "Student's t over items and seeds, with the covariance of items that share a sentence"
 Interval = tuple[float, float]
+OnRow = Callable[[int, int], None]
+"""Is told how many rows are done, and how many there are."""
 ROWS_AT_ONCE = 64
 """So many rows' items are held at a time: of seven STS tasks some 80 MB."""
+
+
+def unwatched(done: int, total: int) -> None:
+    """Where nobody watches."""
 
 
 class MeanIntervals(NamedTuple, Generic[RowKey]):
@@ -56,6 +63,7 @@ def mean_intervals(
     wanted: Mapping[RowKey, Sequence[tuple[int, ...]]],
     scores: Sequence[str] = (),
     known: MutableMapping[str, Interval] | None = None,
+    progress: OnRow = unwatched,
 ) -> MeanIntervals[RowKey]:
     """The same of many rows, of each for every set of tasks that is wanted of it; few rows' items are held at a time.
 
@@ -64,22 +72,40 @@ def mean_intervals(
         wanted: the places of the tasks that a mean is over; one named twice counts twice.
         scores: the score that counts on each task, a name of its results' ``scores``; without any, their own.
         known: intervals computed before, by a hash of what they were computed from; those of now are added.
+        progress: is told how many rows are done, and how many there are.
     """
     found: MeanIntervals[RowKey] = MeanIntervals({}, [], [])
     alike: dict[object, dict[RowKey, Sequence[Sequence[Result]]]] = {}
+    done = _Counter(len(rows), progress)
     for key, cells in rows.items():
         lacking = lacking_columns(one for seeds in cells for one in seeds)
         found.lacking.extend(lacking)
-        if not lacking:
+        if lacking:
+            done.count()
+        else:
             # Scores of other data or another protocol have other items.
             ways = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in cells)
             alike.setdefault(ways, {})[key] = cells
     for group in alike.values():
-        _Group(group, wanted, scores, found, {} if known is None else known).add()
+        _Group(group, wanted, scores, found, {} if known is None else known, done).add()
     places = {id(one): at for at, one in enumerate(one for cells in rows.values() for seeds in cells for one in seeds)}
     for results in (found.lacking, found.untold):
         results.sort(key=lambda one: places[id(one)])
     return found
+
+
+@dataclass
+class _Counter:
+    """Counts the rows that are done; those read once more, for the sentences they tell, are done already."""
+
+    total: int
+    progress: OnRow
+    done: int = 0
+
+    def count(self) -> None:
+        """One more row is done."""
+        self.done = min(self.done + 1, self.total)
+        self.progress(self.done, self.total)
 
 
 class _Group(Generic[RowKey]):
@@ -92,8 +118,10 @@ class _Group(Generic[RowKey]):
         scores: Sequence[str],
         found: MeanIntervals[RowKey],
         known: MutableMapping[str, Interval],
+        done: _Counter,
     ) -> None:
         self._rows, self._wanted, self._scores, self._found, self._known = rows, wanted, scores, found, known
+        self._done = done
         self._sentences: dict[int, IntArray] = {}
         """The sentences of each task's items, as any row read so far tells them."""
 
@@ -113,7 +141,10 @@ class _Group(Generic[RowKey]):
         marks = {tasks: mark_of(self._rows[key], tasks, self._scores) for tasks in self._wanted.get(key, ())}
         found = {(key, tasks): self._known[mark] for tasks, mark in marks.items() if mark and mark in self._known}
         self._found.intervals.update(found)
-        return len(found) == len(marks)
+        if len(found) < len(marks):
+            return False
+        self._done.count()
+        return True
 
     def _read(self, keys: Sequence[RowKey]) -> dict[RowKey, list[int]]:
         """Compute the intervals of some rows; the tasks of which nothing tells the sentences, by row."""
@@ -130,6 +161,7 @@ class _Group(Generic[RowKey]):
 
     def _with_columns(self, cells: Sequence[Sequence[Result]]) -> list[list[Result]] | None:
         """A row's results with their columns; None where some are broken."""
+        self._done.count()
         whole, read = True, []
         for seeds in cells:
             read.append(list(seeds))

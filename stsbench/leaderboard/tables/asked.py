@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import Suite
+from stsbench.compare.means import OnRow, unwatched
 from stsbench.errors import DataError, ProtocolError, UnknownName
 from stsbench.leaderboard.exports.imported import PROTOCOL, Imported, fits, with_imported
 from stsbench.leaderboard.published.specs import TableCard, read_table_card
@@ -46,6 +47,7 @@ class Asked:
     imported: Imported | None = None
     ranks: bool = False
     added: Sequence[Added] = ()
+    progress: OnRow = unwatched
 
     def declared(self, name: str) -> Made:
         """The table of a name, or of a TOML file; see :func:`stsbench.leaderboard.tables.build.build_table`.
@@ -56,7 +58,7 @@ class Asked:
         card = read_table_card(name)
         tasks = [column.wanted.task for column in plan(card, self.catalogue).tasks if column.wanted is not None]
         held = self._held(tasks)
-        table = make_table(name, card, held.results, self.catalogue, self.added)
+        table = make_table(name, card, held.results, self.catalogue, self.added, self.progress)
         advice = self._advice([table]) if self.added else self._not_shown(card, table, held.results)
         (made,) = self._ranked([table])
         made = with_imported(made, self.imported) if self.imported else made
@@ -87,7 +89,7 @@ class Asked:
             protocol=self.protocol,
             published=self.show not in (None, "measured"),
         )
-        made = [suite_table(board, suite, name, self.catalogue, self.added) for board in boards]
+        made = [suite_table(board, suite, name, self.catalogue, self.added, self.progress) for board in boards]
         advice = self._advice(made)
         if self.imported and not any(fits(table.columns) for table in made):
             empty = SuiteBoard(suite_card(name, suite, PROTOCOL, published=False), [])

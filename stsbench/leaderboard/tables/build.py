@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import EncoderCard
+from stsbench.compare.means import OnRow, unwatched
 from stsbench.errors import CardError, UnknownName
 from stsbench.leaderboard.published.rows import PublishedRow, misprints, published_row, sources
 from stsbench.leaderboard.published.specs import RowFacts, TableCard, read_table_card, row_facts
@@ -39,7 +40,12 @@ def build_table(name: str, results: Sequence[Result] = (), catalogue: Catalogue 
 
 
 def make_table(
-    name: str, card: TableCard, results: Sequence[Result], catalogue: Catalogue, added: Sequence[Added] = ()
+    name: str,
+    card: TableCard,
+    results: Sequence[Result],
+    catalogue: Catalogue,
+    added: Sequence[Added] = (),
+    progress: OnRow = unwatched,
 ) -> Table:
     """Make a table from its card, with the rows that are added to it; for its errors see :func:`build_table`."""
     filler = Filler(card, plan(card, catalogue), catalogue)
@@ -64,7 +70,7 @@ def make_table(
         measured_notes=list(clean_notes(filler, runs)) if card.board is not None else (),
         terms=filler.plan.terms,
     )
-    return with_intervals(made)
+    return with_intervals(made, progress)
 
 
 def _superseded(filler: Filler, catalogue: Catalogue) -> Iterator[str]:

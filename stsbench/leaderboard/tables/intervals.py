@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stsbench.compare.means import mean_intervals
+from stsbench.compare.means import OnRow, mean_intervals, unwatched
 from stsbench.leaderboard.tables.known_means import known_means
 from stsbench.leaderboard.tables.runs import Wanted, results_of, shows_its_score, wanted_score
 from stsbench.leaderboard.tables.table import AVERAGE, EXACT, Row, Table
@@ -29,7 +29,7 @@ def cells_of(row: Row, wanted: Sequence[Wanted]) -> list[list[Result]]:
     return [[result for result in row.results if shows_its_score(result, one)] for one in wanted]
 
 
-def with_intervals(table: Table) -> Table:
+def with_intervals(table: Table, progress: OnRow = unwatched) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
     columns = {column.key: column.wanted for column in table.columns if column.wanted}
     average = _places(table, list(columns))
@@ -43,7 +43,9 @@ def with_intervals(table: Table) -> Table:
             rows[place] = [cell if at in needed else [] for at, cell in enumerate(cells)]
     names = list(map(wanted_score, columns.values()))
     with known_means() as known:
-        found = mean_intervals(rows, {place: list(set(means[place].values())) for place in rows}, names, known)
+        found = mean_intervals(
+            rows, {place: list(set(means[place].values())) for place in rows}, names, known, progress
+        )
     places = iter(range(len(means)))
     groups = [
         replace(group, rows=[_with_ends(row, at := next(places), means[at], found.intervals) for row in group.rows])

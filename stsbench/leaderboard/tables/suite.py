@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.facts import Suite
+from stsbench.compare.means import OnRow, unwatched
 from stsbench.leaderboard.published.specs import AverageFacts, BoardFacts, TableCard
 from stsbench.leaderboard.tables.added import Added
 from stsbench.leaderboard.tables.build import make_table
@@ -75,6 +76,13 @@ def suite_card(
     )
 
 
-def suite_table(board: SuiteBoard, suite: Suite, name: str, catalogue: Catalogue, added: Sequence[Added] = ()) -> Table:
+def suite_table(
+    board: SuiteBoard,
+    suite: Suite,
+    name: str,
+    catalogue: Catalogue,
+    added: Sequence[Added] = (),
+    progress: OnRow = unwatched,
+) -> Table:
     """The table of a suite's board; rows that are asked for have the labels that are."""
-    return make_table(suite.name or name, board.card, board.results, catalogue, added)
+    return make_table(suite.name or name, board.card, board.results, catalogue, added, progress)
