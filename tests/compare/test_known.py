@@ -80,7 +80,7 @@ def test_tasks_counts_and_the_score_that_counts_are_part_of_it(row: list[list[Re
 def test_rows_are_counted_whether_read_known_or_lacking(row: list[list[Result]]):
     known: dict[str, Interval] = {}
     rows = {0: row, 1: row, 2: [[msgspec.structs.replace(row[0][0], path=None)], []]}
-    wanted = {0: [(0, 1)], 1: [(0,)], 2: [(0,)]}
+    wanted: dict[int, list[tuple[int, ...]]] = {0: [(0, 1)], 1: [(0,)], 2: [(0,)]}
     for _ in range(2):
         seen: list[tuple[int, int]] = []
         mean_intervals(rows, wanted, known=known, progress=lambda done, total: seen.append((done, total)))  # noqa: B023
