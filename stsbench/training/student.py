@@ -108,10 +108,9 @@ class Student(torch.nn.Module):
         """Where the weights are."""
         return cast(torch.device, next(self.model.parameters()).device)
 
-    @property
-    def unpadded(self) -> bool:
-        """Whether its model leaves padding out, as training on a CPU lets it."""
-        return is_unpadded(self.model)
+    def unpadded(self, tokens: Tokens) -> bool:
+        """Whether its model leaves a batch's padding out, as training on a CPU lets it; tokens (b, t) each."""
+        return is_unpadded(self.model, tokens["attention_mask"])
 
     def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
         """Return the token ids of each text, special tokens included."""
@@ -149,7 +148,7 @@ class Student(torch.nn.Module):
             with nullcontext() if dropout else evaluating(self):
                 return self._embed_part(part, transform, asked)
 
-        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=self.unpadded)
+        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=self.unpadded(tokens))
 
     def _embed_part(self, tokens: Tokens, transform: Transform | None, pooling: Pooling) -> torch.Tensor:
         states = self.hidden_states(tokens, self.layers(pooling), transform=transform)

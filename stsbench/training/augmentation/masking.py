@@ -73,7 +73,7 @@ def masked_language_model_loss(
     With ``chunk`` so many texts at a time, of which no activations are kept.
     """
     tokens = {"input_ids": hidden_ids, "attention_mask": mask, "labels": labels}
-    unpadded = is_unpadded(model.base_model)
+    unpadded = is_unpadded(model.base_model, mask)
     if chunk is not None:
 
         def lose(part: Tokens) -> torch.Tensor:

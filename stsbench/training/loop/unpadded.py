@@ -6,6 +6,7 @@ padding is computed, and each weight's gradient is made once a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from stsbench.training.loop.attention import LengthGroups, attend, round_up
 from stsbench.training.modes import evaluating
 
+SHORT = 6
+"""The longest sentence of the batch by which a model is tried first, in tokens."""
 PLAIN, NAME = "sdpa", "stsbench_unpadded"
 """What transformers calls torch's own attention, and what it calls ours, which without a layout is that."""
 
@@ -38,6 +41,8 @@ class TokenLayout:
         fill = round_up(len(self._at)) - len(self._at)
         self._taken = torch.cat([self._at, self._at[:1].expand(fill)])
         self._groups: dict[int, LengthGroups] = {}
+        self.windows: set[int] = set()
+        """Of attentions that see so far only; none is kept to here, so no sentence may be longer."""
 
     def join(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values (b, t, …) at its tokens, end to end (1, N, …); after them the first, again and again."""
@@ -68,15 +73,17 @@ class Unpadded:
         """Compute that too."""
         self.layout: TokenLayout | None = None
         """Of the batch that is computed now."""
+        self.reach: float = math.inf
+        """Sentences of so many tokens see all of themselves in every layer; batches of longer ones are computed padded."""
+
+    def takes(self, mask: torch.Tensor) -> bool:
+        """Whether a batch of this mask (b, t) is computed without its padding."""
+        return not self.padding and mask.shape[1] <= self.reach
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
         """Return the model's output with states (b, t, h), zeros at padding; with other inputs as it stands."""
-        if (
-            self.padding
-            or args
-            or not inputs.keys() <= self.TAKEN
-            or not {"input_ids", "attention_mask"} <= inputs.keys()
-        ):
+        known = inputs.keys() <= self.TAKEN and {"input_ids", "attention_mask"} <= inputs.keys()
+        if args or not known or not self.takes(inputs["attention_mask"]):
             return self._padded(*args, **inputs)
         ids, positions = inputs["input_ids"], inputs.get("position_ids")
         layout = self.layout = TokenLayout(inputs.pop("attention_mask"))
@@ -86,6 +93,7 @@ class Unpadded:
             output = self._padded(**inputs, layout=layout)
         finally:
             self.layout = None
+            self.reach = min(self.reach, *layout.windows, math.inf)
         states = getattr(output, "hidden_states", None)
         return BaseModelOutput(
             last_hidden_state=layout.spread(output.last_hidden_state),
@@ -98,22 +106,36 @@ def leave_out_padding(model: PreTrainedModel) -> None:
     plain = model.config._attn_implementation == PLAIN and getattr(model, "pooler", None) is None
     if not plain or is_unpadded(model) or model.device.type != "cpu":
         return
-    expected = _states(model)
+    forward = Unpadded(model)
+    same = _is_same(model, forward, SHORT)
+    # An attention that sees so far is the same up to there, as it must be seen to be.
+    if same and math.isfinite(forward.reach):
+        most = getattr(model.config, "max_position_embeddings", None) or forward.reach
+        same = _is_same(model, forward, int(min(forward.reach, most)))
+    if same and forward.reach > 1:
+        model.set_attn_implementation(NAME)
+        model.forward = forward
+
+
+def _is_same(model: PreTrainedModel, forward: Unpadded, longest: int) -> bool:
+    """Whether a model's states without padding are those with it; it is left as it was."""
+    expected = _states(model, longest)
     model.set_attn_implementation(NAME)
-    model.forward = Unpadded(model)
+    model.forward = forward
     try:
-        same = torch.allclose(_states(model), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+        return torch.allclose(_states(model, longest), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         # Another architecture: it takes no layout, or its attention is not of this kind.
-        same = False
-    if not same:
+        return False
+    finally:
         del model.forward
         model.set_attn_implementation(PLAIN)
 
 
-def is_unpadded(model: PreTrainedModel) -> bool:
-    """Whether a model leaves padding out."""
-    return isinstance(model.forward, Unpadded)
+def is_unpadded(model: PreTrainedModel, mask: torch.Tensor | None = None) -> bool:
+    """Whether a model leaves padding out: at all, or that of a batch with this mask (b, t)."""
+    forward = model.forward
+    return isinstance(forward, Unpadded) and (mask is None or forward.takes(mask))
 
 
 @contextmanager
@@ -136,9 +158,9 @@ def layout_of(model: PreTrainedModel) -> TokenLayout | None:
 
 
 @torch.no_grad()
-def _states(model: PreTrainedModel) -> torch.Tensor:
+def _states(model: PreTrainedModel, longest: int) -> torch.Tensor:
     """All hidden states at the tokens of a made batch, as in tests."""
-    mask = torch.arange(6) < torch.tensor([4, 6, 1])[:, None]
+    mask = torch.arange(longest) < torch.tensor([longest - 2, longest, 1])[:, None]
     table = model.get_input_embeddings().num_embeddings
     ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % table
     with evaluating(model):
@@ -174,6 +196,8 @@ def _attend(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
         )
         return plain
+    if rest.get("sliding_window") is not None:
+        layout.windows.add(int(rest["sliding_window"]))
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     scale = query.shape[3] ** -0.5 if scaling is None else scaling
     return attend(q, k, v, layout.groups(query.shape[1]), scale=scale, rate=dropout)[None], None

@@ -178,7 +178,7 @@ class DeCLUTR(Learner):
                 hidden.append((states[-1][at], part["labels"][at]))
             return self.student.pooled(states[:-1], part["attention_mask"])
 
-        embeddings = by_length(tokens, embed, unpadded=self.student.unpadded)
+        embeddings = by_length(tokens, embed, unpadded=self.student.unpadded(tokens))
         if not hidden:
             return embeddings, None
         states, labels = (torch.cat(each) for each in zip(*hidden, strict=True))
@@ -193,5 +193,5 @@ class DeCLUTR(Learner):
             loss = row_losses(self.student.language_model, last, part["labels"])
             return torch.cat([self.student.pooled(states, part["attention_mask"]), loss[:, None]], dim=1)
 
-        found = by_length(tokens, embed, chunk=self.student.chunk, unpadded=self.student.unpadded)
+        found = by_length(tokens, embed, chunk=self.student.chunk, unpadded=self.student.unpadded(tokens))
         return found[:, :-1], mean_of_rows(found[:, -1], tokens["labels"])

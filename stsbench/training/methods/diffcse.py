@@ -132,7 +132,12 @@ class DiffCSE(TwoViews):
             "guessed": guessed,
             "shown": tokens["input_ids"],
         }
-        edited = by_length(given, fill, chunk=self.student.chunk, unpadded=is_unpadded(self.generator.base_model))
+        edited = by_length(
+            given,
+            fill,
+            chunk=self.student.chunk,
+            unpadded=is_unpadded(self.generator.base_model, tokens["attention_mask"]),
+        )
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -167,7 +172,6 @@ class DiffCSE(TwoViews):
             "replaced": replaced,
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
-        losses = by_length(
-            given, lose, chunk=self.student.chunk, unpadded=self.discriminator.unpadded and not self.released
-        )
+        unpadded = self.discriminator.unpadded(tokens) and not self.released
+        losses = by_length(given, lose, chunk=self.student.chunk, unpadded=unpadded)
         return joint_mean(losses.sum(), counted.sum())

@@ -94,7 +94,7 @@ class PromptBERT(Learner):
             return MaskToken().pool(states, part["attention_mask"], last_of(part["input_ids"], mask))
 
         chunk = self.student.chunk if torch.is_grad_enabled() else None
-        return by_length(tokens, embed, chunk=chunk, unpadded=self.student.unpadded)
+        return by_length(tokens, embed, chunk=chunk, unpadded=self.student.unpadded(tokens))
 
     def denoised(self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate) -> torch.Tensor:
         """Embeddings (b, h) less the template's own; sentences of one length have that in common, with its dropout."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from stsbench.training.loop.on_cpu import speed_up
+from stsbench.training.loop.unpadded import is_unpadded
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.students import sentences, student
 
@@ -47,4 +48,4 @@ def test_an_embedding_s_gradient_is_summed_row_by_row_unless_it_must_be_dense(ma
 def test_padding_is_left_out_unless_the_model_is_compiled(masked_lm, compiled, expected):
     made = SimCSE(student(masked_lm))
     speed_up(made, compiled=compiled)
-    assert made.student.unpadded is expected
+    assert is_unpadded(made.student.model) is expected

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, ModernBertConfig
 
 from stsbench.training.loop.unpadded import is_unpadded, layout_of, leave_out_padding, padding_computed
 
@@ -74,6 +74,40 @@ def test_a_model_of_another_kind_is_left_as_it_is(tiny, make):
     assert not is_unpadded(model) and model.forward == plain and layout_of(model) is None
     batch = {"input_ids": torch.tensor([[7, 8, 9], [7, 8, 0]]), "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}
     assert torch.equal(model(**batch).last_hidden_state, opened(tiny[make])(**batch).last_hidden_state)
+
+
+def modern(local_attention: int) -> Any:
+    """A ModernBERT, of whose layers two in three see tokens within half of this distance alone."""
+    torch.manual_seed(0)
+    config = ModernBertConfig(
+        vocab_size=60, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
+        local_attention=local_attention, pad_token_id=0, cls_token_id=1, bos_token_id=1, sep_token_id=2, eos_token_id=2,
+        initializer_range=0.5, initializer_cutoff_factor=3.0,
+    )  # fmt: skip
+    return AutoModel.from_config(config).double().eval()
+
+
+@pytest.mark.parametrize(("longest", "unpadded"), [(4, True), (9, True), (10, False), (20, False)])
+def test_sentences_beyond_a_window_of_attention_are_computed_with_their_padding(longest, unpadded):
+    model = modern(16)
+    mask = torch.arange(longest) < torch.tensor([3, longest, 2, longest - 1])[:, None]
+    batch = {"input_ids": 7 + torch.arange(mask.numel()).view(mask.shape) % 50, "attention_mask": mask.long()}
+    expected = model(**batch).last_hidden_state[mask]
+    leave_out_padding(model)
+    assert is_unpadded(model) and is_unpadded(model, mask) is unpadded
+    found = model(**batch).last_hidden_state
+    assert bool(found[~mask].any()) is not unpadded
+    torch.testing.assert_close(found[mask], expected, rtol=0, atol=1e-10)
+
+
+def test_a_window_that_is_counted_in_another_way_keeps_its_model_padded():
+    # Half of what the attention is told: sentences of that length would see too much.
+    model = modern(16)
+    for layer in model.layers:
+        if layer.attn.sliding_window is not None:
+            layer.attn.sliding_window *= 2
+    leave_out_padding(model)
+    assert not is_unpadded(model)
 
 
 def test_a_pooler_keeps_its_model_padded_and_other_inputs_pass(tiny):
