@@ -81,7 +81,7 @@ COVERED = {
         "encoders.transformer.dropout",
     ],
     "encoders/transformer/test_decoders.py": ["encoders.transformer.adapters", "encoders.transformer.templates"],
-    "encoders/transformer/test_encoder.py": ["encoders.transformer.backbone"],
+    "encoders/transformer/test_encoder.py": ["encoders.transformer.backbone", "encoders.transformer.opening"],
     "encoders/served/test_openai.py": [
         "encoders.served.apis",
         "encoders.served.link",

@@ -92,7 +92,7 @@ class LibraryModel:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d), with the prompt that is the model's default."""
-        from stsbench.encoders.transformer.backbone import valid_text
+        from stsbench.encoders.transformer.opening import valid_text
 
         texts = [valid_text(sentence) for sentence in sentences]
         return _as_float32(self.model.encode(texts, show_progress_bar=False), self.name)

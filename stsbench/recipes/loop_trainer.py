@@ -14,6 +14,7 @@ import transformers
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
 from stsbench.encoders.seams import Encoder
+from stsbench.errors import CardError
 from stsbench.recipes.forecast import TRIED, Forecast, memory_used
 from stsbench.recipes.plan import KEYS, TrainPlan
 from stsbench.recipes.prepare import as_documents, find_start, load_text, load_validation, values_of
@@ -74,6 +75,11 @@ class LoopTrainer:
             device=plan.place.device,
         )
         learner: Learner = call_with_params(method, {"student": student, **card.params}, where=_where(plan))
+        if learner.by_dropout and card.student.dropout is None and not student.has_dropout:
+            raise CardError(
+                f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone this method tells the two views "
+                "of a sentence apart; give --set dropout=0.1, or --set dropout=0 if that is meant"
+            )
         check_step(learner, card.training)
         check_workers(plan.workers, learner, ranks=plan.place.ranks)
         corpus = load_text(plan)

@@ -64,6 +64,8 @@ class Learner(torch.nn.Module, ABC):
     of weights: then a batch may be run in chunks (``chunk`` in ``[training]``)."""
     made_ahead: bool = True
     """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
+    by_dropout: bool = False
+    """Whether the two views of a sentence differ by their dropout alone."""
     teachers: Sequence[str] = ()
     """The encoders whose embeddings of its texts it learns from, by name; given by :meth:`take_taught`."""
     student: Student

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import transformers
 from torch.utils.hooks import RemovableHandle
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
@@ -17,13 +16,15 @@ from stsbench.encoders.devices import open_device
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.seams import FloatArray
-from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
+from stsbench.encoders.transformer.backbone import Backbone
+from stsbench.encoders.transformer.opening import load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
 from stsbench.errors import CardError, EncoderError
 from stsbench.training.head import PoolerHead, check_place_for_head, make_head
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.loop.unpadded import is_unpadded, layout_of, padding_computed
 from stsbench.training.modes import evaluating
+from stsbench.training.start import depth_settings, dropout_settings, dropouts, fresh_model, load_start
 
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
@@ -78,13 +79,11 @@ class Student(torch.nn.Module):
         self.compiled = False
         self.validation_pooling = _trainable(validation_pooling) if validation_pooling else self.test_pooling
         place = open_device(device)
-        settings = {**_dropout_settings(checkpoint, dropout), **_depth_settings(checkpoint, layers)}
+        settings = {**dropout_settings(checkpoint, dropout), **depth_settings(checkpoint, layers)}
         if from_scratch:
-            kind = _model_kind(language_model=language_model)
-            whole: Any = kind.from_config(_config(checkpoint, settings))
-            missing: list[str] = []
+            whole, missing = fresh_model(checkpoint, settings, language_model=language_model), list[str]()
         else:
-            whole, missing = _load_whole(
+            whole, missing = load_start(
                 checkpoint, settings, language_model=language_model, fresh_head=fresh_language_head
             )
         self.language_model = whole.to(place) if language_model else None
@@ -107,6 +106,11 @@ class Student(torch.nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return cast(torch.device, next(self.model.parameters()).device)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether its model drops anything in training."""
+        return any(dropouts(self.model.config.to_dict()).values())
 
     def unpadded(self, tokens: Tokens) -> bool:
         """Whether its model leaves a batch's padding out, as training on a CPU lets it; tokens (b, t) each."""
@@ -185,14 +189,11 @@ class Student(torch.nn.Module):
             transform: changes the embedding output first.
             padding: the states at padding count too; otherwise they may be anything.
         """
-        with padding_computed(self.model) if padding else nullcontext():
-            if transform is None:
-                return self.backbone.hidden_states(tokens, layers)
-            handle = self._embedding_hook(transform, tokens["attention_mask"])
-            try:
-                return self.backbone.hidden_states(tokens, layers)
-            finally:
-                handle.remove()
+        if transform is None and not padding:
+            return self.backbone.hidden_states(tokens, layers)
+        changed = nullcontext() if transform is None else self._embedding_hook(transform, tokens["attention_mask"])
+        with changed, padding_computed(self.model) if padding else nullcontext():
+            return self.backbone.padded_states(tokens, layers)
 
     def _embedding_hook(self, transform: Transform, mask: torch.Tensor) -> RemovableHandle:
         if self.compiled:
@@ -210,6 +211,7 @@ class Student(torch.nn.Module):
 
     def compile_model(self) -> None:
         """Compile the model, for batches of any size; its weights keep their names."""
+        _ = self.backbone.minds_padding  # asked of a compiled model, it would be compiled again for the question
         self.model.compile(dynamic=True)
         self.compiled = True
 
@@ -256,24 +258,6 @@ class StudentEncoder:
         return embeddings
 
 
-def _model_kind(*, language_model: bool) -> Any:  # noqa: ANN401 - transformers is untyped
-    return transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
-
-
-def _load_whole(
-    checkpoint: Checkpoint, settings: Mapping[str, float], *, language_model: bool, fresh_head: bool
-) -> tuple[Any, list[str]]:
-    """A checkpoint's model, and the weights that it lacks and may lack."""
-    kind = _model_kind(language_model=language_model)
-    whole, missing = load_model(kind, checkpoint, dtype="float32", **settings)
-    body = f"{whole.base_model_prefix}." if fresh_head and language_model else ""
-    lost = [key for key in missing if "pooler" not in key and key.startswith(body)]
-    if lost:
-        what = "its head as a language model, " if language_model else ""
-        raise EncoderError(f"{checkpoint.folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
-    return whole, missing
-
-
 def _longest(checkpoint: Checkpoint, asked: int | None) -> int | None:
     limit = checkpoint.max_length()
     if asked is not None and not 3 <= asked <= (limit or asked):
@@ -287,35 +271,3 @@ def _trainable(name: str) -> Pooling:
         known = [kind.name for kind in POOLINGS.values() if kind.library]
         raise CardError(f"pooling '{pooling}' cannot be trained under; choose one of {', '.join(known)}")
     return pooling
-
-
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
-
-
-def _dropout_settings(checkpoint: Checkpoint, dropout: float | None) -> dict[str, float]:
-    """The dropout fields of a checkpoint's configuration, with new values."""
-    if dropout is None:
-        return {}
-    if not 0 <= dropout < 1:
-        raise CardError(f"dropout {dropout}: give at least 0 and less than 1")
-    known = [name for name in DROPOUTS if name in checkpoint.config()]
-    if not known:
-        raise EncoderError(f"{checkpoint.folder}/config.json: names no dropout ({', '.join(DROPOUTS)}) to replace")
-    return dict.fromkeys(known, dropout)
-
-
-def _depth_settings(checkpoint: Checkpoint, layers: int | None) -> dict[str, int]:
-    """The field of a checkpoint's configuration that says how many layers there are, with a new value."""
-    if layers is None:
-        return {}
-    name = next((field for field in ("num_hidden_layers", "n_layers") if field in checkpoint.config()), None)
-    if name is None or not 1 <= layers <= checkpoint.config()[name]:
-        there = "says not how many" if name is None else f"has {checkpoint.config()[name]}"
-        raise EncoderError(f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {there}")
-    return {name: layers}
-
-
-def _config(checkpoint: Checkpoint, settings: Mapping[str, float]) -> Any:  # noqa: ANN401 - transformers is untyped
-    return transformers.AutoConfig.from_pretrained(
-        str(checkpoint.folder), local_files_only=True, trust_remote_code=False, **settings
-    )

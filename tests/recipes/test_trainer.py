@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,6 +106,22 @@ def test_how_a_step_cannot_be_run_is_told_before_any_text_is_read(masked_lm, tmp
     facts = msgspec.structs.replace(asked.card.training, **training)
     with pytest.raises(CardError, match=says):
         load_trainer(replace(asked, card=msgspec.structs.replace(asked.card, training=facts)))
+
+
+@pytest.mark.parametrize("method", ["simcse", "simcse_plus_plus", "mixcse"])
+def test_views_that_nothing_tells_apart_are_refused_unless_asked_for(masked_lm, tmp_path, method):
+    base = tmp_path / "start"
+    shutil.copytree(masked_lm, base)
+    config = json.loads((base / "config.json").read_text())
+    config |= {name: 0.0 for name in config if name.endswith("dropout_prob")}
+    (base / "config.json").write_text(json.dumps(config))
+    asked = plan(tmp_path, method, base=base)
+    with pytest.raises(CardError, match=r"recipe little: .*start has no dropout.* give --set dropout=0\.1"):
+        load_trainer(asked)
+    for dropout in (0.0, 0.1):
+        student = msgspec.structs.replace(asked.card.student, dropout=dropout)
+        load_trainer(replace(asked, card=msgspec.structs.replace(asked.card, student=student)))
+    load_trainer(plan(tmp_path, "contrastive_tension", base=base))
 
 
 def test_a_trainer_that_is_not_there_is_one_line(masked_lm, tmp_path):

@@ -179,7 +179,7 @@ class OpenAIEncoder:
             keep(np.flatnonzero(~full), np.zeros((int((~full).sum()), self.width), dtype=np.float32))
 
     def _texts(self, sentences: Sequence[str]) -> list[str]:
-        from stsbench.encoders.transformer.backbone import valid_text
+        from stsbench.encoders.transformer.opening import valid_text
 
         return [valid_text(text) for text in self.prompt.around(sentences)]
 

@@ -147,7 +147,7 @@ class SentenceTransformerEncoder:
         check_sentences(sentences)
         if not len(sentences):
             return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
-        from stsbench.encoders.transformer.backbone import valid_text
+        from stsbench.encoders.transformer.opening import valid_text
 
         embeddings = self.network.encode(
             [valid_text(sentence) for sentence in sentences],
@@ -163,7 +163,7 @@ class SentenceTransformerEncoder:
 def _load(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     import torch
 
-    from stsbench.encoders.transformer.backbone import check_vocabulary
+    from stsbench.encoders.transformer.opening import check_vocabulary
 
     try:
         with _quiet() as said:

@@ -22,7 +22,7 @@ def cut_to_fit(tokenizer: Any, prompt: Prompt, sentences: Sequence[str], max_len
     Raises:
         CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
     """
-    from stsbench.encoders.transformer.backbone import valid_text
+    from stsbench.encoders.transformer.opening import valid_text
 
     texts = [valid_text(sentence) for sentence in sentences]
     if max_length is None or not texts:

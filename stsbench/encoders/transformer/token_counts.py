@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-from stsbench.encoders.transformer.backbone import load_tokenizer
+from stsbench.encoders.transformer.opening import load_tokenizer
 from stsbench.provenance.identity import fingerprint
 
 

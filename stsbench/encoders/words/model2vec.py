@@ -105,7 +105,7 @@ class Model2VecEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); a sentence without a known token is a zero vector."""
-        from stsbench.encoders.transformer.backbone import valid_text
+        from stsbench.encoders.transformer.opening import valid_text
 
         table = self._table
         embeddings = np.zeros((len(sentences), table.vectors.shape[1]), dtype=np.float32)

@@ -10,7 +10,7 @@ import transformers
 
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.devices import open_device
-from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
+from stsbench.encoders.transformer.opening import load_model, load_tokenizer
 from stsbench.errors import EncoderError
 
 WORD_STARTS = ("Ġ", "▁")

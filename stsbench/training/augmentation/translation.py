@@ -20,7 +20,7 @@ from stsbench.data.verify import file_digest
 from stsbench.encoders.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from stsbench.encoders.devices import open_device, pick_device
 from stsbench.encoders.engine.embed import Progress
-from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
+from stsbench.encoders.transformer.opening import load_model, load_tokenizer
 from stsbench.errors import CardError, EncoderError, OutputError, SourceError, StsbenchError, UnknownName
 
 Mode = Literal["greedy", "sampling"]

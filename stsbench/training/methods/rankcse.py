@@ -23,6 +23,7 @@ class RankCSE(Learner):
     """The contrast of two dropout masks, consistency of their rankings, and distillation of the teachers' ranking."""
 
     chunks = True
+    by_dropout = True
 
     def __init__(
         self,

@@ -83,6 +83,7 @@ class SimCSE(Learner):
             raise CardError("two encoders have no masked language modelling beside them; leave 'mlm_weight' out")
         self.second = copy.deepcopy(student) if two_encoders else None
         self.contrastive_weight = contrastive_weight
+        self.by_dropout = views == "dropout" and not two_encoders
         self.names = self.needs = choose("views", views, PAIRING)
         one_direction = partial(info_nce, hard_negative_weight=hard_negative_weight, similarity=similarity)
         losses: dict[str, Callable[..., torch.Tensor]] = {"one_direction": one_direction, "symmetric": nt_xent}

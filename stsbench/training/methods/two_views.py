@@ -14,6 +14,7 @@ class TwoViews(Learner):
     """Learns from each sentence twice; what is made of the two views is the method's."""
 
     chunks = True
+    by_dropout = True
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and below them the same once more."""
