@@ -86,7 +86,8 @@ def parquet_batches(
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     # So they take the memory that the file takes.
     with parquet.ParquetFile(source, metadata=metadata, read_dictionary=texts) as file:
-        batches = file.iter_batches(_ROWS)
+        # Of one batch more time would go into starting threads than they save.
+        batches = file.iter_batches(_ROWS, use_threads=metadata.num_rows > _ROWS)
         yield from bounded(batches, path, where=where, size=lambda batch: sum(map(_size, batch.columns)))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stsbench.numbers.arrays import Float64Array
-from stsbench.numbers.ranks import average_ranks
+from stsbench.numbers.ranks import Ties, average_ranks
 
 ROUNDING = 1e-13
 """A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
@@ -30,12 +30,15 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     The correlation is Pearson's of the mid-distribution functions of x and y, which an item moves twice: by its own
     place among the ranks, and by moving the ranks of all items above it.
     """
-    u, v = centred_ranks(x), centred_ranks(y)
+    if np.isnan(x).any() or np.isnan(y).any():
+        return np.full(len(x), np.nan)
+    of_x, of_y = Ties.among(x), Ties.among(y)
+    u, v = ((ties.ranks - 0.5) / len(x) - 0.5 for ties in (of_x, of_y))
     spread_u, spread_v, product = float(u @ u) / len(u), float(v @ v) / len(v), float(u @ v) / len(u)
     if not (spread_u > 0 and spread_v > 0):
         return np.full(len(u), np.nan)
-    of_product = u * v + mean_above(x, v) + mean_above(y, u) - 3 * product
-    of_u, of_v = (w * w + 2 * mean_above(z, w) - 3 * s for z, w, s in ((x, u, spread_u), (y, v, spread_v)))
+    of_product = u * v + of_x.mean_above(v) + of_y.mean_above(u) - 3 * product
+    of_u, of_v = (w * w + 2 * z.mean_above(w) - 3 * s for z, w, s in ((of_x, u, spread_u), (of_y, v, spread_v)))
     scale = np.sqrt(spread_u * spread_v)
     found: Float64Array = of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2
     return found
@@ -76,7 +79,4 @@ def centred_ranks(x: Float64Array) -> Float64Array:
 
 def mean_above(x: Float64Array, w: Float64Array) -> Float64Array:
     """For each item the sum of w, (n,), over items above it by x and half of those beside it, divided by n."""
-    _, group = np.unique(x, return_inverse=True)
-    sums = np.bincount(group, weights=w)
-    found: Float64Array = (sums.sum() - np.cumsum(sums) + 0.5 * sums)[group] / len(x)
-    return found
+    return Ties.among(x).mean_above(w)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, Self
+
 import numpy as np
 
 from stsbench.numbers.arrays import Float64Array, IntArray
@@ -17,9 +19,32 @@ def average_ranks(x: Float64Array) -> Float64Array:
         return np.array([average_ranks(row) for row in rows]).reshape(rows.shape)
     if np.isnan(rows).any():
         return np.full(rows.shape, np.nan)
-    _, group, counts = np.unique(rows, return_inverse=True, return_counts=True)
-    ranks: Float64Array = (np.cumsum(counts) - (counts - 1) / 2)[group]
-    return ranks
+    return Ties.among(rows).ranks
+
+
+class Ties(NamedTuple):
+    """Which of n values are the same: the number of each one's group (n,), groups in rising order, and their sizes."""
+
+    group: IntArray
+    sizes: IntArray
+
+    @classmethod
+    def among(cls, values: Float64Array) -> Self:
+        """Sort the values."""
+        _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+        return cls(group, sizes)
+
+    @property
+    def ranks(self) -> Float64Array:
+        """From 1; ties share their mean."""
+        ranks: Float64Array = (np.cumsum(self.sizes) - (self.sizes - 1) / 2)[self.group]
+        return ranks
+
+    def mean_above(self, weights: Float64Array) -> Float64Array:
+        """For each value the sum of weights, (n,), of values above it and half of those beside it, divided by n."""
+        sums = np.bincount(self.group, weights=weights)
+        found: Float64Array = (sums.sum() - np.cumsum(sums) + 0.5 * sums)[self.group] / len(weights)
+        return found
 
 
 def tied_pairs(values: IntArray) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from stsbench.errors import DataError, cut, one_line
 from stsbench.files.expanded import parquet_batches
+from stsbench.files.whole import read_bounded
 from stsbench.numbers.arrays import Float64Array
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, split_parts
 from stsbench.results.checks import ROUNDING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from stsbench.results.record import Result
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+LARGEST = 1 << 30
+"""More bytes than this hold no result's columns."""
 NEEDED = {
     "similarity": ("gold", "similarity"),
     "selection": ("gold", "prediction"),
@@ -76,13 +79,13 @@ def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.OSFile(str(path)) as opened:
-            with pyarrow.parquet.ParquetFile(opened) as file:
-                metadata, schema = file.metadata, file.schema_arrow
-            # Before it is read: a small file may hold a great many equal rows.
-            if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
-                raise ValueError(f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items")
-            batches = list(parquet_batches(opened, path, where=str(path), metadata=metadata))
+        content = pyarrow.BufferReader(read_bounded(path, LARGEST))
+        with pyarrow.parquet.ParquetFile(content) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+        # Before it is read: a small file may hold a great many equal rows.
+        if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
+            raise ValueError(f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items")
+        batches = list(parquet_batches(content, path, where=str(path), metadata=metadata))
         table = pyarrow.Table.from_batches(batches, None if batches else schema)
         return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
     except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
