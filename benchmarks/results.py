@@ -5,6 +5,20 @@
 Each has per-item columns of its task's true size, of which one sentence in three stands in two pairs, so that the first board
 computes the interval of each mean; later ones find them in the cache folder. The folder also holds files that are no results:
 broken, half written, of an older schema, foreign.
+
+On two cores, nothing else running:
+
+    10000 results and 4 files that are none; load 0.8
+    read 0.77 s
+    the command: start, read and render
+      terminal first 29.48 s, processor 33.61 s,   118,993 characters
+      terminal later 2.00 s, processor 2.03 s,   118,993 characters
+      markdown later 1.55 s, processor 1.64 s,   135,020 characters
+      latex    later 1.79 s, processor 1.88 s,   135,419 characters
+      html     later 1.69 s, processor 1.79 s, 1,920,976 characters
+      csv      later 1.58 s, processor 1.66 s,   411,075 characters
+      json     later 1.82 s, processor 1.89 s, 2,303,271 characters
+      at most 294 MiB
 """
 
 from __future__ import annotations
