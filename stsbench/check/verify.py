@@ -17,6 +17,7 @@ from stsbench.cards.catalogue import Catalogue
 from stsbench.cards.digests import task_digest
 from stsbench.check.intervals import Job, can_remake_interval, interval_problem
 from stsbench.check.remade import remade_problems
+from stsbench.compare.means import OnRow, unwatched
 from stsbench.errors import DataError, StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS
 from stsbench.numbers.sharing import COLUMNS
@@ -83,7 +84,7 @@ def verify(
     folder: Path,
     catalogue: Catalogue,
     data: DataAtHand,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: OnRow = unwatched,
 ) -> Verification:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
@@ -102,8 +103,7 @@ def verify(
     found = read_folder(folder)
     files = [Verified(path=one.path, problems=[one.line]) for one in (*found.problems, *lost(folder))]
     golds: list[tuple[Verified, str]] = []
-    for at, result in enumerate(found.results):
-        progress(at, len(found.results))
+    for done, result in enumerate(found.results, 1):
         one = Verified(path=result.path or Path(), result=result)
         files.append(one)
         _look_at_card(one, result, catalogue)
@@ -113,6 +113,7 @@ def verify(
             _make_again(one, result, columns)
             of_data = {name: columns[name] for name in ("gold", "subset") if name in columns}
             golds += [(one, columns_digest(of_data))] if of_data else []
+        progress(done, len(found.results))
     _compare_gold(golds)
     return Verification(files=sorted(files, key=lambda one: one.path))
 

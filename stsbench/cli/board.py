@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stsbench.cards.catalogue import Catalogue
@@ -69,19 +70,18 @@ def _tables(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Table
     where = options.results or RESULTS
     results = _results(options, where)
     added = added_rows(options.add, results, catalogue, where)
-    chosen = _chosen(options, results, added, catalogue)
+    asked = Asked(
+        catalogue=catalogue,
+        results=_chosen(options, results, added, catalogue),
+        where=where,
+        added=added,
+        protocol=options.protocol,
+        show=check_show(options.show),
+        imported=read_mteb(options.mteb, catalogue) if options.mteb else None,
+        ranks=options.ranks,
+    )
     with shown_progress("rows with intervals") as told:
-        asked = Asked(
-            catalogue=catalogue,
-            results=chosen,
-            where=where,
-            added=added,
-            protocol=options.protocol,
-            show=check_show(options.show),
-            imported=read_mteb(options.mteb, catalogue) if options.mteb else None,
-            ranks=options.ranks,
-            progress=told,
-        )
+        asked = replace(asked, progress=told)
         made = asked.boards(options.suite) if options.table is None else asked.declared(options.table)
     complain_of_all("skipped", made.left_out)
     for line in made.advice:

@@ -44,5 +44,5 @@ def _formulas() -> str:
     """A hash of the sources that compute intervals, and of the packages that these use."""
     files = [file for folder in (Path(__file__).parent, *map(Path, numbers.__path__)) for file in folder.glob("*.py")]
     sources = b"".join(file.read_bytes() for file in sorted(files))
-    versions = " ".join(version(name) for name in ("stsbench", "numpy", "scipy"))
+    versions = " ".join(version(name) for name in ("numpy", "scipy"))
     return hashlib.sha256(sources + versions.encode()).hexdigest()
