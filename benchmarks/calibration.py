@@ -3,6 +3,8 @@
     python benchmarks/calibration.py items --data DIR      # coverage and false positives a task and for the mean
     python benchmarks/calibration.py found --data DIR      # how often a difference of one point is found
     python benchmarks/calibration.py seeds --data DIR --tasks stsb      # recipes compared by several training seeds
+    python benchmarks/calibration.py missing      # recipes of which one task's score by one seed is missing
+    python benchmarks/calibration.py clusters      # accuracies of items that share few texts
     python benchmarks/calibration.py power --data DIR      # how many seeds a difference needs
 
 Gold scores and two encoders of equal quality are drawn anew in each trial; only which pair holds which sentence is real.
@@ -17,23 +19,30 @@ import argparse
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.compare.paired import Correlated
-from stsbench.compare.variance import Sample, difference_of, mean_sample
+from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import load_task
-from stsbench.numbers.arrays import Float64Array, IntArray
-from stsbench.numbers.intervals import correlation_interval
-from stsbench.numbers.sharing import Sharing, sentence_columns, sentences_of
-from stsbench.numbers.statistics import Parts, spearman
+from stsbench.numbers.intervals import (
+    Sharing,
+    StandardError,
+    correlation_interval,
+    sentence_columns,
+    sentences_of,
+    share_interval,
+    wilson_interval,
+)
+from stsbench.numbers.statistics import Float64Array, IntArray, Parts, spearman
+from stsbench.significance.paired import Correlated, Sample, difference_of, mean_sample
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 EFFECTS = (0.0, 0.2, 0.45)
 QUALITY = 0.8
+ITEMS = 40
+"""The items of a task whose sentences do not matter."""
 COMMON = 0.5
 """Correlation of an encoder with gold scores, before these are rounded; and the part of errors that encoders share."""
 Rng = np.random.Generator
@@ -142,8 +151,7 @@ def mean_rates(
     tasks: Sequence[Structure], pairs: Sequence[tuple[Sample, Sample]], sharing: Sharing, true: float
 ) -> tuple[bool, bool]:
     """Whether the mean over tasks is called different, and whether one encoder's interval holds the truth."""
-    sharings = [one.sharing for one in tasks]
-    first, second = (mean_sample([pair[at] for pair in pairs], sharings) for at in (0, 1))
+    first, second = (mean_sample([pair[at] for pair in pairs], sharing) for at in (0, 1))
     low, high = difference_of(always(first, true), first, sharing, weights_of(tasks)).interval()
     return difference_of(first, second, sharing, weights_of(tasks)).p <= 0.05, low <= 0 <= high
 
@@ -208,7 +216,7 @@ def trained(
 def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int) -> Float64Array:
     """How often recipes with this true difference are called different, by seeds and items, and by items alone, (2,)."""
     rng = np.random.default_rng([len(tasks), count, int(1e5 * spread), int(1e5 * better), trials])
-    sharings, joint, weights = [one.sharing for one in tasks], joint_sharing_of(tasks), weights_of(tasks)
+    joint, weights = joint_sharing_of(tasks), weights_of(tasks)
     called = np.zeros(2)
     for _ in range(trials):
         meaning, shared, *own = (Field(tasks, 0.2, rng) for _ in range(4))
@@ -216,7 +224,7 @@ def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: fl
             trained(tasks, qualities(count, spread, gain, rng), (meaning, shared, recipe), rng)
             for gain, recipe in zip((0.0, better), own, strict=True)
         ]
-        a, b = (mean_sample(side, sharings) for side in sides)
+        a, b = (mean_sample(side, joint) for side in sides)
         c, d = (Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b))
         called += [difference_of(x, y, joint, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
     return called / trials
@@ -247,6 +255,66 @@ def print_seeds(tasks: Sequence[Structure], trials: int) -> None:
             print(f"| {deviation} | {count} | {100 * both:.1f} | {100 * items:.1f} |", flush=True)
 
 
+def print_missing(tasks: Sequence[Structure], trials: int) -> None:
+    """False positives of six tasks by three seeds where one score is missing: jointly, and task by task."""
+    del tasks
+    print("| correlation of tasks over seeds | missing | seeds that are shared | tasks as independent |")
+    print("| --- | --- | --- | --- |")
+    sharing, weights = Sharing.none(6 * ITEMS), np.full(6 * ITEMS, 1 / 6 / ITEMS)
+    for together in (0.0, 0.5, 1.0):
+        for missing in (0, 1, 3):
+            rng, called = np.random.default_rng([int(10 * together), missing, trials]), np.zeros(2)
+            for _ in range(trials):
+                sides = [six_tasks(rng, together, missing if side else 0) for side in range(2)]
+                alone = [
+                    [replace(one, seeds=tuple((at, seed) for seed in one.seeds)) for at, one in enumerate(side)]
+                    for side in sides
+                ]
+                for way, ways in enumerate((sides, alone)):
+                    first, second = (mean_sample(side, sharing) for side in ways)
+                    called[way] += difference_of(first, second, sharing, weights).p <= 0.05
+            cells = " | ".join(f"{100 * count / trials:.1f}" for count in called)
+            print(f"| {together} | {missing} of 18 | {cells} |", flush=True)
+
+
+def six_tasks(rng: Rng, together: float, missing: int) -> list[Sample]:
+    """Six tasks by three seeds that differ by one point; of the first tasks, one each, a score is missing."""
+    seeds = np.sqrt(together) * rng.normal(size=3) + np.sqrt(1 - together) * rng.normal(size=(6, 3))
+    found = []
+    for at, deviations in enumerate(seeds):
+        kept = [seed for seed in range(3) if at >= missing or seed != at % 3]
+        items = rng.normal(size=(3, ITEMS)) * 0.05
+        scores, shares = (
+            0.7 + 0.01 * deviations + items.mean(axis=1),
+            (items - items.mean(axis=1, keepdims=True)) / ITEMS,
+        )
+        found.append(Sample(scores[kept], shares[kept], tuple(kept)))
+    return found
+
+
+def print_clusters(tasks: Sequence[Structure], trials: int) -> None:
+    """Coverage of the interval of an accuracy of texts of twenty items, and its width in points; beside the normal quantile."""
+    del tasks
+    print("| texts | accuracy | correlation within a text | coverage | width | normal quantile | width |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for texts in (5, 10, 20):
+        sharing = Sharing(np.repeat(np.arange(texts), 20)[:, None])
+        for accuracy in (0.5, 0.8, 0.95):
+            for within in (0.1, 0.5):
+                rng, found = np.random.default_rng([texts, int(100 * accuracy), int(10 * within)]), np.zeros(4)
+                prior = 1 / within - 1
+                for _ in range(trials):
+                    hard = rng.beta(accuracy * prior, (1 - accuracy) * prior, size=(texts, 1))
+                    right = (rng.random((texts, 20)) < hard).astype(np.float64).ravel()
+                    shares = (right - right.mean()) / len(right)
+                    normal = StandardError(float(np.sqrt(sharing.variance(shares))), float("inf"))
+                    by_normal = wilson_interval(float(right.mean()), normal, float(texts))
+                    for at, (low, high) in enumerate((share_interval(right, sharing), by_normal)):
+                        found[2 * at : 2 * at + 2] += low <= accuracy <= high, high - low
+                cells = " | ".join(f"{100 * value / trials:.1f}" for value in found)
+                print(f"| {texts} | {accuracy} | {within} | {cells} |", flush=True)
+
+
 def print_power(tasks: Sequence[Structure], trials: int) -> None:
     """How often a true difference is found."""
     print("| difference | deviation over seeds | seeds | found |\n| --- | --- | --- | --- |")
@@ -257,17 +325,28 @@ def print_power(tasks: Sequence[Structure], trials: int) -> None:
                 print(f"| {better} | {deviation} | {count} | {100 * both:.0f}% |", flush=True)
 
 
+PRINTERS = {
+    "items": print_items,
+    "found": print_found,
+    "seeds": print_seeds,
+    "missing": print_missing,
+    "clusters": print_clusters,
+    "power": print_power,
+}
+
+
 def main() -> None:
     """Print the chosen table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("items", "found", "seeds", "power"))
+    parser.add_argument("what", choices=tuple(PRINTERS))
     parser.add_argument("--data", type=Path, default=os.environ.get("STSBENCH_DATA"))
     parser.add_argument("--trials", type=int, default=600)
     parser.add_argument("--tasks", default=",".join(TASKS))
     given = parser.parse_args()
-    tasks = structures(given.tasks.split(","), Path(given.data) if given.data else None)
-    printers = {"items": print_items, "found": print_found, "seeds": print_seeds, "power": print_power}
-    printers[given.what](tasks, given.trials)
+    printer = PRINTERS[given.what]
+    drawn = printer in (print_missing, print_clusters)
+    tasks = [] if drawn else structures(given.tasks.split(","), Path(given.data) if given.data else None)
+    printer(tasks, given.trials)
 
 
 if __name__ == "__main__":

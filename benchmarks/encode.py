@@ -29,12 +29,12 @@ import numpy.typing as npt
 import torch
 from peak import machine, product, work
 
-from stsbench.cards.catalogue import Catalogue
+from stsbench.core.catalogue import Catalogue
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.runtimes.quantise import OPENVINO_FILE, quantise_openvino
+from stsbench.encoders.quantise import OPENVINO_FILE, quantise_openvino
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import spearman

@@ -24,13 +24,13 @@ from typing import NamedTuple, TypeVar
 import torch
 from peak import machine, product, work
 
-from stsbench.bench.tasks import plan_tasks, read_tasks
-from stsbench.cards.catalogue import Catalogue
+from stsbench.bench.plan import plan_tasks, read_tasks
+from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.engine.embed import TOKEN_BUDGET, BatchShare, Engine, tokens_of
 from stsbench.encoders.engine.store import Shelf, text_keys
 from stsbench.encoders.engine.tokens import plan_batches
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.seams import TokenEncoder
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 
 Made = TypeVar("Made")

@@ -15,9 +15,8 @@ import numpy as np
 from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.loading import find_encoder
-from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.one_pass import fill, pooled_by, with_pooling
+from stsbench.encoders.load import find_encoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, pooled_by, with_pooling
 from stsbench.encoders.transformer.pooling import Pooling
 
 

@@ -59,21 +59,17 @@ import torch
 from peak import machine
 from torch import nn
 
-from stsbench.bench.shelf import open_shelf
-from stsbench.cards.catalogue import Catalogue
+from stsbench.bench.embed import open_shelf
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.registry import call_with_params
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.data.task import load_task
+from stsbench.encoders.base import Embed, FloatArray
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.seams import Embed, FloatArray
+from stsbench.encoders.load import load_encoder
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.classifier import ProbeItems
-from stsbench.evaluators.probe.compiled import CompiledTrainer
-from stsbench.evaluators.probe.draws import Orders, stratified_folds
-from stsbench.evaluators.probe.order import toolkit_order
-from stsbench.evaluators.probe.pool import make_pool
-from stsbench.evaluators.probe.training import Fold
-from stsbench.registry.names import call_with_params
+from stsbench.evaluators.probe.items import Orders, ProbeItems, make_pool, stratified_folds, toolkit_order
+from stsbench.evaluators.probe.minibatch import CompiledTrainer, Fold
 
 IntArray = npt.NDArray[np.int64]
 T = TypeVar("T")

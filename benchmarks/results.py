@@ -37,11 +37,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.leaderboard.render import TERMINAL, WRITERS
+from stsbench.boards.render import TERMINAL, WRITERS
+from stsbench.core.catalogue import Catalogue
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
-from stsbench.results.folder import result_to_json, scan_results
-from stsbench.results.items import to_parquet
+from stsbench.results.folder import read_states, result_to_json, to_parquet
 from stsbench.results.record import Result, columns_digest, items_path
 
 Made = TypeVar("Made")
@@ -130,7 +129,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as cache:
         folder = Path(name)
         fill(folder, count)
-        loading, found = timed(lambda: scan_results(folder))
+        loading, found = timed(lambda: read_states(folder))
         print(
             f"{len(found.results)} results and {len(found.problems)} files that are none; load {os.getloadavg()[0]:.1f}"
         )

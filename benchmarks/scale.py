@@ -32,15 +32,13 @@ from typing import Any
 from sleeping import ENCODER, TASK, Threads, Told
 
 import stsbench
-from stsbench.bench.cells import RunSettings
-from stsbench.bench.cluster import worker
-from stsbench.bench.cluster.executor import ClusterRun
-from stsbench.bench.cluster.hands import Hands
-from stsbench.bench.cluster.joining import Ray, joined
+from stsbench.bench import workers as worker
 from stsbench.bench.listener import Listener
-from stsbench.bench.run import cells_to_do
-from stsbench.bench.work import Work
-from stsbench.cards.catalogue import Catalogue
+from stsbench.bench.on_ray import ClusterRun, Hands
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.run import Work
+from stsbench.bench.workers import Ray, joined
+from stsbench.core.catalogue import Catalogue
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 
@@ -86,7 +84,7 @@ def whole_run(costs: Costs) -> tuple[float, float]:
     return ENCODERS * embedding, ENCODERS * SEEDS * sum(costs.of_task(n, probed=probed) for n, probed in sizes)
 
 
-def make_run(folder: Path, costs: Costs, factor: float) -> RunSettings:
+def make_run(folder: Path, costs: Costs, factor: float) -> RunPlan:
     """Cards and data of the run, smaller by a factor."""
     log = folder / "log"
     for name in ("cards/tasks", "cards/baselines", "data", "log"):
@@ -104,7 +102,7 @@ def make_run(folder: Path, costs: Costs, factor: float) -> RunSettings:
     for number in range(ENCODERS):
         values = {**asdict(costs), "load": costs.load / factor, "number": number, "log": log}
         (folder / "cards/baselines" / f"simulated-{number}.toml").write_text(ENCODER.format(**values))
-    return RunSettings(
+    return RunPlan(
         encoders=[f"simulated-{number}" for number in range(ENCODERS)], tasks=",".join(f"x-{name}" for name in sizes),
         out=folder / "results", store=folder / "store", data=folder / "data", on="ray", seeds=tuple(range(SEEDS)),
         catalogue=Catalogue([folder / "cards"]),
@@ -152,7 +150,7 @@ def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> No
             start_workers(ray, devices, folder)
         failures: list[str] = []
         listener = Listener(failed=lambda what, error: failures.append(f"{what}: {error}"), noticed=failures.append)
-        work = Work(cells_to_do(settings), settings, listener)
+        work = Work(settings, listener)
         began, own = time.time(), time.process_time()
         parts = list(work.parts())
         planned = time.time() - began

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.bench.cluster.worker import Report
+from stsbench.bench.workers import Report
 from stsbench.data.splits import PairSplit, Split
+from stsbench.encoders.base import Embed, FloatArray
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import Embed, FloatArray
 from stsbench.evaluators.seams import Scores, by_name
 
 TASK = """

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from calibration import QUALITY, TASKS, Field, Rng, Structure, encode, gold_of, points, structures
 
-from stsbench.compare.comparison import Effort
-from stsbench.compare.ties import Standings, standings
-from stsbench.numbers.arrays import Float64Array
+from stsbench.numbers.statistics import Float64Array
 from stsbench.results.record import Result
+from stsbench.significance.comparison import Effort
+from stsbench.significance.means import Standings, standings
 
 EFFECT = 0.2
 ENCODERS, WITHOUT = 5, 2

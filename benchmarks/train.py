@@ -48,10 +48,10 @@ LENGTH, RATE, TEMPERATURE = 64, 5e-5, 0.05
 
 def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
     """Our loop, ready to run, and its number of steps."""
-    from stsbench.cards.recipe import SelectionFacts, TrainingFacts
-    from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+    from stsbench.core.cards import SelectionFacts, TrainingFacts
+    from stsbench.encoders.checkpoint import find_checkpoint
+    from stsbench.training.loop.gather import Place
     from stsbench.training.loop.loop import Run, train_learner
-    from stsbench.training.loop.place import Place
     from stsbench.training.methods.simcse import SimCSE
     from stsbench.training.student import Student
 
@@ -158,7 +158,7 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
 @cache
 def needed(model: Path, corpora: Path, batch: int) -> float:
     """FLOP of an average step: the forward pass over its tokens, and twice as much backward."""
-    from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+    from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.student import Student
 
     columns = _triplets(argparse.Namespace(corpora=corpora))

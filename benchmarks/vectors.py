@@ -67,7 +67,7 @@ def write(path: Path, words: int, size: int) -> None:
 
 def sentences() -> list[str]:
     """The distinct sentences of the seven tests."""
-    from stsbench.cards.catalogue import Catalogue
+    from stsbench.core.catalogue import Catalogue
     from stsbench.data.task import expand_names, load_task
 
     texts = {text for name in expand_names("sts", Catalogue()) for text in load_task(name).texts(["test"])}

@@ -6,23 +6,19 @@ the package costs nothing.
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stsbench.bench.iterate import iterate
-    from stsbench.cards.catalogue import Catalogue
+    from stsbench.api.calls import compare_encoders as compare
+    from stsbench.api.calls import evaluate, leaderboard, read_results
+    from stsbench.api.results import Results
+    from stsbench.bench.run import iterate
+    from stsbench.core.catalogue import Catalogue
+    from stsbench.core.errors import StsbenchError
     from stsbench.data.task import Task, load_task
-    from stsbench.encoders.loading import load_encoder
-    from stsbench.encoders.seams import Encoder
-    from stsbench.errors import StsbenchError
-    from stsbench.interface.reading import compare_encoders as compare
-    from stsbench.interface.reading import read_results
-    from stsbench.interface.results import Results
-    from stsbench.interface.scoring import evaluate
-    from stsbench.interface.tables import leaderboard
+    from stsbench.encoders.base import Encoder
+    from stsbench.encoders.load import load_encoder
     from stsbench.recipes.train import train
     from stsbench.results.record import Result
 
@@ -46,19 +42,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Catalogue": "stsbench.cards.catalogue:Catalogue",
-    "Encoder": "stsbench.encoders.seams:Encoder",
+    "Catalogue": "stsbench.core.catalogue:Catalogue",
+    "Encoder": "stsbench.encoders.base:Encoder",
     "Result": "stsbench.results.record:Result",
-    "Results": "stsbench.interface.results:Results",
-    "StsbenchError": "stsbench.errors:StsbenchError",
+    "Results": "stsbench.api.results:Results",
+    "StsbenchError": "stsbench.core.errors:StsbenchError",
     "Task": "stsbench.data.task:Task",
-    "compare": "stsbench.interface.reading:compare_encoders",
-    "evaluate": "stsbench.interface.scoring:evaluate",
-    "iterate": "stsbench.bench.iterate:iterate",
-    "leaderboard": "stsbench.interface.tables:leaderboard",
-    "load_encoder": "stsbench.encoders.loading:load_encoder",
+    "compare": "stsbench.api.calls:compare_encoders",
+    "evaluate": "stsbench.api.calls:evaluate",
+    "iterate": "stsbench.bench.run:iterate",
+    "leaderboard": "stsbench.api.calls:leaderboard",
+    "load_encoder": "stsbench.encoders.load:load_encoder",
     "load_task": "stsbench.data.task:load_task",
-    "read_results": "stsbench.interface.reading:read_results",
+    "read_results": "stsbench.api.calls:read_results",
     "train": "stsbench.recipes.train:train",
 }
 
@@ -74,14 +70,3 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the type is that of the nam
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Face(ModuleType):
-    """This module: rooms inside it that have a public function's name do not take that name when they are imported."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in _HOMES:
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Face

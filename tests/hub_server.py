@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from stsbench.errors import SourceError
+from stsbench.core.errors import SourceError
 from tests.hub_files import git_hash, sha256
 
 LARGE = (".safetensors", ".bin", ".h5", ".gz", ".parquet", ".tar", ".onnx")

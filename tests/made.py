@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.results.checks import bounds, score_name
-from stsbench.results.record import Result, columns_digest
+from stsbench.core.catalogue import Catalogue
+from stsbench.results.record import Result, bounds, columns_digest, score_name
 
 CATALOGUE = Catalogue()
 SIMCSE = {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}

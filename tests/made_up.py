@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from stsbench.analysis.seams import EncoderAnalysis, Measurement, Subject, Tables
-from stsbench.bench.cells import RunPart
-from stsbench.bench.executor import local
-from stsbench.bench.work import Work
-from stsbench.data.corpora.tables import TextFile
+from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables
+from stsbench.bench.plan import RunPart
+from stsbench.bench.run import Work, local
+from stsbench.boards.exports.measured import HubTask
+from stsbench.boards.render import TextFormat
+from stsbench.cli.convert import Conversion
+from stsbench.data.corpora.load import TextFile
 from stsbench.data.splits import PairSplit
-from stsbench.encoders.runtimes.backends import TorchBackend
+from stsbench.encoders.backends import TorchBackend
 from stsbench.encoders.transformer.pooling import Mean
 from stsbench.encoders.words.words import Recipe, whitespace_bags
 from stsbench.evaluators.probe import ConvergedProtocol
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
-from stsbench.leaderboard.exports.measured import HubTask
-from stsbench.leaderboard.render import TextFormat
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Correlation
 from stsbench.recipes.loop_trainer import LoopTrainer
@@ -60,7 +60,7 @@ class Counts(EncoderAnalysis):
     about, printed = "how many pairs there are", ("pairs",)
 
     def measure(self, subject: Subject) -> Measurement:
-        USED.add("analysis.seams:ANALYSES")
+        USED.add("analysis.run:ANALYSES")
         return Measurement({"pairs": [{"pairs": subject.pairs().n}]})
 
     def draw(self, tables: Tables, title: str) -> Any:
@@ -84,7 +84,7 @@ class Encoder:
         self.name, self.fingerprint = name, "letters"
 
     def encode(self, sentences: list[str]) -> Any:
-        USED.add("encoders.kinds:ENCODERS")
+        USED.add("encoders.base:ENCODERS")
         return np.array([[s.count(letter) for letter in "abcdefghijklmnop"] for s in sentences], np.float32) + 0.5
 
 
@@ -102,7 +102,7 @@ class Backend(TorchBackend):
     """PyTorch."""
 
     def model(self, network: Any) -> Any:
-        USED.add("encoders.runtimes.backends:BACKENDS")
+        USED.add("encoders.backends:BACKENDS")
         return super().model(network)
 
 
@@ -110,7 +110,7 @@ class Probe(ConvergedProtocol):
     """Logistic regression."""
 
     def solver(self, run: Any) -> Any:
-        USED.add("evaluators.probe.protocols:PROTOCOLS")
+        USED.add("evaluators.probe.evaluator:PROTOCOLS")
         return super().solver(run)
 
 
@@ -144,14 +144,14 @@ def _text(path: Any, content: bytes, header: bool) -> pa.Table:
 
 def execute(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     """Carry out parts as the local executor does."""
-    USED.add("bench.executor:EXECUTORS")
+    USED.add("bench.run:EXECUTORS")
     yield from local(work, parts)
 
 
 @contextmanager
 def launch(on: str, devices: int | None, noticed: Callable[[str], None]) -> Iterator[Any]:
     """Train as without --on."""
-    USED.add("recipes.launchers:LAUNCHERS")
+    USED.add("recipes.train:LAUNCHERS")
     yield carry_out
 
 
@@ -161,49 +161,48 @@ def carry(*asked: Any) -> str:
 
 
 ROWS: dict[str, Any] = {
-    "bench.executor:EXECUTORS": "tests.made_up:execute",
-    "analysis.seams:ANALYSES": "tests.made_up:Counts",
-    "analysis.write:WRITERS": noting("analysis.write:WRITERS", lambda found: found.title),
+    "bench.run:EXECUTORS": "tests.made_up:execute",
+    "analysis.run:ANALYSES": "tests.made_up:Counts",
+    "analysis.run:WRITERS": noting("analysis.run:WRITERS", lambda found: found.title),
     "evaluators:EVALUATORS": "tests.made_up:Evaluator",
     "data.readers:READERS": "tests.made_up:read",
-    "encoders.kinds:ENCODERS": "tests.made_up:Encoder",
-    "encoders.runtimes.backends:BACKENDS": Backend,
+    "encoders.base:ENCODERS": "tests.made_up:Encoder",
+    "encoders.backends:BACKENDS": Backend,
     "encoders.transformer.pooling:POOLINGS": Pooling,
     "encoders.words.words:RECIPES": Recipe(noting("encoders.words.words:RECIPES", whitespace_bags)),
     "training.methods:METHODS": "tests.made_up:Method",
     "recipes.trainer:TRAINERS": "tests.made_up:Trainer",
-    "recipes.launchers:LAUNCHERS": "tests.made_up:launch",
+    "recipes.train:LAUNCHERS": "tests.made_up:launch",
     "training.loop.optimisers:OPTIMISERS": OptimiserKind(
         noting("training.loop.optimisers:OPTIMISERS", lambda groups, facts: torch.optim.SGD(groups)), has_betas=False
     ),
     "training.loop.optimisers:SCHEDULES": ScheduleKind(
         noting("training.loop.optimisers:SCHEDULES", lambda facts, steps: lambda step: 1.0)
     ),
-    "recipes.prepare:MEASURES": noting("recipes.prepare:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]),
-    "data.corpora.tables:OPENERS": noting(
-        "data.corpora.tables:OPENERS", lambda path, *mode: io.BytesIO(path.read_bytes()[::-1])
+    "recipes.plan:MEASURES": noting("recipes.plan:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]),
+    "data.corpora.load:OPENERS": noting(
+        "data.corpora.load:OPENERS", lambda path, *mode: io.BytesIO(path.read_bytes()[::-1])
     ),
-    "data.corpora.tables:TEXT_FILES": TextFile(noting("data.corpora.tables:TEXT_FILES", _text)),
+    "data.corpora.load:TEXT_FILES": TextFile(noting("data.corpora.load:TEXT_FILES", _text)),
     "numbers.statistics:CORRELATIONS": Correlation(
         name="mine", label="Mine", function=noting("numbers.statistics:CORRELATIONS", agreement), scale=None
     ),
     "numbers.statistics:AGGREGATIONS": noting("numbers.statistics:AGGREGATIONS", np.ones_like),
-    "evaluators.probe.protocols:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
-    "leaderboard.render:WRITERS": TextFormat(
+    "evaluators.probe.evaluator:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
+    "boards.render:WRITERS": TextFormat(
         noting(
-            "leaderboard.render:WRITERS",
+            "boards.render:WRITERS",
             lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
         )
     ),
-    "leaderboard.exports.measured:KINDS": HubTask("task-of-mine", "Mine"),
-    "check.gate:RULES": noting("check.gate:RULES", lambda matches, cells, means, effort: list(cells)),
-    "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, options, cards: None),
-    "cli.timing:FORMATS": noting("cli.timing:FORMATS", lambda timings: "timed\n"),
-    "cli.listing:LISTS": noting("cli.listing:LISTS", lambda cards: (["thing"], [["a thing of mine"]])),
+    "boards.exports.measured:KINDS": HubTask("task-of-mine", "Mine"),
+    "check.gate:RULES": noting("check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]),
+    "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, out, catalogue, as_json: None),
+    "cli.showing:LISTS": noting("cli.showing:LISTS", lambda cards: (["thing"], [["a thing of mine"]])),
     "cli.showing:KINDS": noting(
         "cli.showing:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None
     ),
-    "cli.convert:KINDS": noting("cli.convert:KINDS", lambda asked: ""),
+    "cli.convert:KINDS": Conversion(noting("cli.convert:KINDS", lambda source, out: "")),
 }
 """By table; a row of a registry of addresses is one of this file."""
 

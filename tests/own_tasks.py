@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import stsbench
-from stsbench.bench.cells import RunSettings
-from stsbench.bench.tasks import GivenTasks
-from stsbench.cards.catalogue import Catalogue
+from stsbench.bench.plan import GivenTasks, RunPlan
+from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import Task, load_task
+from stsbench.encoders.base import Encoder
 from stsbench.encoders.engine import embed as engine
-from stsbench.encoders.seams import Encoder
 from stsbench.results.record import Result
 from tests.encoders.fakes import Plain
 
@@ -76,7 +75,7 @@ def evaluate(place: Path, encoder: Any, tasks: GivenTasks = "pets,plants", **opt
     return list(stsbench.evaluate(encoder, tasks, **options))
 
 
-def plan_of(place: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> RunSettings:
+def plan_of(place: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> RunPlan:
     monkeypatch.setattr("tests.own_tasks.ENCODER", encoder)
     fields: dict[str, Any] = {
         "encoders": ["tests.own_tasks:ENCODER"],
@@ -85,7 +84,7 @@ def plan_of(place: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch, **option
         "data": place / "data",
         "catalogue": Catalogue([place / "cards"]),
     }
-    return RunSettings(**{**fields, **options})
+    return RunPlan(**{**fields, **options})
 
 
 def written(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -105,7 +104,7 @@ def outside_run(folder: Path) -> dict[str, Any]:
             continue
         if name.endswith(".json"):
             fields = json.loads(content)
-            del fields["run"]
+            del fields["run"], fields["digest"]
             contents[name] = json.dumps(fields)
         else:
             contents[name] = content

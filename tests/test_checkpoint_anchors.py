@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from stsbench import evaluate
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.loading import find_encoder
-from stsbench.leaderboard.published.rows import misprints, published_row
+from stsbench.boards.published import misprints, published_row
+from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.load import find_encoder
 
 CATALOGUE = Catalogue()
 CHECKPOINTS, VECTORS = os.environ.get("STSBENCH_CHECKPOINTS", ""), os.environ.get("STSBENCH_VECTORS", "")

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from stsbench import settings
+from stsbench.core import settings
 from tests.conftest import HOME
 
 

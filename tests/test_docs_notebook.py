@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.interface.notebook import page_of
+from tests.api.notebook import page_of
 
 PATH = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
 CELLS = [cell for cell in json.loads(PATH.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]

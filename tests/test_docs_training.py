@@ -14,14 +14,14 @@ TEXT = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"(?:stsbench train|…) ([a-z][\w-]+)", TEXT))))
 def test_every_recipe_named_is_there(name):
-    from stsbench.cards.catalogue import Catalogue
+    from stsbench.core.catalogue import Catalogue
 
     assert name in Catalogue().paths("trainers")
 
 
 def test_every_value_that_an_ablation_replaces_is_one():
-    from stsbench.cards.catalogue import Catalogue
-    from stsbench.cli.run import parse_assignments
+    from stsbench.cli.options import parse_assignments
+    from stsbench.core.catalogue import Catalogue
     from stsbench.recipes.plan import read_recipe
     from stsbench.training.methods import METHODS
 

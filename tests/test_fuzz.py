@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stsbench.cards.catalogue import Catalogue
+from stsbench.core.catalogue import Catalogue
 from stsbench.results.record import items_path
 from tests.cli.commands import ENCODER, PAIR_TABLE, Command, make_own
 from tests.cli.conftest import own, stsbench

@@ -12,73 +12,63 @@ import pytest
 import torch
 
 import stsbench
-from stsbench.analysis.layers import Layers
-from stsbench.analysis.projection import SentenceMap
-from stsbench.analysis.sweeps import SweepCells
-from stsbench.analysis.tokens import TokenFrequency
-from stsbench.bench.fit_texts import texts_to_fit
-from stsbench.bench.tasks import ProtocolChoice
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import SelectionFacts, TrainingFacts
-from stsbench.cards.sweep import SweepCard
-from stsbench.check.tolerance import parse_tolerances
-from stsbench.compare.comparison import Comparison
-from stsbench.data.corpora.choosing import of_form
-from stsbench.data.corpora.corpus import Corpus
+from stsbench.analysis.inside import Layers, TokenFrequency
+from stsbench.analysis.space import SentenceMap
+from stsbench.analysis.training import SweepCells
+from stsbench.bench.embed import texts_to_fit
+from stsbench.bench.plan import ProtocolChoice
+from stsbench.boards.published import published_row
+from stsbench.boards.published.specs import AverageFacts
+from stsbench.boards.render import check_format
+from stsbench.boards.render.figures import render_comparison
+from stsbench.boards.tables.columns import measured_averages
+from stsbench.boards.tables.table import check_show
+from stsbench.check.gate import parse_tolerances
+from stsbench.core.cards import SelectionFacts, SweepCard, TrainingFacts
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError
+from stsbench.data.corpora.corpus import Corpus, of_form
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.making import make_corpus
 from stsbench.data.readers import READERS
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import expand_names, load_task
-from stsbench.encoders.checkpoints.saved import read_saved, write_saved
-from stsbench.encoders.fitted.token_removal import TokenRemovalEncoder
-from stsbench.encoders.kinds import ENCODERS
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.runtimes.backends import backend_kind
-from stsbench.encoders.runtimes.files import find_file
+from stsbench.encoders.backends import backend_kind
+from stsbench.encoders.base import ENCODERS
+from stsbench.encoders.described import named_prompt, read_saved, write_saved
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.network import find_file
 from stsbench.encoders.served.openai import OpenAIEncoder
-from stsbench.encoders.transformer.modules import named_prompt
+from stsbench.encoders.token_removal import TokenRemovalEncoder
 from stsbench.encoders.transformer.pooling import Pooling
-from stsbench.encoders.words.gru_halves import Half
-from stsbench.encoders.words.recurrent import pool_max
-from stsbench.encoders.words.tokenisers import tokeniser
+from stsbench.encoders.words.recurrent import Half, pool_max
 from stsbench.encoders.words.words import WordsEncoder
-from stsbench.errors import StsbenchError
-from stsbench.evaluators import EVALUATORS
-from stsbench.evaluators.probe.features import combine_sides
-from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
-from stsbench.leaderboard.published.rows import published_row
-from stsbench.leaderboard.published.specs import AverageFacts
-from stsbench.leaderboard.render import check_format
-from stsbench.leaderboard.render.comparison import render_comparison
-from stsbench.leaderboard.tables.averages import measured_averages
-from stsbench.leaderboard.tables.layout import check_show
-from stsbench.recipes.prepare import validator
+from stsbench.evaluators import EVALUATORS, evaluator_of
+from stsbench.evaluators.probe.items import combine_sides
+from stsbench.evaluators.probe.minibatch import parse_optimiser
+from stsbench.recipes.plan import validator
 from stsbench.recipes.trainer import TRAINERS
 from stsbench.results.folder import read_result
-from stsbench.studies.ablations import load_ablation
+from stsbench.significance.comparison import Comparison
+from stsbench.studies.reproduction import load_ablation
 from stsbench.studies.sweep import Sweep, decided
 from stsbench.studies.trials import Workshop
-from stsbench.training.augmentation.translation import Decoding
 from stsbench.training.loop.optimisers import check_names
 from stsbench.training.loop.selection import Selection
 from stsbench.training.methods import METHODS
-from stsbench.training.methods.angle import AnglE
-from stsbench.training.methods.clear import CLEAR
-from stsbench.training.methods.consert import ConSERT
+from stsbench.training.methods.after_simcse import ESimCSE, RankCSE
+from stsbench.training.methods.denoising import TSDAE
 from stsbench.training.methods.diffcse import DiffCSE
-from stsbench.training.methods.esimcse import ESimCSE
 from stsbench.training.methods.is_bert import ISBERT
 from stsbench.training.methods.promptbert import PromptBERT
-from stsbench.training.methods.rankcse import RankCSE
-from stsbench.training.methods.sbert_triplets import SBERTTriplets
+from stsbench.training.methods.sbert import AnglE, SBERTTriplets
 from stsbench.training.methods.self_guided import SelfGuided
-from stsbench.training.methods.simcse import SimCSE
-from stsbench.training.methods.simcse_positives import SimCSEPositives
-from stsbench.training.methods.tsdae import TSDAE
+from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
+from stsbench.training.methods.views import CLEAR, ConSERT
 from stsbench.training.objectives import info_nce, list_mle, mixed_info_nce, pair_features, self_guided
 from stsbench.training.spans import sample_spans
-from stsbench.training.words.skip_thoughts import SkipThoughts
+from stsbench.training.translation import Decoding
+from stsbench.training.words.gru_halves import SkipThoughts
 from tests.cli.commands import Command, write
 from tests.registries import refusals
 from tests.training.students import student
@@ -136,81 +126,84 @@ def compared(folder: Path, name: str) -> object:
 
 
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "analysis.layers:picture of layers": (lambda _: Layers(picture="heet"), "heet|heat"),
-    "analysis.sweeps:key of the sweep": (
+    "analysis.inside:picture of layers": (lambda _: Layers(picture="heet"), "heet|heat"),
+    "analysis.training:key of the sweep": (
         lambda _: SweepCells(by="temprature").draw({"points": [{"key": "temperature"}], "grid": []}, ""),
         "temprature|temperature",
     ),
-    "analysis.tokens:picture of tokens": (lambda _: TokenFrequency(picture="band"), "band|bands"),
-    "analysis.projection:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
-    "bench.fit_texts:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
-    "training.objectives.negatives:variant": (
+    "analysis.inside:picture of tokens": (lambda _: TokenFrequency(picture="band"), "band|bands"),
+    "analysis.space:method of a map": (lambda _: SentenceMap(method="pcaa"), "pcaa|pca"),
+    "bench.embed:text to fit on": (lambda _: texts_to_fit("targt", task=None, catalogue=CARDS), "targt|target"),
+    "training.objectives.contrastive:variant": (
         lambda _: mixed_info_nce(ONES, ONES, temperature=0.05, mixing=0.2, variant="papers"),
         "papers|paper",
     ),
-    "registry.arguments:argument of": (
+    "core.registry:argument of": (
         lambda _: stsbench.evaluate("minilm", "quickstart-en", on_eror="skip"),  # type: ignore[call-arg]
         "on_eror|on_error",
     ),
-    "bench.iterate:on_error": (
+    "bench.run:on_error": (
         lambda _: stsbench.evaluate("minilm", "quickstart-en", on_error="skipp"),  # type: ignore[arg-type]
         "skipp|skip",
     ),
-    "interface.reading:encoder": (lambda f: compared(f, "leters"), "leters|letters"),
-    "interface.reading:on_error": (
+    "api.calls:encoder": (lambda f: compared(f, "leters"), "leters|letters"),
+    "api.calls:on_error": (
         lambda _: stsbench.read_results("results", on_error="skipp"),  # type: ignore[arg-type]
         "skipp|skip",
     ),
-    "interface.tables:show": (lambda _: stsbench.leaderboard(show="mesured"), "mesured|measured"),
-    "bench.tasks:protocol": (lambda _: unused("simcce"), "simcce|simcse"),
-    "check.tolerance:tolerance class": (lambda _: parse_tolerances(["hlf=1"]), "hlf|half"),
-    "data.corpora.choosing:form of rows": (lambda _: of_form(PAIRS, "triplet"), "triplet|triplets"),
+    "api.calls:show": (lambda _: stsbench.leaderboard(show="mesured"), "mesured|measured"),
+    "evaluators:protocol": (
+        lambda _: evaluator_of("sts12", Catalogue().task("sts12"), {"name": "simce"}),
+        "simce|simcse",
+    ),
+    "bench.plan:protocol": (lambda _: unused("simcce"), "simcce|simcse"),
+    "check.gate:tolerance class": (lambda _: parse_tolerances(["hlf=1"]), "hlf|half"),
+    "data.corpora.corpus:form of rows": (lambda _: of_form(PAIRS, "triplet"), "triplet|triplets"),
     "data.corpora.load:corpus": (lambda _: load_corpus("wiki1", catalogue=CARDS), "wiki1|wiki1m"),
     "data.corpora.making:corpus": (lambda f: make_corpus("wiki1", corpora=f, **MAKING), "wiki1|wiki1m"),
     "data.readers:reader": (lambda _: READERS.load("pair_tabel"), "pair_tabel|pair_table"),
-    "data.sources:split of": (lambda _: load_task("quickstart-en").load("tset"), "tset|test"),
+    "data.task:split of": (lambda _: load_task("quickstart-en").load("tset"), "tset|test"),
     "data.task:task in suite": (suite_of_nothing, "stsbb|stsb"),
     "data.task:task or suite": (lambda _: expand_names("stsbb", CARDS), "stsbb|stsb"),
-    "encoders.checkpoints.saved:kind of saved encoder": (saved, "transfomer|transformer"),
-    "encoders.kinds:encoder kind": (lambda _: ENCODERS.load("transfomer"), "transfomer|transformer"),
-    "encoders.loading:encoder": (lambda _: load_encoder("minilmm"), "minilmm|minilm"),
-    "encoders.runtimes.backends:backend": (
+    "encoders.described:kind of saved encoder": (saved, "transfomer|transformer"),
+    "encoders.base:encoder kind": (lambda _: ENCODERS.load("transfomer"), "transfomer|transformer"),
+    "encoders.load:encoder": (lambda _: load_encoder("minilmm"), "minilmm|minilm"),
+    "encoders.backends:backend": (
         lambda _: backend_kind("onxx", dtype="float32", device="cpu"),
         "onxx|onnx",
     ),
-    "encoders.runtimes.files:file": (named_file, "modle.onnx|model.onnx"),
+    "encoders.network:file": (named_file, "modle.onnx|model.onnx"),
     "encoders.served.openai:api of a server": (
         lambda _: OpenAIEncoder("m", url="http://localhost", api="opnai"),
         "opnai|openai",
     ),
-    "encoders.transformer.modules:prompt of": (prompt, "qery|query"),
+    "encoders.described:prompt of": (prompt, "qery|query"),
     "encoders.transformer.pooling:pooling": (lambda _: Pooling.parse("meen"), "meen|mean"),
-    "encoders.words.gru_halves:cell": (
+    "encoders.words.recurrent:cell": (
         lambda _: Half(word_size=2, hidden=2, cell="tensorflo").shapes(3),  # type: ignore[arg-type]
         "tensorflo|tensorflow",
     ),
     "encoders.words.recurrent:padding": (lambda _: pool_max(ONES[None], "zeroes"), "zeroes|zeros"),  # type: ignore[arg-type]
-    "encoders.words.tokenisers:tokens": (lambda _: tokeniser("mose"), "mose|moses"),
     "encoders.words.words:tokens": (lambda _: WordsEncoder("none", tokens="sbrt"), "sbrt|sbert"),
-    "evaluators.probe.features:features": (lambda _: combine_sides(ONES, ONES, "abs_mull"), "abs_mull|abs_mul"),  # type: ignore[arg-type]
-    "evaluators.probe.minibatch_settings:optimiser": (lambda _: parse_optimiser("adma"), "adma|adam"),
-    "evaluators.probe.minibatch_settings:setting of optimiser": (
+    "evaluators.probe.items:features": (lambda _: combine_sides(ONES, ONES, "abs_mull"), "abs_mull|abs_mul"),  # type: ignore[arg-type]
+    "evaluators.probe.minibatch:optimiser": (lambda _: parse_optimiser("adma"), "adma|adam"),
+    "evaluators.probe.minibatch:setting of optimiser": (
         lambda _: parse_optimiser("sgd,momentun=0.9"),
         "momentun|momentum",
     ),
     "evaluators:evaluator": (lambda _: EVALUATORS.load("prob"), "prob|probe"),
-    "leaderboard.published.rows:published row": (
+    "boards.published:published row": (
         lambda _: published_row("simcse/table-5/unsup-simcse-bert-bas"),
         "unsup-simcse-bert-bas|simcse/table-5/",
     ),
-    "leaderboard.render:format": (lambda _: check_format("markdwn"), "markdwn|markdown"),
-    "leaderboard.render.comparison:format": (lambda _: render_comparison(NO_PAIRS, "latx"), "latx|latex"),
-    "leaderboard.tables.averages:rounding": (
+    "boards.render:format": (lambda _: check_format("markdwn"), "markdwn|markdown"),
+    "boards.render.figures:format": (lambda _: render_comparison(NO_PAIRS, "latx"), "latx|latex"),
+    "boards.tables.columns:rounding": (
         lambda _: measured_averages(["a"], {"a": {(0, 0): 1.0}}, AverageFacts(task="a", rounding="nevr"), 2),
         "nevr|never",
     ),
-    "leaderboard.tables.layout:choice of --show": (lambda _: check_show("mesured"), "mesured|measured"),
-    "recipes.prepare:measure": (lambda _: validator(SPLIT, measure="cosin"), "cosin|cosine"),
+    "boards.tables.table:choice of --show": (lambda _: check_show("mesured"), "mesured|measured"),
+    "recipes.plan:measure": (lambda _: validator(SPLIT, measure="cosin"), "cosin|cosine"),
     "studies.sweep:search": (lambda folder: sweep(folder, search="gird").search, "gird|grid"),
     "studies.sweep:split of": (
         lambda folder: sweep(folder).check_development("stsb", "validaton", where="[decide]"),
@@ -221,8 +214,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         "pearson|pearson.all",
     ),
     "recipes.trainer:trainer": (lambda _: TRAINERS.load_own("lop"), "lop|loop"),
-    "studies.ablations:ablation": (lambda _: load_ablation("simcse-3", CARDS), "simcse-3|simcse-table-3"),
-    "training.augmentation.translation:decoding mode": (lambda _: Decoding(mode="gredy"), "gredy|greedy"),  # type: ignore[arg-type]
+    "studies.reproduction:ablation": (lambda _: load_ablation("simcse-3", CARDS), "simcse-3|simcse-table-3"),
+    "training.translation:decoding mode": (lambda _: Decoding(mode="gredy"), "gredy|greedy"),  # type: ignore[arg-type]
     "training.loop.optimisers:optimiser": (lambda _: check_names(training(optimiser="adamv")), "adamv|adamw"),
     "training.loop.optimisers:schedule": (lambda _: check_names(training(schedule="linearr")), "linearr|linear"),
     "training.loop.selection:keep": (lambda _: chosen_by(keep="bst").kept, "bst|best"),
@@ -246,7 +239,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         "opt4|opt",
     ),
     "training.spans:span strategy": (lambda _: sample_spans(99, strategy="bothh", **SPANS), "bothh|both"),
-    "training.words.skip_thoughts:condition": (
+    "training.words.gru_halves:condition": (
         lambda _: SkipThoughts(3, 2, 2, condition="step"),  # type: ignore[arg-type]
         "step|steps",
     ),
@@ -277,26 +270,25 @@ def test_a_name_in_no_table_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 COMMANDS = {
-    "analysis.seams:analysis": ("analyze spectrm -e letters", "spectrm|spectrum"),
+    "analysis.run:analysis": ("analyze spectrm -e letters", "spectrm|spectrum"),
     "cli.analyze:kind of file for --out": ("analyze spectrum --out a.jsn", "jsn|json"),
-    "bench.executor:executor": ("run --on rai", "rai|ray"),
-    "studies.carriers:place of a sweep": ("sweep heat.toml --base minilm --on rai", "rai|ray"),
-    "recipes.launchers:place of training": ("train simcse-small --on rai", "rai|ray"),
-    "leaderboard.tables.asked:suite": ("leaderboard --suite stss", "stss|sts"),
-    "cli.added:encoder": ("leaderboard --table sts --add leters", "leters|letters"),
+    "bench.run:executor": ("run --on rai", "rai|ray"),
+    "studies.sweep:place of a sweep": ("sweep heat.toml --base minilm --on rai", "rai|ray"),
+    "recipes.train:place of training": ("train simcse-small --on rai", "rai|ray"),
+    "boards.tables.build:suite": ("leaderboard --suite stss", "stss|sts"),
     "cli.compare:format": ("compare a b --format latx", "latx|latex"),
     "cli.check:rule": ("check results --against results --rule statistica", "statistica|statistical"),
     "cli.convert:conversion": ("convert infersnt a b", "infersnt|infersent"),
     "cli.data:task, suite or corpus": ("data fetch stsbb", "stsbb|stsb"),
     "cli.export:format": ("export --format mteeb", "mteeb|mteb"),
-    "cli.listing:language": ("list tasks --language jaa", "jaa|ja"),
-    "cli.listing:list": ("list task", "task|tasks"),
+    "cli.showing:language": ("list tasks --language jaa", "jaa|ja"),
+    "cli.showing:list": ("list task", "task|tasks"),
     "cli.showing:name": ("show stsbb", "stsbb|stsb"),
     "cli.new:role in --columns": ("new task a.csv --columns golt=x", "golt|gold"),
-    "cli.variants:key of --variants": ("run minilm --variants dimension=2", "dimension|dimensions"),
+    "cli.scores:key of --variants": ("run minilm --variants dimension=2", "dimension|dimensions"),
     "cli.names:encoder": ("export --format mteb -e leters", "leters|letters"),
     "cli.timing:format": ("timing --format jsn", "jsn|json"),
-    "leaderboard.published.specs:table": ("leaderboard --table simcse-55", "simcse-55|simcse-5"),
+    "boards.published.specs:table": ("leaderboard --table simcse-55", "simcse-55|simcse-5"),
 }
 
 
@@ -322,25 +314,26 @@ def denoising(given: Any, **params: Any) -> Any:
 
 
 METHODS_TAKE: list[tuple[str, Any, dict[str, Any], str]] = [
-    ("angle:positives", AnglE, {"positives": "releasd"}, "releasd|released"),
+    ("sbert:positives", AnglE, {"positives": "releasd"}, "releasd|released"),
+    ("sbert:doubled_texts", AnglE, {"doubled_texts": "dropp"}, "dropp|drop"),
     ("simcse:loss", SimCSE, {"loss": "symetric"}, "symetric|symmetric"),
     ("simcse:views", SimCSE, {"views": "pair"}, "pair|pairs"),
     ("simcse:mlm_decoder", SimCSE, {"mlm_weight": 0.1, "mlm_decoder": "tie"}, "tie|tied"),
-    ("simcse_positives:positive", SimCSEPositives, {"positive": "crob"}, "crob|crop"),
-    ("esimcse:variant", ESimCSE, {"variant": "release"}, "release|released"),
+    ("simcse:positive", SimCSEPositives, {"positive": "crob"}, "crob|crop"),
+    ("after_simcse:variant", ESimCSE, {"variant": "release"}, "release|released"),
     ("diffcse:variant", DiffCSE, {"variant": "papers"}, "papers|paper"),
     ("self_guided:variant", SelfGuided, {"variant": "opt4"}, "opt4|opt"),
     ("is_bert:activation", ISBERT, {"activation": "relo"}, "relo|relu"),
-    ("consert:objective", ConSERT, {"objective": "joined"}, "joined|joint"),
-    ("consert:sides", ConSERT, {"sides": "men"}, "men|mean"),
-    ("consert:view", ConSERT, {"views": ("shufle", "none")}, "shufle|shuffle"),
+    ("views:objective", ConSERT, {"objective": "joined"}, "joined|joint"),
+    ("views:sides", ConSERT, {"sides": "men"}, "men|mean"),
+    ("views:view", ConSERT, {"views": ("shufle", "none")}, "shufle|shuffle"),
     ("promptbert:validation", prompted, {"validation": "relased"}, "relased|released"),
-    ("rankcse:ranking", RankCSE, {"teachers": ["minilm"], "ranking": "listmll"}, "listmll|listmle"),
-    ("tsdae:decoder", denoising, {"decoder": "tide"}, "tide|tied"),
-    ("tsdae:words", denoising, {"words": "whitespce"}, "whitespce|whitespace"),
-    ("sbert_triplets:views", SBERTTriplets, {"views": "triplet"}, "triplet|triplets"),
-    ("clear:operator", CLEAR, {"first": "reordr"}, "reordr|reorder"),
-    ("clear:projection", CLEAR, {"first": "reorder", "second": "reorder", "projection": "mlpp"}, "mlpp|mlp"),
+    ("after_simcse:ranking", RankCSE, {"teachers": ["minilm"], "ranking": "listmll"}, "listmll|listmle"),
+    ("denoising:decoder", denoising, {"decoder": "tide"}, "tide|tied"),
+    ("denoising:words", denoising, {"words": "whitespce"}, "whitespce|whitespace"),
+    ("sbert:views", SBERTTriplets, {"views": "triplet"}, "triplet|triplets"),
+    ("views:operator", CLEAR, {"first": "reordr"}, "reordr|reorder"),
+    ("views:projection", CLEAR, {"first": "reorder", "second": "reorder", "projection": "mlpp"}, "mlpp|mlp"),
 ]
 
 
@@ -370,7 +363,11 @@ def test_a_corpus_is_made_in_one_of_the_ways(tmp_path: Path) -> None:
         make_corpus("m", corpora=tmp_path, catalogue=Catalogue([tmp_path]), open_tokenizer=None)  # type: ignore[arg-type]
 
 
-OWN_TESTS = {"training.head:head", "encoders.fitted.token_removal:count", "data.corpora.making:way of making a corpus"}
+OWN_TESTS = {
+    "training.student:head",
+    "encoders.token_removal:count",
+    "data.corpora.making:way of making a corpus",
+}
 
 
 def test_no_refusal_of_a_name_is_untested() -> None:

@@ -6,12 +6,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-import typer.main
 
 from stsbench.cli import main
-from stsbench.cli.app import app
+from stsbench.cli.app import made_app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -34,11 +34,11 @@ def test_pages_hold_commands():
 
 @pytest.mark.parametrize(("page", "words"), commands(), ids=lambda value: str(value)[:60])
 def test_command_and_its_options_exist(page, words):
-    command = typer.main.get_command(app)
+    command: Any = made_app()
     while words and (inner := getattr(command, "commands", {}).get(words[0])):
         command, words = inner, words[1:]
     assert not hasattr(command, "commands"), f"{page}: {words} names no command"
-    options = {name for parameter in command.params for name in parameter.opts}
+    options = {name for parameter in command.loaded.params for name in parameter.opts}
     for word in words:
         if word.startswith("-"):
             assert word.partition("=")[0] in options, f"{page}: no option {word}"

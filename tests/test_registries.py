@@ -12,39 +12,35 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.analysis.edits import Edit
-from stsbench.analysis.layers import Layers
-from stsbench.analysis.projection import Projection, SentenceMap
-from stsbench.analysis.robustness import Robustness
-from stsbench.analysis.slices import slices
-from stsbench.analysis.tokens import TokenFrequency
-from stsbench.bench.tasks import ProtocolChoice
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.sweep import SweepCard
-from stsbench.check.tolerance import Tolerance, parse_tolerances
-from stsbench.compare.comparison import Comparison
+from stsbench.analysis.inside import Layers, TokenFrequency
+from stsbench.analysis.mistakes import slices
+from stsbench.analysis.robustness import Edit, Robustness
+from stsbench.analysis.space import Projection, SentenceMap
+from stsbench.bench.plan import ProtocolChoice
+from stsbench.boards.published.specs import AverageFacts
+from stsbench.boards.render.figures import render_comparison
+from stsbench.boards.tables.columns import measured_averages
+from stsbench.check.gate import Tolerance, parse_tolerances
+from stsbench.core.cards import SweepCard
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import choose
 from stsbench.data.corpora.making import make_corpus
 from stsbench.data.task import load_task
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.served.apis import TEIApi
-from stsbench.encoders.served.openai import OpenAIEncoder
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.served.openai import OpenAIEncoder, TEIApi
 from stsbench.encoders.words.recurrent import pool_max
-from stsbench.encoders.words.tokenisers import Tokeniser, libraries, tokeniser
-from stsbench.errors import choose
-from stsbench.evaluators.probe.minibatch_settings import parse_optimiser
+from stsbench.encoders.words.words import Tokeniser, libraries, tokeniser
+from stsbench.evaluators.probe.minibatch import parse_optimiser
 from stsbench.evaluators.relatedness import RelatednessProtocol
 from stsbench.evaluators.retrieval import RetrievalProtocol
 from stsbench.evaluators.sts import StsProtocol
-from stsbench.leaderboard.published.specs import AverageFacts
-from stsbench.leaderboard.render.comparison import render_comparison
-from stsbench.leaderboard.tables.averages import measured_averages
 from stsbench.numbers.similarity import paired_dot
-from stsbench.studies.carriers import CARRIERS
-from stsbench.studies.searches import SEARCHES, Search
-from stsbench.training.methods.clear import CLEAR, Operator
+from stsbench.significance.comparison import Comparison
+from stsbench.studies.sweep import CARRIERS, SEARCHES, Search
 from stsbench.training.methods.is_bert import ISBERT
-from stsbench.training.methods.simcse_positives import SimCSEPositives
-from stsbench.training.objectives import pair_features, self_guided
+from stsbench.training.methods.simcse import SimCSEPositives
+from stsbench.training.methods.views import CLEAR, Operator
+from stsbench.training.objectives import info_nce, pair_features, self_guided
 from stsbench.training.objectives.self_guided import SelfGuidedVariant
 from stsbench.training.spans import sample_spans
 from tests import made_up
@@ -130,7 +126,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, masked_lm: Path) -> Path:
 def patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Every made-up row in its table."""
     for address, row in made_up.ROWS.items():
-        ending = ".mine" if "corpora.tables" in address else "mine"
+        ending = ".mine" if "corpora.load" in address else "mine"
         monkeypatch.setitem(table(address), ending, row)
     monkeypatch.setitem(table("evaluators.sts:PROTOCOLS"), "mine", made_up.protocol())
     made_up.USED.clear()
@@ -162,10 +158,8 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     )
     assert analysed.code == 0, analysed.err
     assert Path("a.mine").read_text() == "mine: mine (test)"
-    timed = command("timing", "-e", "kinded", "--tasks", "mine", "--data", "data", "--format", "mine", *cards)
-    assert timed.out == "timed\n", timed.err
     assert "wrote" in command("convert", "mine", "a", "b").out
-    unseen = {"leaderboard.exports.measured:KINDS"}
+    unseen = {"boards.exports.measured:KINDS"}
     assert made_up.USED == set(made_up.ROWS) - unseen
 
 
@@ -190,43 +184,45 @@ SWEEP = SweepCard(name="Mine", recipes=["mine"], values={"a": [1]}, search="mine
 
 
 DIRECT = {
-    "analysis.edits:EDITS": Direct(
+    "analysis.robustness:EDITS": Direct(
         Edit(lambda sentence, rng: f"{sentence}!", matters=False),
         lambda: Robustness().tables(bed(made_up.Encoder()))["edits"][-1]["edit"],
         "mine",
     ),
-    "analysis.layers:PICTURES": Direct(
+    "analysis.inside:LAYER_PICTURES": Direct(
         lambda rows, title: title, lambda: Layers(picture=MINE).draw({"layers": []}, "t"), "t"
     ),
-    "analysis.projection:PROJECTIONS": Direct(
+    "analysis.space:PROJECTIONS": Direct(
         Projection(lambda every, drawn, seed: np.zeros((len(drawn), 2)), ("x", "y")),
         lambda: SentenceMap(method=MINE, above=2.5).tables(bed(made_up.Encoder()))["encoders"][0]["join"],
         0.0,
     ),
-    "analysis.tokens:PICTURES": Direct(
+    "analysis.inside:TOKEN_PICTURES": Direct(
         lambda tables, title: title, lambda: TokenFrequency(picture=MINE).draw({}, "t"), "t"
     ),
-    "analysis.slices:SLICINGS": Direct(lambda first, second: first + second, lambda: slices("a", "b")["mine"], ["ab"]),
-    "check.tolerance:TOLERANCES": Direct(
+    "analysis.mistakes:SLICINGS": Direct(
+        lambda first, second: first + second, lambda: slices("a", "b")["mine"], ["ab"]
+    ),
+    "check.gate:TOLERANCES": Direct(
         Tolerance(name="mine", points=1.0, why="made up"), lambda: parse_tolerances(["mine=0.5"])["mine"].points, 0.5
     ),
-    "encoders.served.apis:APIS": Direct(
+    "encoders.served.openai:APIS": Direct(
         TEIApi, lambda: OpenAIEncoder("m", url="http://localhost", api="mine").api.about_path, "/info"
     ),
     "encoders.words.recurrent:_MAXIMA": Direct(
         lambda states: states.sum(dim=1), lambda: pool_max(ONES[None], MINE).tolist(), [[2.0, 2.0, 2.0]]
     ),
-    "encoders.words.tokenisers:TOKENISERS": Direct(
+    "encoders.words.words:TOKENISERS": Direct(
         Tokeniser(lambda: list, ("one",)), lambda: (tokeniser("mine")("ab"), libraries("mine")), (["a", "b"], ("one",))
     ),
     "evaluators.relatedness:PROTOCOLS": Direct(RelatednessProtocol(name="mine"), scored("sickr-regression"), "mine"),
-    "evaluators.retrieval.protocols:PROTOCOLS": Direct(RetrievalProtocol(name="mine"), scored("coco"), "mine"),
-    "leaderboard.render.comparison:WRITERS": Direct(
+    "evaluators.retrieval:PROTOCOLS": Direct(RetrievalProtocol(name="mine"), scored("coco"), "mine"),
+    "boards.render.figures:WRITERS": Direct(
         lambda comparison: f"level {comparison.level}",
         lambda: render_comparison(Comparison(encoders=[], differences=[], level=0.05), "mine"),
         "level 0.05",
     ),
-    "leaderboard.tables.averages:ROUNDINGS": Direct(
+    "boards.tables.columns:ROUNDINGS": Direct(
         lambda terms, means, decimals: 42.0,
         lambda: measured_averages(["a"], {"a": {(None, 0): 1.0}}, AverageFacts(task="a", rounding="mine"), 2)[0].value,  # type: ignore[index]
         42.0,
@@ -236,10 +232,15 @@ DIRECT = {
         lambda: StsProtocol(name="simcse", metric="spearman", aggregation="all", similarity="mine").similarity,
         "mine",
     ),
-    "studies.carriers:CARRIERS": Direct(
+    "training.objectives.contrastive:SIMILARITIES": Direct(
+        lambda a, b: 0 * (a @ b.T),
+        lambda: round(float(info_nce(ONES, ONES, temperature=1.0, similarity=MINE)), 4),
+        0.6931,
+    ),
+    "studies.sweep:CARRIERS": Direct(
         "tests.made_up:carry", lambda: CARRIERS.load_at("mine://there")(MINE, "", 1, MINE), "carried"
     ),
-    "studies.searches:SEARCHES": Direct(
+    "studies.sweep:SEARCHES": Direct(
         Search(propose=lambda card, tried, begun: None, size=lambda card: 7),
         lambda: choose("search", SWEEP.search, SEARCHES).size(SWEEP),
         7,
@@ -309,23 +310,22 @@ def test_a_made_up_activation_is_trained_under_and_saved(monkeypatch, masked_lm,
     assert np.abs(trained).max() <= 1
 
 
-MAKING, CLEARS = "data.corpora.making:WAYS", "training.methods.clear:OPERATORS"
-CHANGES, ACTIVATIONS = "training.methods.simcse_positives:WORD_CHANGES", "training.methods.is_bert:ACTIVATIONS"
+MAKING, CLEARS = "data.corpora.making:WAYS", "training.methods.views:OPERATORS"
+CHANGES, ACTIVATIONS = "training.methods.simcse:WORD_CHANGES", "training.methods.is_bert:ACTIVATIONS"
 NO_NAMES = {
-    "bench.iterate:ARGUMENTS": "what arguments of functions may be",
-    "check.remade:MAKERS": "one function for each evaluator's numbers; a protocol of one's own is not verified",
-    "check.significance:OFF": "how far the packed columns of a lock may lie from its scores",
-    "compare.parity:CAUSES": "what sentences that went astray may have in common: nobody asks for one",
-    "data.corpora.choosing:OF_NUMBERS": "the signs of a comparison, all of which a condition may have",
-    "encoders.fitted.token_removal:FACTS": "facts of a fingerprint",
+    "bench.run:ARGUMENTS": "what arguments of functions may be",
+    "significance.parity:CAUSES": "what sentences that went astray may have in common: nobody asks for one",
+    "data.corpora.corpus:OF_NUMBERS": "the signs of a comparison, all of which a condition may have",
+    "encoders.token_removal:FACTS": "facts of a fingerprint",
     "encoders.transformer.kernels:TAKEN": "the types of torch's numbers that oneDNN multiplies",
-    "encoders.transformer.modules:_POOLINGS": "made of POOLINGS",
-    "evaluators.probe.compiled:_OPTIMISERS": "codes of the compiled loops, for each row of _DEFAULTS",
-    "evaluators.probe.minibatch_settings:_DEFAULTS": "written out in compiled loops and in torch: a new one is code in each",
-    "leaderboard.render.latex_size:SIGN_WIDTHS": "how wide single signs are",
-    "leaderboard.tables.layout:OVERLAPS": "the marks of what a result says",
+    "encoders.runtimes:OPENERS": "one for each library that BACKENDS name",
+    "encoders.described:_POOLINGS": "made of POOLINGS",
+    "evaluators.probe.kernels:KINDS": "codes of the compiled loops, for each kind of features",
+    "evaluators.probe.kernels:OPTIMISERS": "codes of the compiled loops, for each row of _DEFAULTS",
+    "evaluators.probe.minibatch:_DEFAULTS": "written out in compiled loops and in torch: a new one is code in each",
+    "boards.tables.table:OVERLAPS": "the marks of what a result says",
     "plots.chart:STYLE": "settings of matplotlib",
-    "training.methods.consert:CUTOFFS": "each has a parameter of ConSERT's",
+    "training.methods.views:CUTOFFS": "each has a parameter of ConSERT's",
 }
 """Tables in which no made-up row can be chosen, and why."""
 
@@ -338,7 +338,5 @@ def test_no_table_is_without_its_made_up_row():
 
 @pytest.mark.parametrize("text", ["adam", "rmsprop", "sgd,lr=0.1"])
 def test_the_compiled_loops_have_every_optimiser_of_the_toolkit(text):
-    assert set(table("evaluators.probe.compiled:_OPTIMISERS")) == set(
-        table("evaluators.probe.minibatch_settings:_DEFAULTS")
-    )
-    assert parse_optimiser(text).name in table("evaluators.probe.compiled:_OPTIMISERS")
+    assert set(table("evaluators.probe.kernels:OPTIMISERS")) == set(table("evaluators.probe.minibatch:_DEFAULTS"))
+    assert parse_optimiser(text).name in table("evaluators.probe.kernels:OPTIMISERS")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.errors import StsbenchError
+from stsbench.core.errors import StsbenchError
 from stsbench.evaluators import EVALUATORS
 from tests.cli.commands import ENCODER, OWN_ENCODERS, PAIR_TABLE, make_own, one_line, process, python, write
 from tests.cli.conftest import own, stsbench
@@ -118,7 +118,7 @@ ODD: list[Any] = [None, 3, -1.5, "x", [], ["a"], {}, {"a": 1}, True, 10**400]
     ],
 )
 def test_how_a_checkpoint_is_run_may_be_of_any_type(tmp_path, file, key, value):
-    from stsbench.encoders.transformer.modules import plain_transformer_params, read_modules
+    from stsbench.encoders.described import plain_transformer_params, read_modules
 
     folder = made(tmp_path / "odd", modules__json=MODULES)
     for name in ("1_Pooling/config.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
@@ -145,7 +145,7 @@ def test_how_a_checkpoint_is_run_may_be_of_any_type(tmp_path, file, key, value):
     ],
 )
 def test_a_module_names_no_code_but_the_librarys_modules(tmp_path, kind, file, facts):
-    from stsbench.encoders.transformer.modules import read_modules
+    from stsbench.encoders.described import read_modules
 
     listed = [{"type": kind, "path": "1_Module"}]
     folder = made(tmp_path / "evil", modules__json=json.dumps(listed))
@@ -261,7 +261,7 @@ def test_a_module_of_the_current_folder_is_found_by_its_name_and_the_folder_not_
     write(tmp_path / "later.py", TRAP)
     write(tmp_path / "lost.py", "raise SystemExit")
     code = (
-        "import sys; sys.path.remove(''); from stsbench.registry.names import Registry; r = Registry('kind', {}, group='g');"
+        "import sys; sys.path.remove(''); from stsbench.core.registry import Registry; r = Registry('kind', {}, group='g');"
         "before = list(sys.path); print(r.load('here_encoders:Hashed').__name__); assert sys.path == before;"
         "import importlib.util; assert importlib.util.find_spec('later') is None"
     )
@@ -270,7 +270,7 @@ def test_a_module_of_the_current_folder_is_found_by_its_name_and_the_folder_not_
 
 
 def test_a_module_that_breaks_leaves_the_path_as_it_was(tmp_path, monkeypatch):
-    from stsbench.registry.names import Registry
+    from stsbench.core.registry import Registry
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])

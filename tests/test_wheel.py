@@ -76,7 +76,7 @@ def test_it_runs_without_the_checkout(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     code = (
-        "import sys; from stsbench import cards; from stsbench.cli import main;"
+        "import sys; from stsbench.core import cards; from stsbench.cli import main;"
         f"assert cards.__file__.startswith({str(tmp_path)!r}), cards.__file__;"
         "sys.exit(main(sys.argv[1:]))"
     )

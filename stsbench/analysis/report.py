@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from stsbench.analysis.run import make_analysis
-from stsbench.analysis.seams import Findings
-from stsbench.compare.comparison import Comparison
-from stsbench.errors import one_line, visible
-from stsbench.leaderboard.render.comparison import comparison_layouts
-from stsbench.leaderboard.render.html import html_page, table_body
-from stsbench.leaderboard.tables.layout import Layout
-from stsbench.leaderboard.tables.table import Table
+from stsbench.analysis.run import Findings, make_analysis
+from stsbench.boards.render.figures import comparison_layouts
+from stsbench.boards.render.html import html_page, table_body
+from stsbench.boards.tables.table import Layout, Table
+from stsbench.core.errors import one_line, visible
+from stsbench.significance.comparison import Comparison
 
 MOST = 60
 """So many rows of a figure's table stand in the page."""

@@ -1,4 +1,4 @@
-"""``robustness``: how far similarities and scores move under edits that should or should not matter.
+"""``robustness``: how far similarities and scores move under edits that should or should not change the meaning.
 
 Feature suppression, as SNCSE (Wang et al. 2022, arXiv 2201.05979) calls it: encoders tell likeness of words from likeness of meaning
 badly, so that a sentence lies nearer to its own negation than to its paraphrase. One number says how often.
@@ -6,21 +6,122 @@ badly, so that a sentence lies nearer to its own negation than to its paraphrase
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+import string
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from stsbench.analysis.edits import EDITS, edited
-from stsbench.analysis.paired import score_change
-from stsbench.analysis.seams import EncoderAnalysis, Measurement, Subject, Tables, check_least
+from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables, check_least
+from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
-from stsbench.errors import DataError
-from stsbench.numbers.arrays import Float64Array
-from stsbench.numbers.intervals import share_interval, sharing_from
-from stsbench.numbers.sharing import sentence_columns
+from stsbench.numbers.intervals import sentence_columns, share_interval, sharing_from
+from stsbench.numbers.statistics import Float64Array, split_parts
+from stsbench.significance.paired import Correlated, Sample, difference_of
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
+
+
+AUXILIARIES = frozenset(
+    "is are was were am be can could will would shall should may might must do does did has have had".split()
+)
+NOT = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
+
+
+class Edit(NamedTuple):
+    """A change of a sentence, and whether it changes what the sentence means."""
+
+    make: Callable[[str, np.random.Generator], str]
+    matters: bool
+
+
+def lower(sentence: str, rng: np.random.Generator) -> str:
+    """All in small letters."""
+    return sentence.lower()
+
+
+def upper(sentence: str, rng: np.random.Generator) -> str:
+    """All in capitals."""
+    return sentence.upper()
+
+
+def no_punctuation(sentence: str, rng: np.random.Generator) -> str:
+    """Without punctuation; a sentence of nothing else stays."""
+    return " ".join(sentence.translate(str.maketrans("", "", string.punctuation)).split()) or sentence
+
+
+def typo(sentence: str, rng: np.random.Generator) -> str:
+    """Two letters that stand beside each other changed places, inside one word of four letters or more."""
+    words = sentence.split(" ")
+    long = [at for at, word in enumerate(words) if len(word) > 3 and len(set(word[1:-1])) > 1]
+    if not long:
+        return sentence
+    at = int(rng.choice(long))
+    word = words[at]
+    places = [place for place in range(1, len(word) - 2) if word[place] != word[place + 1]] or [0]
+    place = int(rng.choice(places))
+    words[at] = word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    return " ".join(words)
+
+
+def word_order(sentence: str, rng: np.random.Generator) -> str:
+    """The words in another order, whatever it comes to mean."""
+    words = sentence.split()
+    return " ".join(words[at] for at in rng.permutation(len(words)))
+
+
+def negate(sentence: str, rng: np.random.Generator) -> str:
+    """With ``not`` after the first auxiliary verb; without it where it stands there; else what it says is called untrue."""
+    if NOT.search(sentence):
+        return NOT.sub("", sentence, count=1)
+    words = sentence.split()
+    at = next((place for place, word in enumerate(words) if word.lower() in AUXILIARIES), None)
+    if at is None:
+        return f"It is not true that {sentence[:1].lower()}{sentence[1:]}"
+    return " ".join([*words[: at + 1], "not", *words[at + 1 :]])
+
+
+EDITS: Mapping[str, Edit] = {
+    "lower case": Edit(lower, matters=False),
+    "upper case": Edit(upper, matters=False),
+    "no punctuation": Edit(no_punctuation, matters=False),
+    "typo": Edit(typo, matters=False),
+    "word order": Edit(word_order, matters=True),
+    "negation": Edit(negate, matters=True),
+}
+"""All edits by their names."""
+
+
+def edited(edit: Edit, sentence: str, seed: int) -> str:
+    """The edited sentence; chance is drawn by the seed and the sentence alone."""
+    return edit.make(sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))]))
+
+
+class Change(NamedTuple):
+    """A difference of two correlations, and its 95% interval."""
+
+    difference: float
+    low: float
+    high: float
+
+
+def score_change(before: Float64Array, after: Float64Array, split: PairSplit) -> Change:
+    """Return by how much Spearman's correlation with gold differs, after minus before.
+
+    Args:
+        before: cosines of the pairs by each seed, (s, n).
+        after: likewise, of as many seeds or others.
+        split: the pairs.
+    """
+    parts = split_parts(split.subset, "all")
+    both = Correlated(values=[before, after], gold=split.gold, parts=parts, metric="spearman")
+    first, second = (Sample(both.scores(at), both.shares(at), tuple(range(len(both.values[at])))) for at in (0, 1))
+    sharing = sharing_from(sentence_columns(*split.sides), split.n)
+    found = difference_of(first, second, sharing, both.weights)
+    return Change(found.difference, *found.interval())
 
 
 def suppression(to_negation: Float64Array, to_paraphrase: Float64Array) -> float:

@@ -1,30 +1,215 @@
-"""One analysis carried out: encoders made one after the other, their embeddings from the store."""
+"""What an analysis is: encoders and a task in, tables of plain data out, and a picture of these tables."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
-from stsbench.analysis.seams import ANALYSES, Analysis, Findings, Subject
-from stsbench.bench.embedder import Embedder, make_embedder
+import numpy as np
+
+from stsbench.bench.embed import Embedder, Shared, open_shelf
 from stsbench.bench.listener import Listener
-from stsbench.bench.shared import Shared
-from stsbench.bench.shelf import Store
-from stsbench.bench.tasks import ScoredTask, plan_tasks, read_tasks
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.loading import check_loadable, each_seed, find_encoder
-from stsbench.encoders.seams import Embed, Embeddings
-from stsbench.errors import StsbenchError
-from stsbench.registry.names import call_with_params
+from stsbench.bench.plan import RunPlan, ScoredTask, Store, plan_tasks, read_tasks
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, EncoderError, StsbenchError
+from stsbench.core.registry import Registry, call_with_params
+from stsbench.data.splits import PairSplit
+from stsbench.encoders.base import ROWS, Embed, Embeddings, Encoder, FloatArray, KnownEncoder
+from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.load import check_loadable, each_seed, find_encoder
+from stsbench.evaluators.seams import Scores
+from stsbench.numbers.similarity import paired_cosine
+from stsbench.numbers.statistics import Float64Array
 from stsbench.results.folder import read_folder
 from stsbench.results.record import Result
 
+if TYPE_CHECKING:
+    from stsbench.plots.chart import Chart
+
+
+PlainRow = Mapping[str, Any]
+"""Texts, numbers and None by the names of columns."""
+Tables = Mapping[str, Sequence[PlainRow]]
+"""Rows by the name of their table; the rows of a table have the same columns."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisBed:
+class Subject:
+    """One encoder on one task whose data are read; what it embeds comes from the store where that holds it."""
+
+    name: str
+    known: KnownEncoder
+    task: ScoredTask
+    embed: Embed
+    store: Store
+    catalogue: Catalogue
+    progress: Callable[[int, int], None]
+
+    def pairs(self, *, everywhere: bool = False) -> PairSplit:
+        """The task's pairs: those that are scored, or those of all its splits.
+
+        Raises:
+            DataError: the task has no pairs with gold scores.
+        """
+        names = list(self.task.task.card.splits) if everywhere else [self.task.split]
+        found = [split for name in names if isinstance(split := self.task.task.load(name), PairSplit)]
+        if len(found) < len(names):
+            raise DataError(
+                f"task {self.task.name} has no sentence pairs with gold scores; choose one of the suite sts"
+            )
+        if len(found) == 1:
+            return found[0]
+        return PairSplit(
+            sentences1=[text for one in found for text in one.sentences1],
+            sentences2=[text for one in found for text in one.sentences2],
+            gold=np.concatenate([one.gold for one in found]),
+            subset=[name for one in found for name in one.subset],
+        )
+
+    @cached_property
+    def cosines(self) -> Float64Array:
+        """The cosine of each scored pair, (n,)."""
+        return self.cosines_of(*self.pairs().sides)
+
+    def cosines_of(self, first: Sequence[str], second: Sequence[str]) -> Float64Array:
+        """The cosine of each two sentences, (n,); 0 where one is a zero vector."""
+        starts = range(0, len(first), ROWS)
+        parts = [
+            paired_cosine(self.array(first[at : at + ROWS]), self.array(second[at : at + ROWS]))[0] for at in starts
+        ]
+        return np.concatenate([np.empty(0), *parts])
+
+    def positives(self, split: PairSplit, above: float, least: int = 1) -> list[int]:
+        """The pairs above a gold score; raises DataError where there are fewer than so many."""
+        close: list[int] = np.flatnonzero(split.gold > above).tolist()
+        if len(close) < least:
+            wanted = "no pair" if least == 1 else f"fewer than {least} pairs"
+            have = "has" if least == 1 else "have"
+            raise DataError(f"{wanted} of {self.task.name} {have} a gold score above {above:g}; --set above=…")
+        return close
+
+    def array(self, sentences: Sequence[str]) -> FloatArray:
+        """Embeddings (n, d) in memory."""
+        return np.asarray(self.embed(sentences), dtype=np.float32)
+
+    def score(self, embed: Embed | None = None) -> Scores:
+        """The task's score by its protocol, of these embeddings or of the encoder's own."""
+        return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
+
+    def engine(self, encoder: Encoder) -> Engine:
+        """An engine with the same store for an encoder that is made of this one."""
+        return Engine(encoder, open_shelf(self.store, encoder), progress=self.progress)
+
+
+class Measurement(NamedTuple):
+    """What is found of one encoder: its rows by table, and what is kept to be compared with others'."""
+
+    tables: Tables
+    kept: Any = None
+
+
+class Analysis(ABC):
+    """One analysis; its parameters, which ``--set`` replaces, are those of ``__init__``."""
+
+    about: ClassVar[str]
+    """What it shows, in a line."""
+    printed: ClassVar[Sequence[str]]
+    """The tables that a terminal shows."""
+    reads_results: ClassVar[bool] = False
+    """Whether it reads a results folder, and embeds nothing."""
+
+    @abstractmethod
+    def tables(self, bed: Bed) -> Tables:
+        """Find the numbers."""
+
+    @abstractmethod
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """Draw them; nothing but the tables is needed, and no sentence stands in a picture."""
+
+
+class EncoderAnalysis(Analysis):
+    """An analysis that looks at one encoder after the other."""
+
+    def tables(self, bed: Bed) -> Tables:
+        """Measure each encoder, then compare what was kept of them."""
+        found: dict[str, list[PlainRow]] = {}
+        kept: dict[str, Any] = {}
+        for subject in bed.subjects():
+            try:
+                measured = self.measure(subject)
+            except EncoderError as error:
+                bed.failed(subject.name, error)
+                continue
+            for name, rows in measured.tables.items():
+                found.setdefault(name, []).extend({"encoder": subject.name, **row} for row in rows)
+            kept[subject.name] = measured.kept
+        if not kept:
+            raise DataError("none of the encoders can be measured")
+        return {**found, **self.across(kept)}
+
+    @abstractmethod
+    def measure(self, subject: Subject) -> Measurement:
+        """Measure one encoder."""
+
+    def across(self, kept: Mapping[str, Any]) -> Tables:
+        """Compare encoders by what was kept of each, by their names."""
+        return {}
+
+
+def check_least(name: str, value: float, least: float) -> None:
+    """Raise StsbenchError where a parameter is below the least that has a meaning."""
+    if not value >= least:
+        raise StsbenchError(f"{name} = {value:g}: give {least:g} or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What an analysis has found: plain data, and all that it was found with."""
+
+    analysis: str
+    task: str
+    split: str
+    protocol: str
+    encoders: Sequence[str]
+    parameters: Mapping[str, Any]
+    tables: Tables = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What stands above its picture."""
+        return f"{self.analysis}: {self.task}" + (f" ({self.split})" if self.split else "")
+
+
+ANALYSES = Registry(
+    "analysis",
+    {
+        "alignment": "stsbench.analysis.pairs:Closeness",
+        "similarity": "stsbench.analysis.pairs:GoldAgainstCosine",
+        "spectrum": "stsbench.analysis.space:Spectrum",
+        "layers": "stsbench.analysis.inside:Layers",
+        "errors": "stsbench.analysis.mistakes:Mistakes",
+        "neighbours": "stsbench.analysis.space:Neighbours",
+        "robustness": "stsbench.analysis.robustness:Robustness",
+        "tokens": "stsbench.analysis.inside:TokenFrequency",
+        "shift": "stsbench.analysis.training:Shift",
+        "sweep": "stsbench.analysis.training:SweepCells",
+        "map": "stsbench.analysis.space:SentenceMap",
+    },
+    group="analyses",
+    accepts=lambda made: isinstance(made, type) and issubclass(made, Analysis),
+    wanted="a class made of stsbench.analysis.run:Analysis",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bed:
     """Encoders and a task as the user names them; read and made when an analysis asks for them."""
 
     names: Sequence[str]
@@ -34,13 +219,13 @@ class AnalysisBed:
     store: Store = "default"
     folder: Path = Path("results")
     listener: Listener = field(default_factory=Listener)
-    told: Callable[[str, StsbenchError], None] | None = None
+    on_failure: Callable[[str, StsbenchError], None] | None = None
 
     def failed(self, what: str, error: StsbenchError) -> None:
-        """Tell an encoder that cannot be measured to who wants to go on; raises it where nobody does."""
-        if self.told is None:
+        """Report an encoder that cannot be measured; raise it where nobody takes reports, so that the others are not measured."""
+        if self.on_failure is None:
             raise error
-        self.told(what, error)
+        self.on_failure(what, error)
 
     @property
     def task(self) -> str:
@@ -60,17 +245,8 @@ class AnalysisBed:
         shared = Shared()
         for spec in specs:
             known = find_encoder(spec, catalogue=self.catalogue)
-            embedder = make_embedder(
-                known,
-                [self.read],
-                store=self.store,
-                catalogue=self.catalogue,
-                data=self.data,
-                progress=self.listener.encoding,
-                failed=_raise,
-                shared=shared,
-                noticed=self.listener.noticed,
-            )
+            plan = RunPlan(tasks=self.task, store=self.store, catalogue=self.catalogue, data=self.data)
+            embedder = Embedder(known, [self.read], plan, self.listener.raising(), shared=shared)
             yield Subject(
                 name=known.name if spec in self.names else spec,
                 known=known,
@@ -134,8 +310,8 @@ def analyse(
         data: the data folder.
         store: where embeddings are kept.
         results: the results folder, for what reads one.
-        listener: told how it goes.
-        failed: told each encoder that cannot be measured; without it that is raised.
+        listener: shows how it goes.
+        failed: gets each encoder that cannot be measured; without it the first one is raised.
 
     Raises:
         StsbenchError: several tasks are named, or what the analysis needs cannot be had.
@@ -143,7 +319,7 @@ def analyse(
     planned = plan_tasks(tasks, catalogue, protocol=protocol, data=data, split=split)
     if len(planned) > 1:
         raise StsbenchError(f"an analysis is of one task; '{tasks}' is {len(planned)}; name one of them")
-    bed = AnalysisBed(
+    bed = Bed(
         names=encoders,
         planned=planned[0],
         catalogue=catalogue,
@@ -151,7 +327,7 @@ def analyse(
         store=store,
         folder=results,
         listener=listener or Listener(),
-        told=failed,
+        on_failure=failed,
     )
     return Findings(
         analysis=name,
@@ -182,3 +358,31 @@ class _Prepared:
 
     def __call__(self, sentences: Sequence[str]) -> Embeddings:
         return self.engine(sentences)
+
+
+def findings_json(found: Findings) -> str:
+    """As one JSON object; a number that is none is null."""
+    tables = {
+        name: [{key: _plain(value) for key, value in row.items()} for row in rows]
+        for name, rows in found.tables.items()
+    }
+    return json.dumps({**vars(found), "tables": tables}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def findings_csv(found: Findings) -> str:
+    """All tables below each other: the first column names the table, a column that a table lacks is empty."""
+    columns = dict.fromkeys(key for rows in found.tables.values() for row in rows for key in row)
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, ["table", *columns], restval="", lineterminator="\n")
+    writer.writeheader()
+    for name, rows in found.tables.items():
+        writer.writerows({"table": name, **{key: _plain(value) for key, value in row.items()}} for row in rows)
+    return stream.getvalue()
+
+
+WRITERS: Mapping[str, Callable[[Findings], str]] = {"json": findings_json, "csv": findings_csv}
+"""The formats that hold numbers."""
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124 - NaN

@@ -1,58 +1,377 @@
-"""Whole runs of encoders, tasks and seeds, into a results folder."""
+"""A run: its work planned, carried out in this process or by another executor, forecast; and encoders that a program hands over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
+from statistics import median
+from typing import Literal, NamedTuple, Protocol
 
-from stsbench import settings as places
-from stsbench.bench.cells import Cell, RunSettings, plan_cells
-from stsbench.bench.clean import Cleaner
-from stsbench.bench.embedder import chosen_data_folder
-from stsbench.bench.executor import EXECUTORS, Executor
+import msgspec
+import numpy as np
+
+from stsbench.bench.embed import Embedder, Shared, what_embeds
 from stsbench.bench.listener import Listener
-from stsbench.bench.work import Work
-from stsbench.data.task import expand_names
-from stsbench.errors import SourceError
-from stsbench.files.whole import remove, remove_stale, write_whole
-from stsbench.results.record import Result
+from stsbench.bench.plan import (
+    Cell,
+    GivenTasks,
+    RunPart,
+    RunPlan,
+    ScoredTask,
+    Store,
+    TextLeftOut,
+    read_tasks,
+    seeds_of,
+)
+from stsbench.bench.score import done_already, holds_another, score_tasks, score_without
+from stsbench.core import settings as places
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import (
+    DataError,
+    EncoderError,
+    OutputError,
+    SourceError,
+    Stopped,
+    StsbenchError,
+    choose,
+    shown,
+)
+from stsbench.core.files import remove, remove_stale, without_folders, write_whole
+from stsbench.core.names import split_names
+from stsbench.core.registry import NAME, NAMES, PLACE, SEED, STORE, Kind, Registry, checked
+from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.overlap import Held, find_held
+from stsbench.data.task import Task
+from stsbench.encoders.base import Encoder, KnownEncoder
+from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.load import apart, check_loadable, find_encoder, find_given, shared_ends
+from stsbench.evaluators import evaluator_of
+from stsbench.results.folder import command_again, has_columns, lacking_said, make_current, read_states, write_result
+from stsbench.results.record import CleanScore, Result, columns_digest, protocol_key
 
 
-def run(settings: RunSettings, listener: Listener, *, executor: Executor | None = None) -> Iterator[Result]:
+@dataclass(frozen=True)
+class Work:
+    """A plan in this process: its encoders are made one after the other, its tasks are read once."""
+
+    plan: RunPlan
+    listener: Listener
+    opens: bool = False
+    """Whether the only encoder's embedder is made once, to embed too; else those of :meth:`parts` only look at the store."""
+    _only: dict[str, KnownEncoder] = field(default_factory=dict)
+    """The only encoder of a run, made once; many are made again when their turn comes: they may not fit in memory together."""
+    _embedders: dict[str, Embedder] = field(default_factory=dict)
+    """The only encoder's, where it is opened once."""
+    _shared: Shared = field(default_factory=Shared)
+
+    def parts(self) -> Iterator[RunPart]:
+        """Yield the part of each encoder, once under however many names; one that cannot be made is reported and left out."""
+        known: set[tuple[str, str, int | None]] = set()
+        for spec, cells in groupby(self.plan.cells, key=lambda cell: cell.encoder):
+            mine, part = list(cells), None
+            with isolated(spec, self.plan, self.listener, expected=(StsbenchError,)):
+                encoder = self._named_apart(spec, self._make(spec))
+                key = (encoder.name, encoder.fingerprint or spec, encoder.train_seed)
+                if key not in known:
+                    known.add(key)
+                    part = self._job(spec, encoder, mine)
+            if part is not None:
+                yield part
+
+    def encoder(self, part: RunPart) -> KnownEncoder:
+        """The encoder of a part, under the name of its results."""
+        return replace(self._make(part.spec), name=part.name)
+
+    def _make(self, spec: str) -> KnownEncoder:
+        made = self._only.get(spec)
+        if made is None:
+            made = find_encoder(spec, params=self.plan.params, catalogue=self.plan.catalogue)
+            if all(cell.encoder == spec for cell in self.plan.cells):
+                self._only[spec] = made
+        return made
+
+    def _named_apart(self, spec: str, encoder: KnownEncoder) -> KnownEncoder:
+        """The encoder under a name that neither another folder of this run has, nor another encoder's results."""
+        plan = self.plan
+        if encoder.notice:
+            self.listener.noticed(encoder.notice)
+        if spec in self._called:
+            return replace(encoder, name=self._called[spec])
+        if not encoder.names:
+            return encoder
+        others = shared_ends(Path(spec), [Path(other) for other in plan.encoders if other != spec])
+        names = [name for name in encoder.names if name.partition("+")[0] not in others] or encoder.names
+        name = apart(names, lambda name: holds_another(plan.out, name, encoder.fingerprint))
+        if name != names[0]:
+            self.listener.noticed(
+                f"{spec}: its results are called '{name}', for '{names[0]}' is another encoder's name"
+            )
+        return replace(encoder, name=name)
+
+    @cached_property
+    def _called(self) -> dict[str, str]:
+        """The names that the user has chosen, by encoder."""
+        given, catalogue = self.plan.called, self.plan.catalogue
+        return {one: name for spec, name in given.items() for one in seeds_of(spec, catalogue)}
+
+    def _job(self, spec: str, encoder: KnownEncoder, cells: Sequence[Cell]) -> RunPart:
+        seeds = self.seeds(cells)
+        opens = self.opens and spec in self._only
+        embedder = self.embedder(encoder, list(seeds), only_look=not opens)
+        if opens:
+            self._embedders[encoder.name] = embedder
+        cell_of = {(cell.task, cell.protocol, cell.seed): cell for cell in cells}
+        mine: dict[Cell, ScoredTask] = {}
+        done: list[Cell] = []
+        for task, seed in [(one, seed) for one in embedder.tasks for seed in seeds[one]]:
+            cell = cell_of[task.name, task.asked, seed]
+            mine[cell] = task
+            if not self.plan.fresh and done_already(self.plan.out, task, embedder, seed, self.listener.refused):
+                done.append(cell)
+        todo = dict.fromkeys(task for cell, task in mine.items() if cell not in done)
+        missing = embedder.missing(list(todo))
+        to_embed, tokens = missing if missing is not None else (None, None)
+        return RunPart(spec=spec, name=encoder.name, cells=list(mine), done=done, to_embed=to_embed, tokens=tokens)
+
+    @cached_property
+    def tasks(self) -> dict[tuple[str, str], ScoredTask]:
+        """The tasks by name and protocol, read when the first encoder is there; what fails is reported once."""
+        return {(task.name, task.asked): task for task in read_tasks(self.plan.scored, self.listener.failed)}
+
+    def seeds(self, cells: Sequence[Cell]) -> dict[ScoredTask, list[int]]:
+        """The seeds of some cells by task, for all tasks whose data could be had."""
+        found: dict[ScoredTask, list[int]] = {}
+        for cell in cells:
+            task = self.tasks.get((cell.task, cell.protocol))
+            if task is not None:
+                found.setdefault(task, []).append(cell.seed)
+        return found
+
+    def embedder(self, encoder: KnownEncoder, tasks: Sequence[ScoredTask], *, only_look: bool = False) -> Embedder:
+        """The embedder of an encoder for some tasks."""
+        return Embedder(encoder, tasks, self.plan, self.listener, shared=self._shared, only_look=only_look)
+
+    def opened(self, part: RunPart) -> Embedder:
+        """The embedder of a part, which embeds."""
+        return self._embedders.get(part.name) or self.embedder(self.encoder(part), list(self.seeds(part.cells)))
+
+
+@contextmanager
+def isolated(
+    name: str,
+    plan: RunPlan,
+    listener: Listener,
+    expected: tuple[type[StsbenchError], ...] = (EncoderError, SourceError),
+) -> Iterator[None]:
+    """Report what fails of one encoder, so that the others go on; what the only one's code raises is raised."""
+    try:
+        yield
+    except expected as error:
+        listener.failed(name, error)
+    except (OutputError, Stopped):
+        raise
+    except Exception as error:
+        if len(plan.encoders) == 1:
+            raise
+        listener.failed(name, error)
+
+
+class Executor(Protocol):
+    """Carries out parts; they and the settings are plain data, and results go into the settings' folder."""
+
+    def __call__(self, work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
+        """Yield the Result of each cell, in their order; what the folder holds is not done again.
+
+        A cell that fails is reported to the listener, and the others go on.
+        """
+        ...
+
+
+EXECUTORS = Registry(
+    "executor",
+    {"local": "stsbench.bench.run:local", "ray": "stsbench.bench.on_ray:on_ray"},
+    group="executors",
+    wanted="a function of work and parts, see stsbench.bench.run:Executor",
+)
+
+
+def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
+    """Carry out parts in this process: each task is read once, each encoder's sentences embedded once."""
+    plan, listener = work.plan, work.listener
+    for part in parts:
+        with isolated(part.name, plan, listener):
+            listener.began(part)
+            done_in = None if plan.fresh else plan.out
+            for result in score_tasks(work.opened(part), work.seeds(part.cells), listener=listener, done_in=done_in):
+                if result.per_item:
+                    write_result(result, plan.out)
+                yield result
+
+
+OWN = "own"
+"""Stands for the training text that an encoder's recipe names."""
+
+
+class _Found(NamedTuple):
+    text: str
+    held: Held
+
+
+class Cleaner:
+    """Puts a clean score into each Result of a run, those among them that the results folder held already."""
+
+    def __init__(self, asked: TextLeftOut, work: Work, parts: Sequence[RunPart]) -> None:
+        """Read the training text and look for the tasks' sentences in it, before anything is embedded.
+
+        Raises:
+            StsbenchError: the text cannot be had, or an encoder has none of its own.
+        """
+        self._asked, self._work = asked, work
+        self._texts = {(task.name, task.split): task.splits[task.split].texts() for task in work.tasks.values()}
+        self._corpora = {part.name: self._corpora_of(part.name) for part in parts}
+        self._found = {names: self._find(names) for names in dict.fromkeys(self._corpora.values())}
+
+    def __call__(self, result: Result) -> Result:
+        """The Result with its clean score, which is written; without, where it cannot be made, which is reported."""
+        names, plan = self._corpora[result.encoder], self._work.plan
+        text, held = self._found[names]
+        seen = [one for one in self._texts[result.task, result.split] if one in held.how]
+        try:
+            if not has_columns(result):
+                raise DataError(f"{lacking_said([result])}; run: {command_again([result])}")
+            evaluator = evaluator_of(result.task, plan.catalogue.task(result.task), result.protocol)
+            part = score_without(result, seen, evaluator)
+        except StsbenchError as error:
+            self._work.listener.failed(f"clean score of {result.encoder} on {result.task}", error)
+            return result
+        made = CleanScore(
+            corpora=[str(without_folders(name)) for name in names],
+            text=text,
+            near=self._asked.near,
+            n=part.n,
+            score=part.score,
+            interval=part.interval,
+            left_out=list(part.left_out),
+        )
+        others = [one for one in result.clean if one.name != made.name]
+        cleaned = msgspec.structs.replace(result, clean=[*others, made])
+        if cleaned.clean != result.clean:
+            # Its per-item columns lie there already.
+            write_result(msgspec.structs.replace(cleaned, per_item={}), plan.out)
+        return cleaned
+
+    def _corpora_of(self, encoder: str) -> tuple[str, ...]:
+        catalogue, stem = self._work.plan.catalogue, encoder.partition("+")[0]
+        own = [catalogue.recipe(stem).data.corpus] if stem in catalogue.paths("trainers") else []
+        if OWN in self._asked.corpora and not own:
+            raise StsbenchError(
+                f"--clean {OWN}: '{encoder}' is of no recipe, which would name its training text; give --clean CORPUS"
+            )
+        return tuple(dict.fromkeys(name for one in self._asked.corpora for name in (own if one == OWN else [one])))
+
+    def _find(self, names: Sequence[str]) -> _Found:
+        plan, folder = self._work.plan, self._asked.folder
+        corpora = [load_corpus(n, corpora=folder, data=plan.data_folder, catalogue=plan.catalogue) for n in names]
+        held = find_held(corpora, (text for texts in self._texts.values() for text in texts), near=self._asked.near)
+        hashes = [corpus.sha256 for corpus in corpora]
+        return _Found(hashes[0] if len(hashes) == 1 else columns_digest({"corpora": hashes}), held)
+
+
+FIRST_SAMPLE, LAST_SAMPLE = 16, 1024
+"""Sentences that tell an encoder's speed: four times as many as long as they take less than ..."""
+PROBE_SECONDS = 0.5
+"""... this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderForecast:
+    """What a run would do for one encoder."""
+
+    part: RunPart
+    embedding: float | None
+    """Seconds of embedding by one worker, as a sample of its sentences took here; None where only fitting tells."""
+    seconds: float | None
+    """Of scoring what is missing, as earlier results took; None where one of its tasks has no earlier result."""
+
+
+def forecast_run(plan: RunPlan, listener: Listener) -> Iterator[EncoderForecast]:
+    """Yield what a run would do, an encoder at a time; data are read, and nothing is scored or written.
+
+    Each encoder that has sentences to embed embeds a few of them, for its speed; one that fails is reported.
+
+    Raises:
+        StsbenchError: as :func:`stsbench.bench.run.run`.
+    """
+    work = Work(plan, listener)
+    held = read_states(plan.out).results if plan.out.is_dir() else []
+    for part in work.parts():
+        seconds = [_usual_seconds(work.tasks[cell.task, cell.protocol], held) for cell in part.missing]
+        measured = [one for one in seconds if one is not None]
+        embedding = 0.0 if part.to_embed == 0 else None
+        # What a server is sent is paid for: nothing is sent for a forecast.
+        if part.to_embed and part.tokens is None:
+            with isolated(part.name, plan, listener):
+                embedding = _seconds_to_embed(work, part)
+        yield EncoderForecast(
+            part=part, embedding=embedding, seconds=sum(measured) if len(measured) == len(seconds) else None
+        )
+
+
+def _seconds_to_embed(work: Work, part: RunPart) -> float:
+    """How long one worker takes for what is missing: the time of a sample that is as long and as short as all of it."""
+    base = what_embeds(work.encoder(part).encoder)
+    texts = {text for task in work.seeds(part.missing) for text in task.texts()}
+    by_length = sorted(texts, key=lambda text: (len(text), text))
+    # The first call loads the model.
+    Engine(base)(by_length[:1])
+    size = FIRST_SAMPLE
+    while True:
+        sample = [by_length[i] for i in np.linspace(0, len(by_length) - 1, min(size, len(by_length))).astype(int)]
+        started = time.perf_counter()
+        Engine(base)(sample)
+        took = time.perf_counter() - started
+        if took > PROBE_SECONDS or size >= min(LAST_SAMPLE, len(by_length)):
+            return took * (part.to_embed or 0) / len(sample)
+        size *= 4
+
+
+def _usual_seconds(task: ScoredTask, held: Sequence[Result]) -> float | None:
+    """How long earlier results of a task took to score under its protocol, whichever encoder's: the median."""
+    same = (task.name, task.split, protocol_key(task.protocol))
+    took = [one.run.get("seconds") for one in held if (one.task, one.split, protocol_key(one.protocol)) == same]
+    found = [float(one) for one in took if isinstance(one, int | float)]
+    return median(found) if found else None
+
+
+def run(plan: RunPlan, listener: Listener, *, executor: Executor | None = None) -> Iterator[Result]:
     """Carry out a run, writing each Result as soon as it is there; what the folder holds is not done again.
 
-    All encoders are found and all data read before the first batch, and the listener is told what is to be done.
-    An encoder or task that fails is told to the listener, and the run goes on.
+    All encoders are found and all data read before the first batch, and the listener hears what is to be done.
+    An encoder or task that fails is reported to the listener, and the run goes on.
 
     Args:
-        settings: what is run, and on what.
-        listener: told how it goes.
-        executor: carries it out; default the one that the settings name.
+        plan: what is run, and on what.
+        listener: hears how it goes.
+        executor: carries it out; default the one that the plan names.
 
     Raises:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.
     """
-    executor = executor or EXECUTORS.load_at(settings.on)
-    work = Work(cells_to_do(settings), settings, listener)
-    check_writable(settings.out)
+    executor = executor or EXECUTORS.load_at(plan.on)
+    work = Work(plan, listener, opens=executor is local)
+    plan.cells  # noqa: B018 - unknown names come first
+    check_writable(plan.out)
     parts = list(work.parts())
-    cleaner = Cleaner(settings.clean, work, parts) if settings.clean is not None else None
+    cleaner = Cleaner(plan.clean, work, parts) if plan.clean is not None else None
     listener.planned(parts)
     for result in executor(work, parts):
+        make_current(result, plan.out)
         yield result if cleaner is None else cleaner(result)
-
-
-def cells_to_do(settings: RunSettings) -> list[Cell]:
-    """The cells of a run, its data folder looked for before.
-
-    Raises:
-        StsbenchError: a task, suite, protocol or data folder that does not exist.
-    """
-    expand_names(settings.tasks, settings.catalogue)
-    data = chosen_data_folder(settings.data)
-    if data is not None and not data.is_dir():
-        raise SourceError(f"data folder '{data}' does not exist")
-    return plan_cells(settings)
 
 
 def check_writable(folder: Path) -> None:
@@ -62,3 +381,160 @@ def check_writable(folder: Path) -> None:
     # Also what this run will not write beside: other encoders' results, stores and fits.
     remove_stale(folder, "*.partial", "*/*.partial")
     remove_stale(places.cache_folder(), "*/*.partial", "*/*/*.partial")
+
+
+GivenEncoder = Encoder | KnownEncoder | Callable[[list[str]], object] | str | Path
+"""What a program may hand over as an encoder: one that is loaded, a name, a SentenceTransformer, a function."""
+GivenEncoders = GivenEncoder | Sequence[GivenEncoder] | Mapping[str, GivenEncoder]
+"""The same, a list of them, or a dict of them by what results are to call them."""
+
+
+def _are_tasks(value: object) -> bool:
+    one = str | Task
+    return isinstance(value, one) or (isinstance(value, Sequence) and all(isinstance(part, one) for part in value))
+
+
+ARGUMENTS: Mapping[str, Kind | type] = {
+    "tasks": Kind(_are_tasks, "a name, a Task or a list of them"),
+    "protocol": NAMES,
+    "data": PLACE,
+    "seed": SEED,
+    "split": NAME,
+    "store": STORE,
+    "name": NAME,
+    "on_error": NAME,
+    "catalogue": Catalogue,
+    "listener": Listener,
+}
+"""What the arguments of :func:`iterate` may be, for all functions that have them."""
+
+
+@checked(**ARGUMENTS)
+def iterate(
+    encoder: GivenEncoders,
+    tasks: GivenTasks,
+    *,
+    protocol: str | Sequence[str] | None = None,
+    data: Path | str | None = None,
+    seed: int = 0,
+    split: str | None = None,
+    store: Store = "default",
+    on_error: Literal["raise", "skip"] = "raise",
+    name: str | None = None,
+    catalogue: Catalogue | None = None,
+    listener: Listener | None = None,
+) -> Iterator[Result]:
+    """Score encoders on tasks, yielding each Result as soon as it is there: encoder by encoder, in the order of the tasks.
+
+    Names and arguments are checked at the call. When the first Result is asked for, all data are read. Of each encoder
+    all sentences of all tasks are embedded before its first score, each distinct sentence once.
+
+    Args:
+        encoder: an encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` of
+            sentence-transformers, or a function from a list of sentences to their embeddings (n, d);
+            embeddings of these two are never stored. Several as a list, as a dict by what results are to call them,
+            or as a comma list of names; one that is given by its name is made when it is its turn.
+        tasks: names of tasks and suites, a comma list of them, Tasks, or a list of these.
+        protocol: names of protocols; each task takes the one its evaluator knows.
+        data: a local data folder; default ``STSBENCH_DATA``, else the Hub.
+        seed: of the evaluation (folds, classifiers).
+        split: score this split of each task instead of its usual one.
+        store: where embeddings are kept: a folder, None for nowhere, or the user's cache folder.
+        on_error: ``skip`` goes on past a task that fails, and past one of several encoders, and reports it to the listener.
+        name: what results call an encoder that is not given by its name.
+        catalogue: cards to look names up in.
+        listener: hears how the run goes.
+
+    Raises:
+        StsbenchError: data or encoder cannot be used; see :mod:`stsbench.core.errors`.
+    """
+    choose("on_error", on_error, {"raise": None, "skip": None})
+    catalogue, listener = catalogue or Catalogue(), listener or Listener()
+    plan = RunPlan(
+        tasks=tasks, protocol=protocol, data=data, split=split, seeds=(int(seed),), store=store, catalogue=catalogue
+    )
+    planned = plan.scored
+    found = _found(_by_name(encoder, name), catalogue)
+    return _scored(plan, planned, found, listener if on_error == "skip" else listener.raising())
+
+
+def _by_name(given: GivenEncoders, name: str | None) -> list[tuple[str | None, object]]:
+    """Each encoder with what results are to call it, if that is said."""
+    if isinstance(given, Mapping):
+        found: list[tuple[str | None, object]] = list(given.items())
+    elif isinstance(given, list | tuple):
+        found = [(None, one) for one in given]
+    elif isinstance(given, str) and not _is_path(given):
+        found = [(None, one) for one in split_names(given)]
+    else:
+        found = [(None, given)]
+    if not found:
+        raise StsbenchError("no encoder is given; give a name such as minilm, an encoder, or a list of them")
+    if name is None:
+        return found
+    if len(found) > 1 or isinstance(given, Mapping):
+        raise StsbenchError(f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}")
+    return [(name, found[0][1])]
+
+
+def _is_path(name: str) -> bool:
+    # What is too long for a file's name is none.
+    with suppress(OSError):
+        return bool(name) and Path(name).exists()
+    return False
+
+
+def _found(given: Sequence[tuple[str | None, object]], catalogue: Catalogue) -> list[KnownEncoder | str]:
+    """Encoders that are there already, and the names of those to be made; of one alone nothing is put off."""
+    found: list[KnownEncoder | str] = []
+    for name, one in given:
+        if len(given) > 1 and name is None and isinstance(one, str | Path):
+            check_loadable(str(one), catalogue)
+            found.append(str(one))
+        else:
+            found.append(find_given(one, catalogue, name=name))
+    before = Before()
+    for known in found:
+        if isinstance(known, KnownEncoder):
+            _is_new(known, before)
+    return found
+
+
+Before = dict[tuple[str, int | None], set[str | None]]
+"""The fingerprints of the encoders so far, by their names and seeds: they themselves are let go."""
+
+
+def _is_new(known: KnownEncoder, before: Before) -> bool:
+    """Whether an encoder is not one of those before, which it joins.
+
+    Raises:
+        StsbenchError: nothing tells it from another of its name.
+    """
+    same_name = before.setdefault((known.name, known.train_seed), set())
+    if None in {*same_name, known.fingerprint} and same_name:
+        raise StsbenchError(
+            f"two of the encoders are called {shown(known.name)}; name them by a dict, {{'first': …, 'second': …}}"
+        )
+    is_new = known.fingerprint not in same_name
+    same_name.add(known.fingerprint)
+    return is_new
+
+
+def _scored(
+    plan: RunPlan, planned: Sequence[ScoredTask], found: Sequence[KnownEncoder | str], listener: Listener
+) -> Iterator[Result]:
+    read, shared, before = read_tasks(planned, listener.failed), Shared(), Before()
+    for one in found:
+        what = one if isinstance(one, str) else one.name
+        try:
+            known = find_given(one, plan.catalogue)
+            if _is_new(known, before):
+                embedder = Embedder(known, read, plan, listener, shared=shared)
+                yield from score_tasks(embedder, dict.fromkeys(read, plan.seeds), listener=listener)
+        except (OutputError, Stopped):
+            raise
+        except Exception as error:
+            # The only one's mistake is the caller's.
+            if len(found) == 1:
+                raise
+            listener.failed(what, error)

@@ -1,33 +1,92 @@
-"""One encoder on tasks that are read: embedded once, then scored task by task, seeds innermost."""
+"""One encoder on tasks that are read: embedded once, then scored task by task, seeds innermost; what a folder holds is not made again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from stsbench.bench.embedder import Embedder
-from stsbench.bench.existing import done_already
+import numpy as np
+
+from stsbench.bench.embed import Embedder
 from stsbench.bench.listener import Listener
-from stsbench.bench.tasks import ScoredTask
-from stsbench.cards.facts import TaskCard
-from stsbench.encoders.devices import uses_tf32
-from stsbench.encoders.facts import base_of, facts_of, without_known_words
-from stsbench.encoders.fitted.variants import variant_of
-from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Embed, Encoder, WordEncoder
-from stsbench.errors import StsbenchError
-from stsbench.evaluators.seams import Scores
-from stsbench.numbers.quantise import FLOAT, TYPES
-from stsbench.provenance import machine
-from stsbench.results.folder import checked_json
-from stsbench.results.record import Result, columns_digest
+from stsbench.bench.plan import RunPlan, ScoredTask
+from stsbench.core import provenance as machine
+from stsbench.core.cards import TaskCard
+from stsbench.core.errors import DataError, EncoderError, StsbenchError
+from stsbench.core.provenance import same_encoder, without_texts
+from stsbench.encoders.backends import uses_tf32
+from stsbench.encoders.base import (
+    Embed,
+    Encoder,
+    FloatArray,
+    KnownEncoder,
+    WordEncoder,
+    base_of,
+    facts_of,
+    without_known_words,
+)
+from stsbench.encoders.engine.embed import check_embeddings
+from stsbench.encoders.variants import variant_of
+from stsbench.evaluators.seams import Evaluator, Items, Scores
+from stsbench.numbers.intervals import COLUMNS, FEWEST, sentence_columns, sentences_of
+from stsbench.numbers.similarity import FLOAT, TYPES
+from stsbench.numbers.statistics import AGGREGATIONS, subset_indices
+from stsbench.results.folder import checked_json, columns_of, read_items, read_result
+from stsbench.results.record import FEW_PAIRS, Result, cell_digest, columns_digest, items_path, result_path
 
-Failed = Callable[[str, Exception], None]
-"""Told what failed, and with what error; where it raises, all stops."""
+
+def done_already(
+    folder: Path, task: ScoredTask, embedder: Embedder, seed: int, refused: Callable[[str], None]
+) -> Result | None:
+    """The Result of a cell that a results folder holds, unless its embeddings have been set aside since."""
+    result, watch = find_result(folder, task, embedder.known(task), seed, refused), embedder.watch(task)
+    if result is None or watch is None:
+        return result
+    # Both are in whole seconds: what was made within the same one may be of before.
+    return result if not watch.since or str(result.run.get("created", "")) > watch.since else None
+
+
+def find_result(
+    folder: Path, task: ScoredTask, encoder: KnownEncoder, seed: int, refused: Callable[[str], None]
+) -> Result | None:
+    """The Result of a cell that a results folder holds, if it is of the same data, cards and encoder.
+
+    Why one is not as results must be, or that its per-item columns do not make it, goes to ``refused``.
+    """
+    if encoder.fingerprint is None:
+        return None
+    cell = cell_digest(task.protocol, encoder.fingerprint, encoder.train_seed, seed)
+    path = result_path(folder, encoder.name, task.name, task.split, cell)
+    if not path.is_file():
+        return None
+    try:
+        result = read_result(path)
+        if items_path(path).exists():
+            read_items(path)
+    except DataError as error:
+        refused(str(error))
+        return None
+    same = (encoder.name, task.name, task.digest, task.task.card_digest, encoder.card_digest)
+    held = (result.encoder, result.task, result.data, result.task_card, result.encoder_card)
+    return result if held == same else None
+
+
+def holds_another(folder: Path, name: str, fingerprint: str | None) -> bool:
+    """Whether a results folder holds results of this name, and none of this encoder."""
+    home = result_path(folder, name, "task", "split", "cell").parent
+    found = []
+    for path in sorted(home.glob("*.json")):
+        with suppress(StsbenchError):
+            found.append(read_result(path))
+    own = fingerprint and without_texts(fingerprint)
+    # Another version of a library makes no other encoder of it.
+    mine = [one for one in found if one.encoder == name and (one.state == own or same_encoder(one.state, own))]
+    return bool(found) and not mine
 
 
 def score_tasks(
@@ -35,7 +94,6 @@ def score_tasks(
     seeds: Mapping[ScoredTask, Sequence[int]],
     *,
     listener: Listener,
-    failed: Failed,
     done_in: Path | None = None,
 ) -> Iterator[Result]:
     """Embed what all tasks need, then yield the Results of each task, one a seed, in the order of the tasks.
@@ -43,8 +101,7 @@ def score_tasks(
     Args:
         embedder: gives each task its embeddings.
         seeds: of the evaluation, by task.
-        listener: told how it goes.
-        failed: told each task that cannot be scored.
+        listener: hears how it goes, and of each task that cannot be scored.
         done_in: the results folder whose Results are not made again.
     """
     tasks = list(embedder.tasks)
@@ -59,15 +116,15 @@ def score_tasks(
     for task in tasks:
         scorer = _TaskScorer(task, embedder)
         for seed in seeds[task]:
-            result = done[task, seed] or _try_score(scorer, seed, listener, failed)
+            result = done[task, seed] or _try_score(scorer, seed, listener)
             if result is not None:
                 yield result
 
 
 def _release(card: TaskCard) -> dict[str, str]:
     """Which release of its data a task holds, and what replaces it, where its card says so."""
-    told = {"task_version": card.version, "task_superseded_by": card.superseded_by}
-    return {key: value for key, value in told.items() if value}
+    release = {"task_version": card.version, "task_superseded_by": card.superseded_by}
+    return {key: value for key, value in release.items() if value}
 
 
 def _set_aside(task: ScoredTask, embedder: Embedder) -> str:
@@ -75,7 +132,7 @@ def _set_aside(task: ScoredTask, embedder: Embedder) -> str:
     return watch.said if watch is not None else ""
 
 
-def _try_score(scorer: _TaskScorer, seed: int, listener: Listener, failed: Failed) -> Result | None:
+def _try_score(scorer: _TaskScorer, seed: int, listener: Listener) -> Result | None:
     """Score one cell; None where it fails and the caller goes on past failures."""
     listener.scoring(scorer.task.name)
     try:
@@ -84,7 +141,7 @@ def _try_score(scorer: _TaskScorer, seed: int, listener: Listener, failed: Faile
         listener.scored(result)
         return result
     except StsbenchError as error:
-        failed(f"{scorer.embedder.known(scorer.task).name} on {scorer.task.name}", error)
+        listener.failed(f"{scorer.embedder.known(scorer.task).name} on {scorer.task.name}", error)
         return None
 
 
@@ -95,7 +152,7 @@ class _TaskScorer:
     task: ScoredTask
     embedder: Embedder
     engine: Embed | None = None
-    told: bool = False
+    counted: bool = False
     """Whether a Result says already how many sentences were embedded: the next seed takes them as they are."""
 
     def score(self, seed: int) -> Result:
@@ -148,8 +205,8 @@ class _TaskScorer:
         task, aside = self.task, _set_aside(self.task, self.embedder)
         commit, dirty = machine.commit()
         runs = facts_of(encoder.encoder)
-        encoded = 0 if self.told else self.embedder.encoded(task)
-        self.told = True
+        encoded = 0 if self.counted else self.embedder.encoded(task)
+        self.counted = True
         source = task.task.loaded(next(iter(task.splits)))
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -178,3 +235,109 @@ def _unknown_notes(encoder: Encoder, task: ScoredTask) -> list[str]:
     texts = sorted(set(task.texts()))
     count = len(without_known_words(encoder, texts))
     return [f"{count} of {len(texts)} distinct sentences have no word that the encoder knows"] if count else []
+
+
+MOST = 20_000
+"""So many of the tasks' sentences are compared."""
+
+
+class MeasuredSide(NamedTuple):
+    """What was measured: Results, embeddings (n, d) of the sentences asked for, and the type of their numbers."""
+
+    results: Sequence[Result]
+    embeddings: FloatArray
+    type: str
+
+
+def compared_sentences(tasks: Sequence[ScoredTask]) -> list[str]:
+    """The distinct sentences of all tasks, evenly spaced ones where there are more than ``MOST``."""
+    texts = list(dict.fromkeys(text for task in tasks for text in task.texts()))
+    at = np.unique(np.linspace(0, len(texts) - 1, min(MOST, len(texts))).astype(np.int64))
+    return [texts[place] for place in at]
+
+
+def measure_side(
+    known: KnownEncoder, tasks: Sequence[ScoredTask], sentences: Sequence[str], plan: RunPlan, listener: Listener
+) -> MeasuredSide:
+    """Score an encoder on tasks that are read, and embed sentences, which may be others than the tasks'.
+
+    Args:
+        known: the encoder.
+        tasks: at least one; an encoder that is fitted for each task embeds other sentences as for the first.
+        sentences: to be embedded.
+        plan: says where the store and the data are.
+        listener: hears how it goes.
+
+    Raises:
+        StsbenchError: it cannot be scored, or its embeddings are not as they must be.
+    """
+    listener = listener.raising()
+    embedder = Embedder(known, tasks, plan, listener)
+    results = list(score_tasks(embedder, dict.fromkeys(tasks, (0,)), listener=listener))
+    variant = variant_of(known.encoder)
+    embeddings = _embed(embedder, tasks, sentences)
+    check_embeddings(embeddings, sentences, known.name)
+    return MeasuredSide(results, embeddings, FLOAT if variant is None else variant.embeddings)
+
+
+def _embed(embedder: Embedder, tasks: Sequence[ScoredTask], sentences: Sequence[str]) -> FloatArray:
+    """Each sentence as for the first task that holds it, the others together as for the first task."""
+    of_task = {text: task for task in reversed(tasks) for text in task.texts()}
+    groups: dict[ScoredTask | None, list[int]] = {}
+    for place, text in enumerate(sentences):
+        groups.setdefault(of_task.get(text), []).append(place)
+    parts = {
+        task: np.asarray(embedder.engine(task or tasks[0])([sentences[place] for place in places]), dtype=np.float32)
+        for task, places in groups.items()
+    }
+    rows = np.empty((len(sentences), next(iter(parts.values())).shape[1]), dtype=np.float32)
+    for task, places in groups.items():
+        rows[places] = parts[task]
+    return rows
+
+
+class PartScore(NamedTuple):
+    """The score of a part of the items, its 95% interval and how many they are; of too few there is no score.
+
+    ``left_out`` are the subsets of which too few items are left, or all with one gold score.
+    """
+
+    n: int
+    score: float | None
+    interval: tuple[float, float] | None
+    left_out: Sequence[str] = ()
+
+
+def score_without(result: Result, sentences: Sequence[str], evaluator: Evaluator) -> PartScore:
+    """The score over the items that hold none of these sentences.
+
+    The score of a probe is the share of right answers, where that of all items is a mean over folds. A mean over subsets
+    is of those alone that keep ``FEW_PAIRS`` pairs: in the others nothing is left to correlate.
+
+    Raises:
+        DataError: the per-item columns are missing or broken, or tell no sentences; the evaluator cannot score a part.
+    """
+    columns = columns_of(result)
+    held = sentences_of(columns)
+    if held is None or not hasattr(evaluator, "recompute"):
+        lacking = f"its per-item columns lack {COLUMNS[0]}" if "recall" not in columns else "the items are no sentences"
+        why = lacking if held is None else "its evaluator cannot make scores again from items"
+        raise DataError(f"{result.encoder} on {result.task}: no part of the items has a score: {why}")
+    kept = np.array([not any(item) for item in np.isin(held, sentence_columns(sentences)[COLUMNS[0]])])
+    if kept.all():
+        return PartScore(result.n, result.score, result.interval)
+    left_out = list[str]()
+    if AGGREGATIONS.get(str(result.protocol.get("aggregation"))) is not None:
+        golds = {name: columns["gold"][at][kept[at]] for name, at in subset_indices(columns["subset"].tolist()).items()}
+        left_out = [name for name, gold in golds.items() if len(gold) < FEW_PAIRS or np.ptp(gold) == 0]
+        kept &= ~np.isin(columns["subset"].astype(str), left_out)
+    n = int(kept.sum())
+    if n < FEWEST:
+        return PartScore(n, None, None, left_out)
+    items: Items = {name: column[kept] for name, column in columns.items()}
+    try:
+        found = evaluator.recompute(items)
+    except (DataError, EncoderError):
+        # Nothing is left to correlate.
+        return PartScore(n, None, None, left_out)
+    return PartScore(n, found.score, found.interval, left_out)

@@ -1,21 +1,325 @@
-"""New scores checked against old ones: which fell by more than their tolerance, and which cannot be compared."""
+"""New scores checked against old ones: which fell by more than their tolerance, by more than chance, or cannot be compared.
+
+How far two scores of the same thing may lie apart, in classes and points: cosines of the same float32 embeddings differ by 3e-6
+between implementations; vLLM's bfloat16 moves STS12 by less than 1e-4, MTEB allows 1e-3; probes drift with torch (SentEval
+issues 32 and 43), most where test items are few; independent runs of one checkpoint on STS agree with printed scores to between
+0.01 and 0.07 points (EvalRank's logs against SimCSE's table B.3).
+
+A fall too small to see on one task may be plain on the mean of a suite. Cells move on their own when only machine, precision or
+probes differ: where each may fall by its tolerance, the mean of k may fall by the root of the sum of their squares, divided by k.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
-from stsbench.cards.facts import Suite
-from stsbench.check.judged import Check, Match, Outcome, Rule, Verdict, unreadable, within
-from stsbench.check.lock import Entry, LockedCell, Side
-from stsbench.check.means import SuiteMean, find_means
-from stsbench.check.significance import Tested, match_p
-from stsbench.check.tolerance import TOLERANCES, Tolerance, classify
-from stsbench.compare.comparison import Effort
-from stsbench.compare.paired import holm
-from stsbench.errors import DataError
-from stsbench.provenance.identity import same_encoder
-from stsbench.results.comparable import protocol_key, why_not_comparable
+import msgspec
+
+from stsbench.check.lock import Entry, LockedCell, Side, unpack
+from stsbench.core.cards import Suite
+from stsbench.core.errors import DataError, StsbenchError, UnknownName
+from stsbench.core.provenance import same_encoder
+from stsbench.results.comparable import why_not_comparable
+from stsbench.results.folder import columns_of
+from stsbench.results.record import Result, protocol_key
+from stsbench.significance.comparison import Effort, Measured, compare_column, mean_difference
+from stsbench.significance.items import Column
+from stsbench.significance.paired import holm
+
+Rule = Literal["absolute", "statistical"]
+Outcome = Literal[
+    "fine", "lower", "higher", "regression", "not comparable", "missing", "new", "unreadable", "not checked"
+]
+STOPPING: tuple[Outcome, ...] = ("not comparable", "missing", "unreadable", "not checked")
+"""Outcomes beside which a check is never fine: something was not looked at."""
+
+
+Pair = tuple[Entry, Entry]
+"""A new cell and the old one that it is compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was found of one cell; scores and ``difference`` (new minus old) are never times 100."""
+
+    encoder: str
+    task: str
+    split: str = "test"
+    protocol: str = ""
+    train_seed: int | None = None
+    eval_seed: int = 0
+    outcome: Outcome
+    reason: str
+    new: float | None = None
+    old: float | None = None
+    difference: float | None = None
+    tolerance: str | None = None
+    points: float | None = None
+    p: float | None = None
+    is_mean: bool = False
+    """Whether it is of the mean over a suite's tasks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The verdicts on all cells, and what they come to."""
+
+    verdicts: Sequence[Verdict]
+    rule: Rule
+    exact: bool = False
+    allow_missing: bool = False
+    """Whether what only the old results have is no error."""
+
+    def count(self, *outcomes: Outcome) -> int:
+        """How many cells came out so."""
+        return sum(verdict.outcome in outcomes for verdict in self.verdicts)
+
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether a verdict is one that a regression test stops at."""
+        return verdict.outcome == "regression" or (self.exact and verdict.outcome == "higher")
+
+    def stops(self, verdict: Verdict) -> bool:
+        """Whether a verdict is one of something that was not compared, and must have been."""
+        return verdict.outcome in STOPPING and not (verdict.outcome == "missing" and self.allow_missing)
+
+    @property
+    def exit_code(self) -> int:
+        """0 fine; 1 a regression; 2 none, but something that was not compared, or nothing compared at all."""
+        if any(map(self.fails, self.verdicts)):
+            return 1
+        compared = self.count("fine", "lower", "higher")
+        return 2 if any(map(self.stops, self.verdicts)) or not compared else 0
+
+    @property
+    def summary(self) -> str:
+        """How many cells and means came out how, in one line."""
+        outcomes: dict[Outcome, str] = {
+            "regression": "regression",
+            "not comparable": "not comparable",
+            "missing": "missing in the new results",
+            "unreadable": "unreadable",
+            "not checked": "not checked",
+            "higher": "higher",
+            "lower": "lower, which may be chance",
+            "fine": "fine",
+            "new": "new",
+        }
+        counts = [f"{self.count(key)} {text}" for key, text in outcomes.items() if self.count(key)]
+        means = sum(verdict.is_mean for verdict in self.verdicts)
+        cells = len(self.verdicts) - means
+        said = f"{cells} cell{'s' * (cells != 1)}" + (f" and {means} mean{'s' * (means != 1)}" if means else "")
+        return f"{said}: {', '.join(counts) or 'none'}"
+
+
+def unreadable(new: Side, old: Side | None = None) -> list[Verdict]:
+    """A verdict on each file of both sides that holds no result as results must be: a check is not fine beside it."""
+    problems = [("new", one) for one in new.problems] + [("old", one) for one in (old.problems if old else ())]
+    return [
+        Verdict(
+            encoder=problem.path.parent.name,
+            task=problem.path.name,
+            outcome="unreadable",
+            reason=f"{name} results: {problem.line}",
+        )
+        for name, problem in problems
+    ]
+
+
+def not_checked(line: str) -> Check:
+    """The check that could not be made at all, and why: for reports, which must say that nothing was found fine."""
+    verdict = Verdict(encoder="stsbench check", task="check", outcome="not checked", reason=line)
+    return Check(verdicts=[verdict], rule="absolute")
+
+
+def within(verdict: Verdict, difference: float, *, points: float, name: str, why: str) -> Verdict:
+    """The verdict by tolerance alone: ``points`` are allowed, by the class ``name``."""
+    size = abs(100 * difference)
+    # Half an ulp of a percentage must not decide: 0.7237 - 0.7227 is a hair above 0.1 points.
+    beyond = size > points + 1e-9
+    outcome: Outcome = "fine" if not beyond else "higher" if difference > 0 else "regression"
+    moved = "is within the tolerance" if not beyond else f"{'rose' if difference > 0 else 'fell'} by {size:.3f} points"
+    return replace(
+        verdict,
+        outcome=outcome,
+        reason=f"{moved}; {points:.3g} allowed: {why}",
+        difference=difference,
+        tolerance=name,
+        points=points,
+    )
+
+
+HALF = ("float16", "bfloat16")
+FEW = 1800
+"""Fewer test items than this are few: TREC has 500, MRPC 1,725; SST2, the next, 1,821."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """A class of differences: its name, how many points are no regression, and why.
+
+    Rounding moves each pair on its own, and a correlation of n pairs by a share of it that falls with the
+    root of n: where ``by_root`` is true, ``points`` are those of 1,000 items, and fewer are allowed more.
+    """
+
+    name: str
+    points: float
+    why: str
+    by_root: bool = False
+
+    def allowed(self, n: int) -> float:
+        """The points allowed for n items."""
+        return self.points * max(1.0, 1000 / n) ** 0.5 if self.by_root else self.points
+
+
+TOLERANCES = {
+    t.name: t
+    for t in (
+        Tolerance(name="same", points=0.001, why="same encoder, device, dtype and versions"),
+        Tolerance(name="other-machine", points=0.01, why="same encoder, another device or other versions"),
+        Tolerance(name="half", points=0.1, why="half precision on one side or both", by_root=True),
+        Tolerance(name="probe", points=0.5, why="a probe trained by another device or other versions"),
+        Tolerance(
+            name="probe-few", points=1.5, why="a probe trained by another device or other versions, on few test items"
+        ),
+        Tolerance(name="changed", points=0.01, why="another encoder"),
+        Tolerance(name="published", points=0.1, why="a score printed to two decimals, of another stack"),
+    )
+}
+
+
+def classify(new: LockedCell, old: LockedCell) -> Tolerance:
+    """The class of two scores that may be compared."""
+    same = same_encoder(new.fingerprint, old.fingerprint)
+    same_place = (new.device, new.dtype, new.versions) == (old.device, old.dtype, old.versions)
+    half = any(cell.dtype in HALF for cell in (new, old))
+    if same and same_place and not half:
+        return TOLERANCES["same"]
+    if not same and not (half and new.dtype != old.dtype):
+        return TOLERANCES["changed"]
+    # A similarity is of embeddings as they are; all else trains something on them.
+    if "similarity" not in new.protocol:
+        return TOLERANCES["probe-few" if new.n < FEW else "probe"]
+    return TOLERANCES["half" if half else "other-machine" if same else "changed"]
+
+
+def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
+    """All classes, with the points that a user gave: ``0.5`` for every class, ``half=0.2`` for one.
+
+    Raises:
+        UnknownName: a class that does not exist.
+        StsbenchError: points that are no number from 0 up.
+    """
+    found = dict(TOLERANCES)
+    # What is given for one class stands, wherever it was typed.
+    for text in sorted(texts, key=lambda one: "=" in one):
+        name, equals, value = text.rpartition("=")
+        if equals and name not in TOLERANCES:
+            raise UnknownName("tolerance class", name, TOLERANCES, hint=f"one of {', '.join(TOLERANCES)}")
+        try:
+            points = float(value)
+        except ValueError:
+            points = -1.0
+        if not 0 <= points < float("inf"):
+            raise StsbenchError(f"--tolerance '{text}': give points, such as 0.5 or half=0.2")
+        found |= {key: replace(found[key], points=points, by_root=False) for key in ([name] if equals else TOLERANCES)}
+    return found
+
+
+class Judged(NamedTuple):
+    """What tolerance alone says of a cell, or of the mean of several; ``pairs`` is empty where nothing was compared."""
+
+    verdict: Verdict
+    pairs: Sequence[Pair]
+
+
+class Tested(NamedTuple):
+    """A p-value and the test it is of; where none could be made, p is 1."""
+
+    p: float
+    test: str
+    problem: str | None = None
+    """Why no test was made, or why the one that was made finds too little for a fall to be called chance."""
+
+
+def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
+    """Test the difference of a cell, or of the mean of several, of which some may share sentences.
+
+    The test is paired where both sides have their items, else by their intervals, which excuse no fall.
+    """
+    try:
+        measured = [_measured(new, old, effort) for new, old in pairs]
+    except DataError as error:
+        return Tested(1.0, "none", problem=str(error))
+    paired = [one for one in measured if one is not None]
+    if len(paired) == len(pairs):
+        difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
+        if difference.p is not None:
+            return Tested(difference.p, "paired test")
+    return _of_intervals(pairs)
+
+
+def _of_intervals(pairs: Sequence[Pair]) -> Tested:
+    """The test of independent normal scores whose 95% intervals are known: it does not see that items are the same."""
+    from scipy import special
+
+    widths = [high - low for pair in pairs for low, high in (cell.interval for cell, _ in pair)]
+    error = sum((width / (2 * special.ndtri(0.975))) ** 2 for width in widths) ** 0.5
+    difference = abs(sum(new.score - old.score for (new, _), (old, _) in pairs))
+    p = float(2 * special.ndtr(-difference / error)) if error else 0.0
+    locked = [cell for pair in pairs for cell, result in pair if result is None]
+    if any(cell.paired is None for cell in locked):
+        why = "the lock holds no per-item values; lock again beside them"
+    else:
+        why = "two locks hold no gold scores" if len(locked) > len(pairs) else "no paired test is known"
+    return Tested(p, "from the intervals", problem=why)
+
+
+def _measured(new: Entry, old: Entry, effort: Effort) -> Measured | None:
+    ours, theirs = _result(new, old), _result(old, new)
+    if ours is None or theirs is None:
+        return None
+    column = Column(ours.task, ours.split, ours.protocol, [[theirs], [ours]])
+    (measured,) = compare_column(column, ["old", "new"], effort)
+    return measured
+
+
+def _result(entry: Entry, other: Entry) -> Result | None:
+    """An entry's Result: its own, or one made of the locked column and the other side's data, which are the same."""
+    (cell, own), (_, beside) = entry, other
+    if own is not None or cell.paired is None or beside is None:
+        return own
+    columns = {**columns_of(beside), cell.paired.column: unpack(cell.paired, cell.n)}
+    return msgspec.structs.replace(beside, score=cell.score, interval=cell.interval, per_item=columns, path=None)
+
+
+def find_means(cells: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Judged]:
+    """The mean of each suite that has one, for each encoder, protocol and seed all of whose cells were compared."""
+    groups: dict[tuple[object, ...], dict[str, Judged]] = {}
+    for one in cells:
+        verdict = one.verdict
+        if one.pairs and verdict.split in ("test", "all"):
+            key = verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed
+            groups.setdefault(key, {}).setdefault(verdict.task, one)
+    return [
+        _mean(suite, [mine[task] for task in suite.tasks])
+        for mine in groups.values()
+        for suite in suites.values()
+        if suite.average and len(suite.tasks) > 1 and all(task in mine for task in suite.tasks)
+    ]
+
+
+def _mean(suite: Suite, cells: Sequence[Judged]) -> Judged:
+    verdicts, k = [one.verdict for one in cells], len(cells)
+    new, old = (sum(getattr(one, side) for one in verdicts) / k for side in ("new", "old"))
+    names = list(dict.fromkeys(str(one.tolerance) for one in verdicts))
+    points = sum((one.points or 0.0) ** 2 for one in verdicts) ** 0.5 / k
+    mean = replace(verdicts[0], task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True)
+    why = f"the mean of {k} cells, each with a tolerance of its own"
+    judged = within(mean, new - old, points=points, name=names[0] if len(names) == 1 else "several", why=why)
+    return Judged(judged, [pair for one in cells for pair in one.pairs])
+
 
 UNCHANGED = ("same", "other-machine")
 """Classes of one and the same encoder: between its two scores lies no sampling that a test could ask about."""
@@ -35,21 +339,19 @@ def check(
 ) -> Check:
     """Judge every cell of both sides, and the means over suites all of whose cells are compared.
 
-    Where the new side's folder holds several scores of one cell, by states of an encoder that changed under its name,
-    the newest is judged. A score may lie below the old one by its class's tolerance. By the rule ``statistical`` a lower one is
-    a regression only where the difference is also real: by the paired permutation test where both sides
-    have per-item columns, else by their intervals as if the items were not the same, which errs towards
-    fine; p-values are corrected after Holm over all cells. The same encoder's scores are always judged by
-    the tolerance alone. A file that holds no result as it must be, or one that its per-item columns do not make,
-    is a verdict of its own. Means are judged in the same way, see :mod:`stsbench.check.means`, and
-    corrected by themselves.
+    Each side has the current score of each cell. A score may lie below the old one by its class's tolerance. By the rule
+    ``statistical`` a lower one is a regression only where the difference is also real: by the paired permutation test where
+    both sides have per-item columns, else by their intervals as if the items were not the same, which finds too little to
+    excuse a fall: one that they do not show to be real is not comparable. p-values are corrected after Holm over all cells. The
+    same encoder's scores are always judged by the tolerance alone. A file that holds no result as it must be, or one that its
+    per-item columns do not make, is a verdict of its own. Means are judged in the same way, and corrected by themselves.
 
     Args:
         new: the cells to be checked.
         old: what they are checked against.
         rule: see above.
         exact: a score above its tolerance fails too.
-        allow_missing: what only the old side has is told and is no error.
+        allow_missing: what only the old side has is listed and is no error.
         chosen: the new side's encoders were chosen by name: those that only the old side has are none of this check's.
         tolerances: the classes' points.
         suites: those whose means are judged.
@@ -59,68 +361,43 @@ def check(
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
     """
     effort = effort or Effort()
-    new, old = newest(new.verified()), (_counterpart(new, old) if chosen else old).verified()
+    new, old = new.verified(), (_counterpart(new, old) if chosen else old).verified()
     broken = unreadable(new, old)
     names = match_encoders(new, old)
     if broken and not names:
         return Check(verdicts=broken, rule=rule, exact=exact, allow_missing=allow_missing)
-    matches = list(match_cells(new.cells, old.cells, names))
-    cells = [_judge(match, tolerances) for match in matches]
-    means = find_means(list(zip(matches, cells, strict=True)), suites or {})
-    judged = RULES[rule](matches, cells, means, effort)
+    judge, cells = RULES[rule], [_judge(new, old, tolerances) for new, old in match_cells(new.cells, old.cells, names)]
+    judged = [*judge(cells, effort), *judge(find_means(cells, suites or {}), effort)]
     verdicts = [*judged, *_only_old(old, names), *broken]
     return Check(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
 
 
-def newest(side: Side) -> Side:
-    """The side with the newest score of each cell alone: an encoder that changed leaves those of before in the folder."""
-    found: dict[tuple[object, ...], Entry] = {}
-    for entry in sorted(side.cells, key=_created):
-        found[entry[0].encoder, entry[0].task, *_scored(entry[0])] = entry
-    kept = {id(entry[0]) for entry in found.values()}
-    return Side([entry for entry in side.cells if id(entry[0]) in kept], side.problems)
+def _by_test(judged: Sequence[Judged], effort: Effort) -> list[Verdict]:
+    """The verdicts on lower scores put right by their tests, corrected over all that were compared."""
+    tests = {
+        at: mean_p(one.pairs, effort)
+        for at, one in enumerate(judged)
+        if one.verdict.outcome == "regression" and one.verdict.tolerance not in UNCHANGED
+    }
+    compared = [at for at, one in enumerate(judged) if one.pairs]
+    corrected = dict(zip(compared, holm([tests[at].p if at in tests else 1.0 for at in compared]), strict=True))
+    return [
+        _with_test(one.verdict, tests[at]._replace(p=corrected[at]), effort.level) if at in tests else one.verdict
+        for at, one in enumerate(judged)
+    ]
 
 
-def _by_tolerance(
-    matches: Sequence[Match], cells: Sequence[Verdict], means: Sequence[SuiteMean], effort: Effort
-) -> list[Verdict]:
-    return [*cells, *(mean.verdict for mean in means)]
-
-
-def _by_test(
-    matches: Sequence[Match], cells: Sequence[Verdict], means: Sequence[SuiteMean], effort: Effort
-) -> list[Verdict]:
-    tests = [match_p(match, effort) if _may_be_chance(one) else None for match, one in zip(matches, cells, strict=True)]
-    of_means = [mean.test(effort) if _may_be_chance(mean.verdict) else None for mean in means]
-    return [*_tested(cells, tests, effort.level), *_tested([m.verdict for m in means], of_means, effort.level)]
-
-
-RULES: Mapping[Rule, Callable[[Sequence[Match], Sequence[Verdict], Sequence[SuiteMean], Effort], list[Verdict]]] = {
-    "absolute": _by_tolerance,
+RULES: Mapping[Rule, Callable[[Sequence[Judged], Effort], list[Verdict]]] = {
+    "absolute": lambda judged, effort: [one.verdict for one in judged],
     "statistical": _by_test,
 }
-"""What makes the verdicts of matches of their judgements by tolerance, and those of the means over suites."""
+"""What makes verdicts of the judgements by tolerance: of all cells, and again of all means over suites."""
 
 
 def _counterpart(new: Side, old: Side) -> Side:
     """What the old side has of the new side's encoders, be it readable or not; all of it where they are others."""
     found = old.only(list({cell.encoder: None for cell, _ in new.cells}))
     return found if found.cells or found.problems else old
-
-
-def _may_be_chance(verdict: Verdict) -> bool:
-    return verdict.outcome == "regression" and verdict.tolerance not in UNCHANGED
-
-
-def _tested(verdicts: Sequence[Verdict], tests: Sequence[Tested | None], level: float) -> list[Verdict]:
-    """The verdicts on lower scores put right by their tests, corrected over all that were compared."""
-    compared = [at for at, verdict in enumerate(verdicts) if verdict.difference is not None]
-    found = [tests[at] for at in compared]
-    corrected = dict(zip(compared, holm([one.p if one else 1.0 for one in found]), strict=True))
-    return [
-        verdict if test is None else _with_test(verdict, test._replace(p=corrected[at]), level)
-        for at, (verdict, test) in enumerate(zip(verdicts, tests, strict=True))
-    ]
 
 
 def match_encoders(new: Side, old: Side) -> dict[str, str]:
@@ -144,14 +421,10 @@ def match_encoders(new: Side, old: Side) -> dict[str, str]:
     raise DataError(f"no encoder is in both: new {next(listed)}; old {next(listed)}; {hint}")
 
 
-def match_cells(new: Sequence[Entry], old: Sequence[Entry], names: Mapping[str, str]) -> Iterator[Match]:
-    """Each cell of the new side's encoders with the old cell it is to be checked against.
-
-    Args:
-        new: the cells to be checked.
-        old: those they are checked against.
-        names: the old name of each new encoder that has one.
-    """
+def match_cells(
+    new: Sequence[Entry], old: Sequence[Entry], names: Mapping[str, str]
+) -> Iterator[tuple[Entry | None, Entry | None]]:
+    """Each cell of the new side's encoders with the old cell it is to be checked against; ``names`` are their old names."""
     for encoder in dict.fromkeys(cell.encoder for cell, _ in new):
         ours = [e for e in new if e[0].encoder == encoder]
         others = [e for e in old if e[0].encoder == names.get(encoder)]
@@ -176,37 +449,27 @@ def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
         )
 
 
-def _match_task(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[Match]:
+def _match_task(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
     """Match the cells of one encoder on one task.
 
-    Cells scored alike are matched, the old one of the same fingerprint before the latest one. What is then
-    left on both sides was scored in different ways, and is matched to be told apart.
+    Cells scored alike are matched. What is then left on both sides was scored in different ways, and is matched to
+    say how they differ.
     """
-    alike: dict[tuple[object, ...], list[Entry]] = {}
-    for entry in old:
-        alike.setdefault(_scored(entry[0]), []).append(entry)
+    alike = {_scored(entry[0]): entry for entry in old}
     matched = {_scored(ours[0]) for ours in new if _scored(ours[0]) in alike}
-    left = [entries[0] for scored, entries in alike.items() if scored not in matched]
+    left = [entry for scored, entry in alike.items() if scored not in matched]
     for ours in new:
         if _scored(ours[0]) in matched:
-            found = alike[_scored(ours[0])]
-            mark = ours[0].fingerprint
-            same = [theirs for theirs in found if theirs[0].fingerprint == mark]
-            near = same[:1] or [theirs for theirs in found if same_encoder(theirs[0].fingerprint, mark)] or found
-            yield Match(ours, max(near, key=_created))
+            yield ours, alike[_scored(ours[0])]
         else:
             near = [theirs for theirs in left if _scored(theirs[0])[:2] == _scored(ours[0])[:2]] or left
-            yield Match(ours, near[0] if near else None)
+            yield ours, near[0] if near else None
             left = [theirs for theirs in left if not near or theirs is not near[0]]
-    yield from (Match(None, theirs) for theirs in left)
+    yield from ((None, theirs) for theirs in left)
 
 
 def _scored(cell: LockedCell) -> tuple[object, ...]:
     return cell.split, protocol_key(cell.protocol), cell.seeds
-
-
-def _created(entry: Entry) -> str:
-    return str(entry[1].run.get("created", "")) if entry[1] else ""
 
 
 def _bare(cell: LockedCell) -> Verdict:
@@ -223,35 +486,36 @@ def _bare(cell: LockedCell) -> Verdict:
     )
 
 
-def _judge(match: Match, tolerances: Mapping[str, Tolerance]) -> Verdict:
-    """The verdict by tolerance alone."""
-    known = match.new or match.old
-    if known is None:
-        raise ValueError("a match has at least one side")
-    new_score, old_score = (entry[0].score if entry else None for entry in (match.new, match.old))
-    bare = replace(_bare(known[0]), new=new_score, old=old_score)
-    if match.new is None:
-        return replace(bare, outcome="missing", reason="the new results have no such cell")
-    if match.old is None:
-        return bare
-    new, old = match.new[0], match.old[0]
-    why = why_not_comparable(new, old)
-    if why is None and new.seeds != old.seeds:
-        field = "train_seed" if new.train_seed != old.train_seed else "eval_seed"
-        why = f"{field} differs: {getattr(new, field)} against {getattr(old, field)}"
+def _judge(new: Entry | None, old: Entry | None, tolerances: Mapping[str, Tolerance]) -> Judged:
+    """Judge a cell by tolerance alone."""
+    if new is None or old is None:
+        ((cell, _),) = [entry for entry in (new, old) if entry is not None]
+        if new is None:
+            missing = replace(
+                _bare(cell), old=cell.score, outcome="missing", reason="the new results have no such cell"
+            )
+            return Judged(missing, [])
+        return Judged(replace(_bare(cell), new=cell.score), [])
+    ours, theirs = new[0], old[0]
+    bare = replace(_bare(ours), new=ours.score, old=theirs.score)
+    why = why_not_comparable(ours, theirs)
+    if why is None and ours.seeds != theirs.seeds:
+        field = "train_seed" if ours.train_seed != theirs.train_seed else "eval_seed"
+        why = f"{field} differs: {getattr(ours, field)} against {getattr(theirs, field)}"
     if why is not None:
-        return replace(bare, outcome="not comparable", reason=why)
-    tolerance = tolerances[classify(new, old).name]
-    points = tolerance.allowed(new.n)
-    return within(bare, new.score - old.score, points=points, name=tolerance.name, why=tolerance.why)
+        return Judged(replace(bare, outcome="not comparable", reason=why), [])
+    tolerance = tolerances[classify(ours, theirs).name]
+    points = tolerance.allowed(ours.n)
+    difference = ours.score - theirs.score
+    return Judged(within(bare, difference, points=points, name=tolerance.name, why=tolerance.why), [(new, old)])
 
 
 def _with_test(verdict: Verdict, tested: Tested, level: float) -> Verdict:
     """The verdict on a lower score once its p-value is known, or that there can be none."""
-    if tested.problem is not None:
+    real = tested.p < level
+    if tested.problem is not None and not real:
         why = f"{verdict.reason}; the statistical rule cannot judge it: {tested.problem}"
         return replace(verdict, outcome="not comparable", reason=why)
-    real = tested.p < level
     said = f"{'real' if real else 'may be chance'}, corrected p {tested.p:.2g} ({tested.test})"
     outcome: Outcome = "regression" if real else "lower"
     return replace(verdict, outcome=outcome, reason=f"{verdict.reason}; {said}", p=tested.p)

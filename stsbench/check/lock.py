@@ -1,28 +1,105 @@
-"""Lock files: what scores were and how they were made, one row a cell, small enough to be kept under version control."""
+"""Lock files: what scores were and how they were made, one row a cell, small enough to be kept under version control.
+
+A row holds the per-item values that a paired test needs of an encoder that is not at hand, packed into text. Gold scores, which
+may not be redistributed, are not among them: they are those of the other side, whose data are the same. A rank or level takes as
+few bits as do; nothing is compressed, so that what is unpacked is never larger than the count of items says.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from stsbench.check.packed import Packed, pack, packed_problem
-from stsbench.errors import DataError, OutputError, cut, one_line
-from stsbench.files.whole import file_part, read_bounded
-from stsbench.results.checks import HASH, cell_problem, doubled_key
-from stsbench.results.comparable import protocol_key
-from stsbench.results.folder import Problem, columns_of, lost, read_folder, verified
-from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, items_path
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, OutputError, cut, one_line
+from stsbench.core.files import file_part, read_bounded
+from stsbench.numbers.statistics import Float64Array
+from stsbench.results.folder import Problem, ResultFolder, columns_of, lost, read_folder, verified
+from stsbench.results.groups import Encoders
+from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, fields_digest, items_path, protocol_key
+from stsbench.significance.items import tested_column
 
-VERSION = 2
-READ = (1, VERSION)
-"""Rows of version 1 hold neither the card's and the items' hashes nor what a paired test needs."""
+PackedKind = Literal["ranks", "levels", "right"]
+LEVEL_BITS = 16
+"""A value that is no rank is one of 65,536 levels between the lowest and the highest."""
+MOST_BITS = 32
+Codes = npt.NDArray[np.uint32]
+
+
+class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One per-item column of n items, in their order.
+
+    ``ranks``: dense ranks from 0, all that Spearman's correlation sees of similarities. ``levels``: from ``low`` (0)
+    to ``high`` (65,535). ``right``: 1 for an item that is right. ``text`` holds n codes of ``bits`` bits, the highest
+    first, filled up with zeros to whole bytes, in base64.
+    """
+
+    column: str
+    kind: PackedKind
+    bits: int
+    low: float = 0.0
+    high: float = 1.0
+    text: str
+
+
+def pack(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> Packed | None:
+    """Pack the column that a paired test compares; None where no paired test is known."""
+    tested = tested_column(columns, protocol)
+    if tested is None:
+        return None
+    name, values = tested.name, np.asarray(columns[tested.name])
+    if tested.metric is not None and tested.metric.by_rank:
+        _, ranks = np.unique(values, return_inverse=True)
+        codes = ranks.astype(np.uint32)
+        return Packed(column=name, kind="ranks", bits=_bits(codes), text=_text(codes, _bits(codes)))
+    if values.dtype == np.bool_:
+        return Packed(column=name, kind="right", bits=1, text=_text(values.astype(np.uint32), 1))
+    low, high = float(values.min()), float(values.max())
+    steps = (values.astype(np.float64) - low) / ((high - low) or 1.0) * (2**LEVEL_BITS - 1)
+    codes = np.rint(steps).astype(np.uint32)
+    return Packed(column=name, kind="levels", bits=LEVEL_BITS, low=low, high=high, text=_text(codes, LEVEL_BITS))
+
+
+def unpack(packed: Packed, n: int) -> Float64Array | npt.NDArray[np.bool_]:
+    """The column, (n,): ranks, levels as values, or whether items are right."""
+    codes = _codes(packed, n)
+    if packed.kind == "right":
+        return codes.astype(np.bool_)
+    if packed.kind == "ranks":
+        return codes.astype(np.float64)
+    levels: Float64Array = packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
+    return levels
+
+
+def _bits(codes: Codes) -> int:
+    """The fewest bits that hold each of these codes."""
+    return max(1, int(codes.max()).bit_length())
+
+
+def _text(codes: Codes, bits: int) -> str:
+    each = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
+    return base64.b64encode(np.packbits(each[:, MOST_BITS - bits :]).tobytes()).decode()
+
+
+def _codes(packed: Packed, n: int) -> Codes:
+    each = np.unpackbits(np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits)
+    rows = np.zeros((n, MOST_BITS), dtype=np.uint8)
+    rows[:, MOST_BITS - packed.bits :] = each.reshape(n, packed.bits)
+    codes: Codes = np.packbits(rows, axis=1).view(">u4").ravel().astype(np.uint32)
+    return codes
+
+
+VERSION = 3
+"""Rows of earlier versions carry no digest: nothing tells whether one was edited."""
 LARGEST = 1 << 30
 """More bytes than this are no lock file."""
 
@@ -30,15 +107,14 @@ LARGEST = 1 << 30
 class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One score and what it was made with: a Result, and of its per-item columns what a paired test needs.
 
-    ``task_card`` and ``items`` are the Result's; they and ``paired`` are None in locks of version 1. ``paired`` is also None
-    where the per-item columns were not at hand, or no paired test is known.
+    ``paired`` is None where the per-item columns were not at hand, or no paired test is known. ``digest`` is over all other
+    fields; a row that is of no lock file has none.
     """
 
     encoder: str
     task: str
     split: str
     protocol: dict[str, Any]
-    protocol_digest: str
     train_seed: int | None
     eval_seed: int
     fingerprint: str | None
@@ -50,14 +126,23 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     device: str | None
     dtype: str | None
     versions: dict[str, str]
-    task_card: str | None = None
-    items: str | None = None
+    task_card: str
+    items: str
     paired: Packed | None = None
+    digest: str = ""
 
     @property
     def seeds(self) -> tuple[int | None, int]:
         """The seeds of training and of evaluation."""
         return self.train_seed, self.eval_seed
+
+    def digest_due(self) -> str:
+        """The digest over all other fields."""
+        return fields_digest({**msgspec.to_builtins(self), "digest": ""})
+
+
+class _Version(msgspec.Struct, frozen=True):
+    lock: int
 
 
 class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,6 +159,17 @@ class Side(NamedTuple):
 
     cells: list[Entry]
     problems: list[Problem]
+    older: Sequence[Result] = ()
+    """A folder's results of other states than the current ones."""
+
+    def by_name(self, catalogue: Catalogue) -> Encoders:
+        """The encoders of its results, by the names that tables have for them."""
+        return Encoders(ResultFolder([one for _, one in self.cells if one is not None], [], self.older), catalogue)
+
+    def older_line(self, catalogue: Catalogue) -> str:
+        """What is left out of it, see :meth:`stsbench.results.groups.Encoders.older_line`."""
+        encoders = self.by_name(catalogue)
+        return encoders.older_line(encoders.found.results)
 
     def encoders(self) -> list[str]:
         """The names of its encoders, and of folders whose files cannot be read."""
@@ -86,7 +182,7 @@ class Side(NamedTuple):
         folders = {file_part(name, ENCODER_LENGTH) for name in encoders}
         cells = [entry for entry in self.cells if not encoders or entry[0].encoder in encoders]
         problems = [one for one in self.problems if not encoders or folders & {one.path.name, one.path.parent.name}]
-        return Side(cells, problems)
+        return self._replace(cells=cells, problems=problems)
 
     def is_in(self, folder: Path) -> bool:
         """Whether all of it lies in this very folder: then it is that of one encoder, and not a results folder."""
@@ -99,12 +195,7 @@ class Side(NamedTuple):
         found = verified([one for _, one in self.cells if one is not None])
         left = {problem.path for problem in found.problems}
         cells = [entry for entry in self.cells if entry[1] is None or entry[1].path not in left]
-        return Side(cells, [*self.problems, *found.problems])
-
-
-def protocol_digest(protocol: dict[str, Any]) -> str:
-    """Sixteen hex digits over a protocol's fields."""
-    return hashlib.sha256(protocol_key(protocol).encode()).hexdigest()[:16]
+        return self._replace(cells=cells, problems=[*self.problems, *found.problems])
 
 
 def lock_cell(result: Result, paired: Packed | None = None) -> LockedCell:
@@ -115,7 +206,6 @@ def lock_cell(result: Result, paired: Packed | None = None) -> LockedCell:
         task=result.task,
         split=result.split,
         protocol=result.protocol,
-        protocol_digest=protocol_digest(result.protocol),
         train_seed=result.train_seed,
         eval_seed=result.eval_seed,
         fingerprint=result.fingerprint,
@@ -157,7 +247,8 @@ def _paired(result: Result) -> Packed | None:
 
 def to_lock(cells: Iterable[LockedCell]) -> bytes:
     """The bytes of a lock file: sorted, one row a line, so that a change of a score is one line in a diff."""
-    rows = [json.dumps(msgspec.to_builtins(cell), ensure_ascii=False, allow_nan=False) for cell in cells]
+    sealed = [msgspec.structs.replace(cell, digest=cell.digest_due()) for cell in cells]
+    rows = [json.dumps(msgspec.to_builtins(cell), ensure_ascii=False, allow_nan=False) for cell in sealed]
     body = ",\n".join(sorted(rows))
     return f'{{"lock": {VERSION}, "cells": [\n{body}\n]}}\n'.encode()
 
@@ -167,43 +258,33 @@ def read_lock(path: Path) -> list[LockedCell]:
 
     Raises:
         OutputError: there is no such file.
-        DataError: it is not a lock file, a row is not as it must be or is there twice, or its protocol is not the one
-            its digest was made of.
+        DataError: it is not a lock file, or of another version; a row is there twice, or was edited.
     """
     if not path.exists():
         raise OutputError(f"{path}: cannot be read: No such file or directory; 'stsbench lock' makes a lock file")
     content = read_bounded(path, LARGEST)
     try:
-        lock = msgspec.json.decode(content, type=_Lock)
+        version = msgspec.json.decode(content, type=_Version).lock
+        lock = msgspec.json.decode(content, type=_Lock) if version == VERSION else None
+        edited = [cell for cell in (lock.cells if lock else []) if cell.digest != cell.digest_due()]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: is not a lock file: {one_line(error)[:300]}; 'stsbench lock' makes one") from error
-    if lock.lock not in READ:
-        reads = " and ".join(map(str, READ))
-        raise DataError(f"{path}: is a lock file of version {lock.lock}, this stsbench reads {reads}; lock again")
-    if (doubled := doubled_key(content)) is not None:
-        raise DataError(f"{path}: {doubled}")
+    if lock is None:
+        raise DataError(f"{path}: is a lock file of version {version}, this stsbench reads {VERSION}; lock again")
+    if edited:
+        named = f"{cut(edited[0].encoder)} on {cut(edited[0].task)}"
+        raise DataError(
+            f"{path}: {named}: was edited after it was locked: its digest is that of other fields; lock again"
+        )
     seen: set[tuple[object, ...]] = set()
     for cell in lock.cells:
-        problem = cell_problem(cell) or _wrong_row(cell, seen)
-        if problem is not None:
-            raise DataError(f"{path}: {cut(cell.encoder)} on {cut(cell.task)}: {problem}")
+        key = cell.encoder, cell.task, cell.split, protocol_key(cell.protocol), cell.seeds
+        if key in seen:
+            raise DataError(
+                f"{path}: {cut(cell.encoder)} on {cut(cell.task)}: is locked twice, and nothing says which of the two counts; lock again"
+            )
+        seen.add(key)
     return lock.cells
-
-
-def _wrong_row(cell: LockedCell, seen: set[tuple[object, ...]]) -> str | None:
-    """What is wrong with a row beyond its fields; notes it among those seen."""
-    for field, value in (("task_card", cell.task_card), ("items", cell.items)):
-        if value is not None and not HASH.fullmatch(value):
-            return f"field '{field}' is not a sha256"
-    if cell.paired is not None and (problem := packed_problem(cell.paired, cell.n)) is not None:
-        return f"field 'paired': {problem}"
-    if protocol_digest(cell.protocol) != cell.protocol_digest:
-        return "the protocol is not the one that was locked"
-    key = cell.encoder, cell.task, cell.split, cell.protocol_digest, cell.seeds, cell.fingerprint
-    if key in seen:
-        return "is locked twice"
-    seen.add(key)
-    return None
 
 
 def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
@@ -220,7 +301,8 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
     found = read_folder(path)
     found.problems.extend(lost(path))
     cells: list[Entry] = [(lock_cell(one), one) for one in found.results if tasks is None or one.task in tasks]
-    return Side(cells, [one for one in found.problems if tasks is None or _may_be_of(tasks, one)])
+    older = [one for one in found.older if tasks is None or one.task in tasks]
+    return Side(cells, [one for one in found.problems if tasks is None or _may_be_of(tasks, one)], older)
 
 
 def _may_be_of(tasks: Sequence[str], problem: Problem) -> bool:

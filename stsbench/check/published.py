@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.check.judged import Check, Verdict, unreadable, within
+from stsbench.boards.published import PublishedRow, Score, misprints, published_row
+from stsbench.boards.published.specs import ColumnFacts, protocols
+from stsbench.boards.tables.columns import series, wanted_of
+from stsbench.boards.tables.table import Wanted
+from stsbench.check.gate import FEW, TOLERANCES, Check, Tolerance, Verdict, unreadable, within
 from stsbench.check.lock import Side
-from stsbench.check.tolerance import FEW, TOLERANCES, Tolerance
-from stsbench.errors import DataError
-from stsbench.leaderboard.published.rows import PublishedRow, Score, misprints, published_row
-from stsbench.leaderboard.published.specs import ColumnFacts, protocols
-from stsbench.leaderboard.tables.columns import wanted_of
-from stsbench.leaderboard.tables.runs import Wanted, series
-from stsbench.numbers.spread import spread
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError
+from stsbench.numbers.statistics import spread
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from stsbench.check.judged import Check, Verdict
-from stsbench.errors import visible
-from stsbench.leaderboard.render.markdown import escape_markdown
+from stsbench.boards.render.text import escape_markdown
+from stsbench.check.gate import Check, Verdict
+from stsbench.core.errors import visible
 
 COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
 

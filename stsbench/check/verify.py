@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.digests import task_digest
-from stsbench.check.intervals import Job, can_remake_interval, interval_problem
-from stsbench.check.remade import remade_problems
-from stsbench.compare.means import OnRow, unwatched
-from stsbench.errors import DataError, StsbenchError, cut, one_line
-from stsbench.evaluators import EVALUATORS
-from stsbench.numbers.sharing import COLUMNS
-from stsbench.registry.names import fit
-from stsbench.results.folder import lost, read_folder, read_items
-from stsbench.results.record import Result, columns_digest, items_path
+from stsbench.core.cards import task_digest
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, StsbenchError, cut, one_line
+from stsbench.evaluators import EVALUATORS, evaluator_of
+from stsbench.evaluators.seams import Evaluator, Items, Scores
+from stsbench.numbers.intervals import COLUMNS
+from stsbench.results.folder import lost, read_items, read_states
+from stsbench.results.record import ROUNDING, Result, columns_digest, items_path, score_name
+from stsbench.significance.means import OnRow, unwatched
 
+OFF = 1e-6
+"""Ends of intervals this close are the same: sums in another order differ by less."""
 Standing = Literal["verified", "failed", "not verified"]
 
 
@@ -88,29 +87,29 @@ def verify(
 ) -> Verification:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
-    Values, place, protocol and card are looked at always; scores, those of each subset and intervals where the
-    per-item columns are beside the Result; the data's hash and gold scores (labels) where the data are at hand.
+    Digest, place, protocol and card are looked at always; scores, those of each subset and intervals where the per-item
+    columns are beside the Result; the data's hash, gold scores and labels, and scores of each class, where the data are at hand.
 
     Args:
         folder: the folder.
         catalogue: cards of the project and of the user.
         data: gives the data that are at hand.
-        progress: is told how many of the Results are done, and how many there are.
+        progress: gets how many of the Results are done, and how many there are.
 
     Raises:
         OutputError: there is no such folder.
     """
-    found = read_folder(folder)
+    found = read_states(folder)
     files = [Verified(path=one.path, problems=[one.line]) for one in (*found.problems, *lost(folder))]
     golds: list[tuple[Verified, str]] = []
     for done, result in enumerate(found.results, 1):
         one = Verified(path=result.path or Path(), result=result)
         files.append(one)
-        _look_at_card(one, result, catalogue)
-        columns = _columns(one, result)
-        _look_at_data(one, result, columns, data)
+        evaluator, columns = _evaluator(one, result, catalogue), _columns(one, result)
+        labels = _look_at_data(one, result, columns, data)
         if columns is not None and not one.problems:
-            _make_again(one, result, columns)
+            if evaluator is not None:
+                _make_again(one, result, {**columns, **labels}, evaluator)
             of_data = {name: columns[name] for name in ("gold", "subset") if name in columns}
             golds += [(one, columns_digest(of_data))] if of_data else []
         progress(done, len(found.results))
@@ -118,37 +117,24 @@ def verify(
     return Verification(files=sorted(files, key=lambda one: one.path))
 
 
-def _look_at_card(one: Verified, result: Result, catalogue: Catalogue) -> None:
+def _evaluator(one: Verified, result: Result, catalogue: Catalogue) -> Evaluator | None:
+    """The evaluator that a Result's card and protocol name; None where it cannot be made."""
     if result.task not in catalogue.paths("tasks"):
         one.unknown.append("the card of its task is not here; give --cards")
-        return
+        return None
     card = catalogue.task(result.task)
     if (due := task_digest(card)) != result.task_card:
         one.problems.append(f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}")
     try:
-        protocols = EVALUATORS.load(card.evaluator).PROTOCOLS
+        EVALUATORS.load(card.evaluator)
     except StsbenchError as error:
         one.unknown.append(f"its evaluator is not here: {one_line(error)}")
-    else:
-        one.problems += _protocol_problems(result, protocols)
-
-
-def _protocol_problems(result: Result, protocols: Mapping[str, Any]) -> Iterator[str]:
-    """A protocol has the fields of one of its evaluator's, and values that make sense."""
-    name, fields = result.protocol["name"], dict(result.protocol)
-    if name not in protocols:
-        yield f"field 'protocol': '{cut(name)}' is not one of {', '.join(protocols)}"
-        return
-    usual, hints = dataclasses.asdict(protocols[name]), get_type_hints(type(protocols[name]))
-    if set(usual) != set(fields):
-        wrong = sorted(set(usual) ^ set(fields))[0]
-        yield f"field 'protocol': '{cut(wrong)}' is {'missing' if wrong in usual else 'no field of it'}"
-        return
+        return None
     try:
-        fitted = {key: fit(value, hints[key], where=f"'{key}'") for key, value in fields.items()}
-        dataclasses.replace(protocols[name], **fitted)
+        return evaluator_of(result.task, card, result.protocol)
     except StsbenchError as error:
-        yield f"field 'protocol': {one_line(error)}"
+        one.problems.append(f"field 'protocol': {one_line(error)}")
+        return None
 
 
 def _columns(one: Verified, result: Result) -> Mapping[str, npt.NDArray[Any]] | None:
@@ -163,32 +149,55 @@ def _columns(one: Verified, result: Result) -> Mapping[str, npt.NDArray[Any]] | 
         return None
 
 
-def _make_again(one: Verified, result: Result, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-    problems = remade_problems(result, columns)
-    if problems is None:
-        one.unknown.append("nobody knows how its protocol makes a score of its items")
-    one.problems += problems or []
-    problem = interval_problem(Job(result, columns))
-    one.problems += [problem] if problem is not None else []
-    if not can_remake_interval(result):
-        one.unknown.append(f"its interval was made in a way of its own ('{cut(result.interval_method)}')")
+def _make_again(one: Verified, result: Result, items: Items, evaluator: Evaluator) -> None:
+    """Hold a Result to what its evaluator makes of its items; what training items or other splits decide is let be."""
+    if not hasattr(evaluator, "recompute"):
+        one.unknown.append("its evaluator cannot make scores again from items")
+        return
+    try:
+        made = evaluator.recompute(items)
+    except StsbenchError as error:
+        one.problems.append(one_line(error))
+        return
+    one.problems += _unlike(result, made)
+    if made.interval_method != result.interval_method:
+        one.unknown.append(f"its interval was made in another way ('{cut(result.interval_method)}')")
+
+
+def _unlike(result: Result, made: Scores) -> Iterator[str]:
+    """The numbers of a Result that its items make otherwise; its score is seen where items are read."""
+    scores = {name: value for name, value in result.scores.items() if name != score_name(result.protocol)}
+    yield from _differing("field 'scores'", scores, made.scores)
+    for (name, values), again in zip(result.per_subset.items(), made.per_subset.values(), strict=False):
+        yield from _differing(f"field 'per_subset': '{cut(name)}'", values, again)
+    (low, high), (low_due, high_due) = result.interval, made.interval
+    if made.interval_method == result.interval_method and max(abs(low - low_due), abs(high - high_due)) > OFF:
+        yield f"field 'interval': {low:.6g} to {high:.6g}, the items make {low_due:.6g} to {high_due:.6g}"
+
+
+def _differing(where: str, values: Mapping[str, float], made: Mapping[str, float]) -> Iterator[str]:
+    for name, value in values.items():
+        if name in made and not abs(value - made[name]) <= ROUNDING:
+            yield f"{where}: '{cut(name)}' is {value:.6g}, the items make {made[name]:.6g}"
 
 
 def _look_at_data(
     one: Verified, result: Result, columns: Mapping[str, npt.NDArray[Any]] | None, data: DataAtHand
-) -> None:
+) -> Items:
+    """The labels of the items, where the data are at hand and have some; notes what is not the data's."""
     try:
         known = data(result)
     except StsbenchError as error:
         one.unknown.append(f"its data cannot be read: {one_line(error)}")
-        return
+        return {}
     if known is None:
-        return
+        return {}
     one.data = known.digest == result.data
     if not one.data:
         one.problems.append(f"field 'data': {result.data[:12]}, the hash of the data found is {known.digest[:12]}")
     elif columns is not None:
         one.problems += _unlike_data(columns, known.columns)
+    return {"label": known.columns["labels"]} if one.data and "labels" in known.columns else {}
 
 
 def _unlike_data(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from errno import ENAMETOOLONG
 from traceback import walk_tb
 
-from stsbench.cli.exit_codes import BUG, MISTAKE, STOPPED
+from stsbench.cli.printing import BUG, MISTAKE, STOPPED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         Its exit code: 0 fine, 1 a regression that ``check`` found or a difference that ``parity`` did, 2 a user's mistake, 3 a bug, 130 Ctrl-C.
     """
-    from stsbench.cli.streams import guarded_streams
-    from stsbench.settings import share_cores
+    from stsbench.cli.printing import guarded_streams
+    from stsbench.core.settings import share_cores
 
     share_cores()
     with guarded_streams():
@@ -36,7 +36,7 @@ def _run(arguments: Sequence[str]) -> int:
     from typer.exceptions import TyperException
 
     from stsbench.cli.printing import complain, complain_of_bug
-    from stsbench.errors import Stopped, StsbenchError
+    from stsbench.core.errors import Stopped, StsbenchError
 
     try:
         return _invoke(arguments)
@@ -63,17 +63,16 @@ def _run(arguments: Sequence[str]) -> int:
 def _invoke(arguments: Sequence[str]) -> int:
     """Call a command past typer's own ``main``: that takes an EOFError for Ctrl-C, and any broken pipe for its own."""
     from typer import Exit
-    from typer.main import get_command
 
-    from stsbench.cli.app import app
+    from stsbench.cli.app import made_app
 
     _check_text(arguments)
-    command, code = get_command(app), 0
+    app, code = made_app(), 0
     try:
         # Where a shell asks what a word may become, this answers and ends the program.
-        command._main_shell_completion({}, "stsbench", None)  # noqa: SLF001 - typer's own main calls it so
-        with command.make_context("stsbench", list(arguments)) as context:
-            command.invoke(context)
+        app._main_shell_completion({}, "stsbench", None)  # noqa: SLF001 - typer's own main calls it so
+        with app.make_context("stsbench", list(arguments)) as context:
+            code = app.invoke(context) or 0
     except (Exit, SystemExit) as stop:
         if not _of_ours(stop):
             raise
@@ -101,7 +100,7 @@ def _of_ours(error: BaseException) -> bool:
 
 def _check_text(arguments: Sequence[str]) -> None:
     """Refuse bytes that are no UTF-8: names go into results, which are text. And nothing at all, which names nothing."""
-    from stsbench.errors import StsbenchError
+    from stsbench.core.errors import StsbenchError
 
     for before, argument in zip(["stsbench", *arguments], arguments, strict=False):
         flag = re.fullmatch("(--[a-z-]+)=|", argument)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from stsbench.analysis.run import analyse, make_analysis
-from stsbench.analysis.seams import Analysis, Findings
-from stsbench.analysis.write import WRITERS, findings_json
-from stsbench.cards.catalogue import Catalogue
+from typer import Context
+
+from stsbench.analysis.run import ANALYSES, WRITERS, Analysis, Findings, analyse, findings_json, make_analysis
+from stsbench.cli import options as opt
 from stsbench.cli.names import Names
-from stsbench.cli.options.analyses import AnalyzeOptions
-from stsbench.cli.printing import print_rows, say, say_words
-from stsbench.cli.progress import status_listener
-from stsbench.cli.run import parse_assignments
-from stsbench.errors import StsbenchError, choose, one_line
-from stsbench.files.whole import write_whole
+from stsbench.cli.printing import complain, say, say_words
+from stsbench.cli.progress import shown_work
+from stsbench.cli.screen import print_rows
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError, choose, one_line
+from stsbench.core.files import write_whole
 from stsbench.plots import FIGURES
 
 MOST = 40
@@ -27,43 +28,72 @@ NAMES = ("encoder", "other", "recipe")
 """Columns of names."""
 
 
-def analyze_command(options: AnalyzeOptions) -> None:
-    """Carry out an analysis; print its numbers, and write the files that are asked for."""
-    catalogue = Catalogue(options.cards)
-    endings = [path.suffix.removeprefix(".") for path in options.out]
+def analyze_command(
+    context: Context,
+    what: opt.Analysis,
+    *,
+    encoder: opt.Encoders,
+    tasks: opt.OneTask = "stsb",
+    protocol: opt.Protocol = None,
+    split: opt.Split = None,
+    assign: opt.SetAnalysis,
+    out: opt.AnalysisFiles,
+    results: opt.ResultsFolder = Path("results"),
+    data: opt.Data = None,
+    store: opt.Store = None,
+    no_store: opt.NoStore = False,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Make a figure of the papers, as numbers and as a picture.
+
+    WHAT: alignment, similarity, spectrum, layers, tokens, errors, neighbours, robustness, map, shift or sweep.
+
+    Example: stsbench analyze alignment --encoder minilm,glove-6b --out alignment.svg
+    """
+    _check(opt.Given.of(context), what)
+    catalogue, parameters = Catalogue(cards), opt.parse_assignments(assign)
+    endings = [path.suffix.removeprefix(".") for path in out]
     for ending in endings:
         choose("kind of file for --out", ending, {**WRITERS, **dict.fromkeys(FIGURES)})
-    parameters = parse_assignments(options.assign)
-    made = make_analysis(options.what, parameters)
-    encoders = Names(catalogue).to_load(options.encoder, options.results)
+    made = make_analysis(what, parameters)
+    encoders = Names(catalogue).to_load(encoder, results)
     if not encoders:
         raise StsbenchError("no encoder is named; give some by --encoder A,B")
-    with status_listener() as listener_of:
+    with shown_work() as shown:
         found = analyse(
-            options.what,
+            what,
             made,
             encoders,
-            tasks=options.tasks,
+            tasks=tasks,
             parameters=parameters,
             catalogue=catalogue,
-            protocol=options.protocol,
-            split=options.split,
-            data=options.data,
-            store=None if options.no_store else options.store or "default",
-            results=options.results,
-            listener=listener_of(options.what),
+            protocol=protocol,
+            split=split,
+            data=data,
+            store=opt.kept_in(store, no_store=no_store),
+            results=results,
+            listener=shown.listener(what, noticed=complain),
         )
-    if options.as_json:
+    if as_json:
         say(findings_json(found), end="")
     else:
         _print(found, made)
-    for path, ending in zip(options.out, endings, strict=True):
+    for path, ending in zip(out, endings, strict=True):
         drawn = ending in FIGURES
-        write_whole(
-            path, made.draw(found.tables, found.title).to_bytes(ending) if drawn else WRITERS[ending](found).encode()
-        )
-        if not options.as_json:
+        content = made.draw(found.tables, found.title).to_bytes(ending) if drawn else WRITERS[ending](found).encode()
+        write_whole(path, content)
+        if not as_json:
             say(f"wrote {path}")
+
+
+def _check(given: opt.Given, what: str) -> None:
+    given.apart("--no-store", "--store")
+    if ANALYSES.load(what).reads_results:
+        given.idle(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
+    else:
+        given.idle(f"for '{what}', which reads no results", "--results")
 
 
 def _print(found: Findings, made: Analysis) -> None:

@@ -1,56 +1,147 @@
-"""The commands: what each is asked for and where its work is. Nothing heavy is imported before a command needs it."""
+"""The commands: what each is for and where it is. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from stsbench.cli.options import analyses, catalogue, encoders, new, scores
-from stsbench.cli.options.binding import bound
-from stsbench.cli.options.shared import Options
+from stsbench.cli import options
+from stsbench.cli.options import FOLDERS, OUTPUT, WORK
 from stsbench.cli.printing import say
 
-COMMANDS: Mapping[str, tuple[type[Options], str]] = {
-    "run": (encoders.RunOptions, "stsbench.cli.run:run_command"),
-    "train": (encoders.TrainOptions, "stsbench.cli.train:train_command"),
-    "reproduce": (encoders.ReproduceOptions, "stsbench.cli.reproduce:reproduce_command"),
-    "sweep": (encoders.SweepOptions, "stsbench.cli.sweep:sweep_command"),
-    "list": (catalogue.ListOptions, "stsbench.cli.listing:list_command"),
-    "show": (catalogue.ShowOptions, "stsbench.cli.showing:show_command"),
-    "doctor": (catalogue.DoctorOptions, "stsbench.cli.doctor:doctor_command"),
-    "leaderboard": (scores.LeaderboardOptions, "stsbench.cli.board:leaderboard_command"),
-    "export": (scores.ExportOptions, "stsbench.cli.export:export_command"),
-    "convert": (encoders.ConvertOptions, "stsbench.cli.convert:convert_command"),
-    "compare": (scores.CompareOptions, "stsbench.cli.compare:compare_command"),
-    "analyze": (analyses.AnalyzeOptions, "stsbench.cli.analyze:analyze_command"),
-    "report": (analyses.ReportOptions, "stsbench.cli.report:report_command"),
-    "parity": (scores.ParityOptions, "stsbench.cli.parity:parity_command"),
-    "check": (scores.CheckOptions, "stsbench.cli.check:check_command"),
-    "lock": (scores.LockOptions, "stsbench.cli.check:lock_command"),
-    "verify": (scores.VerifyOptions, "stsbench.cli.verify:verify_command"),
-    "timing": (encoders.TimingOptions, "stsbench.cli.timing:timing_command"),
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("stsbench.cli.run:run_command", "Score encoders on tasks."),
+    "train": ("stsbench.cli.train:train_command", "Train an encoder by a recipe."),
+    "reproduce": ("stsbench.cli.reproduce:reproduce_command", "Train the rows of a paper's table or figure."),
+    "sweep": ("stsbench.cli.sweep:sweep_command", "Try values of recipes and keep the best."),
+    "list": ("stsbench.cli.showing:list_command", "List tasks, encoders, recipes, tables and more."),
+    "show": ("stsbench.cli.showing:show_command", "Show what is known of one name."),
+    "doctor": ("stsbench.cli.doctor:doctor_command", "Show what works here, and what is missing for what."),
+    "leaderboard": ("stsbench.cli.board:leaderboard_command", "Print a table of results, or a paper's."),
+    "export": ("stsbench.cli.export:export_command", "Write results for other tools."),
+    "convert": ("stsbench.cli.convert:convert_command", "Make an encoder's folder."),
+    "compare": ("stsbench.cli.compare:compare_command", "Test which differences between encoders are significant."),
+    "analyze": ("stsbench.cli.analyze:analyze_command", "Make a figure of the papers, as numbers and as a picture."),
+    "report": ("stsbench.cli.report:report_command", "Put results, comparisons and figures into one HTML page."),
+    "parity": ("stsbench.cli.parity:parity_command", "Test whether two encoders that should be identical are."),
+    "check": ("stsbench.cli.check:check_command", "Check new scores against old ones, for CI."),
+    "lock": ("stsbench.cli.check:lock_command", "Write scores to a lock file for 'stsbench check'."),
+    "verify": ("stsbench.cli.verify:verify_command", "Make every score again from its items."),
+    "timing": ("stsbench.cli.timing:timing_command", "Time training and inference on this machine."),
 }
-"""Each command: its options, whose docstring is its help, and the function that is handed them."""
-DATA_COMMANDS: Mapping[str, tuple[type[Options], str]] = {
-    "fetch": (catalogue.FetchOptions, "stsbench.cli.data:fetch_command"),
-    "verify": (catalogue.VerifyDataOptions, "stsbench.cli.data:verify_data_command"),
-    "overlap": (catalogue.OverlapOptions, "stsbench.cli.overlap:overlap_command"),
-    "convert-coco": (catalogue.ConvertCocoOptions, "stsbench.cli.data:convert_coco_command"),
-    "make": (catalogue.MakeOptions, "stsbench.cli.data:make_command"),
-    "back-translate": (catalogue.BackTranslateOptions, "stsbench.cli.translate:back_translate_command"),
+"""Each command: the function that is called, and the first sentence of its help."""
+DATA_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "fetch": ("stsbench.cli.data:fetch_command", "Fetch data from the Hub ahead of a run."),
+    "verify": ("stsbench.cli.data:verify_data_command", "Check data against the cards."),
+    "overlap": ("stsbench.cli.data:overlap_command", "Find test sentences in training text."),
+    "convert-coco": ("stsbench.cli.data:convert_coco_command", "Convert the published COCO pickles."),
+    "make": ("stsbench.cli.data:make_command", "Make training text of what is published."),
+    "back-translate": (
+        "stsbench.cli.data:back_translate_command",
+        "Translate sentences there and back, to train on the pairs.",
+    ),
 }
-NEW_COMMANDS: Mapping[str, tuple[type[Options], str]] = {
-    "task": (new.NewTaskOptions, "stsbench.cli.new:new_task_command"),
-    "encoder": (new.NewEncoderOptions, "stsbench.cli.new:new_encoder_command"),
-    "method": (new.NewMethodOptions, "stsbench.cli.new:new_method_command"),
+NEW_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "task": ("stsbench.cli.new:new_task_command", "Draft the card of a task from a table of your own."),
+    "encoder": ("stsbench.cli.new:new_encoder_command", "Draft the card of an encoder."),
+    "method": ("stsbench.cli.new:new_method_command", "Draft a training method and its recipe."),
 }
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows options in groups, those of no group first."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer hides these types
+        """Write a section for each ``rich_help_panel``: as plain text, for rich takes longer to load than a command to run."""
+        groups: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in ("Arguments", "Options", FOLDERS, WORK, OUTPUT)
+        }
+        for one in self.get_params(ctx):
+            if record := one.get_help_record(ctx):
+                usual = "Arguments" if one.param_type_name == "argument" else "Options"
+                groups.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
+        for title, records in groups.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def lazy_function(address: str) -> Callable[..., Any]:
+    """A command's function, whose module is imported when the function is called.
+
+    Help and completion need its signature and docstring alone, which are compiled from the module's source: the module
+    imports all that the command works with. A default is a constant or a path.
+    """
+    module, _, name = address.partition(":")
+    found = find_spec(module)
+    assert found and found.origin, "a command's module is a file"
+    tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+    (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
+    function.body = function.body[:1]
+    scope: dict[str, Any] = {"opt": options, "Context": typer.Context, "Path": Path}
+    exec(compile(ast.Module([function], []), found.origin, "exec", dont_inherit=True), scope)
+
+    @wraps(scope[name])
+    def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
+        return getattr(import_module(module), name)(**given)
+
+    return call
+
+
+class LazyCommand(TyperCommand):
+    """A command of which only its help's first sentence is known until it is called."""
+
+    def __init__(self, name: str, address: str, help: str) -> None:  # noqa: A002 - typer's own word
+        """Note where the command is."""
+        super().__init__(name, help=help, rich_markup_mode=None)
+        self.address = address
+
+    @cached_property
+    def loaded(self) -> TyperCommand:
+        """The command itself, with its options."""
+        one = typer.Typer(add_completion=False, rich_markup_mode=None)
+        work = lazy_function(self.address)
+        # Lines of examples are not joined.
+        text = (inspect.getdoc(work) or "").replace("\n\nExample:", "\n\n\b\nExample:")
+        one.command(self.name, cls=GroupedCommand, help=text)(work)
+        made = get_command(one)
+        assert isinstance(made, TyperCommand), "one command is no group"
+        return made
+
+    def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - whatever typer hands on
+        """Parse the words behind the command's name, by its own options."""
+        return self.loaded.make_context(*args, **more)
+
+
+def _group(name: str, commands: Mapping[str, tuple[str, str]], callback: Any, **more: Any) -> TyperGroup:  # noqa: ANN401
+    root = typer.Typer(
+        name=name,
+        invoke_without_command=True,
+        callback=callback,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        **more,
+    )
+    group = get_command(root)
+    assert isinstance(group, TyperGroup), "an app with a callback is a group"
+    for command, (address, help_line) in commands.items():
+        group.add_command(LazyCommand(command, address, help_line))
+    return group
 
 
 def _version(value: bool) -> None:
     if value:
-        from stsbench.provenance.machine import version_of
+        from stsbench.core.provenance import version_of
 
         say(version_of("stsbench"))
         raise typer.Exit
@@ -82,17 +173,11 @@ def _help_alone(context: typer.Context) -> None:
         say(context.get_help())
 
 
-app = typer.Typer(
-    invoke_without_command=True,
-    callback=root,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-data_app = typer.Typer(invoke_without_command=True, callback=data_root)
-new_app = typer.Typer(invoke_without_command=True, callback=new_root)
-for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS), (new_app, NEW_COMMANDS)):
-    for name, (options, work) in commands.items():
-        group.command(name)(bound(options, work))
-app.add_typer(data_app, name="data")
-app.add_typer(new_app, name="new")
+def made_app() -> TyperGroup:
+    """The command line, without any command loaded."""
+    app = _group(
+        "stsbench", COMMANDS, root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    )
+    app.add_command(_group("data", DATA_COMMANDS, data_root, add_completion=False))
+    app.add_command(_group("new", NEW_COMMANDS, new_root, add_completion=False))
+    return app

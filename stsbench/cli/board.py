@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.added import added_rows
-from stsbench.cli.counting import shown_progress
-from stsbench.cli.names import chosen_results
-from stsbench.cli.options.scores import LeaderboardOptions
-from stsbench.cli.printing import complain, complain_of_all, say, say_words
-from stsbench.cli.tables import print_table
-from stsbench.files.whole import write_whole
-from stsbench.leaderboard.exports.imported import read_mteb
-from stsbench.leaderboard.published.specs import read_table_card
-from stsbench.leaderboard.render import check_format, render
-from stsbench.leaderboard.render.figures import table_figure
-from stsbench.leaderboard.tables.added import Added, only_added
-from stsbench.leaderboard.tables.asked import Asked, find_suite
-from stsbench.leaderboard.tables.layout import check_show, lay_out
-from stsbench.leaderboard.tables.table import Number, Table
+from typer import Context
+
+from stsbench.boards.exports.mteb import read_mteb
+from stsbench.boards.published.specs import read_table_card
+from stsbench.boards.render import TERMINAL, check_format, render
+from stsbench.boards.render.figures import table_figure
+from stsbench.boards.tables.build import Asked, find_suite
+from stsbench.boards.tables.rows import only_added
+from stsbench.boards.tables.table import Show, Table, check_show, lay_out
+from stsbench.cli import options as opt
+from stsbench.cli.names import added_rows, chosen_results, complain_of_older, read_encoders
+from stsbench.cli.printing import complain, complain_of_all, say_words, write_or_say
+from stsbench.cli.progress import shown_count
+from stsbench.cli.screen import print_table
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError
 from stsbench.plots import FIGURES
-from stsbench.results.folder import scan_results
-from stsbench.results.record import Result
+from stsbench.results.folder import ResultFolder
+from stsbench.results.groups import Encoders
 
 RESULTS = Path("results")
 OF_SEEDS = (
@@ -33,79 +32,99 @@ OF_SEEDS = (
 )
 
 
-def leaderboard_command(options: LeaderboardOptions) -> None:
-    """Print a declared table, or the boards of a suite; or write them to a file."""
-    fmt, show = check_format(options.fmt), check_show(options.show)
-    made = _tables(options, Catalogue(options.cards))
-    if fmt in FIGURES and options.out is not None:
-        write_whole(options.out, table_figure(made, show, exact=options.exact).to_bytes(fmt))
-        say(f"wrote {options.out}")
-        return
-    if options.out is None and fmt == "terminal":
-        for one in made:
-            print_table(lay_out(one, show, exact=options.exact))
-        if any(one.seeds > 1 for one in _measured(made)):
-            say_words(OF_SEEDS)
-        return
-    tables = [only_added(one) for one in made] if options.rows_only and options.add else made
-    written_as = "markdown" if fmt == "terminal" else fmt
-    text = render(tables, written_as, show=show, exact=options.exact, rows_only=options.rows_only)
-    if options.out is None:
-        say(text, end="")
+def leaderboard_command(
+    context: Context,
+    *,
+    results: opt.ResultsIfAny = None,
+    table: opt.Table = None,
+    suite: opt.Suite = "sts",
+    protocol: opt.OnlyProtocol = None,
+    output: opt.BoardFormat = "terminal",
+    show: opt.Show = None,
+    exact: opt.ExactAverages = False,
+    encoder: opt.OnlyEncoders,
+    add: opt.AddedRows,
+    rows_only: opt.RowsOnly = False,
+    ranks: opt.Ranks = False,
+    mteb: opt.MtebFolder = None,
+    out: opt.TableFile = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Print a table of results, or a paper's.
+
+    Measured and published scores stand side by side.
+
+    Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
+    """
+    fmt = check_format(opt.written_as(output, out, as_json=as_json))
+    _check(opt.Given.of(context), fmt, table, show, out)
+    catalogue, where, shown = Catalogue(cards), results or RESULTS, check_show(show)
+    # A wrong name is refused before any result is read.
+    if table is not None:
+        read_table_card(table)
     else:
-        write_whole(options.out, text.encode())
-        say(f"wrote {options.out}")
-
-
-def _measured(tables: Sequence[Table]) -> Iterator[Number]:
-    return (cell.measured for one in tables for row in one.rows() for cell in row.cells.values() if cell.measured)
-
-
-def _tables(options: LeaderboardOptions, catalogue: Catalogue) -> Sequence[Table]:
-    # A wrong name is told before any result is read.
-    if options.table is not None:
-        read_table_card(options.table)
-    else:
-        find_suite(options.suite, catalogue)
-    where = options.results or RESULTS
-    results = _results(options, where)
-    added = added_rows(options.add, results, catalogue, where)
-    asked = Asked(
-        catalogue=catalogue,
-        results=_chosen(options, results, added, catalogue),
-        where=where,
-        added=added,
-        protocol=options.protocol,
-        show=check_show(options.show),
-        imported=read_mteb(options.mteb, catalogue) if options.mteb else None,
-        ranks=options.ranks,
-    )
-    with shown_progress("rows with intervals") as told:
-        asked = replace(asked, progress=told)
-        made = asked.boards(options.suite) if options.table is None else asked.declared(options.table)
+        find_suite(suite, catalogue)
+    # Published and imported rows stand alone where no results are asked for and there is no folder.
+    alone = (table or mteb) and not (results or encoder or add or where.is_dir())
+    encoders = Encoders(ResultFolder([], []), catalogue) if alone else read_encoders(where, catalogue)
+    added = added_rows(add, encoders, catalogue, where)
+    chosen = chosen_results(encoder, encoders, catalogue, where)
+    wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
+    found = [result for result in encoders.found.states if id(result) in wanted]
+    with shown_count("rows with intervals") as progress:
+        asked = Asked(
+            catalogue=catalogue,
+            results=found,
+            where=where,
+            added=added,
+            protocol=protocol,
+            show=shown,
+            imported=read_mteb(mteb, catalogue) if mteb else None,
+            ranks=ranks,
+            progress=progress,
+        )
+        made = asked.boards(suite) if table is None else asked.declared(table)
     complain_of_all("skipped", made.left_out)
     for line in made.advice:
         complain(line)
-    return made.tables
+    complain_of_older(encoders, found)
+    tables = [only_added(one) for one in made.tables] if rows_only and add else made.tables
+    if fmt in FIGURES and out is not None:
+        write_or_say(table_figure(tables, shown, exact=exact).to_bytes(fmt), out)
+    elif fmt == TERMINAL and out is None:
+        _print(tables, shown, exact=exact)
+    else:
+        written_as = "markdown" if fmt == TERMINAL else fmt
+        write_or_say(render(tables, written_as, show=shown, exact=exact, rows_only=rows_only), out)
 
 
-def _results(options: LeaderboardOptions, where: Path) -> Sequence[Result]:
-    """The results of a folder.
+def _check(given: opt.Given, fmt: str, table: str | None, show: str | None, out: Path | None) -> None:
+    """Refuse options that have no effect."""
+    given.apart("--table", "--suite", "--protocol")
+    given.apart("--json", "--format")
+    if fmt in FIGURES and out is None:
+        raise StsbenchError(f"--format {fmt} is a figure; add --out FILE")
+    if fmt in ("csv", "json"):
+        given.idle(f"as {fmt}, which holds both averages", "--exact")
+    if table and fmt == "json":
+        given.idle("as json, which holds all that there is", "--show")
+    if show == "published":
+        given.idle("with --show published", "--ranks", "--add", *(("--results", "--encoder") if table else ()))
+    if show in ("measured", "difference"):
+        given.idle(f"with --show {show}", "--mteb")
+    if table and show == "difference":
+        given.idle("with --show difference, for no paper prints an added row", "--add")
+    if fmt in FIGURES:
+        given.idle("in a figure", "--rows-only")
+    if fmt == TERMINAL and not out:
+        given.idle("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 
-    There are none where none are asked for and there is no folder: published and imported rows stand alone.
-    """
-    is_asked_for = options.results or options.encoder or options.add
-    if (options.table or options.mteb) and not (is_asked_for or where.is_dir()):
-        return []
-    found = scan_results(where)
-    complain_of_all("skipped", [problem.line for problem in found.problems])
-    return found.results
 
-
-def _chosen(
-    options: LeaderboardOptions, results: Sequence[Result], added: Sequence[Added], catalogue: Catalogue
-) -> Sequence[Result]:
-    """The results of the encoders asked for, and those of added rows."""
-    chosen = chosen_results(options.encoder, results, catalogue, options.results or RESULTS)
-    wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
-    return [result for result in results if id(result) in wanted]
+def _print(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
+    for one in tables:
+        print_table(lay_out(one, show, exact=exact))
+    cells = (cell for one in tables for row in one.rows() for cell in row.cells.values())
+    if any(cell.measured and cell.measured.seeds > 1 for cell in cells):
+        say_words(OF_SEEDS)

@@ -5,99 +5,132 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.check.gate import RULES, check
-from stsbench.check.judged import Check, Rule, not_checked
+from typer import Context
+
+from stsbench.check.gate import RULES, Check, Rule, check, not_checked, parse_tolerances
 from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.published import check_published
 from stsbench.check.reports import (
     COLUMNS,
     github_lines,
-    junit,
     markdown,
     matters,
     no_command,
     no_command_json,
     row,
 )
-from stsbench.check.tolerance import parse_tolerances
+from stsbench.check.reports import junit as junit_xml
+from stsbench.cli import options as opt
 from stsbench.cli.names import chosen_side
-from stsbench.cli.options.scores import CheckOptions, LockOptions
-from stsbench.cli.printing import complain, print_json, print_rows, say, say_words
+from stsbench.cli.printing import complain, print_json, say, say_words
+from stsbench.cli.screen import print_rows
+from stsbench.core import settings
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
+from stsbench.core.files import write_whole
 from stsbench.data.task import expand_names
-from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
-from stsbench.files.whole import write_whole
 
 SHORT = 24
 """A table of more rows shows those that matter."""
 
 
-def check_command(options: CheckOptions) -> int:
-    """Check results against older ones; returns 0 fine, 1 a regression, 2 not comparable."""
+def check_command(
+    context: Context,
+    new: opt.NewResults,
+    *,
+    against: opt.Against,
+    encoder: opt.OnlyEncoders,
+    against_encoder: opt.AgainstEncoders,
+    tasks: opt.OnlyTasks = None,
+    rule: opt.RuleName = "absolute",
+    tolerance: opt.Tolerances,
+    exact: opt.Exact = False,
+    allow_missing: opt.AllowMissing = False,
+    junit: opt.Junit = None,
+    github: opt.Github = False,
+    summary: opt.Summary = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Check new scores against old ones, for CI.
+
+    Exit code 0: fine; 1: a regression; 2: not comparable.
+
+    Example: stsbench check results --against scores.lock.json
+    """
+    published = str(against) == "published" and not against.exists()
+    if published:
+        given = opt.Given.of(context)
+        given.idle("with --against published", "--against-encoder", "--rule", "--allow-missing")
+
+    def judged() -> Check:
+        tolerances, catalogue = parse_tolerances(tolerance), Catalogue(cards)
+        wanted = expand_names(tasks, catalogue) if tasks else None
+        side = _side(new, encoder, wanted, catalogue)
+        _complain_of_older(side, catalogue)
+        if published:
+            return check_published(side, catalogue, exact=exact, tolerances=tolerances)
+        old = _side(against, against_encoder, wanted, catalogue)
+        _complain_of_older(old, catalogue)
+        return check(
+            side,
+            old,
+            rule=_rule(rule),
+            exact=exact,
+            allow_missing=allow_missing,
+            chosen=bool(encoder) or side.is_in(new),
+            tolerances=tolerances,
+            suites=catalogue.suites(),
+        )
+
     # GitHub's runner reads both streams, asked for annotations or not; JSON on stdout is to stay JSON.
-    watched, stream = options.github or settings.on_github(), sys.stderr if options.as_json else sys.stdout
+    watched, stream = github or settings.on_github(), sys.stderr if as_json else sys.stdout
     with _no_commands(stream if watched else None):
-        found, mistake = _reported(options)
+        found, mistake = _reported(judged, junit, summary)
         if mistake is not None:
             complain(no_command(str(mistake)) if watched else mistake)
-        elif options.as_json:
+        elif as_json:
             print_json(_as_json(found), shown=no_command_json if watched else str)
         else:
             _print(found)
-    if options.github:
+    if github:
         stream.write("".join(f"{line}\n" for line in github_lines(found)))
     return found.exit_code
 
 
-def _judge(options: CheckOptions) -> Check:
-    tolerances, exact, catalogue = parse_tolerances(options.tolerance), options.exact, Catalogue(options.cards)
-    wanted = expand_names(options.tasks, catalogue) if options.tasks else None
-    new = _side(options.new, options.encoder, wanted, catalogue)
-    if options.published:
-        return check_published(new, catalogue, exact=exact, tolerances=tolerances)
-    return check(
-        new,
-        _side(options.against, options.against_encoder, wanted, catalogue),
-        rule=_rule(options.rule),
-        exact=exact,
-        allow_missing=options.allow_missing,
-        chosen=bool(options.encoder) or new.is_in(options.new),
-        tolerances=tolerances,
-        suites=catalogue.suites(),
-    )
-
-
-def _reported(options: CheckOptions) -> tuple[Check, StsbenchError | None]:
+def _reported(
+    judged: Callable[[], Check], junit: Path | None, summary: Path | None
+) -> tuple[Check, StsbenchError | None]:
     """What was found, written to the reports; where nothing could be, that and why is what they say."""
     try:
-        found = _judge(options)
-        _write_reports(found, options.junit, options.summary)
+        found = judged()
+        _write_reports(found, junit, summary)
     except StsbenchError as error:
-        return _tell(one_line(error), options), error
+        return _report_problem(one_line(error), junit, summary), error
     except Exception as error:
-        _tell(f"stsbench itself failed: {type(error).__name__}: {one_line(error)}", options)
+        _report_problem(f"stsbench itself failed: {type(error).__name__}: {one_line(error)}", junit, summary)
         raise
     return found, None
 
 
-def _write_reports(found: Check, junit_file: Path | None, summary: Path | None) -> None:
+def _write_reports(found: Check, junit: Path | None, summary: Path | None) -> None:
     """Write the files that a user asked for: JUnit XML, and the summary that is added to."""
-    if junit_file is not None:
-        write_whole(junit_file, junit(found))
+    if junit is not None:
+        write_whole(junit, junit_xml(found))
     if summary is not None:
         _append(summary, markdown(found))
 
 
-def _tell(problem: str, options: CheckOptions) -> Check:
+def _report_problem(problem: str, junit: Path | None, summary: Path | None) -> Check:
     """That nothing could be checked, and why: in each file that can be written."""
     found = not_checked(problem)
-    for files in ((options.junit, None), (None, options.summary)):
+    for files in ((junit, None), (None, summary)):
         with suppress(StsbenchError):
             _write_reports(found, *files)
     return found
@@ -123,30 +156,45 @@ def _no_commands(stream: TextIO | None) -> Iterator[None]:
         stream.flush()
 
 
-def lock_command(options: LockOptions) -> None:
-    """Write a lock file of a results folder's cells."""
-    folder, out, catalogue = options.results, options.out, Catalogue(options.cards)
-    wanted = expand_names(options.tasks, catalogue) if options.tasks else None
-    if not folder.is_dir():
-        raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
-    side = _side(folder, options.encoder, wanted, catalogue).verified()
+def lock_command(
+    *,
+    results: opt.ResultsArgument = Path("results"),
+    out: opt.LockFile = Path("scores.lock.json"),
+    encoder: opt.OnlyEncoders,
+    tasks: opt.OnlyTasks = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Write scores to a lock file for 'stsbench check'.
+
+    It holds what they were made with, and what paired tests need.
+
+    Example: stsbench lock results --out scores.lock.json
+    """
+    catalogue = Catalogue(cards)
+    wanted = expand_names(tasks, catalogue) if tasks else None
+    if not results.is_dir():
+        raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
+    side = _side(results, encoder, wanted, catalogue).verified()
     for problem in side.problems:
         raise DataError(f"{problem.line}; repair or remove the file, for a lock without it would not check it")
-    results = [one for _, one in side.cells if one is not None]
-    if not results:
-        raise DataError(f"{folder}: holds no results to lock")
+    _complain_of_older(side, catalogue)
+    held = [one for _, one in side.cells if one is not None]
+    if not held:
+        raise DataError(f"{results}: holds no results to lock")
     kept: list[LockedCell] = []
     with suppress(DataError, OutputError):
         kept = read_lock(out)
-    cells = lock_cells(results, kept)
+    cells = lock_cells(held, kept)
     write_whole(out, to_lock(cells))
     bare = sum(cell.paired is None for cell in cells)
-    if options.as_json:
+    if as_json:
         encoders = sorted({cell.encoder for cell in cells})
         print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
     else:
-        told = f"; {bare} without what a paired test needs, for their per-item columns are missing" if bare else ""
-        say(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{told}")
+        more = f"; {bare} without what a paired test needs, for their per-item columns are missing" if bare else ""
+        say(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")
 
 
 def _rule(name: str) -> Rule:
@@ -158,6 +206,11 @@ def _rule(name: str) -> Rule:
 
 def _side(path: Path, encoders: Sequence[str], tasks: Sequence[str] | None, catalogue: Catalogue) -> Side:
     return chosen_side(encoders, read_side(path, tasks=tasks), catalogue, path)
+
+
+def _complain_of_older(side: Side, catalogue: Catalogue) -> None:
+    if line := side.older_line(catalogue):
+        complain(line)
 
 
 def _append(path: Path, text: str) -> None:

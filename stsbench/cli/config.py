@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from stsbench.cards.names import split_names
-from stsbench.cards.strict import Record, convert, parse_toml
-from stsbench.cards.toml_text import toml
-from stsbench.cli.options.encoders import RunOptions
-from stsbench.cli.options.shared import Given, Options, WithCards, long_name
-from stsbench.errors import StsbenchError
+from stsbench.core.cards import Record, convert, parse_toml, toml
+from stsbench.core.errors import StsbenchError
+from stsbench.core.names import split_names
 
 if TYPE_CHECKING:
-    from stsbench.bench.cells import RunSettings
+    from stsbench.bench.plan import RunPlan
 
 FILE, PROJECT, TABLE = "stsbench.toml", "pyproject.toml", "[tool.stsbench]"
-OptionsT = TypeVar("OptionsT", bound=Options)
 
 
-class Config(Record, frozen=True, kw_only=True):
+class Settings(Record, frozen=True, kw_only=True):
     """The keys of the file; paths are relative to its folder."""
 
     encoders: list[str] | None = None
@@ -38,78 +33,48 @@ class Config(Record, frozen=True, kw_only=True):
     results: str | None = None
 
 
-Reader = Callable[[Any, Path], Any]
-"""From a key's value and the file's folder to an option's value."""
+def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
+    """What stands in the place of options that are not typed, by the names of a command's parameters.
+
+    Args:
+        given: the file that ``--config`` names; else the one of this folder or above is taken, if there is any.
+        of_run: whether the command is ``run``, which takes all keys; others take folders alone.
+
+    Raises:
+        StsbenchError: the file cannot be read, has an unknown key, or belongs to another user.
+    """
+    path = given or found_config(Path.cwd())
+    if path is None:
+        return {}
+    found, folder = read_config(path), path.parent
+    places: dict[str, Any] = {
+        "data": found.data and _path(found.data, folder),
+        "results": found.results and _path(found.results, folder),
+        "cards": [_path(one, folder) for one in found.cards or ()],
+    }
+    runs: dict[str, Any] = {
+        "encoder": [_encoder(one, folder) for one in found.encoders or ()],
+        "names": found.names,
+        "tasks": _joined(found.tasks),
+        "protocol": _joined(found.protocols),
+        "split": found.split,
+        "seeds": _joined(found.seeds),
+        "assign": [f"{key}={toml(value)}" for key, value in (found.set or {}).items()],
+    }
+    return {name: value for name, value in (places | runs if of_run else places).items() if value}
 
 
 def _path(value: str, folder: Path) -> Path:
     return folder / Path(value).expanduser()
 
 
-def _paths(value: Sequence[str], folder: Path) -> list[Path]:
-    return [_path(one, folder) for one in value]
+def _encoder(name: str, folder: Path) -> str:
+    # A path begins with a dot or ends like a card's.
+    return str(_path(name, folder)) if name.startswith(".") or name.endswith(".toml") else name
 
 
-def _encoders(value: Sequence[str], folder: Path) -> list[str]:
-    """Names, and paths that begin with a dot or end like a card's."""
-    return [str(_path(one, folder)) if one.startswith(".") or one.endswith(".toml") else one for one in value]
-
-
-def _joined(value: Sequence[object], folder: Path) -> str:
-    return ",".join(map(str, value))
-
-
-def _assignments(value: Mapping[str, Any], folder: Path) -> list[str]:
-    return [f"{key}={toml(one)}" for key, one in value.items()]
-
-
-def _plain(value: Any, folder: Path) -> Any:  # noqa: ANN401 - the value as it is
-    return value
-
-
-PLACES: Mapping[str, tuple[str, Reader]] = {
-    "data": ("data", _path),
-    "cards": ("cards", _paths),
-    "results": ("results", _path),
-}
-"""Keys that every command takes which has an option for them: the option's field, and how it is read."""
-OF_RUNS: Mapping[str, tuple[str, Reader]] = {
-    "encoders": ("encoder", _encoders),
-    "names": ("names", _plain),
-    "tasks": ("tasks", _joined),
-    "protocols": ("protocol", _joined),
-    "split": ("split", _plain),
-    "seeds": ("seeds", _joined),
-    "set": ("assign", _assignments),
-    **PLACES,
-}
-"""Those of ``stsbench run``."""
-
-
-def configured(asked: OptionsT, given: Given) -> OptionsT:
-    """The options with what the user's file says in the place of those that were not typed.
-
-    Raises:
-        StsbenchError: the file cannot be read, has an unknown key, or belongs to another user.
-    """
-    if not isinstance(asked, WithCards):
-        return asked
-    path = asked.config or found_config(Path.cwd())
-    if path is None:
-        return asked
-    config, hints = read_config(path), type(asked).hints()
-    changes: dict[str, Any] = {}
-    for key, (field, read) in (OF_RUNS if isinstance(asked, RunOptions) else PLACES).items():
-        value = getattr(config, key)
-        if value is not None and field in hints and not _typed(field, hints, given):
-            changes[field] = read(value, path.parent)
-    return dataclasses.replace(asked, **changes)
-
-
-def _typed(field: str, hints: Mapping[str, Any], given: Given) -> bool:
-    """Whether an option was typed, or another that says the same."""
-    alike = {"encoder": ("encoder", "encoders"), "names": ("names", "encoder", "encoders")}.get(field, (field,))
-    return any((long_name(hints[one]) or one) in given for one in alike)
+def _joined(value: Sequence[object] | None) -> str:
+    return ",".join(map(str, value or ()))
 
 
 @cache
@@ -123,34 +88,32 @@ def found_config(folder: Path) -> Path | None:
         for name in (FILE, PROJECT):
             path = home / name
             if path.is_file() and (name == FILE or TABLE in path.read_text(encoding="utf-8", errors="replace")):
-                _check_owner(path)
+                # The file says which encoders' code is run.
+                if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
+                    raise StsbenchError(
+                        f"{path} belongs to another user; remove it, or name it by --config if you trust it"
+                    )
                 return path
     return None
 
 
-def _check_owner(path: Path) -> None:
-    """Refuse what another user has put in the way: the file says which encoders' code is run."""
-    if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
-        raise StsbenchError(f"{path} belongs to another user; remove it, or name it by --config if you trust it")
-
-
-def read_config(path: Path) -> Config:
+def read_config(path: Path) -> Settings:
     """Read the file; raises CardError for what it may not hold."""
     table = parse_toml(path)
     where = str(path)
     if path.name == PROJECT:
         table, where = table.get("tool", {}).get("stsbench", {}), f"{path}: {TABLE}"
-    return convert(table, Config, where=where)
+    return convert(table, Settings, where=where)
 
 
-def resolved(settings: RunSettings) -> str:
+def resolved(settings: RunPlan) -> str:
     """What a run was asked for, as the text of a file in its results folder: ``--config`` of it repeats the run."""
     here = settings.out.resolve()
-    facts = {
+    facts: Mapping[str, object] = {
         "encoders": [_relative(one, here) if _is_place(one) else one for one in settings.encoders],
         "names": list(settings.called.values()),
-        "tasks": split_names(settings.tasks),
-        "protocols": split_names(settings.protocol or ""),
+        "tasks": split_names(str(settings.tasks)),
+        "protocols": split_names(str(settings.protocol or "")),
         "split": settings.split,
         "seeds": list(settings.seeds),
         "set": dict(settings.params),

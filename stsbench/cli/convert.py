@@ -2,81 +2,113 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
 
-from stsbench.cli.options.encoders import ConvertOptions
+from typer import Context
+
+from stsbench.cli import options as opt
+from stsbench.cli.names import Names
 from stsbench.cli.printing import say
-from stsbench.errors import CardError, choose
-
-
-def convert_command(options: ConvertOptions) -> None:
-    """Convert weights, and say how to use the folder."""
-    how = choose("conversion", options.kind, KINDS)(options)
-    say(f"wrote {options.out}; run it with: stsbench run --encoder {options.out}{how}")
-
-
-def _infersent(options: ConvertOptions) -> str:
-    from stsbench.encoders.words.convert import convert_infersent
-
-    if options.version not in (1, 2):
-        raise CardError(f"InferSent has the versions 1 and 2, not {options.version}")
-    version: Literal[1, 2] = 1 if options.version == 1 else 2
-    convert_infersent(options.source, options.out, version=version, vectors=options.vectors)
-    return ""
-
-
-def _skip_thoughts(options: ConvertOptions) -> str:
-    from stsbench.encoders.words.convert import convert_skip_thoughts
-
-    convert_skip_thoughts(options.source, options.out)
-    return ""
-
-
-def _expand(options: ConvertOptions) -> str:
-    from stsbench.cards.catalogue import Catalogue
-    from stsbench.cli.names import Names
-    from stsbench.encoders.loading import load_encoder
-    from stsbench.encoders.words.expansion import expand_vocabulary
-    from stsbench.encoders.words.gru_halves import GruHalvesEncoder
-
-    encoder = load_encoder(Names(Catalogue()).one_to_load(str(options.source)))
-    if not isinstance(encoder, GruHalvesEncoder):
-        raise CardError(
-            f"{options.source} is not a Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies can be expanded"
-        )
-    if not options.vectors:
-        raise CardError("expand needs --vectors, the file whose words the vocabulary is to have")
-    expand_vocabulary(encoder, options.vectors, options.out, limit=options.limit)
-    return ""
-
-
-def _onnx_int8(options: ConvertOptions) -> str:
-    from stsbench.cards.catalogue import Catalogue
-    from stsbench.cli.names import Names
-    from stsbench.encoders.runtimes.quantise import ONNX_FILE, quantise_onnx
-
-    quantise_onnx(Names(Catalogue()).one_to_load(str(options.source)), options.out)
-    return f" --set backend=onnx --set file={ONNX_FILE}"
-
-
-def _openvino_int8(options: ConvertOptions) -> str:
-    from stsbench.cards.catalogue import Catalogue
-    from stsbench.cli.names import Names
-    from stsbench.data.corpora.load import load_corpus
-    from stsbench.encoders.runtimes.quantise import OPENVINO_FILE, quantise_openvino
-
-    name = Names(Catalogue()).one_to_load(str(options.source))
-    corpus = load_corpus(options.text, corpora=options.corpora, limit=FIRST)
-    quantise_openvino(name, options.out, corpus)
-    return f" --set backend=openvino --set file={OPENVINO_FILE}"
-
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, choose
+from stsbench.data.corpora.load import load_corpus
+from stsbench.encoders.load import load_encoder
 
 FIRST = 10_000
 """The rows of a corpus that sentences are drawn from."""
-KINDS = {
-    "infersent": _infersent,
-    "skip_thoughts": _skip_thoughts,
-    "expand": _expand,
-    "onnx-int8": _onnx_int8,
-    "openvino-int8": _openvino_int8,
+
+
+def convert_command(
+    context: Context,
+    kind: opt.Conversion,
+    source: opt.Weights,
+    out: opt.EncoderFolder,
+    *,
+    version: opt.InferSentVersion = 1,
+    vectors: opt.Vectors = "",
+    limit: opt.VectorLimit = None,
+    text: opt.ActivationText = "wiki1m_head",
+    corpora: opt.Corpora = None,
+) -> None:
+    """Make an encoder's folder.
+
+    From published weights, of which tensors are read and nothing else, or from a transformer, in int8 for a runtime.
+
+    Example: stsbench convert infersent infersent1.pkl infersent-1
+    Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
+    """
+    chosen = choose("conversion", kind, KINDS)
+    others = {*chain(*(one.uses for one in KINDS.values()))} - {*chosen.uses}
+    opt.Given.of(context).idle(f"with '{kind}'", *sorted(others))
+    given = {"--version": version, "--vectors": vectors, "--limit": limit, "--text": text, "--corpora": corpora}
+    how = chosen.convert(source, out, *(given[flag] for flag in chosen.uses))
+    say(f"wrote {out}; run it with: stsbench run --encoder {out}{how}")
+
+
+def _infersent(source: Path, out: Path, version: int, vectors: str) -> str:
+    from stsbench.encoders.words.convert import convert_infersent
+
+    if version not in (1, 2):
+        raise CardError(f"InferSent has the versions 1 and 2, not {version}")
+    convert_infersent(source, out, version=1 if version == 1 else 2, vectors=vectors)
+    return ""
+
+
+def _skip_thoughts(source: Path, out: Path) -> str:
+    from stsbench.encoders.words.convert import convert_skip_thoughts
+
+    convert_skip_thoughts(source, out)
+    return ""
+
+
+def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> str:
+    from stsbench.encoders.words.convert import expand_vocabulary
+    from stsbench.encoders.words.recurrent import GruHalvesEncoder
+
+    encoder = load_encoder(_name(source))
+    if not isinstance(encoder, GruHalvesEncoder):
+        raise CardError(
+            f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies can be expanded"
+        )
+    if not vectors:
+        raise CardError("expand needs --vectors, the file whose words the vocabulary is to have")
+    expand_vocabulary(encoder, vectors, out, limit=limit)
+    return ""
+
+
+def _onnx_int8(source: Path, out: Path) -> str:
+    from stsbench.encoders.quantise import ONNX_FILE, quantise_onnx
+
+    quantise_onnx(_name(source), out)
+    return f" --set backend=onnx --set file={ONNX_FILE}"
+
+
+def _openvino_int8(source: Path, out: Path, text: str, corpora: Path | None) -> str:
+    from stsbench.encoders.quantise import OPENVINO_FILE, quantise_openvino
+
+    name = _name(source)
+    quantise_openvino(name, out, load_corpus(text, corpora=corpora, limit=FIRST))
+    return f" --set backend=openvino --set file={OPENVINO_FILE}"
+
+
+def _name(source: Path) -> str:
+    return Names(Catalogue()).one_to_load(str(source))
+
+
+class Conversion(NamedTuple):
+    """A kind of conversion: what carries it out and says how to run the encoder, and the options it takes."""
+
+    convert: Callable[..., str]
+    uses: tuple[str, ...] = ()
+
+
+KINDS: Mapping[str, Conversion] = {
+    "infersent": Conversion(_infersent, ("--version", "--vectors")),
+    "skip_thoughts": Conversion(_skip_thoughts),
+    "expand": Conversion(_expand, ("--vectors", "--limit")),
+    "onnx-int8": Conversion(_onnx_int8),
+    "openvino-int8": Conversion(_openvino_int8, ("--text", "--corpora")),
 }

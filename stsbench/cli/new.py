@@ -4,51 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stsbench.cards.names import split_names
-from stsbench.cli.options.new import NewEncoderOptions, NewMethodOptions, NewTaskOptions
+from typer import Context
+
+from stsbench.cli import options as opt
 from stsbench.cli.printing import say, say_words
-from stsbench.errors import StsbenchError, UnknownName
+from stsbench.core.cards import HubSource
+from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.core.names import split_names
+from stsbench.data.drafts import ROLES, Draft, draft_hub_task, draft_task, find_home, name_of
+from stsbench.encoders.drafts import draft_encoder
+from stsbench.recipes.drafts import draft_method
 
-if TYPE_CHECKING:
-    from stsbench.drafts.draft import Draft
 
+def new_task_command(
+    context: Context,
+    source: opt.TaskSource = None,
+    *,
+    hub: opt.HubDataset = "",
+    revision: opt.Revision = "main",
+    subset: opt.Subset = "",
+    name: opt.DraftName = "",
+    columns: opt.Columns,
+    out: opt.DraftsFolder = Path("cards"),
+    force: opt.Force = False,
+) -> None:
+    """Draft the card of a task from a table of your own.
 
-def new_task_command(options: NewTaskOptions) -> None:
-    """Draft a task's card from files, or from a dataset on the Hub."""
-    from stsbench.drafts.draft import find_home, name_of
-    from stsbench.drafts.task import ROLES, draft_task
+    Pairs with scores become an STS task, sentences or pairs with labels a classification task. The last line printed is the
+    command that runs it.
 
-    columns = _columns(options.columns, ROLES)
-    if options.source is not None:
-        home = find_home(options.out, "tasks", options.name or name_of(options.source))
-        _write(draft_task(options.source, home, columns=columns), force=options.force)
+    Example: stsbench new task pairs.csv
+    Example: stsbench new task --hub mteb/biosses-sts
+    """
+    if (source is None) == (not hub):
+        raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
+    opt.Given.of(context).needs("--hub", "--revision", "--subset")
+    roles = _columns(columns, ROLES)
+    if source is not None:
+        _write(draft_task(source, find_home(out, "tasks", name or name_of(source)), columns=roles), force=force)
         return
-    from stsbench.cards.facts import HubSource
-    from stsbench.drafts.hub import draft_hub_task
-
-    source = HubSource(repo=options.hub, revision=options.revision, config=options.subset)
-    called = "-".join(filter(None, [options.hub.rpartition("/")[2], options.subset]))
-    home = find_home(options.out, "tasks", options.name or name_of(Path(f"{called}.hub")))
-    _write(draft_hub_task(source, home, columns=columns), force=options.force)
+    dataset = HubSource(repo=hub, revision=revision, config=subset)
+    called = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
+    home = find_home(out, "tasks", name or name_of(Path(f"{called}.hub")))
+    _write(draft_hub_task(dataset, home, columns=roles), force=force)
 
 
-def new_encoder_command(options: NewEncoderOptions) -> None:
-    """Draft an encoder's card from a checkpoint or word vectors."""
-    from stsbench.drafts.draft import find_home, name_of
-    from stsbench.drafts.encoder import draft_encoder
+def new_encoder_command(
+    source: opt.CheckpointSource,
+    *,
+    name: opt.DraftName = "",
+    out: opt.DraftsFolder = Path("cards"),
+    force: opt.Force = False,
+) -> None:
+    """Draft the card of an encoder.
 
-    home = find_home(options.out, "baselines", options.name or name_of(options.source))
-    _write(draft_encoder(options.source, home), force=options.force)
+    Example: stsbench new encoder checkpoints/final
+    """
+    _write(draft_encoder(source, find_home(out, "baselines", name or name_of(source))), force=force)
 
 
-def new_method_command(options: NewMethodOptions) -> None:
-    """Draft a training method and its recipe."""
-    from stsbench.drafts.draft import find_home
-    from stsbench.drafts.method import draft_method
+def new_method_command(
+    name: opt.MethodName, *, out: opt.DraftsFolder = Path("cards"), force: opt.Force = False
+) -> None:
+    """Draft a training method and its recipe.
 
-    _write(draft_method(find_home(options.out, "trainers", options.name)), force=options.force)
+    Example: stsbench new method pull
+    """
+    _write(draft_method(find_home(out, "trainers", name)), force=force)
 
 
 def _write(draft: Draft, *, force: bool) -> None:

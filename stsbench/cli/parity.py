@@ -5,55 +5,74 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from typer import Context
 
-from stsbench.bench.side import compared_sentences, measure_side
-from stsbench.bench.tasks import plan_tasks, read_tasks
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.exit_codes import NOT_SAME
+from stsbench.bench.plan import RunPlan, read_tasks
+from stsbench.bench.score import compared_sentences, measure_side
+from stsbench.cli import options as opt
 from stsbench.cli.names import Names
-from stsbench.cli.options.scores import ParityOptions
-from stsbench.cli.printing import print_json, print_rows, say, say_words
-from stsbench.cli.progress import status_listener
-from stsbench.compare.alike import PROBES
-from stsbench.compare.comparison import compare
-from stsbench.compare.parity import ASTRAY, Embedded, Form, Parity, judge
-from stsbench.compare.sentences import columns
-from stsbench.encoders.loading import find_encoder
-from stsbench.errors import StsbenchError, one_line, visible
+from stsbench.cli.printing import NOT_SAME, complain, print_json, say, say_words
+from stsbench.cli.progress import shown_work
+from stsbench.cli.screen import print_rows
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError, one_line, visible
+from stsbench.encoders.load import find_encoder
+from stsbench.significance.comparison import columns, compare
+from stsbench.significance.parity import ASTRAY, PROBES, Embedded, Form, Parity, judge
 
 OF_TASKS = "of the tasks"
 LONGEST = 60
 """Signs of a sentence in a table."""
 
 
-def parity_command(options: ParityOptions) -> int:
-    """Hold two encoders against each other; returns 0 where they are one, else 1."""
-    catalogue = Catalogue(options.cards)
-    names = [Names(catalogue).one_to_load(one) for one in (options.first, options.second)]
+def parity_command(
+    context: Context,
+    first: opt.FirstEncoder,
+    second: opt.SecondEncoder,
+    *,
+    tasks: opt.TasksToScore = "sts",
+    protocol: opt.Protocols = None,
+    split: opt.Split = None,
+    margin: opt.Margin = 0.5,
+    data: opt.Data = None,
+    store: opt.Store = None,
+    no_store: opt.NoStore = False,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Test whether two encoders that should be identical are.
+
+    The same sentences go through both: those of the tasks, and long, empty and other odd ones. The exit code is 0 where they
+    are the same, 1 where they are different.
+
+    Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
+    """
+    opt.Given.of(context).apart("--no-store", "--store")
+    catalogue = Catalogue(cards)
+    names = [Names(catalogue).one_to_load(one) for one in (first, second)]
     if names[0] == names[1]:
         raise StsbenchError(f"parity was given '{names[0]}' twice; give two encoders")
     known = [find_encoder(name, catalogue=catalogue) for name in names]
-    tasks = read_tasks(
-        plan_tasks(options.tasks, catalogue, protocol=options.protocol, data=options.data, split=options.split), _raise
-    )
-    sentences = [*PROBES, *((OF_TASKS, text) for text in compared_sentences(tasks))]
-    with status_listener() as listener_of:
+    kept = opt.kept_in(store, no_store=no_store)
+    plan = RunPlan(tasks=tasks, protocol=protocol, data=data, split=split, store=kept, catalogue=catalogue)
+    scored = read_tasks(plan.scored, _raise)
+    sentences = [*PROBES, *((OF_TASKS, text) for text in compared_sentences(scored))]
+    with shown_work() as shown:
         sides = [
             measure_side(
                 one,
-                tasks,
+                scored,
                 [text for _, text in sentences],
-                store=None if options.no_store else options.store or "default",
-                catalogue=catalogue,
-                data=options.data,
-                listener=listener_of(name),
+                plan,
+                shown.listener(name, noticed=complain),
             )
             for name, one in zip(names, known, strict=True)
         ]
-    first, second = (Embedded(Form(side.type, side.embeddings.shape[1]), side.embeddings) for side in sides)
+    embedded = [Embedded(Form(side.type, side.embeddings.shape[1]), side.embeddings) for side in sides]
     comparison = compare({name: side.results for name, side in zip(names, sides, strict=True)})
-    found = judge(first, second, sentences, comparison, margin=options.margin / 100)
-    if options.as_json:
+    found = judge(embedded[0], embedded[1], sentences, comparison, margin=margin / 100)
+    if as_json:
         print_json(_as_json(found))
     else:
         _print(found)

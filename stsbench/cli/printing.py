@@ -3,100 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import sysconfig
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, TextIO
 
-from stsbench import settings
-from stsbench.errors import StsbenchError, UnknownName, one_line, visible
+from stsbench.core import settings
+from stsbench.core.errors import OutputError, StsbenchError, UnknownName, one_line, visible
+from stsbench.core.files import write_whole
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from stsbench.cli.widths import PlainColumn
-
-
+NOT_SAME, MISTAKE, BUG, STOPPED = 1, 2, 3, 130
+"""Exit codes of every command; 0 is fine, 1 a regression that ``check`` found, or two encoders that ``parity`` tells apart."""
 LONGEST, LONGEST_WORD = 20_000, 300
 """Signs of an error's line, and of a word in it: more than ours have, so that only what others wrote is cut."""
 NARROWEST, ENDLESS = 20, 10_000
 """Columns: a terminal has more than the first; a pipe or file, where nothing is cut or wrapped, as good as the second."""
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the user says or the terminal is; without one, lines have no end."""
-    from stsbench.cli.screen import Screen
-
-    columns = settings.terminal_columns() or (None if (sys.stderr if stderr else sys.stdout).isatty() else ENDLESS)
-    return Screen(
-        stderr=stderr,
-        width=columns and max(columns, NARROWEST),
-        # Names and errors are text: brackets in them are no markup, colons no emoji.
-        highlight=False,
-        markup=False,
-        emoji=False,
-        # rich would take COLUMNS=0 for a width.
-        _environ=settings.terminal(),
-    )
-
-
-def print_rows(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Sequence[int] = (),
-    names: Sequence[int] = (0,),
-    heads: Sequence[int] = (),
-) -> None:
-    """Print a plain table: a rule under the header, numbers to the right.
-
-    Where it is wider than the terminal, ``names`` and ``heads`` that are names are short, and a key below says them whole.
-    """
-    from stsbench.cli.widths import PlainColumn, fit_columns
-
-    screen = console()
-    made = [
-        PlainColumn(
-            visible(head),
-            [visible(row[at]) for row in rows],
-            is_name=at in names,
-            is_number=at in right,
-            head_is_name=at in heads,
-        )
-        for at, head in enumerate(columns)
-    ]
-    found = fit_columns(made, screen.width)
-    for place, part in enumerate(found.parts):
-        if place:
-            say("")
-        # What is wider even so the terminal itself wraps: rich would cut numbers.
-        screen.width = max(screen.width, sum(column.width + found.gap for column in part))
-        screen.print(_drawn(part, found.gap), crop=False)
-    if found.key:
-        # A name longer than the terminal is wrapped by it, and copied in one piece.
-        say("\n".join(["", *found.key]))
-
-
-def _drawn(columns: Sequence[PlainColumn], gap: int) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, gap - 2))
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column.is_number else "left"
-        made.add_column(column.head, justify=justify, no_wrap=column.is_name or column.is_number, overflow="fold")
-    for row in zip(*(column.cells for column in columns), strict=True):
-        made.add_row(*row)
-    return made
+def line_width(*, stderr: bool = False) -> int:
+    """How wide lines may be: as the user says or the terminal is; without one, they have no end."""
+    watched = (sys.stderr if stderr else sys.stdout).isatty()
+    found = settings.terminal_columns() or (shutil.get_terminal_size().columns if watched else ENDLESS)
+    return max(found, NARROWEST)
 
 
 def print_facts(rows: Iterable[Sequence[str]]) -> None:
     """Print names and what they are, side by side without a head; no word is broken, so that it can be copied."""
-    shown, room = [(visible(name), visible(value)) for name, value in rows], console().width
+    shown, room = [(visible(name), visible(value)) for name, value in rows], line_width()
     indent = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
         lines = [part for line in value.split("\n") for part in folded(line, room - indent)]
@@ -115,6 +55,15 @@ def print_json(value: Any, *, shown: Callable[[str], str] = str) -> None:  # noq
 def say(text: str, *, end: str = "\n") -> None:
     """Print text on stdout; control characters in it are shown and do nothing."""
     sys.stdout.write(visible(text) + end)
+
+
+def write_or_say(content: str | bytes, out: Path | None) -> None:
+    """Write what was made to a file and say so, or print it where no file is named."""
+    if out is None:
+        say(content if isinstance(content, str) else content.decode(), end="")
+    else:
+        write_whole(out, content.encode() if isinstance(content, str) else content)
+        say(f"wrote {out}")
 
 
 def say_words(text: str) -> None:
@@ -154,10 +103,10 @@ def _bounded(before: str, what: object) -> str:
 
 def _wrapped(text: str, *, stderr: bool = False) -> str:
     # Paths, names and options stay whole, and so does a command at the end: they are to be copied.
-    width = console(stderr=stderr).width
-    told, command = (text, "") if len(text) <= width else (*text.rpartition(": stsbench ")[::2],)
-    if command and told:
-        return f"{_wrapped(f'{told}:', stderr=stderr)}\n  stsbench {command}"
+    width = line_width(stderr=stderr)
+    words, command = (text, "") if len(text) <= width else (*text.rpartition(": stsbench ")[::2],)
+    if command and words:
+        return f"{_wrapped(f'{words}:', stderr=stderr)}\n  stsbench {command}"
     return "\n".join(folded(text, width))
 
 
@@ -175,15 +124,6 @@ def note(line: str) -> None:
     sys.stderr.write(visible(one_line(line)) + "\n")
 
 
-def duration(seconds: float) -> str:
-    """A time as people say it: ``0.4 s``, ``42 s``, ``12 min``, ``3.5 h``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def complain_of_all(what: str, problems: Iterable[str]) -> None:
     """Print a line on stderr for each problem, with ``what`` has come of it."""
     for problem in problems:
@@ -192,19 +132,19 @@ def complain_of_all(what: str, problems: Iterable[str]) -> None:
 
 def complain_of_bug(error: BaseException) -> None:
     """Print an error's traceback on stderr, and that it is no mistake of who gave the command."""
-    sys.stderr.write(visible(traceback_of(error)))
+    print_traceback(error)
     complain("this is a bug, in stsbench or in your own code; the lines above show where")
 
 
-def traceback_of(error: BaseException) -> str:
-    """The traceback of a bug: where the user's own code raised it, from there on, else the whole of it."""
-    told = traceback.TracebackException.from_exception(error)
-    one: traceback.TracebackException | None = told
+def print_traceback(error: BaseException) -> None:
+    """Print the traceback of a bug on stderr: where the user's own code raised it, from there on, else the whole of it."""
+    whole = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = whole
     while one is not None:
         first = next((at for at, frame in enumerate(one.stack) if _is_own(frame.filename)), 0)
         del one.stack[:first]
         one = one.__cause__ or one.__context__
-    return "".join(told.format())
+    sys.stderr.write(visible("".join(whole.format())))
 
 
 def _is_own(file: str) -> bool:
@@ -212,3 +152,68 @@ def _is_own(file: str) -> bool:
     folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     others = [Path(__file__).parents[1], *map(Path, filter(None, folders))]
     return not file.startswith("<frozen") and not any(Path(file).is_relative_to(other) for other in others)
+
+
+class Guarded:
+    """A stream that goes silent where its reader has gone (``| head``), and where writing to it fails says so once."""
+
+    def __init__(self, stream: TextIO, *, silent: bool = False) -> None:
+        """Guard a stream; of a ``silent`` one no failure is shown: there is nowhere to show it."""
+        self._stream, self._silent = stream, silent
+
+    def write(self, text: str) -> int:
+        """Write text.
+
+        Raises:
+            OutputError: it cannot be written, for a cause other than that nobody reads.
+        """
+        # Who writes nothing only asks whether this is a stream of text.
+        if text != "":
+            with self._explained():
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is held back; raises as :meth:`write`."""
+        with self._explained():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        """All else is the stream's own."""
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._hush()
+            if not self._silent and not isinstance(error, BrokenPipeError):
+                raise OutputError(f"the output cannot be written: {error.strerror}") from error
+
+    def _hush(self) -> None:
+        """What comes from now on, and what is held back, goes nowhere; Python itself flushes once more at its end."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def guarded_streams() -> Iterator[None]:
+    """Guard stdout and stderr; where the caller has closed one, it is as if it went nowhere."""
+    before = sys.stdout, sys.stderr
+    out, err = (stream or _nowhere() for stream in before)
+    for stream in (out, err):
+        if isinstance(stream, TextIOWrapper):
+            # A dash or a name that the terminal's encoding has not must not take the scores away.
+            stream.reconfigure(errors="replace" if stream is out else "backslashreplace")
+    sys.stdout, sys.stderr = Guarded(out), Guarded(err, silent=True)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")

@@ -1,69 +1,98 @@
-"""How a run goes: bars where someone watches, a line a finished cell on stderr and in the results folder's log."""
+"""How runs and trainings go: bars where someone watches, else lines on stderr; of a run in the results folder's log too."""
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stsbench.bench.cells import RunPart
-from stsbench.bench.crowd import Crowd
-from stsbench.bench.listener import Listener
-from stsbench.bench.pace import Pace
-from stsbench.cards.names import short_name
-from stsbench.cli.exit_codes import BUG, MISTAKE
-from stsbench.cli.printing import complain, console, duration, note, subject, traceback_of
-from stsbench.cli.workers import SHOWN_NAME, Workers
-from stsbench.errors import SourceError, StsbenchError, one_line, visible
-from stsbench.files.whole import append_line, write_whole
-from stsbench.results.record import Result
+from stsbench.api.progress import LOGGER, Shown, duration, showing
+from stsbench.bench.listener import Crowd, Listener, Pace
+from stsbench.cli.printing import BUG, MISTAKE, complain, note, print_traceback, subject
+from stsbench.core.errors import SourceError, StsbenchError, one_line, visible
+from stsbench.core.files import append_line, write_whole
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from stsbench.bench.plan import RunPart
+    from stsbench.recipes.plan import TrainPlan
+    from stsbench.results.record import Result
+
+    # Loads torch, before which mistakes are refused.
+    from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
 LOG = "run.log"
+SHOWN_NAME = 30
+"""Signs of a name beside a bar."""
+NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment", "uniformity")
+"""What of a curve's point the line leaves to the file of the curve, or says otherwise."""
+
+
+class _Notes(logging.Handler):
+    """Prints what is logged as lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def _log_on_stderr() -> None:
+    if not LOGGER.handlers:
+        LOGGER.addHandler(_Notes())
+        LOGGER.setLevel(logging.INFO)
+        LOGGER.propagate = False
+
+
+@contextmanager
+def shown_count(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of something are done, and how long the others will take."""
+    _log_on_stderr()
+    with showing(what) as shown:
+        yield lambda done, total: shown.update("work", done, total, what=what)
+
+
+@contextmanager
+def shown_work(what: str = "reading data") -> Iterator[Shown]:
+    """Show work of any kind."""
+    _log_on_stderr()
+    with showing(what) as shown:
+        yield shown
 
 
 class RunProgress:
     """Counts what a run does and says it; what fails is said at once, the same only once."""
 
     def __init__(
-        self, out: Path | None, bars: Progress | None = None, *, settings: str = "", events: bool = False
+        self, out: Path | None, shown: Shown | None = None, *, settings: str = "", events: bool = False
     ) -> None:
         """Nothing has happened yet.
 
         Args:
             out: the results folder, where a log is kept.
-            bars: what shows bars, where someone watches.
+            shown: where work is shown.
             settings: what the run was asked for, kept beside the log.
             events: whether what happens is said in JSON, an object a line.
         """
-        self.settings, self.events = settings, events
+        self.settings, self.events, self.shown = settings, events, shown or Shown(say=note)
         self.failures: list[str] = []
         self.failed: list[tuple[str, str]] = []
         """The same as what failed, and why."""
         self.code = 0
-        self.log, self.bars, self.pace = out and out / LOG, bars, Pace()
+        self.log, self.pace = out and out / LOG, Pace()
         self.parts: Sequence[RunPart] = ()
         self.without_data: list[str] = []
         """Tasks without data after the first one, which said why: they are named together."""
         self.noticed: set[str] = set()
-        self.numbers: dict[str, str] = {}
-        """Those that stand for names beside bars."""
         self.known = self.scored = 0
         self.turn, self.to_score, self.scored_before = "", 0, 0
         """Whose turn it is, how many of its cells are to be scored, and how many cells were scored before."""
         self.started = time.monotonic()
-        self._bar: Any = bars.add_task("reading cards and data", total=None, left="") if bars is not None else None
-        self._run: Any = bars.add_task("", total=None, left="", visible=False) if bars is not None else None
-        self._workers = Workers(bars)
 
     def listener(self) -> Listener:
-        """Who is told by the run."""
+        """What the run reports to."""
         return Listener(
             planned=self.on_planned, began=self.on_began, encoding=self.on_encoding, scoring=self.on_scoring,
             working=self.on_working, scored=self.on_scored, failed=self.on_failed, noticed=self.on_noticed,
@@ -96,39 +125,50 @@ class RunProgress:
         """It is this encoder's turn."""
         self.pace.began(part)
         place = [id(one) for one in self.parts].index(id(part)) + 1
-        self.turn = f"{place}/{len(self.parts)} {self._short(visible(part.name))}"
+        name = part.name if len(part.name) <= SHOWN_NAME else f"{part.name[: SHOWN_NAME - 1]}…"
+        self.turn = f"{place}/{len(self.parts)} {name}"
         self.to_score, self.scored_before = len(part.missing), self.scored
-        self._show("loading", total=None)
-
-    def _short(self, name: str) -> str:
-        """A name beside a bar; what its number stands for is said once, above."""
-        told = len(self.numbers)
-        short = short_name(name, self.numbers, with_settings=SHOWN_NAME, longest=SHOWN_NAME)
-        if self.bars is not None and len(self.numbers) > told:
-            note(f"{self.numbers[name]} {name}")
-        return short
+        self._show("loading")
 
     def on_encoding(self, done: int, total: int) -> None:
         """So much of the encoder's text is embedded."""
         self.pace.encoding(done, total)
-        self._show("embedding", completed=done, total=total)
-
-    def on_working(self, crowd: Crowd) -> None:
-        """Several workers are at work: a line each where someone watches, else a line now and then."""
-        if self.bars is not None:
-            self.bars.update(self._bar, visible=False)
-            left = crowd.left()
-            self.bars.update(
-                self._run, description=f"all: {self._workers.counts(crowd)}", completed=self.known + crowd.scored,
-                total=self.cells, visible=True, left="" if left is None else f"about {duration(left)} left",
-            )  # fmt: skip
-        if line := self._workers.show(crowd):
-            self._say(line, "working", **self._workers.facts(crowd))
+        self._show("embedding", done, total)
 
     def on_scoring(self, task: str) -> None:
         """A cell is scored from now on."""
         self.pace.scoring(task)
-        self._show(f"scoring {visible(task)}", completed=self.scored - self.scored_before, total=self.to_score)
+        self._show(f"scoring {task}", self.scored - self.scored_before, self.to_score)
+
+    def _show(self, what: str, done: int = 0, total: int | None = None) -> None:
+        self.shown.update("work", done, total, what=f"{self.turn}: {what}")
+        self._show_all("all", self.scored, self.pace.left())
+
+    def _show_all(self, what: str, scored: int, left: float | None) -> None:
+        if self.shown.bars is not None:
+            news = "" if left is None else f"about {duration(left)} left"
+            self.shown.update("all", self.known + scored, self.cells, what=what, news=news)
+
+    def on_working(self, crowd: Crowd) -> None:
+        """Several workers are at work: a bar each where someone watches, else a line now and then."""
+        speed, left = crowd.speed(), crowd.left()
+        counts = f"{crowd.scored} of {crowd.cells} cells done, {crowd.running} running, {crowd.failed} failed"
+        counts += f"; {speed:,.0f} sentences/s" if speed is not None else ""
+        workers = {one.worker: one for one in crowd.doing.values()}
+        if self.shown.bars is not None:
+            self._show_all(f"all: {counts}", crowd.scored, left)
+            for name in {*self.shown.rows, *workers} - {"work", "all"}:
+                one = workers.get(name)
+                what = one.what[: 2 * SHOWN_NAME] if one else "waiting"
+                self.shown.update(name, one.done if one else 0, 1.0, what=f"{name} {what}", news="")
+        elif self.shown.is_due():
+            self.shown.said = time.monotonic()
+            line = f"{counts}{'' if left is None else f'; about {duration(left)} left'}"
+            self._say(
+                line, "working", cells=crowd.cells, scored=crowd.scored, running=crowd.running, failed=crowd.failed,
+                sentences_per_second=speed, seconds_left=left,
+                workers={name: {"what": one.what, "done": round(one.done, 3)} for name, one in workers.items()},
+            )  # fmt: skip
 
     def on_scored(self, result: Result) -> None:
         """A cell is finished."""
@@ -138,13 +178,10 @@ class RunProgress:
         if len(self.parts) > len({part.name for part in self.parts}):
             seed = f" training seed {result.train_seed}{seed}"
         took = f"{result.run.get('seconds', 0):.1f} s"
-        place = f"[{self.known + self.scored}/{self.cells}]"
-        if self.bars is not None:
-            self.bars.update(self._bar, completed=self.scored - self.scored_before)
-            self.bars.update(self._run, completed=self.known + self.scored)
+        self._show_all("all", self.scored, self.pace.left())
         self._say(
-            f"{place} {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})", "scored",
-            encoder=result.encoder, task=result.task, seed=result.eval_seed, score=result.score,
+            f"[{self.known + self.scored}/{self.cells}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})",
+            "scored", encoder=result.encoder, task=result.task, seed=result.eval_seed, score=result.score,
             seconds=result.run.get("seconds"), tries=result.run.get("tries", 1),
         )  # fmt: skip
 
@@ -173,7 +210,7 @@ class RunProgress:
             if len(self.without_data) > 1:
                 return
         if not isinstance(error, StsbenchError):
-            console(stderr=True).print(traceback_of(error), soft_wrap=True)
+            print_traceback(error)
         complain(error, about=what)
 
     def say_without_data(self) -> None:
@@ -193,6 +230,13 @@ class RunProgress:
         facts = {"scored": self.scored, "known": self.known, "failed": len(self.failures)}
         self._say(line, "ended", **facts, seconds=round(seconds, 3))
 
+    def say_line(self, line: str) -> None:
+        """Say how far the work is; programs read it as an event."""
+        if self.events:
+            self._event("progress", line=line)
+        else:
+            note(line)
+
     def _say(self, line: str, event: str, **facts: object) -> None:
         if self.events:
             self._event(event, **facts)
@@ -210,39 +254,12 @@ class RunProgress:
                 self.log, f"{datetime.now().astimezone().isoformat(timespec='seconds')} {visible(one_line(line))}"
             )
 
-    def _show(self, what: str, **bar: Any) -> None:  # noqa: ANN401 - what rich's bars take
-        if self.bars is None:
-            return
-        self.bars.update(self._bar, description=f"{self.turn}: {what}", **bar)
-        left = self.pace.left()
-        done = self.known + self.scored
-        self.bars.update(
-            self._run, description="all", completed=done, total=self.cells, visible=True,
-            left="" if left is None else f"about {duration(left)} left",
-        )  # fmt: skip
-
 
 @contextmanager
 def run_progress(out: Path | None, settings: str, *, events: bool = False) -> Iterator[RunProgress]:
-    """Show bars on stderr while a run goes on, where someone watches; lines are printed above them."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    screen = console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
-    )
-    if not screen.is_terminal:
-        progress = RunProgress(out, settings=settings, events=events)
-        try:
-            yield progress
-        finally:
-            progress.say_without_data()
-        return
-    with Progress(*columns, console=screen, transient=True) as bars:
-        progress = RunProgress(out, bars, settings=settings, events=events)
+    """Show how a run goes, until the end of the block; lines are printed above bars."""
+    progress = RunProgress(out, settings=settings, events=events)
+    with showing("reading cards and data", say=progress.say_line) as progress.shown:
         try:
             yield progress
         finally:
@@ -254,23 +271,32 @@ def _counted(n: int, noun: str) -> str:
 
 
 @contextmanager
-def status_listener() -> Iterator[Callable[[str], Listener]]:
-    """Show whose embeddings are made and what is scored, on stderr and only where someone watches."""
-    from rich.text import Text
+def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
+    """Show steps, time left, loss and development score of one seed; ``about`` says of what.
 
-    screen = console(stderr=True)
-    if not screen.is_terminal:
-        yield lambda name: Listener(noticed=complain)
-        return
-    with screen.status("reading data") as status:
+    Where nobody watches, each validation is a line, of the first process alone.
+    """
+    what = f"{about}, seed {plan.seed}" if about else f"seed {plan.seed}"
+    _log_on_stderr()
+    with showing(f"{what}: loading") as shown:
 
-        def listener(name: str) -> Listener:
-            return Listener(
-                encoding=lambda done, total: status.update(
-                    Text(f"{visible(name)}: {100 * done // max(total, 1)}% embedded")
-                ),
-                scoring=lambda task: status.update(Text(f"{visible(name)}: {visible(task)}")),
-                noticed=complain,
-            )
+        def on_progress(progress: TrainingProgress) -> None:
+            if shown.bars is None and plan.place.rank != 0:
+                return
+            scores = []
+            if progress.score is not None and progress.best is not None:
+                scores = [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f})"]
+            left = shown.left("work", progress.step, progress.steps)
+            if shown.bars is None and progress.point is not None:
+                losses = [
+                    f"{name.replace('_', ' ')} {value:.4g}"
+                    for name, value in progress.point.items()
+                    if name not in NOT_LOSSES
+                ]
+                shown.line(
+                    f"{what}: {', '.join([f'step {progress.step} of {progress.steps}', *losses, *scores, *left])}"
+                )
+            news = ", ".join([f"{progress.step}/{progress.steps}", f"loss {progress.loss:.3f}", *scores, *left])
+            shown.update("work", progress.step, progress.steps, what=what, news=news)
 
-        yield listener
+        yield on_progress

@@ -2,78 +2,105 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from typer import Context
 
+from stsbench.api.progress import duration
 from stsbench.bench.listener import Listener
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.exit_codes import BUG, MISTAKE
+from stsbench.boards.render import render
+from stsbench.boards.tables.table import lay_out
+from stsbench.cli import options as opt
 from stsbench.cli.names import Names
-from stsbench.cli.options.encoders import ReproduceOptions
-from stsbench.cli.options.shared import written_as
-from stsbench.cli.printing import complain, complain_of_all, console, duration, note, print_json, print_rows, say
-from stsbench.cli.run import parse_assignments, parse_seeds
-from stsbench.cli.tables import print_table
-from stsbench.cli.train_progress import train_progress
-from stsbench.encoders.trained import TrainedRun
-from stsbench.errors import StsbenchError
-from stsbench.files.whole import write_whole
-from stsbench.leaderboard.render import render
-from stsbench.leaderboard.tables.layout import lay_out
+from stsbench.cli.printing import (
+    BUG,
+    MISTAKE,
+    complain,
+    complain_of_all,
+    note,
+    print_json,
+    print_traceback,
+    say,
+    write_or_say,
+)
+from stsbench.cli.progress import train_progress
+from stsbench.cli.screen import print_rows, print_table
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError
+from stsbench.encoders.runs import TrainedRun
 from stsbench.results.record import Result
-from stsbench.studies.ablations import load_ablation
-from stsbench.studies.reproduction import Reproduction, plan_reproduction, reproduce
+from stsbench.studies.reproduction import Reproduction, load_ablation, plan_reproduction, reproduce
 from stsbench.studies.trials import PlannedTrial, TrialWatcher, Workshop
 
 if TYPE_CHECKING:
     from stsbench.training.loop.selection import OnProgress
 
 
-def reproduce_command(options: ReproduceOptions) -> int:
-    """Carry out an ablation and print its table; returns 0, 2 where anything failed, 3 where that was a bug."""
-    catalogue = Catalogue(options.cards)
-    ablation = load_ablation(options.table, catalogue, small=options.small)
-    base = Names(catalogue).one_to_load(options.base)
-    if options.small and not base:
+def reproduce_command(
+    context: Context,
+    table: opt.AblationTable,
+    *,
+    small: opt.Small = False,
+    base: opt.Base = "",
+    seeds: opt.AblationSeeds = "",
+    assign: opt.SetRecipe,
+    results: opt.ResultsFolder = Path("results"),
+    corpora: opt.Corpora = None,
+    data: opt.Data = None,
+    device: opt.Device = "auto",
+    deterministic: opt.Deterministic = False,
+    dry_run: opt.DryTraining = False,
+    out: opt.TableFile = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Train the rows of a paper's table or figure.
+
+    They are scored, and printed beside the paper's numbers. 'stsbench list ablations' names tables and figures. Nothing is
+    trained twice; the same command resumes.
+
+    Example: stsbench reproduce simcse-table-3 --small --base FOLDER
+    """
+    opt.Given.of(context).apart("--dry-run", "--out")
+    catalogue = Catalogue(cards)
+    ablation = load_ablation(table, catalogue, small=small)
+    base = Names(catalogue).one_to_load(base)
+    if small and not base:
         raise StsbenchError(
             "--small trains from a checkpoint of yours; pass --base FOLDER, such as that of the card minilm-l4-mlm"
         )
     workshop = Workshop(
-        results=options.results,
-        corpora=options.corpora,
-        data=options.data,
-        device=options.device,
-        deterministic=options.deterministic,
+        results=results,
+        corpora=corpora,
+        data=data,
+        device=device,
+        deterministic=deterministic,
         catalogue=catalogue,
-        options=options.typed("corpora", "data", "cards", "device", "deterministic"),
+        options=opt.retyped(context, "--corpora", "--data", "--cards", "--device", "--deterministic"),
     )
     planned = plan_reproduction(
         ablation,
         workshop,
         base=base,
-        seeds=parse_seeds(options.seeds) if options.seeds else (),
-        also=parse_assignments(options.assign),
+        seeds=opt.parse_seeds(seeds) if seeds else (),
+        also=opt.parse_assignments(assign),
     )
-    if options.dry_run:
-        return _forecast(planned, as_json=options.as_json)
+    if dry_run:
+        return _forecast(planned, as_json=as_json)
     progress = _Progress(planned)
     made = reproduce(planned, workshop, progress.watcher(), progress.on_failed)
-    fmt = written_as("terminal", options.out, as_json=options.as_json)
-    if fmt == "terminal" and options.out is None:
+    fmt = opt.written_as("terminal", out, as_json=as_json)
+    if fmt == "terminal" and out is None:
         print_table(replace(lay_out(made, "measured"), label_head="row"))
-        say(f"Results: {options.results}/")
+        say(f"Results: {results}/")
     else:
-        text = render([made], "markdown" if fmt == "terminal" else fmt, show="measured")
-        if options.out is None:
-            say(text, end="")
-        else:
-            write_whole(options.out, text.encode())
-            say(f"wrote {options.out}")
+        write_or_say(render([made], "markdown" if fmt == "terminal" else fmt, show="measured"), out)
     return progress.code
 
 
@@ -101,7 +128,7 @@ class _Progress:
     def on_failed(self, what: str, error: Exception) -> None:
         self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
         if not isinstance(error, StsbenchError):
-            console(stderr=True).print("".join(traceback.format_exception(error)), soft_wrap=True)
+            print_traceback(error)
         if str(error) not in self.said:
             complain(error, about=what)
         self.said.add(str(error))
@@ -137,7 +164,7 @@ def _cost(planned: PlannedTrial) -> str:
     """What plans share that take as long: all but the seed, and temperatures, weights and rates."""
     card = planned.plan.card
     settings = {**card.params, **{f"student.{key}": value for key, value in msgspec.to_builtins(card.student).items()}}
-    told = {key: "a number" if isinstance(value, float) else value for key, value in settings.items()}
+    shown = {key: "a number" if isinstance(value, float) else value for key, value in settings.items()}
     return repr(
         [
             card.method,
@@ -145,14 +172,14 @@ def _cost(planned: PlannedTrial) -> str:
             card.data,
             msgspec.structs.replace(card.training, learning_rate=1.0),
             card.selection,
-            told,
+            shown,
         ]
     )
 
 
 def _seconds(planned: PlannedTrial, missing: dict[str, None]) -> float | None:
     """How long a training takes, by a few steps tried; None where what it needs is missing, which is noted."""
-    from stsbench.recipes.outline import find_missing
+    from stsbench.recipes.plan import find_missing
     from stsbench.recipes.trainer import load_trainer
 
     try:

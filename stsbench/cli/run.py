@@ -2,92 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
 
-from stsbench.bench.cells import RunSettings, TextLeftOut
-from stsbench.bench.dry_run import forecast_run
-from stsbench.bench.executor import EXECUTORS
-from stsbench.bench.run import run
-from stsbench.cards.catalogue import Catalogue
+from typer import Context
+
+from stsbench.api.progress import duration
+from stsbench.bench.plan import RunPart, RunPlan, TextLeftOut
+from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
+from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
-from stsbench.cli.dry_run import print_forecasts
-from stsbench.cli.names import Names
-from stsbench.cli.options.encoders import RunOptions
-from stsbench.cli.printing import complain, print_json, print_rows, say
+from stsbench.cli.names import Names, check_own_name
+from stsbench.cli.printing import complain, print_json, say
 from stsbench.cli.progress import run_progress
-from stsbench.cli.scores import print_boards, print_scores
-from stsbench.cli.variants import chosen_variants, print_variants
-from stsbench.encoders.facts import is_name
-from stsbench.encoders.trained import trained_runs
-from stsbench.encoders.unfinished import unfinished_runs
-from stsbench.errors import StsbenchError
+from stsbench.cli.scores import chosen_variants, print_boards, print_scores, print_variants
+from stsbench.cli.screen import print_rows
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError
+from stsbench.encoders.runs import trained_runs, unfinished_runs
+from stsbench.results.folder import result_to_json
 from stsbench.results.record import Result
 
+UNMEASURED, UNFITTED = "–", "?"
+SAID = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
+"""Marks in the place of numbers, and what they say."""
 
-def run_command(options: RunOptions) -> int:
-    """Carry out a run and print its table; returns 0, 2 where anything failed, 3 where that was a bug."""
-    catalogue = Catalogue(options.cards)
-    names = Names(catalogue).to_load([*options.encoders, *options.encoder], options.results)
-    params, encoders = parse_assignments(options.assign), names or ["minilm"]
-    if options.variants:
-        if options.names:
+
+def run_command(
+    context: Context,
+    *,
+    encoders: opt.EncoderArguments,
+    encoder: opt.EncoderAgain,
+    tasks: opt.Tasks = None,
+    protocol: opt.Protocols = None,
+    split: opt.Split = None,
+    seeds: opt.EvaluationSeeds = "0",
+    assign: opt.SetEncoder,
+    names: opt.OwnNames,
+    variants: opt.Variants,
+    plot: opt.Plot = None,
+    clean: opt.Clean,
+    near: opt.Near = None,
+    corpora: opt.Corpora = None,
+    data: opt.Data = None,
+    results: opt.ResultsFolder = Path("results"),
+    store: opt.Store = None,
+    no_store: opt.NoStore = False,
+    fresh: opt.Fresh = False,
+    on: opt.WhoScores = "local",
+    gpus_per_encoder: opt.GpusPerEncoder = None,
+    timeout: opt.Timeout = None,
+    dry_run: opt.DryRun = False,
+    verbose: opt.Verbose = False,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Score encoders on tasks.
+
+    Each result is kept as soon as it is there; the same command resumes. With no argument: the encoder minilm on the suite
+    quickstart, which needs no network. With --variants the scores are shown by the bytes of an embedding, and drawn by --plot.
+
+    Example: stsbench run minilm --tasks sts --data DIR
+    Example: stsbench run simcse-small --clean own
+    """
+    given = _check(context, plot, on)
+    catalogue, params = Catalogue(cards), opt.parse_assignments(assign)
+    # Encoders that are typed, either way, take the place of those in the file of settings, and of their names.
+    named = [*encoders, *(encoder if not encoders or "--encoder" in given else [])]
+    own_names = names if "--name" in given or not {"encoders", "--encoder"} & given else []
+    specs = Names(catalogue).to_load(named, results)
+    chosen = specs or ["minilm"]
+    if variants:
+        if own_names:
             raise StsbenchError("names of your own have no effect beside --variants; leave them out")
-        encoders, params = chosen_variants(encoders, options.variants, params)
-    settings = RunSettings(
-        encoders=encoders,
-        tasks=options.tasks or ("sts" if names else "quickstart"),
-        out=options.results,
+        chosen, params = chosen_variants(chosen, variants, params)
+    settings = RunPlan(
+        encoders=chosen,
+        tasks=tasks or ("sts" if specs else "quickstart"),
+        out=results,
         params=params,
-        protocol=options.protocol,
-        data=options.data,
-        split=options.split,
-        seeds=parse_seeds(options.seeds),
-        store=None if options.no_store else options.store or "default",
-        fresh=options.fresh,
-        called=chosen_names(encoders, options.names, catalogue),
+        protocol=protocol,
+        data=data,
+        split=split,
+        seeds=opt.parse_seeds(seeds),
+        store=opt.kept_in(store, no_store=no_store),
+        fresh=fresh,
+        called=chosen_names(chosen, own_names, catalogue),
         catalogue=catalogue,
-        on=options.on,
-        gpus_per_encoder=options.gpus_per_encoder,
-        clean=TextLeftOut(options.clean, options.near, options.corpora) if options.clean else None,
+        on=on,
+        gpus_per_encoder=gpus_per_encoder,
+        timeout=timeout,
+        clean=TextLeftOut(clean, near, corpora) if clean else None,
     )
-    EXECUTORS.load_at(settings.on)
-    with run_progress(
-        None if options.dry_run else settings.out, resolved(settings), events=options.as_json
-    ) as progress:
-        if options.dry_run:
-            forecasts = list(forecast_run(settings, progress.listener()))
-        else:
-            results = list(run(settings, progress.listener()))
-            progress.end()
-    if options.dry_run:
-        print_forecasts(forecasts, progress.failures, as_json=options.as_json)
-    elif options.variants and results and not options.as_json:
-        print_variants(results, catalogue, options.plot)
+    EXECUTORS.load_at(on)
+    if dry_run:
+        code = _forecast(settings, as_json=as_json)
+    else:
+        code = _carry_out(settings, plot, of_variants=bool(variants), verbose=verbose, as_json=as_json)
+    _name_unfinished(specs)
+    return code
+
+
+def _check(context: Context, plot: Path | None, on: str) -> opt.Given:
+    """The options that were typed; raises StsbenchError where one has no effect."""
+    given = opt.Given.of(context)
+    given.apart("--no-store", "--store")
+    given.apart("--dry-run", "--verbose", "--plot", "--clean")
+    given.apart("--json", "--verbose", "--plot")
+    given.apart("--variants", "--name", "--verbose", "--no-store", "--clean")
+    given.needs("--variants", "--plot")
+    given.needs("--clean", "--near", "--corpora")
+    opt.check_figure("--plot", plot)
+    if on == "local":
+        given.idle("without --on ray", "--gpus-per-encoder", "--timeout")
+    return given
+
+
+def _carry_out(settings: RunPlan, plot: Path | None, *, of_variants: bool, verbose: bool, as_json: bool) -> int:
+    """Score, and print the tables; returns 0, 2 where anything failed, 3 where that was a bug."""
+    with run_progress(settings.out, resolved(settings), events=as_json) as progress:
+        results = list(run(settings, progress.listener()))
+        progress.end()
+    if as_json:
+        print_json({"results": [json.loads(result_to_json(one)) for one in results], "failures": progress.failures})
+    elif of_variants and results:
+        print_variants(results, settings.catalogue, plot)
         say(f"Results: {settings.out}/")
     else:
-        _print_results(results, settings, progress.failures, verbose=options.verbose, as_json=options.as_json)
-        if settings.on != "local" and not options.as_json:
+        _print_results(results, settings, verbose=verbose)
+        if settings.on != "local":
             print_failed(progress.failed)
-    _name_unfinished(names)
     return progress.code
 
 
-def _print_results(
-    results: Sequence[Result], settings: RunSettings, failures: Sequence[str], *, verbose: bool, as_json: bool
-) -> None:
-    if as_json:
-        print_json({"results": [_as_json(r) for r in results], "failures": failures})
-    elif results:
-        # A board is of the splits that tasks are scored on.
-        others = any(one.split != settings.catalogue.task(one.task).score_split for one in results)
-        if verbose or others or len({one.encoder for one in results}) == 1:
-            print_scores(results, settings.catalogue, verbose=verbose)
-        else:
-            print_boards(results, settings.catalogue)
-        folders = {one.path_in(settings.out).parent for one in results}
-        say(f"Results: {folders.pop() if len(folders) == 1 else settings.out}/")
+def _print_results(results: Sequence[Result], settings: RunPlan, *, verbose: bool) -> None:
+    if not results:
+        return
+    # A board is of the splits that tasks are scored on.
+    others = any(one.split != settings.catalogue.task(one.task).score_split for one in results)
+    if verbose or others or len({one.encoder for one in results}) == 1:
+        print_scores(results, settings.catalogue, verbose=verbose)
+    else:
+        print_boards(results, settings.catalogue)
+    folders = {one.path_in(settings.out).parent for one in results}
+    say(f"Results: {folders.pop() if len(folders) == 1 else settings.out}/")
 
 
 def print_failed(failed: Sequence[tuple[str, str]]) -> None:
@@ -120,47 +182,54 @@ def chosen_names(encoders: Sequence[str], names: Sequence[str], catalogue: Catal
     return dict(zip(encoders, names, strict=True)) if names else {}
 
 
-def check_own_name(name: str, catalogue: Catalogue) -> None:
-    """Refuse a name that nothing of the user's own can have; raises StsbenchError."""
-    if not is_name(name) or "@" in name or "+" in name:
-        raise StsbenchError(f"--name '{name}': give a line of text without @ and +")
-    if catalogue.is_taken(name):
-        raise StsbenchError(f"--name '{name}' is the name of a card or recipe; give one of your own")
+def _forecast(settings: RunPlan, *, as_json: bool) -> int:
+    """Print what a run would do, a line an encoder and task: the seeds that are done and missing; then sentences and time."""
+    with run_progress(None, resolved(settings), events=as_json) as progress:
+        forecasts = list(forecast_run(settings, progress.listener()))
+    if as_json:
+        print_json({"encoders": [_facts(one) for one in forecasts], "failures": progress.failures})
+    elif lines := [line for one in forecasts for line in _lines(one.part)]:
+        print_rows(["encoder", "task", "protocol", "seeds done", "missing"], lines)
+        done, missing = (sum(len(getattr(one.part, what)) for one in forecasts) for what in ("done", "missing"))
+        say(f"{done} of {done + missing} scores are done, {missing} are missing")
+        if todo := [one for one in forecasts if one.part.missing]:
+            _print_todo(todo)
+    return progress.code
 
 
-def parse_seeds(text: str) -> list[int]:
-    """Read a comma list of whole numbers."""
-    try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise StsbenchError(f"--seeds '{text}': give whole numbers, such as 0,1,2") from error
-    if min(seeds) < 0 or max(seeds) >= 1 << 32:
-        raise StsbenchError(f"--seeds '{text}': a seed is not negative and below {1 << 32}")
-    return seeds
+def _print_todo(todo: Sequence[EncoderForecast]) -> None:
+    rows = [[one.part.name, _sentences(one.part.to_embed), _time(one.embedding), _time(one.seconds)] for one in todo]
+    say("")
+    print_rows(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3])
+    if unknown := {cell for row in rows for cell in row} & {UNMEASURED, UNFITTED}:
+        say("; ".join(SAID[mark] for mark in sorted(unknown)))
+    for one in todo:
+        if one.part.tokens:
+            say(f"{one.part.name}: about {one.part.tokens:,} tokens go to its server")
+    known = [seconds for one in todo for seconds in (one.embedding, one.seconds) if seconds is not None]
+    rest = " and what is not measured" if len(known) < 2 * len(todo) else ""
+    say(f"In all about {_time(sum(known))}{rest}, by one worker on this machine")
 
 
-def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value`` texts; a value is a TOML value where it can be, else the text itself."""
-    import tomllib
-
-    params: dict[str, Any] = {}
-    for one in assign:
-        key, equals, value = one.partition("=")
-        if not equals or not key.strip():
-            raise StsbenchError(f"--set '{one}': give key=value, such as pooling=cls")
-        if key.strip() in params:
-            raise StsbenchError(f"--set '{one}': {key.strip()} is given twice")
-        try:
-            params[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except ValueError:
-            params[key.strip()] = value
-    return params
+def _lines(part: RunPart) -> Iterator[list[str]]:
+    for task, protocol in dict.fromkeys((cell.task, cell.protocol) for cell in part.cells):
+        seeds = [
+            ",".join(str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol))
+            for cells in (part.done, part.missing)
+        ]
+        yield [part.name, task, protocol, *seeds]
 
 
-def _as_json(result: Result) -> dict[str, Any]:
-    import json
+def _sentences(to_embed: int | None) -> str:
+    return UNFITTED if to_embed is None else f"{to_embed:,}"
 
-    from stsbench.results.folder import result_to_json
 
-    fields: dict[str, Any] = json.loads(result_to_json(result))
-    return fields
+def _time(seconds: float | None) -> str:
+    return UNMEASURED if seconds is None else duration(seconds and max(1, round(seconds)))
+
+
+def _facts(forecast: EncoderForecast) -> dict[str, object]:
+    part = forecast.part
+    cells = {what: [dataclasses.asdict(cell) for cell in getattr(part, what)] for what in ("done", "missing")}
+    counts = {"to_embed": part.to_embed, "tokens": part.tokens}
+    return {"name": part.name, **cells, **counts, "embedding": forecast.embedding, "seconds": forecast.seconds}

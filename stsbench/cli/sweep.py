@@ -8,62 +8,95 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.toml_text import toml_tables
+from typer import Context
+
+from stsbench.api.progress import duration
+from stsbench.cli import options as opt
 from stsbench.cli.names import Names
-from stsbench.cli.options.encoders import SweepOptions
-from stsbench.cli.printing import complain, duration, note, print_facts, print_json, print_rows, say
-from stsbench.cli.train_progress import train_progress
-from stsbench.files.whole import write_whole
+from stsbench.cli.printing import complain, note, print_facts, print_json, say
+from stsbench.cli.progress import train_progress
+from stsbench.cli.screen import print_rows
+from stsbench.core.cards import toml_tables
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.files import write_whole
 from stsbench.plots.dots import Dot, draw_dots
 from stsbench.recipes.trainer import load_trainer
-from stsbench.studies.book import Book, SweepRow, winner_card
-from stsbench.studies.carriers import CARRIERS
-from stsbench.studies.sweep import CellScore, Sweep, SweepCell
+from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell, SweepRow, winner_card
 from stsbench.studies.trials import STATES, PlannedTrial, TrialWatcher, Workshop
-from stsbench.training.loop.selection import OnProgress
+
+if TYPE_CHECKING:
+    from stsbench.training.loop.selection import OnProgress
 
 SHOWN = 40
 """So many settings are drawn, the best of all."""
 
 
-def sweep_command(options: SweepOptions) -> int:
-    """Carry a sweep out and print what came of it."""
-    carry_out, sweep = CARRIERS.load_at(options.on), _sweep(options)
-    book = Book(sweep)
-    if options.dry_run:
-        return _forecast(book, options)
-    book.told = _Teller(book)
-    carry_out(book, options.on, options.cores, TrialWatcher(training=_training))
+def sweep_command(
+    context: Context,
+    card: opt.SweepCard,
+    *,
+    base: opt.Base = "",
+    text: opt.TrainingText = None,
+    corpora: opt.Corpora = None,
+    data: opt.Data = None,
+    out: opt.SweepFolder = None,
+    on: opt.WhoTrains = "local",
+    cores: opt.Cores = 1,
+    device: opt.Device = "auto",
+    checkpoint_seconds: opt.CheckpointSeconds = 120.0,
+    plot: opt.Plot = None,
+    dry_run: opt.DryTraining = False,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Try values of recipes and keep the best.
+
+    A card names recipes, values, seeds and the development split that decides. The same command resumes.
+
+    Example: stsbench sweep rates.toml --base FOLDER --on ray
+    """
+    _check(context, plot, on)
+    carry_out, catalogue = CARRIERS.load_at(on), Catalogue(cards)
+    folder = out or Path("sweeps") / card.stem
+    workshop = Workshop(
+        results=folder / "results",
+        corpora=corpora,
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_seconds,
+        catalogue=catalogue,
+        options=opt.retyped(context, "--corpora", "--data", "--cards", "--device"),
+    )
+    base = Names(catalogue).one_to_load(base)
+    book = Book(Sweep.read(card, workshop, folder=folder, base=base, text=text or ""))
+    if dry_run:
+        return _forecast(book, as_json=as_json)
+    book.on_close = _Teller(book)
+    carry_out(book, on, cores, TrialWatcher(training=_training))
     _write(book)
-    if options.plot is not None:
-        write_whole(options.plot, _figure(book).to_bytes(options.plot.suffix.removeprefix(".")))
-    if options.as_json:
+    if plot is not None:
+        write_whole(plot, _figure(book).to_bytes(plot.suffix.removeprefix(".")))
+    if as_json:
         print_json(_facts(book))
     else:
-        _print(book, options)
+        _print(book)
     failures = {one.failure: cell for cell, one in _cells(book) if one.failure}
     for failure, cell in failures.items():
         complain(failure, about=cell.planned.encoder)
     return 2 if failures else 0
 
 
-def _sweep(options: SweepOptions) -> Sweep:
-    catalogue = Catalogue(options.cards)
-    folder = options.out or Path("sweeps") / options.card.stem
-    workshop = Workshop(
-        results=folder / "results",
-        corpora=options.corpora,
-        data=options.data,
-        device=options.device,
-        checkpoint_seconds=options.checkpoint_seconds,
-        catalogue=catalogue,
-        options=options.typed("corpora", "data", "cards", "device"),
-    )
-    base = Names(catalogue).one_to_load(options.base)
-    return Sweep.read(options.card, workshop, folder=folder, base=base, text=options.text)
+def _check(context: Context, plot: Path | None, on: str) -> None:
+    given = opt.Given.of(context)
+    given.apart("--dry-run", "--plot", "--checkpoint-seconds")
+    opt.check_figure("--plot", plot)
+    if on == "local":
+        given.idle("without --on ray", "--cores")
+    else:
+        given.idle("beside --on", "--device")
 
 
 @contextmanager
@@ -103,7 +136,7 @@ def _cells(book: Book) -> list[tuple[SweepCell, CellScore]]:
     ]
 
 
-def _print(book: Book, options: SweepOptions) -> None:
+def _print(book: Book) -> None:
     sweep, rows = book.sweep, book.ranked()
     decide = sweep.card.decide
     keys = [*(["recipe"] if len(sweep.card.recipes) > 1 else []), *sweep.card.values]
@@ -201,7 +234,7 @@ def _figure(book: Book) -> Any:  # noqa: ANN401 - matplotlib's
     return draw_dots(dots, axis=f"score on {decide.task} {decide.split}", title=book.sweep.card.name)
 
 
-def _forecast(book: Book, options: SweepOptions) -> int:
+def _forecast(book: Book, *, as_json: bool) -> int:
     """Say how many trainings there are, what is known of them and how long the rest takes, from three steps tried."""
     cells, sweep = book.all_known(), book.sweep
     counts: dict[str, int] = {state: sum(cell.planned.state == state for cell in cells) for state in STATES}
@@ -213,7 +246,7 @@ def _forecast(book: Book, options: SweepOptions) -> int:
     if to_do is not None:
         seconds = load_trainer(replace(to_do.planned.plan, fresh=True)).forecast().seconds
         facts["seconds"] = seconds * (counts["missing"] + counts["unfinished"])
-    if options.as_json:
+    if as_json:
         print_json(facts)
         return 0
     lines = [

@@ -5,110 +5,141 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import typer
+from typer import Context
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.exit_codes import MISTAKE
-from stsbench.cli.names import Names
-from stsbench.cli.options.encoders import TrainOptions
-from stsbench.cli.printing import complain_of_all, note, print_facts, print_json, print_rows, say
-from stsbench.cli.run import check_own_name, parse_assignments, parse_seeds
-from stsbench.cli.train_progress import train_progress
-from stsbench.encoders.trained import RUN_FILE, TrainedRun
-from stsbench.encoders.unfinished import last_checkpoint
-from stsbench.errors import Stopped, StsbenchError, TrainingError
-from stsbench.numbers.spread import spread
-from stsbench.recipes.launchers import trained_on
+from stsbench.cli import options as opt
+from stsbench.cli.names import Names, check_own_name
+from stsbench.cli.printing import MISTAKE, complain_of_all, note, print_facts, print_json, say
+from stsbench.cli.progress import train_progress
+from stsbench.cli.screen import print_rows
+from stsbench.core import settings
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import Stopped, StsbenchError, TrainingError
+from stsbench.encoders.runs import RUN_FILE, TrainedRun, last_checkpoint
+from stsbench.numbers.statistics import spread
 from stsbench.recipes.plan import TrainPlan, read_recipe
+from stsbench.recipes.train import trained_on
 
 SAME = (
-    "name",
-    "base",
-    "assign",
-    "text",
-    "keep",
-    "corpora",
-    "data",
-    "out",
-    "cards",
-    "device",
-    "deterministic",
-    "on",
-    "devices",
-)
+    "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards", "--device",
+    "--deterministic", "--on", "--devices",
+)  # fmt: skip
 """The options by which a run that was stopped is finished: all that decide what is trained, and where."""
 
 
-def train_command(options: TrainOptions) -> int:
-    """Train a recipe for each seed and print how it went."""
-    plans = _plans(options)
-    if options.dry_run:
-        return _forecast(plans, as_json=options.as_json)
-    if options.fresh and not options.yes:
+def train_command(
+    context: Context,
+    recipe: opt.Recipe,
+    *,
+    seeds: opt.RecipeSeeds = "",
+    assign: opt.SetRecipe,
+    base: opt.Base = "",
+    text: opt.TrainingText = None,
+    corpora: opt.Corpora = None,
+    data: opt.Data = None,
+    name: opt.RunName = "",
+    out: opt.RunsFolder = None,
+    fresh: opt.TrainAgain = False,
+    yes: opt.Yes = False,
+    dry_run: opt.DryTraining = False,
+    keep: opt.Keep = None,
+    device: opt.Device = "auto",
+    deterministic: opt.Deterministic = False,
+    checkpoint_seconds: opt.CheckpointSeconds = 120.0,
+    report_to: opt.ReportTo,
+    on: opt.WhoTrains = "local",
+    devices: opt.Devices = None,
+    workers: opt.Workers = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Train an encoder by a recipe.
+
+    The same command resumes a stopped run from its last complete checkpoint.
+
+    Example: stsbench train sup-simcse-small --base FOLDER --corpora DIR
+    Example: stsbench train simcse-bert-base --on ray --devices 4
+    Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
+    """
+    _check(context, on)
+    catalogue = Catalogue(cards)
+    names, replaced = Names(catalogue), _replaced(assign, base=base, text=text, keep=keep)
+    recipe, base = names.one_to_load(recipe), names.one_to_load(base)
+    if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
+        # What the recipe trains on anyway is no other recipe, and needs no other name.
+        del replaced["data.corpus"]
+    of_recipe, card = read_recipe(recipe, catalogue, assign=replaced)
+    if name:
+        check_own_name(name, catalogue)
+    first = TrainPlan(
+        name=name or of_recipe,
+        card=card,
+        seed=0,
+        out=out or settings.runs_folder(),
+        base=base,
+        corpora=corpora,
+        data=data,
+        device=device,
+        fresh=fresh,
+        deterministic=deterministic,
+        checkpoint_seconds=checkpoint_seconds,
+        report_to=report_to,
+        workers=workers,
+        catalogue=catalogue,
+    )
+    command = ["stsbench", "train", recipe, *opt.retyped(context, *SAME)]
+    plans = [
+        replace(first, seed=seed, command=shlex.join([*command, "--seeds", str(seed)]))
+        for seed in (opt.parse_seeds(seeds) if seeds else card.seeds or [0])
+    ]
+    if dry_run:
+        return _forecast(plans, as_json=as_json)
+    if fresh and not yes:
         _ask_before_deleting(plans)
-    done = [] if options.fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
+    _train(plans, on, devices, as_json=as_json)
+    if plans[0].place.rank == 0 and not as_json:
+        # Names are looked for in the usual folder of runs alone.
+        named = out is None or out.resolve() == settings.runs_folder().resolve()
+        encoders = [first.name] if named else [str(plan.folder) for plan in plans]
+        say(f"score it: {shlex.join(['stsbench', 'run', *encoders, *opt.retyped(context, '--cards')])}")
+    return 0
+
+
+def _check(context: Context, on: str) -> None:
+    given = opt.Given.of(context)
+    given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices")
+    if on == "local":
+        given.idle("without --on ray", "--devices")
+    else:
+        given.idle("beside --on", "--device")
+    given.needs("--fresh", "--yes")
+
+
+def _train(plans: Sequence[TrainPlan], on: str, devices: int | None, *, as_json: bool) -> None:
+    """Train each seed, and print how it went."""
+    done = [] if plans[0].fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
     runs = []
-    with trained_on(options.on, options.devices, note) as carry_out:
+    with trained_on(on, devices, note) as carry_out:
         for plan in plans:
             with train_progress(plan) as on_progress:
                 runs.append(carry_out(plan, on_progress=on_progress))
     if plans[0].place.rank == 0:
-        _print_runs(runs, done, as_json=options.as_json)
-        if not options.as_json:
-            # Names are looked for in the usual folder of runs alone.
-            named = options.out is None or options.out.resolve() == settings.runs_folder().resolve()
-            encoders = [plans[0].name] if named else [str(run.folder) for run in runs]
-            scored_by = ["stsbench", "run", *encoders, *options.typed("cards")]
-            say(f"score it: {shlex.join(scored_by)}")
-    return 0
+        _print_runs(runs, done, as_json=as_json)
 
 
-def _plans(options: TrainOptions) -> list[TrainPlan]:
-    """A plan for each seed."""
-    catalogue = Catalogue(options.cards)
-    given = _replaced(options)
-    names = Names(catalogue)
-    recipe, base = names.one_to_load(options.recipe), names.one_to_load(options.base)
-    if options.text is not None and Path(options.text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
-        # What the recipe trains on anyway is no other recipe, and needs no other name.
-        del given["data.corpus"]
-    name, card = read_recipe(recipe, catalogue, assign=given)
-    if options.name:
-        check_own_name(options.name, catalogue)
-    command = ["stsbench", "train", recipe, *options.typed(*SAME)]
-    return [
-        TrainPlan(
-            name=options.name or name,
-            card=card,
-            seed=seed,
-            out=options.out or settings.runs_folder(),
-            base=base,
-            corpora=options.corpora,
-            data=options.data,
-            device=options.device,
-            fresh=options.fresh,
-            command=shlex.join([*command, "--seeds", str(seed)]),
-            deterministic=options.deterministic,
-            checkpoint_seconds=options.checkpoint_seconds,
-            report_to=options.report_to,
-            workers=options.workers,
-            catalogue=catalogue,
-        )
-        for seed in (parse_seeds(options.seeds) if options.seeds else card.seeds or [0])
-    ]
-
-
-def _replaced(options: TrainOptions) -> dict[str, Any]:
+def _replaced(assign: Sequence[str], *, base: str, text: str | None, keep: str | None) -> dict[str, Any]:
     """The recipe's values that are replaced, each by one option alone."""
-    given = parse_assignments(options.assign)
-    if options.base and (twice := [key for key in given if key.startswith("base.")]):
+    given = opt.parse_assignments(assign)
+    if base and (twice := [key for key in given if key.startswith("base.")]):
         raise StsbenchError(f"--set {twice[0]} has no effect beside --base; leave it out")
-    for flag, key, value in (("--text", "data.corpus", options.text), ("--keep", "selection.keep", options.keep)):
+    for flag, key, value in (("--text", "data.corpus", text), ("--keep", "selection.keep", keep)):
         if value is not None:
             if {key, key.partition(".")[2]} & {*given}:
                 raise StsbenchError(f"{flag} and --set both give {key}; leave out one of them")
@@ -164,7 +195,7 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bo
 
 def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
     """Say what training takes; where material is missing, what is planned and what is missing: that is no success."""
-    from stsbench.recipes.outline import find_missing, outline
+    from stsbench.recipes.plan import find_missing, outline
     from stsbench.recipes.trainer import load_trainer
 
     plan, seeds = plans[0], [one.seed for one in plans]

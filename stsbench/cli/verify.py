@@ -6,29 +6,40 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from stsbench import settings
-from stsbench.bench.tasks import ScoredTask, plan_tasks
-from stsbench.cards.catalogue import Catalogue
+from stsbench.bench.plan import ScoredTask, plan_tasks
 from stsbench.check.verify import Known, Verification, Verified, verify
-from stsbench.cli.counting import shown_progress
+from stsbench.cli import options as opt
 from stsbench.cli.data import local_files
-from stsbench.cli.exit_codes import MISTAKE
-from stsbench.cli.options.scores import VerifyOptions
-from stsbench.cli.printing import complain_of_all, print_json, say
+from stsbench.cli.printing import MISTAKE, complain_of_all, print_json, say
+from stsbench.cli.progress import shown_count
+from stsbench.core import settings
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import SourceError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
-from stsbench.errors import SourceError
-from stsbench.numbers.sharing import sentence_columns
+from stsbench.numbers.intervals import sentence_columns
 from stsbench.results.record import Result
 
 
-def verify_command(options: VerifyOptions) -> int:
-    """Verify a results folder; returns 0, or 2 where a result fails or none could be verified."""
-    catalogue, at = Catalogue(options.cards), options.data or settings.data_folder()
+def verify_command(
+    *,
+    results: opt.VerifiedResults = Path("results"),
+    data: opt.Data = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Make every score again from its items.
+
+    Hashes, protocols and data are checked too; no encoder is needed.
+
+    Example: stsbench verify results --data DIR
+    """
+    catalogue, at = Catalogue(cards), data or settings.data_folder()
     if at is not None and not at.is_dir():
         raise SourceError(f"data folder '{at}' does not exist")
-    with shown_progress("results verified") as told:
-        found = verify(options.results, catalogue, _DataAtHand(catalogue, at), told)
-    if options.as_json:
+    with shown_count("results verified") as progress:
+        found = verify(results, catalogue, _DataAtHand(catalogue, at), progress)
+    if as_json:
         print_json(_as_json(found))
     else:
         _print(found)
@@ -78,9 +89,9 @@ def _as_json(found: Verification) -> dict[str, Any]:
 
 def _row(one: Verified) -> dict[str, Any]:
     result = one.result
-    told = {} if result is None else {"encoder": result.encoder, "task": result.task, "split": result.split}
+    cell = {} if result is None else {"encoder": result.encoder, "task": result.task, "split": result.split}
     facts = {"verdict": one.standing, "problems": one.problems, "not_verified": one.unknown, "data_at_hand": one.data}
-    return {"path": str(one.path), **told, **facts}
+    return {"path": str(one.path), **cell, **facts}
 
 
 def _print(found: Verification) -> None:

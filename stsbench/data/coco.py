@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.errors import DataError, OutputError, one_line
-from stsbench.files.whole import remove, scratch_beside, write_whole
+from stsbench.core.errors import DataError, OutputError, one_line
+from stsbench.core.files import remove, scratch_beside, write_whole
 
 SPLITS = ("train", "valid", "test")
 FeatureArray = npt.NDArray[np.float32]
@@ -189,7 +189,7 @@ def _captions(content: object, images: int) -> list[list[str]]:
 
 
 def _array(value: object) -> npt.NDArray[Any]:
-    """The array that a stand-in was told of; its type is checked before numpy sees it."""
+    """The array that a stand-in keeps; its type is checked before numpy sees it."""
     if not isinstance(value, _Array) or not isinstance(value.state, tuple) or len(value.state) != 5:
         raise DataError(f"type {_name(value)} instead of an array")
     _, shape, dtype, fortran, data = value.state

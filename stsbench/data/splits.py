@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 
-class _Sentences(ABC):
-    """What all splits have, by their sentences."""
+class _Sentences:
+    """What all splits have: texts, and an answer for each item."""
+
+    text_columns: ClassVar[tuple[str, ...]]
+    answer: ClassVar[str]
+    """The column that an evaluator looks for."""
 
     @property
-    @abstractmethod
     def sides(self) -> tuple[Sequence[str], ...]:
         """The sentences of each item, side by side."""
+        return tuple(getattr(self, name) for name in self.text_columns)
 
     @property
     def n(self) -> int:
@@ -31,6 +35,11 @@ class _Sentences(ABC):
         """All sentences, first sentences before second ones."""
         return list(chain.from_iterable(self.sides))
 
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of sentences and answers in their order, whatever subsets and classes are called."""
+        return _digest(zip(*self.sides, map(repr, getattr(self, self.answer).tolist()), strict=True))
+
 
 @dataclass(frozen=True, kw_only=True)
 class PairSplit(_Sentences):
@@ -38,11 +47,12 @@ class PairSplit(_Sentences):
 
     ``gold`` is float64 of shape (n,); ``subset`` names the subset of each pair, ``""`` where
     the task has none; ``subsets_known`` is false where the task has subsets and this source
-    does not tell them. ``ungraded`` holds the sentences of pairs that the release carries
+    leaves them out. ``ungraded`` holds the sentences of pairs that the release carries
     without a gold score: never scored, but training text of some methods; ``ungraded_known`` is
     false where this source leaves them out.
     """
 
+    text_columns, answer = ("sentences1", "sentences2"), "gold"
     sentences1: Sequence[str]
     sentences2: Sequence[str]
     gold: npt.NDArray[np.float64]
@@ -51,77 +61,42 @@ class PairSplit(_Sentences):
     ungraded: Sequence[str] = ()
     ungraded_known: bool = True
 
-    @property
-    def sides(self) -> tuple[Sequence[str], ...]:
-        """The sentences of each item, side by side."""
-        return self.sentences1, self.sentences2
-
-    @cached_property
-    def digest(self) -> str:
-        """The sha256 of pairs and gold scores in their order, whatever the subsets are called."""
-        rows = zip(self.sentences1, self.sentences2, map(repr, self.gold.tolist()), strict=True)
-        return _digest(rows)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledSplit(_Sentences):
     """Sentences with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
 
+    text_columns, answer = ("sentences",), "labels"
     sentences: Sequence[str]
     labels: npt.NDArray[np.int64]
     classes: Sequence[str] = ()
-
-    @property
-    def sides(self) -> tuple[Sequence[str], ...]:
-        """The sentences of each item, side by side."""
-        return (self.sentences,)
-
-    @cached_property
-    def digest(self) -> str:
-        """The sha256 of sentences and labels in their order."""
-        return _digest(zip(self.sentences, map(str, self.labels.tolist()), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledPairSplit(_Sentences):
     """Sentence pairs with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
 
+    text_columns, answer = ("sentences1", "sentences2"), "labels"
     sentences1: Sequence[str]
     sentences2: Sequence[str]
     labels: npt.NDArray[np.int64]
     classes: Sequence[str] = ()
-
-    @property
-    def sides(self) -> tuple[Sequence[str], ...]:
-        """The sentences of each item, side by side."""
-        return self.sentences1, self.sentences2
-
-    @cached_property
-    def digest(self) -> str:
-        """The sha256 of pairs and labels in their order."""
-        rows = zip(self.sentences1, self.sentences2, map(str, self.labels.tolist()), strict=True)
-        return _digest(rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSplit(_Sentences):
     """Captions of images: ``image_features`` (i, f) float32, ``image_of_caption`` (n,) int64."""
 
+    text_columns, answer = ("captions",), "image_of_caption"
     captions: Sequence[str]
     image_features: npt.NDArray[np.float32]
     image_of_caption: npt.NDArray[np.int64]
 
-    @property
-    def sides(self) -> tuple[Sequence[str], ...]:
-        """The sentences of each item, side by side."""
-        return (self.captions,)
-
     @cached_property
     def digest(self) -> str:
         """The sha256 of captions, their images and the image features."""
-        text = _digest(zip(self.captions, map(str, self.image_of_caption.tolist()), strict=True))
         features = hashlib.sha256(np.ascontiguousarray(self.image_features).tobytes()).hexdigest()
-        return _digest([(text, features)])
+        return _digest([(super().digest, features)])
 
 
 Split = PairSplit | LabelledSplit | LabelledPairSplit | CaptionSplit

@@ -1,20 +1,92 @@
-"""Whether data are what their card says: counts, characters, means, hashes."""
+"""Whether data are what evaluators and their card rely on: their form, counts, characters, means and hashes."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 
-from stsbench.cards.facts import FileFacts, SplitFacts
-from stsbench.data.split_checks import check_form
+from stsbench.core.cards import FileFacts, SplitFacts
+from stsbench.core.errors import DataError
+from stsbench.core.files import check_is_file
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
-from stsbench.errors import DataError
 
 FETCH = "fetch the data again, or correct the card where the data are your own"
+
+
+def check_form(split: object, *, where: str) -> None:
+    """Check types, lengths and ranges of the columns that a reader, ours or a user's own, gives out.
+
+    Args:
+        split: what a reader returned.
+        where: the split and its source, for the message.
+
+    Raises:
+        DataError: no split, or one with a column that is too short, of a wrong type, not finite or out of range.
+    """
+    if not isinstance(split, Split):
+        kinds = ", ".join(kind.__name__ for kind in get_args(Split))
+        raise DataError(f"{where}: the reader returned a {type(split).__name__}, a split is one of {kinds}")
+    for at, name in enumerate(split.text_columns):
+        _check_texts(getattr(split, name), where, name, split.n if at else None)
+    if isinstance(split, PairSplit):
+        _check_array(split.gold, where, "gold", np.float64, (split.n,))
+        _check_rows(np.isfinite(split.gold), split.gold, where, "gold score", "a finite number")
+        _check_texts(split.subset, where, "subset", split.n)
+        _check_texts(split.ungraded, where, "ungraded")
+    elif isinstance(split, LabelledSplit | LabelledPairSplit):
+        _check_array(split.labels, where, "labels", np.int64, (split.n,))
+        _check_texts(split.classes, where, "classes")
+        if len(set(split.classes)) < len(split.classes):
+            raise DataError(f"{where}: a class is named twice ({', '.join(split.classes)[:200]})")
+        known = (split.labels >= 0) & (split.labels < (len(split.classes) or np.inf))
+        _check_rows(known, split.labels, where, "label", "the place of a class, counted from 0")
+    else:
+        features = split.image_features
+        shape = features.shape if isinstance(features, np.ndarray) and features.ndim == 2 else (0, 0)
+        _check_array(features, where, "image_features", np.float32, shape)
+        if not (finite := np.isfinite(features).all(axis=1)).all():
+            raise DataError(f"{where}: the features of image {np.argmin(finite)} are not finite")
+        _check_array(split.image_of_caption, where, "image_of_caption", np.int64, (split.n,))
+        known = (split.image_of_caption >= 0) & (split.image_of_caption < shape[0])
+        _check_rows(known, split.image_of_caption, where, "image", f"one of the {shape[0]} images, counted from 0")
+
+
+def _check_texts(values: object, where: str, name: str, n: int | None = None) -> None:
+    """Check a column of text: its length, and that all of it can be written as UTF-8."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise DataError(f"{where}: {name} is of type {type(values).__name__}, not a list of texts")
+    if n is not None and len(values) != n:
+        raise DataError(f"{where}: {name} has {len(values)} rows, {n} are needed")
+    for row, value in enumerate(values, 1):
+        if not isinstance(value, str):
+            raise DataError(f"{where}: {name}, row {row}: of type {type(value).__name__}, not text")
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError:
+        row = next(row for row, value in enumerate(values, 1) if re.search("[\ud800-\udfff]", value))
+        raise DataError(f"{where}: {name}, row {row}: holds half a character (a lone surrogate)") from None
+
+
+def _check_array(values: object, where: str, name: str, kind: type[np.generic], shape: tuple[int, ...]) -> None:
+    if not isinstance(values, np.ndarray):
+        raise DataError(f"{where}: {name} is of type {type(values).__name__}, not an array")
+    if values.dtype != kind or values.shape != shape:
+        raise DataError(
+            f"{where}: {name} is {values.dtype} of shape {values.shape}, not {kind.__name__} of shape {shape}"
+        )
+
+
+def _check_rows(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], where: str, name: str, wanted: str) -> None:
+    if not good.all():
+        row = int(np.argmin(good))
+        raise DataError(f"{where}: row {row + 1}: {name} {values[row]:g} is not {wanted}")
 
 
 def check_file(path: Path, facts: FileFacts) -> None:
@@ -24,10 +96,18 @@ def check_file(path: Path, facts: FileFacts) -> None:
         raise DataError(f"{path}: {how}; restore the file, or correct the card where the data are your own")
 
 
+def file_digest(path: Path) -> str:
+    """The sha256 of a file's bytes; raises DataError where it is a pipe or a device, which may have no end."""
+    check_is_file(path)
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def check_lines(path: Path, facts: FileFacts, *, todo: str = FETCH) -> None:
-    """Check how many lines a file has; raises DataError."""
+    """Check how many lines a file has, whether or not the last one ends; raises DataError."""
     if facts.rows is not None:
-        _check(str(path), "lines", _lines(path), facts.rows, todo)
+        content = path.read_bytes()
+        _check(str(path), "lines", content.count(b"\n") + (content[-1:] not in (b"", b"\n")), facts.rows, todo)
 
 
 def difference(path: Path, facts: FileFacts) -> str:
@@ -40,33 +120,14 @@ def difference(path: Path, facts: FileFacts) -> str:
     return f"differs from the file that its card names ({why})"
 
 
-def is_told_well(split: Split, facts: SplitFacts) -> bool:
-    """Whether a card tells a split without its files' hashes: by characters, and mean score or rows a class."""
+def identifies(facts: SplitFacts, split: Split) -> bool:
+    """Whether a card identifies a split without its files' hashes: by characters, and mean score or rows a class."""
     return bool(facts.characters) and (facts.mean is not None if isinstance(split, PairSplit) else bool(facts.labels))
-
-
-def _lines(path: Path) -> int:
-    """How many lines a file has, whether or not the last one ends."""
-    lines, last = 0, b"\n"
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            lines, last = lines + block.count(b"\n"), block[-1:]
-    return lines + (last != b"\n")
-
-
-def file_digest(path: Path) -> str:
-    """The sha256 of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def characters(split: Split) -> list[int]:
     """Characters in each text column."""
-    if isinstance(split, PairSplit | LabelledPairSplit):
-        columns: list[Sequence[str]] = [split.sentences1, split.sentences2]
-    else:
-        columns = [split.texts()]
-    return [sum(map(len, column)) for column in columns]
+    return [sum(map(len, side)) for side in split.sides]
 
 
 def check_split(
@@ -77,7 +138,7 @@ def check_split(
     where: str,
     todo: str = FETCH,
 ) -> None:
-    """Check a split's form, and each fact that its card tells of it.
+    """Check a split's form, and each fact that its card states.
 
     Args:
         split: what a reader returned.
@@ -96,7 +157,11 @@ def check_split(
         _check(where, "characters", characters(split), facts.characters, todo)
     if isinstance(split, PairSplit):
         _check_gold(split, facts, gold_range, where)
-        _check_pairs(split, facts, where, todo)
+        if facts.subsets and split.subsets_known:
+            _check(where, "pairs a subset", dict(Counter(split.subset)), facts.subsets, todo)
+        if split.ungraded_known:
+            # Two sentences a pair.
+            _check(where, "pairs without a gold score", len(split.ungraded) // 2, facts.ungraded, todo)
     if isinstance(split, LabelledSplit | LabelledPairSplit) and facts.labels:
         counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
         names = split.classes or [str(label) for label in range(len(counts))]
@@ -104,24 +169,15 @@ def check_split(
 
 
 def _check_gold(split: PairSplit, facts: SplitFacts, gold_range: tuple[float, float] | None, where: str) -> None:
-    if gold_range is not None:
-        low, high = gold_range
-        outside = (split.gold < low) | (split.gold > high)
-        if outside.any():
-            row = int(np.argmax(outside))
-            raise DataError(
-                f"{where}: row {row + 1}: gold score {split.gold[row]:g} is outside the card's gold_range, {low:g} to {high:g}"
-            )
+    low, high = gold_range or (-np.inf, np.inf)
+    outside = (split.gold < low) | (split.gold > high)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise DataError(
+            f"{where}: row {row + 1}: gold score {split.gold[row]:g} is outside the card's gold_range, {low:g} to {high:g}"
+        )
     if facts.mean is not None and not abs(float(np.mean(split.gold)) - facts.mean) <= 1e-6:
         raise DataError(f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}")
-
-
-def _check_pairs(split: PairSplit, facts: SplitFacts, where: str, todo: str) -> None:
-    if facts.subsets and split.subsets_known:
-        _check(where, "pairs a subset", dict(Counter(split.subset)), facts.subsets, todo)
-    if split.ungraded_known:
-        # Two sentences a pair.
-        _check(where, "pairs without a gold score", len(split.ungraded) // 2, facts.ungraded, todo)
 
 
 def _check(where: str, what: str, found: object, expected: object, todo: str) -> None:

@@ -1,8 +1,12 @@
-"""BERT-whitening: embeddings made uncorrelated and of equal variance (https://arxiv.org/abs/2103.15316).
+"""Embeddings changed by their mean and covariance over texts: whitening and calibration.
 
-With the covariance Sigma = U Lambda U^T of the texts' embeddings (over n - 1, as ``np.cov``), an
-embedding x becomes (x - mean) U Lambda^(-1/2), of which the first k columns are kept: those of
-the largest variance.
+BERT-whitening (https://arxiv.org/abs/2103.15316) makes embeddings uncorrelated and of equal variance. With the covariance
+Sigma = U Lambda U^T of the texts' embeddings (over n - 1, as ``np.cov``), an embedding x becomes (x - mean) U Lambda^(-1/2), of
+which the first k columns are kept: those of the largest variance.
+
+Calibration (BERT-flow, section 4.4 and table 5) takes each dimension's mean away and divides it by its standard deviation, or
+takes the mean away and then what lies along the k directions of the largest variance (Mu and Viswanath 2018, "All-but-the-top",
+https://arxiv.org/abs/1702.01417, algorithm 1). Where both are asked for, directions are those of the normalised embeddings.
 """
 
 from __future__ import annotations
@@ -15,15 +19,59 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.fitted.fitted import PostProcessed, Tensors
-from stsbench.encoders.fitted.moments import Array, Moments
-from stsbench.encoders.loading import find_base
-from stsbench.encoders.seams import Encoder, FloatArray
-from stsbench.errors import CardError, EncoderError
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.encoders.engine.embed import OfRows
+from stsbench.encoders.fitted import PostProcessed, Tensors
+from stsbench.encoders.load import find_base
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: kept fits are then not reused."""
+CHUNK = 65536
+Array = npt.NDArray[np.float64]
+
+
+class Moments:
+    """Sums of squares around each chunk's own mean, joined as by Chan, Golub and LeVeque (1983), in float64.
+
+    Attributes:
+        count: embeddings seen.
+        mean: their mean, (d,); of none, (0,).
+        scatter: the sum of the outer products of what is left of them without the mean, (d, d).
+    """
+
+    def __init__(self) -> None:
+        """See nothing yet."""
+        self.count, self.mean, self.scatter = 0, np.zeros(0), np.zeros((0, 0))
+
+    def add(self, x: npt.ArrayLike) -> None:
+        """Add embeddings (n, d).
+
+        Raises:
+            EncoderError: not of two axes.
+        """
+        rows: Array = np.asarray(x, dtype=np.float64)
+        if rows.ndim != 2:
+            raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
+        if not self.count:
+            d = rows.shape[1]
+            self.mean, self.scatter = np.zeros(d), np.zeros((d, d))
+        if len(rows):
+            mean = rows.mean(axis=0)
+            centred, shift = rows - mean, mean - self.mean
+            n, m = self.count, len(rows)
+            self.scatter += centred.T @ centred + np.outer(shift, shift) * (n * m / (n + m))
+            self.mean = self.mean + shift * (m / (n + m))
+            self.count = n + m
+
+    @classmethod
+    def of_texts(cls, base: Encoder, sentences: Sequence[str]) -> Moments:
+        """Those of an encoder's embeddings of these sentences, a chunk of them in memory at a time."""
+        made = cls()
+        for start in range(0, len(sentences), CHUNK):
+            made.add(base.encode(sentences[start : start + CHUNK]))
+        return made
 
 
 class Whitening:
@@ -83,40 +131,8 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-class WhiteningFit:
-    """A fitted whitening, with the length made 1 after it where that is wanted."""
-
-    def __init__(self, whitening: Whitening, *, normalise: bool) -> None:
-        """Keep a fitted whitening."""
-        self.whitening, self.normalise = whitening, normalise
-
-    @property
-    def notes(self) -> list[str]:
-        """Says where fewer components were to be had than were asked for."""
-        d, kept = self.whitening.components_.shape
-        wanted = self.whitening.k or d
-        if kept >= wanted:
-            return []
-        return [f"the texts' embeddings vary in {kept} directions only: {kept} components are kept, not {wanted}"]
-
-    def transform(self, embeddings: FloatArray) -> FloatArray:
-        """Return whitened embeddings, (n, d) to (n, k)."""
-        # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
-        with _blas().limit(limits=1, user_api="blas"):
-            whitened = self.whitening.transform(embeddings)
-        if self.normalise:
-            whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
-        return whitened.astype(np.float32)
-
-    def tensors(self) -> Tensors:
-        """Mean, components and their variance."""
-        of = self.whitening
-        seen = np.array([of.n_samples_seen_, of.rank_])
-        return {"mean": of.mean_, "components": of.components_, "variance": of.variance_, "seen": seen}
-
-
 class WhiteningMethod:
-    """How a whitening is fitted on an encoder's embeddings of texts."""
+    """How a whitening is fitted on an encoder's embeddings of texts, and lengths are made 1 where that is wanted."""
 
     reads_embeddings = True
     libraries = ()
@@ -129,17 +145,34 @@ class WhiteningMethod:
         """All that decides the result."""
         return {"kind": "whitening", "code": CODE_VERSION, "k": self.k, "normalise": self.normalise}
 
-    def fit(self, base: Encoder, sentences: Sequence[str]) -> WhiteningFit:
-        """Fit on the embeddings of these sentences."""
-        moments = Moments().add_texts(base, sentences)
-        return WhiteningFit(Whitening(self.k).fit_moments(moments), normalise=self.normalise)
+    def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
+        """Mean, components and their variance over the embeddings of these sentences."""
+        made = Whitening(self.k).fit_moments(Moments.of_texts(base, sentences))
+        seen = np.array([made.n_samples_seen_, made.rank_])
+        return {"mean": made.mean_, "components": made.components_, "variance": made.variance_, "seen": seen}
 
-    def restore(self, tensors: Tensors) -> WhiteningFit:
-        """Return the whitening that these tensors were taken from."""
-        made = Whitening(self.k)
-        made.mean_, made.components_, made.variance_ = (tensors[n] for n in ("mean", "components", "variance"))
-        made.n_samples_seen_, made.rank_ = map(int, tensors["seen"])
-        return WhiteningFit(made, normalise=self.normalise)
+    def transform(self, learned: Tensors) -> OfRows:
+        """What whitens embeddings, (n, d) to (n, k)."""
+        whitening = Whitening(self.k)
+        whitening.mean_, whitening.components_ = learned["mean"], learned["components"]
+
+        def whiten(embeddings: FloatArray) -> FloatArray:
+            # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
+            with _blas().limit(limits=1, user_api="blas"):
+                whitened = whitening.transform(embeddings)
+            if self.normalise:
+                whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
+            return whitened.astype(np.float32)
+
+        return whiten
+
+    def notes(self, learned: Tensors) -> list[str]:
+        """Says where fewer components were to be had than were asked for."""
+        d, kept = learned["components"].shape
+        wanted = self.k or d
+        if kept >= wanted:
+            return []
+        return [f"the texts' embeddings vary in {kept} directions only: {kept} components are kept, not {wanted}"]
 
 
 def whitened_encoder(
@@ -159,7 +192,7 @@ def whitened_encoder(
         base: the encoder whose embeddings are whitened: a card or a checkpoint.
         name: what results call it.
         k: how many components to keep; default all.
-        fit: which texts it is fitted on, see :mod:`stsbench.bench.fit_texts`.
+        fit: which texts it is fitted on, see :mod:`stsbench.bench.embed`.
         normalise: scale embeddings to length 1 afterwards, as the paper does.
         base_params: parameters that replace those of the base's card.
         model: the checkpoint of a base whose card names none.
@@ -170,3 +203,85 @@ def whitened_encoder(
     found = find_base(base, {**(base_params or {}), **({"model": model} if model else {})}, catalogue)
     method = WhiteningMethod(k, normalise=normalise)
     return PostProcessed(found, method, name=name or f"{base}-whitening", fit=fit)
+
+
+class CalibrationMethod:
+    """How embeddings are calibrated on those of texts: by a mean (d,), deviations (d,) and directions (d, k)."""
+
+    reads_embeddings = True
+    libraries = ()
+
+    def __init__(self, *, standardise: bool, remove: int) -> None:
+        """Keep whether each dimension is standardised, and the number of directions to remove."""
+        self.standardise, self.remove = standardise, remove
+
+    def params(self) -> Mapping[str, Any]:
+        """All that decides the result."""
+        return {"kind": "calibration", "code": CODE_VERSION, "standardise": self.standardise, "remove": self.remove}
+
+    def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
+        """Mean, deviations (1 where dimensions keep their scale) and directions of the embeddings of these sentences.
+
+        Raises:
+            EncoderError: fewer than two, or fewer directions than are to be removed.
+        """
+        moments = Moments.of_texts(base, sentences)
+        if moments.count < 2:
+            raise EncoderError(f"calibration needs at least two texts, not {moments.count}")
+        d = len(moments.mean)
+        if self.remove >= d:
+            raise EncoderError(f"remove = {self.remove} leaves nothing of embeddings of {d} numbers; give less")
+        covariance = moments.scatter / moments.count
+        deviation = np.sqrt(np.diag(covariance)) if self.standardise else np.ones(d)
+        # A dimension that is the same everywhere has no deviation, and is 0 without its mean.
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        _, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
+        directions = np.ascontiguousarray(vectors[:, d - self.remove :])
+        return {"mean": moments.mean, "deviation": deviation, "directions": directions}
+
+    def transform(self, learned: Tensors) -> OfRows:
+        """What calibrates embeddings, (n, d) to (n, d)."""
+        mean, deviation, directions = (learned[name] for name in ("mean", "deviation", "directions"))
+
+        def calibrate(embeddings: FloatArray) -> FloatArray:
+            scaled: Array = (embeddings.astype(np.float64) - mean) / deviation
+            return (scaled - (scaled @ directions) @ directions.T).astype(np.float32)
+
+        return calibrate
+
+    def notes(self, learned: Tensors) -> list[str]:
+        """None."""
+        return []
+
+
+def calibrated_encoder(
+    base: str,
+    *,
+    name: str = "",
+    standardise: bool = True,
+    remove: int = 0,
+    fit: str = "target",
+    base_params: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    catalogue: Catalogue | None = None,
+) -> PostProcessed:
+    """Make the kind ``calibration``: any encoder's embeddings, standardised or without their main directions.
+
+    Args:
+        base: the encoder whose embeddings are calibrated; this and what is not named here as of :func:`whitened_encoder`.
+        name: what results call it.
+        standardise: whether each dimension gets mean 0 and deviation 1.
+        remove: the number of directions of the largest variance to remove.
+        fit: which texts it is fitted on.
+        base_params: of the base.
+        model: of the base.
+        catalogue: of the base.
+
+    Raises:
+        CardError: nothing is to be done.
+    """
+    if remove < 0 or not (standardise or remove):
+        raise CardError(f"standardise = {standardise}, remove = {remove} change nothing; give remove = 1 or more")
+    found = find_base(base, {**(base_params or {}), **({"model": model} if model else {})}, catalogue)
+    method = CalibrationMethod(standardise=standardise, remove=remove)
+    return PostProcessed(found, method, name=name or f"{base}-calibration", fit=fit)

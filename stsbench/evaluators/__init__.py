@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any, get_type_hints
 
-from stsbench.registry.names import Registry
+from stsbench.core.cards import TaskCard
+from stsbench.core.errors import CardError, ProtocolError, choose, did_you_mean
+from stsbench.core.registry import Registry, call_with_params, fit
+from stsbench.evaluators.seams import Evaluator
 
 
 def _is_evaluator(found: object) -> bool:
@@ -29,6 +32,47 @@ EVALUATORS = Registry(
     accepts=_is_evaluator,
     wanted="a class of evaluators, whose PROTOCOLS are dataclasses by name",
 )
+
+
+def with_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - protocols are dataclasses
+    """Return the protocol with some fields replaced; raises ProtocolError for a field that it lacks or cannot take."""
+    hints = get_type_hints(type(protocol))
+    known = [field.name for field in fields(protocol) if field.name != "name"]
+    fitted = {}
+    for key, value in values.items():
+        if key not in known:
+            raise ProtocolError(f"protocol '{protocol.name}' has no field '{key}'{did_you_mean(key, known)}")
+        try:
+            fitted[key] = fit(value, hints[key], where=f"protocol '{protocol.name}': {key}")
+        except CardError as error:
+            raise ProtocolError(str(error)) from error
+    return replace(protocol, **fitted)
+
+
+def evaluator_of(task: str, card: TaskCard, protocol: Mapping[str, Any]) -> Evaluator:
+    """The evaluator of a task, made with the protocol that a Result of it records.
+
+    Args:
+        task: its name, for messages.
+        card: names the evaluator and its options.
+        protocol: its ``name``, and all fields of the evaluator's protocol of this name.
+
+    Raises:
+        StsbenchError: an evaluator or protocol that is not here, or a field that is missing, unknown or makes no sense.
+    """
+    factory, name = EVALUATORS.load(card.evaluator), str(protocol["name"])
+    usual = choose("protocol", name, factory.PROTOCOLS)
+    if missing := [field.name for field in fields(usual) if field.name not in protocol]:
+        raise ProtocolError(f"protocol '{name}': '{missing[0]}' is missing")
+    chosen = with_fields(usual, {key: value for key, value in protocol.items() if key != "name"})
+    return made_by(factory, chosen, card, task)
+
+
+def made_by(factory: Callable[..., Evaluator], protocol: object, card: TaskCard, task: str) -> Evaluator:
+    """An evaluator with the options of a task's card; raises CardError where it has no such option."""
+    where = f"task {task}: [options]"
+    made: Evaluator = call_with_params(factory, {"protocol": protocol, **card.options}, where=where)
+    return made
 
 
 def protocols_of_all() -> dict[str, dict[str, dict[str, Any]]]:

@@ -7,24 +7,20 @@ the soft labels are those of Tai et al. (arXiv 1503.00075), section 5.2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
+from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import PairSplit, Split
-from stsbench.encoders.seams import Embed, FloatArray
-from stsbench.errors import DataError, EncoderError, StsbenchError
-from stsbench.evaluators.probe.draws import Orders
-from stsbench.evaluators.probe.order import token_counts
-from stsbench.evaluators.probe.pool import make_pool
-from stsbench.evaluators.seams import Scores, by_name
-from stsbench.numbers.arrays import Float64Array
-from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sharing_from
-from stsbench.numbers.sharing import sentence_columns
-from stsbench.numbers.statistics import CORRELATIONS, split_parts
+from stsbench.encoders.base import Embed, FloatArray
+from stsbench.evaluators.probe.items import Orders, make_pool, token_counts
+from stsbench.evaluators.seams import Items, Scores, by_name, check_fields
+from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sentence_columns, sharing_from
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array, split_parts
 
 CorrelationName = Literal["pearson", "spearman"]
 CLASSES = 5
@@ -70,9 +66,7 @@ class RelatednessProtocol:
             "tenacity": self.tenacity >= 0,
             "loss": self.loss in ("mean", "sum"),
         }
-        for field, good in makes_sense.items():
-            if not good:
-                raise StsbenchError(f"protocol '{self.name}': {field} = {getattr(self, field)!r} is invalid")
+        check_fields(self, makes_sense)
 
 
 PROTOCOLS: dict[str, RelatednessProtocol] = by_name(
@@ -107,7 +101,7 @@ class OrderedPairs:
     def predict(self, weights: FloatArray) -> Float64Array:
         """The score that the regressor expects of each pair, (n,): its probabilities dotted with 1..5."""
         width = 2 * self.u.shape[1]
-        with np.errstate(over="ignore", invalid="ignore"):  # told of once predictions are seen not to be finite
+        with np.errstate(over="ignore", invalid="ignore"):  # reported once predictions are seen not to be finite
             features = np.concatenate([np.abs(self.u - self.v), self.u * self.v], axis=1)
             probabilities = softmax(features @ weights[:, :width].T + weights[:, width], axis=1)
         return probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1)
@@ -142,26 +136,33 @@ class RelatednessEvaluator:
         predictions[test.order], gold[test.order] = test.predict(regressor.weights), test.gold
         if not np.isfinite(predictions).all():
             raise EncoderError("the regressor's predictions are not finite: the embeddings are too large to train on")
-        scores = {metric: correlate(predictions, gold, metric) for metric in get_args(CorrelationName)}
-        scores |= {"mse": float(np.mean((predictions - gold) ** 2)), f"dev_{self.protocol.selection}": regressor.dev}
-        zeros = train.zeros + validation.zeros + test.zeros
-        score, sentences = scores[self.protocol.metric], sentence_columns(*splits["test"].sides)
+        found = self.recompute({"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)})
+        zeros, notes = train.zeros + validation.zeros + test.zeros, list(found.notes)
+        if zeros:
+            notes.insert(0, f"{zeros} sentences have a zero vector as embedding")
+        scores = {**found.scores, f"dev_{self.protocol.selection}": regressor.dev}
+        return replace(found, scores=scores, zero_vectors=zeros, notes=tuple(notes))
+
+    def recompute(self, items: Items) -> Scores:
+        """Correlate the regressor's ``prediction`` of each pair with its ``gold`` score."""
+        prediction, gold = (np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold"))
+        scores = {metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)}
+        same = "every test pair gets the same prediction: no correlation exists, and 0 stands for it"
         return Scores(
-            score=score,
-            scores=scores,
+            score=scores[self.protocol.metric],
+            scores={**scores, "mse": float(np.mean((prediction - gold) ** 2))},
             interval=correlation_interval(
-                score,
+                scores[self.protocol.metric],
                 self.protocol.metric,
-                predictions,
+                prediction,
                 gold,
                 parts=split_parts([""] * len(gold), "all"),
-                sharing=sharing_from(sentences, len(gold)),
+                sharing=sharing_from(items, len(gold)),
             ),
             interval_method=CORRELATION_METHOD,
-            per_item={"gold": gold, "prediction": predictions, **sentences},
+            per_item=items,
             n=len(gold),
-            zero_vectors=zeros,
-            notes=_notes(zeros, predictions),
+            notes=(same,) if np.ptp(prediction) == 0 else (),
         )
 
 
@@ -202,9 +203,9 @@ def train_regressor(
     train: OrderedPairs, validation: OrderedPairs, protocol: RelatednessProtocol, *, seed: int
 ) -> Regressor:
     """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
-    from stsbench.evaluators.probe.compiled import starting_weights
-    from stsbench.evaluators.relatedness_kernel import train_epoch
+    from stsbench.evaluators.probe.kernels import relatedness_loop, starting_weights
 
+    train_epoch = relatedness_loop()
     targets, orders = soft_labels(train.gold), Orders(seed, len(train.gold))
     weights = starting_weights(seed, 2 * train.u.shape[1], CLASSES)
     first, second, kept = np.zeros_like(weights), np.zeros_like(weights), weights
@@ -230,12 +231,3 @@ def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> flo
     if not np.isfinite(predictions).all() or np.ptp(predictions) == 0:
         return 0.0
     return CORRELATIONS[metric](predictions, gold)
-
-
-def _notes(zeros: int, predictions: Float64Array) -> tuple[str, ...]:
-    notes = []
-    if zeros:
-        notes.append(f"{zeros} sentences have a zero vector as embedding")
-    if np.ptp(predictions) == 0:
-        notes.append("every test pair gets the same prediction: no correlation exists, and 0 stands for it")
-    return tuple(notes)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.core.errors import EncoderError, StsbenchError, which_sentence
 from stsbench.data.splits import Split
-from stsbench.encoders.seams import Embed
+from stsbench.encoders.base import Embed, Embeddings, blocks
 
 
 class Named(Protocol):
@@ -51,9 +52,60 @@ class Scores:
     notes: tuple[str, ...] = ()
 
 
+Items = Mapping[str, npt.NDArray[Any] | list[str]]
+"""Per-item columns, each of length n."""
+
+
 class Evaluator(Protocol):
     """Scores one task; made with its protocol, called with the task's splits."""
+
+    protocol: Any
+    """A dataclass: what a Result records of how it was scored."""
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Score the embeddings of these splits."""
         ...
+
+    def recompute(self, items: Items) -> Scores:
+        """Make the scores again from per-item columns, or from those of some of the items; nothing is embedded.
+
+        What training items or other splits decide is not among them. An evaluator of a user's own may lack this.
+        """
+        ...
+
+
+def check_fields(protocol: Named, makes_sense: Mapping[str, bool]) -> None:
+    """Refuse a protocol whose fields are not all as they must be; names the first.
+
+    Raises:
+        StsbenchError: a field that is not.
+    """
+    for name, good in makes_sense.items():
+        if not good:
+            raise StsbenchError(f"protocol '{protocol.name}': {name} = {getattr(protocol, name)!r} is invalid")
+
+
+class Inspected(NamedTuple):
+    """How many embeddings are zero vectors, and whether all are the same."""
+
+    zeros: int
+    constant: bool
+
+
+def inspect(view: Embeddings, texts: Sequence[str]) -> Inspected:
+    """Look through the embeddings of texts, some rows at a time.
+
+    Raises:
+        EncoderError: a wrong shape, or an embedding that is not finite, with the number of its sentence.
+    """
+    if len(view.shape) != 2 or view.shape[0] != len(texts):
+        raise EncoderError(f"{len(texts)} sentences gave embeddings of shape {tuple(view.shape)}, not (n, d)")
+    zeros, constant, first, start = 0, True, view.take(np.zeros(1, dtype=np.int64)), 0
+    for rows in blocks(view):
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise EncoderError(f"NaN or infinity in the embedding of {which_sentence(texts, start + int(bad[0]))}")
+        zeros += int((~rows.any(axis=1)).sum())
+        constant = constant and bool((rows == first).all())
+        start += len(rows)
+    return Inspected(zeros, constant)

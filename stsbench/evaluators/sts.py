@@ -7,23 +7,22 @@ appendix B, table B.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.core.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.data.splits import PairSplit, Split
-from stsbench.encoders.seams import Embed, blocks
-from stsbench.errors import DataError, EncoderError, ProtocolError, did_you_mean
-from stsbench.evaluators.seams import Scores, by_name
-from stsbench.numbers.arrays import Float64Array
-from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sharing_from
-from stsbench.numbers.sharing import sentence_columns
+from stsbench.encoders.base import Embed, blocks
+from stsbench.evaluators.seams import Items, Scores, by_name
+from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sentence_columns, sharing_from
 from stsbench.numbers.similarity import SIMILARITIES, are_bits
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
+    Float64Array,
     split_parts,
     subset_indices,
 )
@@ -99,11 +98,41 @@ class StsEvaluator:
                 "use protocol 'simcse', or a data folder (--data) with the subsets"
             )
         similarity, zero_vectors = _similarities(split, embed, self.protocol.similarity)
-        subsets = subset_indices(split.subset)
-        per_subset, odd = self._each_subset(similarity, split.gold, subsets)
-        scores = _aggregate(similarity, split, subsets, per_subset)
+        columns: Items = {"subset": list(split.subset), "gold": split.gold, "similarity": similarity}
+        found = self.recompute({**columns, **sentence_columns(*split.sides)})
+        scores, notes = found.scores, list(found.notes)
+        if not split.subsets_known:
+            scores = {name: value for name, value in scores.items() if name.endswith(".all")}
+            notes.insert(0, "the data's source does not tell subsets: only the aggregation 'all' is offered")
+        if zero_vectors:
+            notes.insert(0, f"{zero_vectors} pairs hold a zero vector and have similarity 0")
+        return replace(found, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
+
+    def recompute(self, items: Items) -> Scores:
+        """Correlate the pairs' ``similarity`` with their ``gold`` scores, in each ``subset`` and over all.
+
+        A subset that has no correlation is noted, unless the protocol averages over subsets.
+
+        Raises:
+            DataError: every gold score is the same: of all pairs, or of a subset where the protocol averages over them.
+            EncoderError: likewise every similarity.
+        """
+        similarity, gold = (np.asarray(items[name], dtype=np.float64) for name in ("similarity", "gold"))
+        subset, n = list(map(str, items["subset"])), len(gold)
+        subsets = subset_indices(subset)
+        per_subset: dict[str, dict[str, float]] = {}
+        notes = []
+        for name, at in subsets.items():
+            try:
+                per_subset[name] = _correlations(similarity, gold, at, name)
+            except (DataError, EncoderError) as error:
+                # The subsets joined are well defined without it; an average over subsets is not.
+                if AGGREGATIONS[self.protocol.aggregation] is not None:
+                    raise
+                per_subset[name] = {}
+                notes.append(f"{error}, and no mean over subsets")
+        scores = _aggregate(similarity, gold, subsets, per_subset)
         score = scores[f"{self.protocol.metric}.{self.protocol.aggregation}"]
-        sentences = sentence_columns(*split.sides)
         return Scores(
             score=score,
             scores=scores,
@@ -112,35 +141,15 @@ class StsEvaluator:
                 score,
                 self.protocol.metric,
                 similarity,
-                split.gold,
-                parts=split_parts(split.subset, self.protocol.aggregation),
-                sharing=sharing_from(sentences, split.n),
+                gold,
+                parts=split_parts(subset, self.protocol.aggregation),
+                sharing=sharing_from(items, n),
             ),
             interval_method=CORRELATION_METHOD,
-            per_item={"subset": list(split.subset), "gold": split.gold, "similarity": similarity, **sentences},
-            n=split.n,
-            zero_vectors=zero_vectors,
-            notes=(*_notes(split, zero_vectors), *odd),
+            per_item=items,
+            n=n,
+            notes=tuple(notes),
         )
-
-    def _each_subset(
-        self, similarity: Float64Array, gold: Float64Array, subsets: Mapping[str, npt.NDArray[np.int64]]
-    ) -> tuple[dict[str, dict[str, float]], list[str]]:
-        """The correlations of each subset, none where none exist, and a note on each of these.
-
-        The subsets joined are well defined without them; an average over subsets is not.
-        """
-        found: dict[str, dict[str, float]] = {}
-        notes = []
-        for name, at in subsets.items():
-            try:
-                found[name] = _correlations(similarity, gold, at, name)
-            except (DataError, EncoderError) as error:
-                if AGGREGATIONS[self.protocol.aggregation] is not None:
-                    raise
-                found[name] = {}
-                notes.append(f"{error}, and no mean over subsets")
-        return found, notes
 
 
 def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Array, int]:
@@ -177,29 +186,20 @@ def _correlations(x: Float64Array, y: Float64Array, at: npt.NDArray[np.int64], n
 
 def _aggregate(
     similarity: Float64Array,
-    split: PairSplit,
+    gold: Float64Array,
     subsets: Mapping[str, npt.NDArray[np.int64]],
     per_subset: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
-    """Every metric under every aggregation the data allow, as ``metric.aggregation``."""
+    """Every metric under every aggregation that the subsets allow, as ``metric.aggregation``."""
     # Of a single subset they are known.
     alone = dict(next(iter(per_subset.values()))) if len(per_subset) == 1 else {}
-    joined = alone or _correlations(similarity, split.gold, np.arange(split.n), "")
+    joined = alone or _correlations(similarity, gold, np.arange(len(gold)), "")
     shares = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {f"{metric}.{name}": value for metric, value in joined.items() for name in AGGREGATIONS.keys() - shares}
-    if split.subsets_known and all(per_subset.values()):
+    if all(per_subset.values()):
         sizes = np.array([len(at) for at in subsets.values()], dtype=np.float64)
         for metric in CORRELATIONS:
             values = [correlations[metric] for correlations in per_subset.values()]
             for name, weigh in shares.items():
                 scores[f"{metric}.{name}"] = float(np.average(values, weights=weigh(sizes)))
     return scores
-
-
-def _notes(split: PairSplit, zero_vectors: int) -> tuple[str, ...]:
-    notes = []
-    if zero_vectors:
-        notes.append(f"{zero_vectors} pairs hold a zero vector and have similarity 0")
-    if not split.subsets_known:
-        notes.append("the data's source does not tell subsets: only the aggregation 'all' is offered")
-    return tuple(notes)

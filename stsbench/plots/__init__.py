@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stsbench.errors import cut, one_line, visible
+from stsbench.core.errors import cut, one_line, visible
 
 FIGURES = ("svg", "png", "pdf")
 """The formats of their files."""

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
 
+from stsbench.plots import drawn_name
+
 try:
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 except ImportError as error:
-    from stsbench.errors import StsbenchError
+    from stsbench.core.errors import StsbenchError
 
     raise StsbenchError("figures need matplotlib; install the extra 'plots': pip install 'stsbench[plots]'") from error
 
@@ -86,6 +88,12 @@ class Chart(Figure):  # type: ignore[misc]
     def _repr_png_(self) -> bytes:
         return self.to_bytes("png")
 
+    def name(self, title: str, below: str, beside: str) -> None:
+        """Write what stands above all panels, below them and beside them."""
+        self.supxlabel(below, fontsize="medium")
+        self.supylabel(beside, fontsize="medium")
+        self.suptitle(drawn_name(title), fontsize="medium")
+
 
 @contextmanager
 def styled() -> Iterator[None]:
@@ -123,3 +131,30 @@ def panel_axes(
         # One with nothing below it says its numbers itself.
         lowest.tick_params(labelbottom=True)
     return chart, grid[:count]
+
+
+def draw_bands(axes: Any, count: int, height: float = 1) -> None:  # noqa: ANN401 - matplotlib is not typed
+    """Rows from the top, so many, with a band behind every second one, and without ticks."""
+    for place in range(0, count, 2):
+        axes.axhspan(place * height - 0.5, (place + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def draw_dot(
+    axes: Any,  # noqa: ANN401 - matplotlib is not typed
+    at: tuple[float, float],
+    interval: tuple[float, float] | None,
+    drawn: Look,
+    *,
+    size: float,
+    width: float,
+    filled: bool,
+) -> None:
+    """A dot, or a ring, and its interval along x; ``size`` and ``width`` in points."""
+    if interval is not None:
+        axes.hlines(at[1], *interval, color=drawn.colour, linewidth=width)
+    face = drawn.colour if filled else "white"
+    axes.plot(
+        at[:1], at[1:], marker=drawn.marker, markersize=size, linestyle="none", color=drawn.colour, markerfacecolor=face
+    )

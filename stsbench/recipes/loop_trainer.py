@@ -11,21 +11,17 @@ import numpy as np
 import torch
 import transformers
 
+from stsbench.core.errors import CardError
+from stsbench.core.registry import call_with_params, check_params
 from stsbench.data.corpora.corpus import Corpus
-from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-from stsbench.encoders.seams import Encoder
-from stsbench.errors import CardError
-from stsbench.recipes.forecast import TRIED, Forecast, memory_used
-from stsbench.recipes.plan import KEYS, TrainPlan
-from stsbench.recipes.prepare import as_documents, find_start, load_text, load_validation, values_of
-from stsbench.recipes.teachers import Teachers
-from stsbench.registry.names import call_with_params, check_params
-from stsbench.training.loop.ahead import check_workers, load_batches, open_batch
-from stsbench.training.loop.batches import Batches, BatchPlan
-from stsbench.training.loop.loop import Run, TrainingOutcome, train_learner
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of
+from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used
+from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
+from stsbench.training.loop.loop import Run, TrainingOutcome, check_step, prepare_step, train_learner
 from stsbench.training.loop.optimisers import check_names, make_optimiser
 from stsbench.training.loop.selection import OnProgress, is_due
-from stsbench.training.loop.step import check_step, prepare_step
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 
@@ -56,7 +52,7 @@ class LoopTrainer:
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
         """Load corpus, backbone and development split, and give the learner its corpus."""
         started, card = time.perf_counter(), plan.card
-        # Told before anything is loaded.
+        # Said before anything is loaded.
         cls.check(plan, method)
         checkpoint, validate = find_start(plan), load_validation(plan)
         transformers.set_seed(plan.seed)

@@ -12,17 +12,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench import settings
-from stsbench.bench.cluster.hands import TRIES
-from stsbench.bench.cluster.joining import Ray, is_alone, is_everywhere, is_shared, joined
-from stsbench.encoders.trained import TrainedRun
-from stsbench.encoders.unfinished import last_checkpoint
-from stsbench.errors import Stopped, StsbenchError, TrainingError, one_line
+from stsbench.bench.on_ray import TRIES
+from stsbench.bench.workers import Ray, is_alone, is_everywhere, is_shared, joined
+from stsbench.core import settings
+from stsbench.core.errors import Stopped, StsbenchError, TrainingError, one_line
+from stsbench.encoders.runs import TrainedRun, last_checkpoint
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import carry_out, find_finished
 
 if TYPE_CHECKING:
-    from stsbench.recipes.launchers import CarryOut
+    from stsbench.recipes.train import CarryOut
     from stsbench.training.loop.selection import OnProgress, TrainingProgress
 
 ASK_SECONDS = 0.2
@@ -120,7 +119,7 @@ class RayTraining:
 
     @contextmanager
     def _listening(self, on_progress: OnProgress) -> Iterator[Callable[[TrainingProgress], None]]:
-        """What workers call with how far they are, which is told here; a queue of Ray's between."""
+        """What workers call with how far they are, which is reported here; a queue of Ray's between."""
         from ray.util.queue import Queue
 
         events, ended = Queue(actor_options={"num_cpus": 0}), threading.Event()

@@ -1,24 +1,34 @@
-"""What is to be trained: a recipe as its card says, or with what a user replaced."""
+"""What is to be trained: a recipe as its card says or with what a user replaced; its text, start and development split."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from stsbench.cards.catalogue import Catalogue, read_card
-from stsbench.cards.names import replaced_once, variants
-from stsbench.cards.recipe import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, StudentFacts, TrainingFacts
-from stsbench.cards.strict import convert
-from stsbench.encoders.trained import run_folder
-from stsbench.errors import CardError, did_you_mean
+from stsbench.core.cards import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, StudentFacts, TrainingFacts, convert
+from stsbench.core.catalogue import Catalogue, read_card
+from stsbench.core.errors import CardError, DataError, EncoderError, TrainingError, choose, did_you_mean
+from stsbench.core.names import replaced_once, variants
+from stsbench.data.corpora.corpus import NUMBERS, of_at_most, of_form, refuse_ordered, repeated, where
+from stsbench.data.splits import PairSplit
+from stsbench.data.task import load_task
+from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.encoders.runs import RUN_FILE, run_folder
+from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
+from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:
-    from stsbench.training.loop.place import Place
+    from stsbench.data.corpora.corpus import Corpus
+    from stsbench.encoders.checkpoint import Checkpoint
+    from stsbench.training.loop.gather import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +62,7 @@ class TrainPlan:
     @cached_property
     def place(self) -> Place:
         """This process among those that train together, and its device."""
-        from stsbench.training.loop.place import Place
+        from stsbench.training.loop.gather import Place
 
         return Place.find(self.device)
 
@@ -113,3 +123,182 @@ def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     if len(homes) > 1:
         raise CardError(f"--set {key}: say which: {' or '.join(f'{home}.{key}' for home in homes)}")
     table[homes[0] if homes else "params"][key] = value
+
+
+def values_of(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
+    """Some columns of a corpus: texts, or numbers."""
+    return {name: corpus.numbers(name) if name in NUMBERS else corpus.column(name) for name in names}
+
+
+def as_documents(corpus: Corpus) -> Corpus:
+    """Each line of a plain file of text is a document, where documents are asked for."""
+    if corpus.columns != ["text"]:
+        return corpus
+    return replace(corpus, table=corpus.table.rename_columns(["document"]))
+
+
+def load_validation(plan: TrainPlan) -> Callable[[Encoder], float]:
+    """What scores an encoder on a plan's development split."""
+    facts = plan.card.selection
+    split = load_task(facts.task, data=plan.data, catalogue=plan.catalogue).load(facts.split)
+    return validator(split, measure=facts.measure)
+
+
+def load_text(plan: TrainPlan) -> Corpus:
+    """What a plan learns from."""
+    from stsbench.data.corpora.load import load_corpus
+
+    facts = plan.card.data
+    corpus = load_corpus(facts.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
+    if facts.where:
+        refuse_ordered(corpus, "where")
+        corpus = where(corpus, facts.where)
+    corpus = of_form(corpus, facts.form) if facts.form else corpus
+    corpus = corpus.sentences() if facts.sentences else corpus
+    corpus = corpus if facts.max_words is None else of_at_most(corpus, facts.max_words)
+    return _some_rows(corpus, facts, plan.seed)
+
+
+def _some_rows(corpus: Corpus, facts: CorpusFacts, seed: int) -> Corpus:
+    """The rows that are drawn, all of them where no number is given; again and again where that is asked for."""
+    wanted = facts.rows
+    if wanted is None:
+        if facts.upsample:
+            raise CardError("[data] upsample repeats the rows that are drawn; give 'rows' too")
+        return corpus
+    if not (1 if facts.upsample else 2) <= wanted <= len(corpus):
+        raise CardError(
+            f"[data] rows {wanted}: the corpus has {len(corpus)}{'' if wanted > 1 else ', and two are the fewest'}"
+        )
+    if "document_id" in corpus.columns:
+        # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
+        drawn = np.arange(wanted)
+    else:
+        drawn = np.sort(np.random.default_rng([seed, 7]).choice(len(corpus), wanted, replace=False))
+    taken = corpus.take(drawn.tolist())
+    if facts.upsample:
+        refuse_ordered(corpus, "upsample")
+    return repeated(taken, len(corpus)) if facts.upsample else taken
+
+
+def find_start(plan: TrainPlan) -> Checkpoint:
+    """The checkpoint that training starts from."""
+    from stsbench.encoders.checkpoint import find_checkpoint
+
+    base = plan.card.base
+    if plan.base:
+        return find_checkpoint(**_given_base(plan))
+    if base.recipe:
+        earlier = run_folder(plan.out, base.recipe, plan.seed)
+        if not (earlier / RUN_FILE).is_file():
+            raise TrainingError(
+                f"recipe {plan.name} continues from recipe '{base.recipe}', seed {plan.seed}, which is not trained here; "
+                f"run: stsbench train {base.recipe} --seeds {plan.seed}"
+            )
+        return find_checkpoint(str(earlier))
+    if not base.model:
+        raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
+    return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
+
+
+def _given_base(plan: TrainPlan) -> dict[str, Any]:
+    """Where the user's ``--base`` lies: a folder, a Hub id, or what an encoder's card says."""
+    if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
+        return {"model": plan.base}
+    card = plan.catalogue.encoder(plan.base)
+    found = {key: card.params[key] for key in WHERE if key in card.params}
+    if not {"model", "package"} & {*found}:
+        raise CardError(
+            f"--base {plan.base}: its card names no checkpoint; give --base a folder that holds it, or a Hub id"
+        )
+    return found
+
+
+WHERE = ("model", "package", "revision", "subfolder", "sha256")
+"""What of a card's parameters says where its checkpoint lies."""
+
+
+MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[npt.NDArray[np.float64]]]] = {
+    "cosine": lambda a, b: [paired_cosine(a, b)[0]],
+    "best_of_four": paired_similarities,
+}
+"""What Spearman is taken of when weights are chosen; the highest counts."""
+
+
+def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], float]:  # noqa: ANN401 - any split
+    """Return what scores an encoder on a development split: Spearman of cosine or the best of four, x100 nowhere.
+
+    Beside the score it gives alignment and uniformity of the split's embeddings.
+    """
+    if not isinstance(split, PairSplit):
+        raise DataError("selection needs a split of sentence pairs with gold scores, such as stsb's dev")
+
+    from stsbench.training.seams import DevelopmentScore
+
+    similarities = choose("measure", measure, MEASURES)
+    close = split.gold > ALIKE * split.gold.max()
+
+    def validate(encoder: Encoder) -> float:
+        embeddings = encoder.encode([*split.sentences1, *split.sentences2])
+        a, b = embeddings[: split.n], embeddings[split.n :]
+        found = similarities(a, b)
+        scores = [float(CORRELATIONS["spearman"](one, split.gold)) for one in found]
+        # A collapsed student embeds everything alike: the worst there is, not an error.
+        best = max(score if np.isfinite(score) else -1.0 for score in scores)
+        aligned = {"alignment": alignment(a[close], b[close])} if close.any() else {}
+        return DevelopmentScore(best, {**aligned, "uniformity": uniformity(embeddings)})
+
+    return validate
+
+
+ALIKE = 0.8
+"""Pairs are positives above this share of the highest gold score: above 4 of STS-B's 5, as in SimCSE's section 3."""
+
+
+def find_missing(plan: TrainPlan) -> dict[str, str]:
+    """Return what of development split, text and start cannot be had, each with the reason and what to do."""
+    wanted: dict[str, Any] = {"development split": load_validation, "text": load_text}
+    if load_method(plan.card.method)[0] == "loop":
+        wanted["start"] = find_start
+    missing = {}
+    for what, load in wanted.items():
+        try:
+            load(plan)
+        except (CardError, DataError, EncoderError, TrainingError) as error:
+            missing[what] = str(error)
+    return missing
+
+
+def outline(plan: TrainPlan) -> dict[str, str]:
+    """Return what a recipe's card says of method, start, text, steps and validations."""
+    card, facts, chosen_by = plan.card, plan.card.training, plan.card.selection
+    rows = _rows(plan)
+    start = plan.base or card.base.model or (f"recipe {card.base.recipe}" if card.base.recipe else "")
+    long = (
+        f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
+        if facts.steps is None and facts.epochs is not None
+        else f"{facts.steps:,} steps"
+    )
+    if facts.steps is None and rows is not None and load_method(card.method)[0] == "loop":
+        from stsbench.training.loop.batches import BatchPlan
+
+        long += f", {BatchPlan.make(facts, rows, seed=plan.seed).steps:,} steps"
+    found = {
+        "method": card.method,
+        "start": start or card.base.note,
+        "corpus": f"{card.data.corpus}{'' if rows is None else f', {rows:,} rows'}",
+        "length": f"{long} of {facts.batch_size * facts.accumulate} rows",
+        "rate": f"{facts.learning_rate:g}, schedule {facts.schedule}",
+        "validations": f"every {chosen_by.every:,} steps on {chosen_by.task} {chosen_by.split}",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _rows(plan: TrainPlan) -> int | None:
+    """How many rows are learned from, where the cards say so."""
+    data, known = plan.card.data, plan.catalogue.corpora()
+    changed = data.sentences or data.max_words or data.where or data.form
+    whole = known[data.corpus].rows if data.corpus in known and not changed else None
+    if data.rows is not None and data.upsample:
+        return whole and whole // data.rows * data.rows
+    return whole if data.rows is None else data.rows

@@ -14,22 +14,17 @@ import msgspec
 import numpy as np
 import torch
 
-from stsbench.cards.recipe import BaseFacts, RecipeCard, SelectionFacts, StudentFacts, TrainingFacts
-from stsbench.cards.strict import Record
+from stsbench.core.cards import BaseFacts, RecipeCard, Record, SelectionFacts, StudentFacts, TrainingFacts
+from stsbench.core.errors import CardError, Stopped
+from stsbench.core.registry import call_with_params
 from stsbench.data.corpora.corpus import Corpus
-from stsbench.encoders.seams import Encoder
-from stsbench.errors import CardError, Stopped
-from stsbench.recipes.forecast import TRIED, Forecast, memory_used
-from stsbench.recipes.plan import KEYS, TrainPlan
-from stsbench.recipes.prepare import load_text, load_validation, values_of
-from stsbench.recipes.teachers import Teachers
-from stsbench.registry.names import call_with_params
-from stsbench.training.loop.curve import CurveFile, Point
+from stsbench.encoders.base import Encoder
+from stsbench.recipes.plan import KEYS, TrainPlan, load_text, load_validation, values_of
+from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used
 from stsbench.training.loop.loop import TrainingOutcome
-from stsbench.training.loop.resuming import count_learnt
-from stsbench.training.loop.selection import OnProgress, TrainingProgress
+from stsbench.training.loop.selection import CurveFile, OnProgress, Point, TrainingProgress
 from stsbench.training.seams import seen_with
-from stsbench.training.words.rounds import Clock, Round, StandaloneMethod
+from stsbench.training.words.rounds import Clock, Round, StandaloneMethod, count_learnt
 
 TRAINING = ("batch_size", "learning_rate", "epochs", "steps")
 SELECTION = ("every", "task", "split", "keep")
@@ -135,7 +130,7 @@ class RoundsTrainer:
 
 
 class _Seen:
-    """What a training has told so far; it is passed on and written down as it comes."""
+    """What a training has reported so far; it is passed on and written down as it comes."""
 
     def __init__(self, clock: Clock, on_progress: OnProgress, file: CurveFile) -> None:
         self.clock, self.on_progress, self.file = clock, on_progress, file

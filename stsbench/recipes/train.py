@@ -1,37 +1,105 @@
-"""Recipes: a card of method, start, text and hyperparameters, carried out to a trained encoder."""
+"""Recipes: a card of method, start, text and hyperparameters, carried out to a trained encoder that knows what tests it has seen."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import DECIDING, RecipeCard
-from stsbench.encoders.loading import load_run
-from stsbench.encoders.seams import Encoder
-from stsbench.encoders.trained import RUN_FILE, RunRecord, TrainedRun, run_folder
-from stsbench.encoders.unfinished import STARTED, Start, last_checkpoint, recipe_difference
-from stsbench.errors import DataError, OutputError, StsbenchError, TrainingError
-from stsbench.files.whole import write_whole
-from stsbench.provenance import machine
-from stsbench.recipes.plan import TrainPlan, read_recipe
-from stsbench.recipes.prepare import as_documents, load_text
-from stsbench.recipes.seen_tests import find_overlaps
+from stsbench.core import provenance as machine
+from stsbench.core import settings
+from stsbench.core.cards import DECIDING, EncoderCard, Overlap, RecipeCard
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, OutputError, StsbenchError, TrainingError
+from stsbench.core.files import write_whole
+from stsbench.core.registry import FUNCTION, NAME, NAME_OR_PLACE, PARAMETERS, PLACE, SEED, SWITCH, Registry, checked
+from stsbench.data.task import is_at_hand, load_task
+from stsbench.encoders.base import Encoder, KnownEncoder
+from stsbench.encoders.load import load_run
+from stsbench.encoders.runs import (
+    RUN_FILE,
+    STARTED,
+    RunRecord,
+    Start,
+    TrainedRun,
+    last_checkpoint,
+    recipe_difference,
+    run_folder,
+)
+from stsbench.recipes.plan import TrainPlan, as_documents, load_text, read_recipe
 from stsbench.recipes.trainer import Trainer, load_trainer
-from stsbench.registry.arguments import FUNCTION, NAME, NAME_OR_PLACE, PARAMETERS, PLACE, SEED, SWITCH, checked
 
 if TYPE_CHECKING:
+    from stsbench.data.corpora.corpus import Corpus
+    from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.loop import TrainingOutcome
     from stsbench.training.loop.selection import OnProgress, TrainingProgress
+
+
+WORSE: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
+"""From the least to the most that training may have seen of the tests."""
+
+
+def find_overlaps(
+    plan: TrainPlan, corpus: Corpus, base: Checkpoint | None = None, teachers: Sequence[KnownEncoder] = ()
+) -> dict[str, Overlap]:
+    """Which STS tests a run holds sentences or scores of, for every such task whose data are at hand.
+
+    What the start was trained on counts as well: by the record of its own run, or by the card of an encoder
+    that has the same checkpoint. Of a start that is neither nothing is known. So does what its teachers were trained on.
+
+    Args:
+        plan: whose data and cards are read.
+        corpus: the text it learns from.
+        base: the checkpoint it starts from, if any; where its weights are drawn anew it does not count.
+        teachers: the encoders whose embeddings it learns from besides.
+    """
+    from stsbench.data.corpora.overlap import find_overlap
+
+    tasks = [load_task(name, data=plan.data, catalogue=plan.catalogue) for name in plan.catalogue.paths("tasks")]
+    at_hand = [task for task in tasks if task.card.evaluator == "sts" and is_at_hand(task.card, task.data)]
+    own = {one.task: one.overlap for one in find_overlap(corpus, at_hand)}
+    for teacher in teachers:
+        own = {task: max(found, teacher.overlap_with(task), key=WORSE.index) for task, found in own.items()}
+    if base is None or plan.card.base.from_scratch:
+        return own
+    if (base.folder / RUN_FILE).is_file():
+        run = TrainedRun.read(base.folder)
+        before = {task: run.overlap_with(task) for task in own}
+    else:
+        before = dict.fromkeys(own, _of_base(plan, base))
+    return {task: max(found, before[task], key=WORSE.index) for task, found in own.items()}
+
+
+def _of_base(plan: TrainPlan, base: Checkpoint) -> Overlap:
+    """The worst that any card says of an encoder with this checkpoint."""
+    if plan.base in plan.catalogue.paths("baselines"):
+        return plan.catalogue.encoder(plan.base).overlap
+    model = plan.base or plan.card.base.model
+    digests = base.digests()
+    said = [card.overlap for card in _cards(plan.catalogue) if _is_of(card.params, model, digests)]
+    return max(said, key=WORSE.index, default="unknown")
+
+
+def _cards(catalogue: Catalogue) -> list[EncoderCard]:
+    cards = (catalogue.encoder(name) for name in catalogue.paths("baselines"))
+    return [card for card in cards if card.kind in ("transformer", "sentence_transformer")]
+
+
+def _is_of(params: Mapping[str, object], model: str, digests: Mapping[str, str]) -> bool:
+    """Whether a card's encoder has the checkpoint of this name, or with weights of this hash."""
+    if model and params.get("model") == model:
+        return True
+    known = params.get("sha256")
+    weights = known.get("model.safetensors") if isinstance(known, Mapping) else None
+    return weights is not None and weights == digests.get("weights/model.safetensors")
 
 
 @checked(
@@ -56,7 +124,7 @@ def train(
     """Train a recipe for one seed as ``stsbench train`` does, and return the encoder.
 
     It is written into ``runs/<recipe>/seed<k>/``, where ``load_encoder("<recipe>@<k>")`` finds it. What is trained
-    already is not trained again, and what was stopped goes on from its last checkpoint.
+    already is not trained again, and what was stopped resumes from its last checkpoint.
 
     Args:
         recipe: a recipe's name, or the path of its card.
@@ -69,7 +137,7 @@ def train(
         out: the folder of runs; default ``STSBENCH_RUNS``, else ``runs``. In another no name finds it.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         fresh: train anew; what the folder holds is deleted, checkpoints too.
-        on_step: told after each step how far it is.
+        on_step: called after each step with how far it is.
         catalogue: cards to look names up in; default the project's.
 
     Raises:
@@ -101,15 +169,15 @@ def _text(place: str | Path | None) -> str:
 
 
 def _as_called(recipe: str, given: Mapping[str, Any]) -> str:
-    """The call that goes on with a run, in Python."""
-    told = "".join(f", {key}={value!r}" for key, value in given.items() if value or key == "seed")
-    return f"stsbench.train({recipe!r}{told})"
+    """The call that resumes a run, in Python."""
+    words = "".join(f", {key}={value!r}" for key, value in given.items() if value or key == "seed")
+    return f"stsbench.train({recipe!r}{words})"
 
 
 def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: None) -> TrainedRun:
     """Train a recipe for one seed and write its encoder.
 
-    What is trained already is not trained again, and what was stopped goes on from its last checkpoint, unless
+    What is trained already is not trained again, and what was stopped resumes from its last checkpoint, unless
     the plan says ``fresh``.
 
     Raises:
@@ -149,7 +217,7 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
 
 def _other_base(plan: TrainPlan, done: RunRecord) -> str:
     """A folder is compared by its files, of those that are known of both: it may have been trained again."""
-    from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+    from stsbench.encoders.checkpoint import find_checkpoint
 
     earlier = plan.card.base.recipe and run_folder(plan.out, plan.card.base.recipe, plan.seed)
     folder = Path(plan.base) if plan.base else earlier
@@ -260,3 +328,39 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
     write_whole(plan.folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
     shutil.rmtree(plan.folder / "checkpoints", ignore_errors=True)
     (plan.folder / STARTED).unlink(missing_ok=True)
+
+
+class CarryOut(Protocol):
+    """Trains a recipe for one seed, see :func:`stsbench.recipes.train.carry_out`."""
+
+    def __call__(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
+        """Return the run, of now or of before."""
+
+
+Launcher = Callable[[str, int | None, Callable[[str], None]], AbstractContextManager[CarryOut]]
+"""Given where it is to be (``ray://HOST:PORT``), how many devices train together (None: all), and what tells the
+user a line; what it yields trains one plan after another."""
+
+
+@contextmanager
+def in_this_process(on: str, devices: int | None, noticed: Callable[[str], None]) -> Iterator[CarryOut]:
+    """This process, or all those that ``torchrun`` has started."""
+    yield carry_out
+
+
+LAUNCHERS = Registry(
+    "place of training",
+    {"local": "stsbench.recipes.train:in_this_process", "ray": "stsbench.recipes.on_ray:launched_on_ray"},
+    group="launchers",
+    wanted="a context manager, see stsbench.recipes.train:Launcher",
+)
+
+
+def trained_on(on: str, devices: int | None, noticed: Callable[[str], None]) -> AbstractContextManager[CarryOut]:
+    """The launcher that ``on`` names; ``name://address`` is the one of that name.
+
+    Raises:
+        UnknownName: there is none; offers the nearest.
+    """
+    launcher: Launcher = LAUNCHERS.load_at(on)
+    return launcher(on, devices, noticed)

@@ -1,21 +1,131 @@
-"""What trains a recipe: one protocol, and a trainer for each kind of method."""
+"""What trains a recipe: one protocol with a trainer for each kind of method, its forecast, and the encoders that it learns from."""
 
 from __future__ import annotations
 
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.prepare import find_start
-from stsbench.registry.names import Registry
+import msgspec
+
+from stsbench.bench.embed import open_shelf
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError
+from stsbench.core.registry import Registry
+from stsbench.encoders.base import FloatArray, KnownEncoder, TextFitted
+from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.engine.store import StoredEmbeddings
+from stsbench.encoders.load import find_encoder
+from stsbench.recipes.plan import TrainPlan, find_start
 from stsbench.training.methods import METHODS_BY_TRAINER, load_method
 
 if TYPE_CHECKING:
+    import torch
+
     from stsbench.data.corpora.corpus import Corpus
-    from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-    from stsbench.recipes.forecast import Forecast
-    from stsbench.recipes.teachers import Teachers
+    from stsbench.encoders.checkpoint import Checkpoint
+    from stsbench.training.loop.gather import Place
     from stsbench.training.loop.loop import TrainingOutcome
     from stsbench.training.loop.selection import OnProgress
+    from stsbench.training.seams import Rows, Taught
+
+
+TRIED = 3
+"""So many steps are taken."""
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps and tokens are exact up to the batches drawn; seconds and bytes are measured over three steps."""
+
+    rows: int
+    corpus: str
+    steps: int
+    batch_size: int
+    validations: int
+    tokens: int
+    """Tokens that go through the model in the whole run, padding not counted."""
+    trained_parameters: int
+    parameters: int
+    seconds: float
+    """Of all steps and validations, on the device used."""
+    step_seconds: float
+    validation_seconds: float
+    memory: int
+    """Bytes: the most that was used in the steps tried, on a GPU of its memory, else of the process."""
+    device: str
+
+    def lines(self) -> list[list[str]]:
+        """Rows for a table."""
+        minutes = self.seconds / 60
+        return [
+            ["corpus", f"{self.corpus}, {self.rows:,} rows"],
+            ["steps", f"{self.steps:,} of {self.batch_size} rows"],
+            ["validations", f"{self.validations:,}"],
+            ["tokens", f"{self.tokens:,}"],
+            ["parameters", f"{self.trained_parameters:,} trained of {self.parameters:,}"],
+            ["memory", f"{self.memory / 2**30:.1f} GiB"],
+            [
+                "time",
+                f"{minutes:.1f} min ({self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation)",
+            ],
+            ["device", self.device],
+        ]
+
+
+def memory_used(device: torch.device) -> int:
+    """Bytes: the most that this process has used, on a GPU of its memory."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Encoders under their names."""
+
+    known: Sequence[KnownEncoder] = ()
+
+    @classmethod
+    def find(cls, names: Sequence[str], catalogue: Catalogue) -> Teachers:
+        """Find them.
+
+        Raises:
+            CardError: one is fitted on texts; as :func:`stsbench.load_encoder` otherwise.
+        """
+        found = [find_encoder(name, catalogue=catalogue) for name in names]
+        for name, one in zip(names, found, strict=True):
+            if isinstance(one.encoder, TextFitted):
+                raise CardError(f"teacher '{name}' is fitted on texts; name an encoder that is not")
+        return cls(found)
+
+    def fingerprints(self) -> dict[str, str]:
+        """What identifies the embeddings of each, by its name; empty where nothing does."""
+        return {one.name: one.fingerprint or "" for one in self.known}
+
+    def of(self, texts: Sequence[str], place: Place) -> list[Taught]:
+        """What gives each one's embeddings of some of these texts; the first process embeds what the store lacks."""
+        taught: list[Taught] = []
+        for one in self.known:
+            if place.rank == 0:
+                taught.append(partial(_rows, _embedded(one, texts)))
+            place.wait()
+            if place.rank != 0:
+                taught.append(partial(_rows, _embedded(one, texts)))
+        return taught
+
+
+def _embedded(known: KnownEncoder, texts: Sequence[str]) -> StoredEmbeddings:
+    return Engine(known.encoder, open_shelf("default", known.encoder))(texts)
+
+
+def _rows(embeddings: StoredEmbeddings, rows: Rows) -> FloatArray:
+    return embeddings.take(rows)
 
 
 class Trainer(Protocol):
@@ -86,7 +196,7 @@ def check_recipe(plan: TrainPlan) -> None:
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
     if plan.base and plan.card.method in METHODS_BY_TRAINER["loop"]:
-        # A start that is not there is told before seconds are spent on importing what trains.
+        # A missing start is an error before seconds are spent on importing what trains.
         find_start(plan)
     needed, method = load_method(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(needed).prepare(plan, method)

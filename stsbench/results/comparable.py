@@ -1,13 +1,16 @@
-"""Which two scores may be set side by side: same split, protocol, data and task card; else the field that differs."""
+"""Which scores may stand side by side: same split, protocol, data and task card, else the field that differs; and means over tasks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import lru_cache
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-import msgspec
+from stsbench.core.cards import task_digest
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import ProtocolError
+from stsbench.results.record import Result
 
 
 class Scored(Protocol):
@@ -39,17 +42,6 @@ class Scored(Protocol):
         ...
 
 
-def protocol_key(protocol: Mapping[str, Any]) -> str:
-    """A protocol's fields as one text, the same for equal fields in any order."""
-    return _sorted(msgspec.json.encode(protocol))
-
-
-@lru_cache(maxsize=4096)
-def _sorted(fields: bytes) -> str:
-    """Made once for all results of a protocol: tables ask for it again and again."""
-    return json.dumps(json.loads(fields), sort_keys=True)
-
-
 def why_not_comparable(first: Scored, second: Scored) -> str | None:
     """The first thing that keeps two scores of a task apart, as part of a sentence; None where nothing does."""
     if first.split != second.split:
@@ -58,6 +50,11 @@ def why_not_comparable(first: Scored, second: Scored) -> str | None:
     if field is not None:
         ours, theirs = (_shown(protocol, field) for protocol in (first.protocol, second.protocol))
         return f"protocol field '{field}' differs: {ours} against {theirs}"
+    return why_another_version(first, second)
+
+
+def why_another_version(first: Scored, second: Scored) -> str | None:
+    """The same of two scores of one split that a column may take from different protocols: their data and the task's card."""
     if first.data != second.data:
         return f"data hash differs: {first.data[:12]} against {second.data[:12]}"
     if first.n != second.n:
@@ -65,6 +62,40 @@ def why_not_comparable(first: Scored, second: Scored) -> str | None:
     if None not in (first.task_card, second.task_card) and first.task_card != second.task_card:
         return f"task card's hash differs: {str(first.task_card)[:12]} against {str(second.task_card)[:12]}"
     return None
+
+
+def side_by_side(results: Iterable[Result], catalogue: Catalogue) -> tuple[list[Result], list[str]]:
+    """The results whose scores may stand in one column, task by task and split by split, and a line on those left out.
+
+    Where some were scored by the task's card as it is here, and others by another version of it, the others are left out.
+
+    Raises:
+        ProtocolError: two that are left are of other data, or of cards that are not here; names the field.
+    """
+    columns: dict[tuple[str, str], list[Result]] = {}
+    for result in (given := list(results)):
+        columns.setdefault((result.task, result.split), []).append(result)
+    left_out: list[str] = []
+    away: set[int] = set()
+    for (task, _), column in columns.items():
+        cards = {result.task_card for result in column}
+        if len(cards) > 1 and task in catalogue.paths("tasks") and (ours := task_digest(catalogue.task(task))) in cards:
+            others = [result for result in column if result.task_card != ours]
+            named = ", ".join(dict.fromkeys(result.encoder for result in others))
+            left_out.append(
+                f"{task}: {named}: task card's hash differs: {others[0].task_card[:12]} against {ours[:12]} of the card "
+                "here; run the task again"
+            )
+            column = [result for result in column if result.task_card == ours]
+            away |= {id(result) for result in others}
+        for result in column:
+            if (differs := why_another_version(column[0], result)) is not None:
+                names = f"'{column[0].encoder}' and '{result.encoder}'"
+                raise ProtocolError(
+                    f"{task}: the scores of {names} cannot stand in one column: {differs}",
+                    hint="run the task again with one of them, or choose encoders",
+                )
+    return [result for result in given if id(result) not in away], left_out
 
 
 def differing_field(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
@@ -75,3 +106,23 @@ def differing_field(first: Mapping[str, Any], second: Mapping[str, Any]) -> str 
 
 def _shown(protocol: Mapping[str, Any], field: str) -> str:
     return json.dumps(protocol[field], ensure_ascii=False).replace('"', "'") if field in protocol else "none"
+
+
+def suite_mean(terms: Sequence[str | Sequence[str]], score: Callable[[str], float | None]) -> float | None:
+    """The mean over a suite's tasks, a list of them counting as one; None where the score of one is missing."""
+    means = []
+    for term in terms:
+        scores = [score(task) for task in ([term] if isinstance(term, str) else term)]
+        known = [one for one in scores if one is not None]
+        if len(known) < len(scores) or not scores:
+            return None
+        means.append(statistics.fmean(known))
+    return statistics.fmean(means) if means else None
+
+
+def seed_means(tasks: Sequence[Sequence[Result]]) -> list[float]:
+    """The mean over tasks of each seed, given the Results of each task; none where not all tasks have the same seeds."""
+    scores = [{one.seeds: one.score for one in results} for results in tasks]
+    if not scores or any(one.keys() != scores[0].keys() for one in scores):
+        return []
+    return [statistics.fmean(one[seed] for one in scores) for seed in sorted(scores[0], key=str)]

@@ -1,24 +1,113 @@
-"""Results on disk: written whole, read strictly, a folder of them at once."""
+"""Results on disk: JSON and per-item columns written whole and read strictly, a folder with its current states at once."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
 import numpy.typing as npt
 
-from stsbench.errors import DataError, OutputError, one_line
-from stsbench.files.whole import read_bounded, write_whole
-from stsbench.results.checks import doubled_key, result_problem
-from stsbench.results.items import as_arrays, items_problem, read_columns, to_parquet
-from stsbench.results.record import SCHEMA, Result, columns_digest, file_place, items_path
+from stsbench.core.errors import DataError, OutputError, one_line
+from stsbench.core.files import parquet_batches, read_bounded, write_whole
+from stsbench.results.record import (
+    SCHEMA,
+    Result,
+    columns_digest,
+    fields_digest,
+    file_place,
+    items_path,
+    record_path,
+    result_problem,
+)
 
-OTHER_SCHEMA = f"is a result of schema {{}}, this stsbench reads {SCHEMA}; run the cell again"
+if TYPE_CHECKING:
+    import pyarrow
+
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+LARGEST_COLUMNS = 1 << 30
+"""More bytes than this hold no result's columns."""
+
+
+def as_arrays(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> dict[str, npt.NDArray[Any]]:
+    """Columns as they are read back: texts are arrays of objects."""
+    return {
+        name: column if isinstance(column, np.ndarray) else np.array(column, dtype=object)
+        for name, column in columns.items()
+    }
+
+
+def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> bytes:
+    """The bytes of the columns' file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    stream = io.BytesIO()
+    table = pyarrow.table({name: _as_column(column) for name, column in columns.items()})
+    pyarrow.parquet.write_table(table, stream, compression="zstd")
+    return stream.getvalue()
+
+
+def _as_column(values: npt.NDArray[np.generic] | list[str]) -> pyarrow.Array:
+    """A column of these values, as ``pyarrow.array`` makes it, which would import pandas first."""
+    import pyarrow
+
+    column = np.asarray(values)
+    if column.dtype == bool:
+        packed = pyarrow.py_buffer(np.packbits(column, bitorder="little"))
+        return pyarrow.Array.from_buffers(pyarrow.bool_(), len(column), [None, packed])
+    if column.dtype.kind in "iuf":
+        whole = pyarrow.py_buffer(np.ascontiguousarray(column))
+        return pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column), [None, whole])
+    texts = [str(text).encode() for text in values]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pyarrow.StringArray.from_buffers(len(texts), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(texts)))
+
+
+def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
+    """Read columns of n items.
+
+    Raises:
+        DataError: they are missing, broken, or not of n items.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        content = pyarrow.BufferReader(read_bounded(path, LARGEST_COLUMNS))
+        with pyarrow.parquet.ParquetFile(content) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+        # Before it is read: a small file may hold a great many equal rows.
+        if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
+            raise ValueError(f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items")
+        batches = list(parquet_batches(content, path, where=str(path), metadata=metadata))
+        table = pyarrow.Table.from_batches(batches, None if batches else schema)
+        return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
+    except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path}: cannot be read: {one_line(error)[:200]}") from error
+
+
+def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
+    """A column as its own ``to_numpy`` gives it, which would import pandas first."""
+    from pyarrow import types
+
+    if types.is_boolean(column.type):
+        return np.from_dlpack(column.cast("uint8")).astype(bool)
+    if types.is_integer(column.type) or types.is_floating(column.type):
+        return np.from_dlpack(column)
+    if types.is_dictionary(column.type) and not column.null_count:
+        texts: npt.NDArray[Any] = np.array(column.dictionary.to_pylist(), dtype=object)
+        of_items: npt.NDArray[Any] = texts[np.from_dlpack(column.indices)]
+        return of_items
+    return np.array(column.to_pylist(), dtype=object)
 
 
 LARGEST = 64 << 20
@@ -34,6 +123,10 @@ def write_result(result: Result, folder: Path) -> Path:
     """
     path = result.path_in(folder)
     content = checked_json(result)
+    before = [] if record_path(result, folder).exists() else _other_states(result, path)
+    if len(before) == 1:
+        # Were this run to end between its two files, the state of before would still be current.
+        _write_record(before[0], folder)
     with suppress(DataError):
         held = read_result(path)
         if (held.encoder, held.task, held.split) != (result.encoder, result.task, result.split):
@@ -43,50 +136,79 @@ def write_result(result: Result, folder: Path) -> Path:
             )
     if result.per_item:
         write_whole(items_path(path), to_parquet(result.per_item))
-    return write_whole(path, content)
+    write_whole(path, content)
+    make_current(result, folder)
+    return path
+
+
+def make_current(result: Result, folder: Path) -> None:
+    """Record that a Result of a folder is the current state of its cell; the only one of a cell needs no record.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    record = record_path(result, folder)
+    if _recorded(record) != result.cell and (record.exists() or _other_states(result, result.path_in(folder))):
+        _write_record(result, folder)
+
+
+def _write_record(result: Result, folder: Path) -> None:
+    write_whole(record_path(result, folder), f"{result.cell}\n".encode())
+
+
+def _recorded(record: Path) -> str:
+    """Which Result a record names; nothing where it cannot be read."""
+    with suppress(DataError, UnicodeDecodeError):
+        return read_bounded(record, LARGEST).decode().strip()
+    return ""
+
+
+def _other_states(result: Result, path: Path) -> list[Result]:
+    """The other Results of a Result's cell that lie beside it."""
+    found = []
+    alike = path.name.removesuffix(f"{result.cell}.json")
+    for other in sorted(path.parent.iterdir()) if path.parent.is_dir() else ():
+        if other.name.startswith(alike) and other.suffix == ".json" and other.name != path.name:
+            with suppress(DataError):
+                found.append(read_result(other))
+    return [other for other in found if other.place == result.place]
 
 
 def checked_json(result: Result) -> bytes:
-    """The bytes of a Result's file, seen to read back.
+    """The bytes of a Result's file: evaluators and encoders may be a user's own, so its values are looked at.
 
     Raises:
         DataError: the Result is not as results must be; names the field.
     """
-    where = f"the result of {result.encoder} on {result.task} cannot be kept"
     try:
         content = result_to_json(result)
+        _DECODER.decode(content)
+        problem = result_problem(result)
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"{where}: {one_line(error)[:300]}") from error
-    _decode(content, where)
-    problem = items_problem(result, as_arrays(result.per_item)) if result.per_item else None
+        problem = one_line(error)[:300]
     if problem is not None:
-        raise DataError(f"{where}: its per-item columns: {problem}")
+        raise DataError(f"the result of {result.encoder} on {result.task} cannot be kept: {problem}")
     return content
 
 
 def result_to_json(result: Result) -> bytes:
-    """The bytes of a Result's file: keys in the order of the fields, floats that read back exactly."""
-    return (json.dumps(_fields(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """The bytes of a Result's file: keys in the order of the fields, floats that read back exactly, its digest last."""
+    fields = _fields(result)
+    sealed = {**fields, "digest": fields_digest(fields)}
+    return (json.dumps(sealed, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def _fields(result: Result) -> dict[str, Any]:
-    """The fields that are in a Result's file."""
+    """The fields of a Result's file that its digest is over."""
     fields = msgspec.structs.asdict(result)
-    del fields["per_item"], fields["path"]
-    clean = fields.pop("clean")
-    # Results that have none are, byte for byte, what they were before there were any.
-    return {**fields, "clean": [msgspec.structs.asdict(one) for one in clean]} if clean else fields
-
-
-class _Schema(msgspec.Struct):
-    schema: int
+    del fields["per_item"], fields["path"], fields["digest"]
+    # Lists of none are left out: most Results have no clean score.
+    clean = [msgspec.structs.asdict(one) for one in fields.pop("clean")]
+    return {**fields, "clean": clean} if clean else fields
 
 
 # Made once: a folder may hold ten thousand files.
 _DECODER = msgspec.json.Decoder(Result)
-
-
-_SCHEMA_DECODER = msgspec.json.Decoder(_Schema)
 
 
 def read_result(path: Path) -> Result:
@@ -115,36 +237,23 @@ def _decode(content: bytes, where: str) -> Result:
     try:
         result = _DECODER.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{where}: {_why_undecodable(content, error)}") from error
+        raise DataError(f"{where}: is not a result file of schema {SCHEMA}: {one_line(error)[:300]}") from error
     if result.schema != SCHEMA:
-        raise DataError(f"{where}: {OTHER_SCHEMA.format(result.schema)}")
-    if result.per_item:
-        raise DataError(f"{where}: field 'per_item': belongs in a file of its own")
-    problem = result_problem(result) or (doubled_key(content) if not _is_ours(content, result) else None)
-    if problem is not None:
-        raise DataError(f"{where}: {problem}")
+        raise DataError(
+            f"{where}: is a result of schema {result.schema}, this stsbench reads {SCHEMA}; run the cell again"
+        )
+    if not result.digest:
+        raise DataError(f"{where}: has no digest, so an earlier stsbench wrote it; run the cell again")
+    if result.per_item or result.digest != fields_digest(_fields(result)):
+        raise DataError(f"{where}: is not as stsbench wrote it, its digest is of other values; run the cell again")
     return result
 
 
-def _why_undecodable(content: bytes, error: Exception) -> str:
-    """What is wrong with a file that is no Result: those of another schema may have other fields."""
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        schema = _SCHEMA_DECODER.decode(content).schema
-        if schema != SCHEMA:
-            return OTHER_SCHEMA.format(schema)
-    return f"is not a result file of schema {SCHEMA}: {one_line(error)[:300]}"
-
-
-def _is_ours(content: bytes, result: Result) -> bool:
-    """Whether a file's bytes are as we write them, but for floats with an exponent: no key can be in it twice."""
-    return msgspec.json.format(msgspec.json.encode(_fields(result)), indent=1) + b"\n" == content
-
-
 def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the per-item columns of the Result at ``path``, and make its score again from them.
+    """Read the per-item columns of the Result at ``path``.
 
     Raises:
-        DataError: the columns are missing, broken, not those the Result was made with, or give another score.
+        DataError: the columns are missing, broken, or not those the Result was made with.
     """
     return _columns_beside(read_result(path), path)
 
@@ -154,9 +263,6 @@ def _columns_beside(result: Result, path: Path) -> dict[str, npt.NDArray[Any]]:
     columns = read_columns(beside, result.n)
     if columns_digest(columns) != result.items:
         raise DataError(f"{beside}: is not what {path.name} was made with; run the cell again")
-    problem = items_problem(result, columns)
-    if problem is not None:
-        raise DataError(f"{beside}: {problem}")
     return columns
 
 
@@ -181,18 +287,58 @@ class Problem(NamedTuple):
 
 
 class ResultFolder(NamedTuple):
-    """What a results folder holds: the Results, and what is wrong with each file that is none."""
+    """What a results folder holds: the current Result of each cell, and what is wrong with each file that is none."""
 
     results: list[Result]
     problems: list[Problem]
+    older: Sequence[Result] = ()
+    """Of other states: of an encoder that has changed since under its name."""
+
+    @property
+    def states(self) -> list[Result]:
+        """The Results of all states, the current ones first."""
+        return [*self.results, *self.older]
 
 
-def scan_results(folder: Path, encoder: str | None = None) -> ResultFolder:
-    """Read all Results below a folder; a broken or foreign file is one line and stops nothing.
+def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
+    """Read a results folder, or the folder of one encoder in it; a broken or foreign file is one line and stops nothing.
+
+    The current Result of a cell is its only one, or the one that ``run`` made or reused last, as :func:`make_current` has
+    recorded. A cell of several states without such a record has none: that is a problem.
 
     Args:
         folder: the results folder.
         encoder: only the folder of this name in it.
+
+    Raises:
+        OutputError: there is no such folder, or it cannot be read.
+    """
+    found = read_states(folder, encoder)
+    cells: dict[tuple[object, ...], list[Result]] = {}
+    for result in found.results:
+        cells.setdefault(result.place, []).append(result)
+    kept, older = [], list[Result]()
+    for states in cells.values():
+        home = (states[0].path or Path()).parent
+        named = [one for one in states if one.cell == _recorded(record_path(one, home.parent))]
+        current = named or (states if len(states) == 1 else [])
+        if not current:
+            found.problems.append(Problem(states[0].path or home, _undecided(states, home)))
+        kept += current
+        older += [one for one in states if one not in current]
+    return ResultFolder(kept, found.problems, older)
+
+
+def _undecided(states: Sequence[Result], home: Path) -> str:
+    first, files = states[0], ", ".join(one.path.name for one in states if one.path is not None)
+    return (
+        f"{home}: holds {len(states)} states of '{first.encoder}' on {first.task} ({files}), and no record of which one "
+        "'stsbench run' made or reused last; run it again with the encoder that you mean, or remove the other files"
+    )
+
+
+def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
+    """The same with the Results of all states together.
 
     Raises:
         OutputError: there is no such folder, or it cannot be read.
@@ -205,24 +351,14 @@ def scan_results(folder: Path, encoder: str | None = None) -> ResultFolder:
             found.results.append(read_result(path))
         except DataError as error:
             found.problems.append(Problem(path, str(error)))
-    return found
-
-
-def read_folder(folder: Path) -> ResultFolder:
-    """Read all Results of a results folder, or of the folder of one encoder in it.
-
-    Raises:
-        OutputError: there is no such folder, or it cannot be read.
-    """
-    found = scan_results(folder)
-    if not found.results and not found.problems and any(folder.glob("*.json")):
+    if not encoder and not found.results and not found.problems and any(folder.glob("*.json")):
         whole = folder.absolute()
-        found = scan_results(whole.parent, whole.name)
+        return read_states(whole.parent, whole.name)
     return found
 
 
 def verified(results: Iterable[Result], *, keep: bool = False) -> ResultFolder:
-    """The Results whose per-item columns make their score, or are missing; the others are problems.
+    """The Results whose per-item columns are those that they were made with, or are missing; the others are problems.
 
     Args:
         results: any.
@@ -263,19 +399,16 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
 
 def _may_be_folder(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is a folder, or a link to one that is not there: it may have been one of results."""
-    try:
+    with suppress(OSError):
         return entry.is_dir() or (entry.is_symlink() and not Path(entry.path).exists())
-    except OSError:
-        # A link to itself.
-        return True
+    # A link to itself.
+    return True
 
 
 def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
-    try:
+    with suppress(OSError):
         return entry.is_dir()
-    except OSError:
-        # A link to itself.
-        return False
+    return False
 
 
 def lost(folder: Path) -> list[Problem]:
@@ -297,3 +430,56 @@ def lost(folder: Path) -> list[Problem]:
 
 
 _NAME = f"*.*.{'[0-9a-f]' * 8}.json"
+
+
+USUAL = ("simcse", "senteval")
+"""The protocols that a run takes by itself."""
+NAMED = 3
+"""So many encoders a command names."""
+USUAL_FOLDER = Path("results")
+
+
+def has_columns(result: Result) -> bool:
+    """Whether a Result holds per-item columns, or a file of them lies beside its own."""
+    return bool(result.per_item) or (result.path is not None and os.path.lexists(items_path(result.path)))
+
+
+def lacking_columns(results: Iterable[Result]) -> list[Result]:
+    """Those of the Results whose per-item columns are not at hand."""
+    return [result for result in results if not has_columns(result)]
+
+
+def lacking_said(lacking: Sequence[Result]) -> str:
+    """The beginning of a sentence on Results that lack per-item columns."""
+    first, *others = lacking
+    more = f" (and {len(others)} more results)" if others else ""
+    return f"no per-item columns of {first.encoder} on {first.task}{more}"
+
+
+def command_again(results: Sequence[Result]) -> str:
+    """The command that scores these Results again and writes their per-item columns; of many encoders, of any one.
+
+    ``--split`` is for all tasks of a run: Results of another split than the usual one have a run of their own.
+    """
+    by_split: dict[str, list[Result]] = {}
+    for result in results:
+        by_split.setdefault("" if result.split in ("test", "all") else result.split, []).append(result)
+    return " && ".join(_command(part, split) for split, part in by_split.items())
+
+
+def _command(results: Sequence[Result], split: str) -> str:
+    encoders, tasks = (list(dict.fromkeys(of)) for of in ([r.encoder for r in results], [r.task for r in results]))
+    named = encoders if len(encoders) <= NAMED else ["ENCODER"]
+    words = ["stsbench", "run", "--fresh", *named, "--tasks", ",".join(tasks)]
+    protocols = dict.fromkeys(str(result.protocol["name"]) for result in results)
+    if not set(protocols) <= set(USUAL):
+        words += ["--protocol", ",".join(protocols)]
+    seeds = sorted({result.eval_seed for result in results})
+    if seeds != [0]:
+        words += ["--seeds", ",".join(map(str, seeds))]
+    if split:
+        words += ["--split", split]
+    folders = {result.path.parent.parent for result in results if result.path is not None} - {USUAL_FOLDER}
+    if len(folders) == 1:
+        words += ["--results", str(folders.pop())]
+    return shlex.join(words)

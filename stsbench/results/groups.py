@@ -1,20 +1,19 @@
 """Results put together: those of one encoder in one state, and what tables call it.
 
-A state is weights and settings. Packages of other versions make another row only where a score comes out otherwise.
+A state is weights, settings, and the versions of the packages that compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.facts import EncoderCard
-from stsbench.errors import DataError
-from stsbench.provenance.identity import versions_in, without_versions
-from stsbench.results.checks import OVERLAPS
-from stsbench.results.comparable import protocol_key
-from stsbench.results.record import Result
+from stsbench.core.cards import EncoderCard
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError
+from stsbench.core.provenance import versions_in, without_versions
+from stsbench.results.folder import ResultFolder
+from stsbench.results.record import OVERLAPS, Result
 
 MARK = 6
 """So many signs of a fingerprint tell encoders apart, or more where they begin alike."""
@@ -22,6 +21,10 @@ MARK = 6
 
 FEWEST = 4
 """A mark of fewer signs is taken for a part of the name."""
+
+
+NAMED = 3
+"""So many older states a line names."""
 
 
 NOT_THE_CARDS = " (not the card's)"
@@ -39,7 +42,6 @@ class Runs(NamedTuple):
     card: EncoderCard | None
     """What is known of it, None where no card or recipe is its."""
     results: Sequence[Result]
-    """One a cell: of versions that score alike the newest."""
 
     @property
     def name(self) -> str:
@@ -55,8 +57,9 @@ class Runs(NamedTuple):
 def gather_runs(results: Iterable[Result], catalogue: Catalogue | None = None) -> list[Runs]:
     """Put the results of one encoder together, by name, card and fingerprint: nothing else is averaged as seeds.
 
-    An encoder whose weights, settings or card changed under its name is several. So is one whose score differs, as
-    printed, between versions of the packages that compute it, or of which no score tells whether it does.
+    Results of an encoder whose weights, settings or card changed under its name, or the versions of the packages that
+    compute it, are of several states, each of them a row. The current results of a folder are so where only some tasks
+    were run again.
 
     Args:
         results: any results.
@@ -92,59 +95,23 @@ class _State(NamedTuple):
 
 
 def _states(card: str | None, results: Sequence[Result]) -> list[_State]:
-    """Results of one name and card by fingerprint; those of training seeds that have one each are one state."""
-    prints: dict[str, list[Result]] = {}
-    of_seed: dict[int | None, set[str]] = {}
-    for result in results:
-        weights = without_versions(result.state or "none")
-        prints.setdefault(weights, []).append(result)
-        of_seed.setdefault(result.train_seed, set()).add(weights)
-    if None not in of_seed and all(len(states) == 1 for states in of_seed.values()):
-        prints = {next(iter(prints)): list(results)}
+    """Results of one name and card by their weights and settings, then by the versions that ran these."""
     return [
-        _State(card, weights, versions_in(alike[0].state or ""), alike)
-        for weights, group in prints.items()
-        for alike in _by_versions(group)
+        _State(card, without_versions(group[0].state or "none"), versions_in(alike[0].state or ""), alike)
+        for group in _apart(results, lambda result: without_versions(result.state or "none"))
+        for alike in _apart(group, lambda result: tuple(versions_in(result.state or "").items()))
     ]
 
 
-def _by_versions(results: Sequence[Result]) -> list[list[Result]]:
-    """Results of the same weights, by versions that score differently; the newest of those that score alike."""
-    by_versions: dict[tuple[tuple[str, str], ...], dict[_Cell, Result]] = {}
-    newest_first = sorted(results, key=lambda result: str(result.run.get("created", "")), reverse=True)
-    for result in newest_first:
-        versions = tuple(versions_in(result.state or "").items())
-        by_versions.setdefault(versions, {}).setdefault(_cell(result), result)
-    alike: list[dict[_Cell, Result]] = []
-    for cells in by_versions.values():
-        same = next((one for one in alike if _score_alike(one, cells)), None)
-        if same is None:
-            alike.append(cells)
-        else:
-            same.update({cell: result for cell, result in cells.items() if cell not in same})
-    places = {id(result): place for place, result in enumerate(results)}
-    return [sorted(one.values(), key=lambda result: places[id(result)]) for one in alike]
-
-
-_Cell = tuple[str, str, str, str, int | None, int]
-
-
-def _cell(result: Result) -> _Cell:
-    """What two results of the same weights share where their scores are to be the same."""
-    return (result.task, result.split, protocol_key(result.protocol), result.data, *result.seeds)
-
-
-def _score_alike(ones: Mapping[_Cell, Result], others: Mapping[_Cell, Result]) -> bool:
-    """Whether cells of both are there and print the same scores; of other training seeds, none can be."""
-    shared = ones.keys() & others.keys()
-    if not shared:
-        return not {one.train_seed for one in ones.values()} & {other.train_seed for other in others.values()}
-    return all(_printed(ones[cell]) == _printed(others[cell]) for cell in shared)
-
-
-def _printed(result: Result) -> dict[str, str]:
-    """Scores in points, as tables print them."""
-    return {name: f"{100 * score:.2f}" for name, score in {**result.scores, "": result.score}.items()}
+def _apart(results: Sequence[Result], fact: Callable[[Result], Hashable]) -> list[list[Result]]:
+    """Results by a fact of theirs; together where each training seed has one of its own."""
+    groups: dict[Hashable, list[Result]] = {}
+    of_seed: dict[int | None, set[Hashable]] = {}
+    for result in results:
+        groups.setdefault(fact(result), []).append(result)
+        of_seed.setdefault(result.train_seed, set()).add(fact(result))
+    together = None not in of_seed and all(len(facts) == 1 for facts in of_seed.values())
+    return [list(results)] if together else list(groups.values())
 
 
 def _marks(states: Sequence[_State]) -> list[str]:
@@ -178,38 +145,64 @@ def _telling(all_versions: Sequence[Mapping[str, str]], versions: Mapping[str, s
     return [f"{name} {versions.get(name, 'unknown')}" for name in shown]
 
 
-def called(spec: str, runs: Sequence[Runs]) -> list[Runs]:
-    """The runs that a name means: that of this very name; else all of the encoder, or of a mark behind it.
+class Encoders:
+    """The encoders of a results folder by the names that tables have for them, those of older states among them."""
 
-    ``final`` is every encoder of that name, ``final [3f2a1b]`` (or ``final[3f2a1b]``) the one whose fingerprint begins so.
-    """
-    exact = [one for one in runs if one.name == spec]
-    found = [
-        one for one in runs if any(is_called(spec, (one.encoder, one.label), result.state) for result in one.results)
-    ]
-    return exact or found
+    def __init__(self, found: ResultFolder, catalogue: Catalogue | None = None) -> None:
+        """Put the folder's results together."""
+        self.found = found
+        self.current = gather_runs(found.results, catalogue)
+        self.all = gather_runs(found.states, catalogue) if found.older else self.current
 
+    @property
+    def names(self) -> list[str]:
+        """What tables of the current results call them."""
+        return [one.name for one in self.current]
 
-def of_one_encoder(spec: str, results: Sequence[Result], catalogue: Catalogue | None = None) -> Sequence[Result]:
-    """These results, if one encoder made them all; trained with several seeds it is still one.
+    def called(self, spec: str) -> list[Result]:
+        """The results that a name means: the current ones of an encoder, or all of the state that a mark behind it tells.
 
-    Raises:
-        DataError: there are none, or several encoders made them; lists them.
-    """
-    if not results:
-        raise DataError(f"'{spec}' holds no results")
-    return _only(spec, gather_runs(results, catalogue))
+        ``final`` is every current result of that name, ``final [3f2a1b]`` (or ``final[3f2a1b]``) those whose fingerprint begins so.
+        """
+        runs = (
+            [one for one in self.current if one.label == spec]
+            or [one for one in self.current if one.encoder == spec]
+            or [one for one in self.all if one.name == spec]
+            or [one for one in self.all if any(is_called(spec, (one.encoder, one.label), r.state) for r in one.results)]
+        )
+        return [result for one in runs for result in one.results]
 
+    def of_one(self, spec: str, results: Sequence[Result]) -> Sequence[Result]:
+        """Some of the results, if one encoder made them all; trained with several seeds it is still one.
 
-def _only(spec: str, runs: Sequence[Runs]) -> Sequence[Result]:
-    """The results of the only one of these encoders."""
-    names = sorted({one.encoder for one in runs})
-    if len(names) > 1:
-        raise DataError(f"'{spec}' holds results of {len(names)} encoders ({', '.join(names[:5])}); name one of them")
-    if len(runs) > 1:
-        listed = " or ".join(f"'{one.name}'" for one in sorted(runs, key=lambda one: one.name))
-        raise DataError(f"'{spec}' names encoders of different fingerprints or cards; say {listed}")
-    return runs[0].results
+        Raises:
+            DataError: there are none, or several encoders made them; lists them.
+        """
+        wanted = {id(result) for result in results}
+        runs = [one for one in self.all if not wanted.isdisjoint(map(id, one.results))]
+        names = sorted({one.encoder for one in runs})
+        if not runs:
+            raise DataError(f"'{spec}' holds no results")
+        if len(names) > 1:
+            raise DataError(
+                f"'{spec}' holds results of {len(names)} encoders ({', '.join(names[:5])}); name one of them"
+            )
+        if len(runs) > 1:
+            listed = " or ".join(f"'{one.name}'" for one in sorted(runs, key=lambda one: one.name))
+            raise DataError(f"'{spec}' names encoders of different fingerprints or cards; say {listed}")
+        return results
+
+    def older_line(self, shown: Iterable[Result]) -> str:
+        """What is left out beside the results that are shown: their cells' older states, by name; nothing where there are none."""
+        wanted = {id(result) for result in shown}
+        places = {result.place for result in self.found.results if id(result) in wanted}
+        left = {id(one) for one in self.found.older if one.place in places and id(one) not in wanted}
+        counts = {one.name: sum(id(result) in left for result in one.results) for one in self.all}
+        named = [f"'{name}' ({count})" for name, count in counts.items() if count]
+        more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+        left_out = "1 result of an older state" if len(left) == 1 else f"{len(left)} results of older states"
+        line = f"{left_out} left out: {', '.join(named[:NAMED])}{more}; what 'stsbench run' made or reused last counts"
+        return line if left else ""
 
 
 def is_called(spec: str, names: Sequence[str], state: str | None) -> bool:
@@ -217,7 +210,7 @@ def is_called(spec: str, names: Sequence[str], state: str | None) -> bool:
     plain, bracket, mark = spec.removesuffix("]").rpartition("[")
     if not bracket or not spec.endswith("]"):
         return spec in names
-    told = [f"{name} {version}" for name, version in versions_in(state or "").items()]
-    begun = [word for word in mark.split(", ") if word not in told]
+    known = [f"{name} {version}" for name, version in versions_in(state or "").items()]
+    begun = [word for word in mark.split(", ") if word not in known]
     marked = all(len(word) >= FEWEST and (state or "none").startswith(word) for word in begun)
     return spec in names or (marked and plain.removesuffix(" ") in names)

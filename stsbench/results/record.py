@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.files.whole import file_part
-from stsbench.provenance.identity import without_texts
+from stsbench.core.errors import cut, shown
+from stsbench.core.files import file_part
+from stsbench.core.provenance import without_texts
+from stsbench.numbers.statistics import CORRELATIONS
 
 SCHEMA = 1
 ENCODER_LENGTH, NAME_LENGTH = 255, 100
@@ -26,7 +30,8 @@ class CleanScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A score over those items alone of which training text holds no sentence, beside the score of all items.
 
     ``text`` is the hash of the training text, ``near`` the least similarity of near-duplicates where these are left out too,
-    ``n`` the number of items left; of too few there is no score.
+    ``n`` the number of items that are scored; of too few there is no score. ``left_out`` are the subsets of which too few
+    items are left for a correlation of their own, where the score is a mean over subsets.
     """
 
     corpora: list[str]
@@ -35,12 +40,23 @@ class CleanScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     n: int
     score: float | None
     interval: tuple[float, float] | None
+    left_out: list[str] = []
 
     @property
     def name(self) -> str:
         """What tables call it."""
         near = f" (near: {self.near:g})" if self.near is not None else ""
         return f"without {', '.join(self.corpora)}{near}"
+
+
+FEW_PAIRS = 10
+"""Of fewer pairs Fisher's z, and so a correlation, says next to nothing (Bonett and Wright 2000, Psychometrika 65)."""
+
+
+def clean_scores(results: Sequence[Result]) -> dict[str, list[CleanScore]]:
+    """The clean scores that all of an encoder's Results on a task have, one a Result, by what tables call them."""
+    by_name = [{one.name: one for one in result.clean} for result in results]
+    return {name: [one[name] for one in by_name] for name in by_name[0] if all(name in one for one in by_name)}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +67,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     that may differ between two runs of the same thing is inside ``run``. A Result that was just made
     holds its columns in ``per_item``; one that was read holds its file's ``path``, and :func:`columns_of`
     gives the columns of both. Neither of these two fields is in the file. ``clean`` is no part of what
-    makes a cell another one: it is there where it was asked for, and changes no other field.
+    makes a cell another one: it is there where it was asked for, and changes no other field. ``digest`` is over all other
+    fields of the file.
     """
 
     schema: int = SCHEMA
@@ -78,6 +95,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     notes: list[str]
     run: dict[str, Any]
     clean: list[CleanScore] = []
+    digest: str = ""
     per_item: dict[str, Any] = {}
     path: Path | None = None
 
@@ -97,7 +115,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def cell(self) -> str:
-        """Eight hex digits over what makes this cell another one: protocol, fingerprint, seeds."""
+        """Eight hex digits over what tells this file from others of the encoder's task: protocol, fingerprint, seeds."""
         return cell_digest(self.protocol, self.fingerprint, self.train_seed, self.eval_seed)
 
     @property
@@ -105,9 +123,25 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The fingerprint without the texts, which may be others for each task of one encoder."""
         return without_texts(self.fingerprint) if self.fingerprint is not None else None
 
+    @property
+    def place(self) -> tuple[str, str, str, str, int | None, int]:
+        """The cell: encoder, task, split, protocol and seeds. Of one cell a folder may hold several states, by fingerprint."""
+        return self.encoder, self.task, self.split, protocol_key(self.protocol), *self.seeds
+
     def path_in(self, folder: Path) -> Path:
         """Where this Result lies in a results folder."""
         return result_path(folder, self.encoder, self.task, self.split, self.cell)
+
+
+def protocol_key(protocol: Mapping[str, Any]) -> str:
+    """A protocol's fields as one text, the same for equal fields in any order."""
+    return _sorted(msgspec.json.encode(protocol))
+
+
+@lru_cache(maxsize=4096)
+def _sorted(fields: bytes) -> str:
+    """Made once for all results of a protocol: tables ask for it again and again."""
+    return json.dumps(json.loads(fields), sort_keys=True)
 
 
 def cell_digest(protocol: Mapping[str, Any], fingerprint: str | None, train_seed: int | None, eval_seed: int) -> str:
@@ -134,6 +168,19 @@ def items_path(path: Path) -> Path:
     return path.with_suffix(".items.parquet")
 
 
+def fields_digest(fields: Mapping[str, Any]) -> str:
+    """The sha256 over a record's fields, which must be what JSON can hold: the same in any order, another after any edit."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def record_path(result: Result, folder: Path) -> Path:
+    """The file beside a cell's Results that says which of them is current."""
+    path = result_path(
+        folder, result.encoder, result.task, result.split, cell_digest(result.protocol, None, *result.seeds)
+    )
+    return path.with_suffix(".current")
+
+
 def columns_digest(columns: ItemColumns) -> str:
     """The sha256 of per-item columns, whatever file format holds them."""
     digest = hashlib.sha256()
@@ -153,3 +200,71 @@ def columns_digest(columns: ItemColumns) -> str:
 def _escaped(text: str) -> bytes:
     """A text without the separators of a digest; one without them, as all were, is as it is."""
     return re.sub("[\x1b\x1e\x1f]", "\x1b\\g<0>", text).encode("utf-8", "surrogatepass")
+
+
+OVERLAPS = ("none", "unknown", "text", "gold")
+"""From the least to the most that training may have seen of the tests."""
+ROUNDING = 1e-9
+CORRELATION, SHARE = (-1.0, 1.0), (0.0, 1.0)
+BOUNDS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys((*CORRELATIONS, "matthews"), CORRELATION),
+    **dict.fromkeys(("accuracy", "majority", "f1", "precision", "recall", "mean_recall"), SHARE),
+    **dict.fromkeys(("mse", "support"), (0.0, sys.float_info.max)),
+    **dict.fromkeys(("n", "median_rank"), (1.0, sys.float_info.max)),
+}
+"""Between which values numbers lie; those of other names may be any."""
+NEAR = 0.01
+"""A score may lie so far outside a narrow interval: folds are rounded."""
+ANY = (-sys.float_info.max, sys.float_info.max)
+SCALARS = frozenset({type(None), bool, int, float, str})
+HASH = re.compile("[0-9a-f]{64}")
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What no name holds: control characters, and halves of characters that no file can."""
+
+
+def score_name(protocol: Mapping[str, Any]) -> str:
+    """What ``scores`` call the number that a protocol makes the score: ``spearman.all``, ``accuracy``."""
+    metric, aggregation = protocol.get("metric", "accuracy"), protocol.get("aggregation")
+    return str(metric) if aggregation is None else f"{metric}.{aggregation}"
+
+
+@lru_cache(maxsize=1024)
+def bounds(name: str) -> tuple[float, float]:
+    """Between which values a number of this name lies: ``spearman.all``, ``dev_accuracy``, ``i2t.recall@5``."""
+    bare = re.sub(r"^(dev_|i2t\.|t2i\.)|(\.(all|mean|wmean)|@\d+)$", "", name)
+    low, high = BOUNDS.get(bare, ANY)
+    return low - ROUNDING, high + ROUNDING
+
+
+def result_problem(result: Result) -> str | None:
+    """The first thing wrong with a Result that was just made, of an encoder or evaluator that may be a user's own.
+
+    The score is the one of ``scores`` that the protocol names; of a protocol of a user's own, any of them.
+    """
+    return next(_problems(result), None)
+
+
+def _problems(result: Result) -> Iterator[str]:
+    for field, name in (("encoder", result.encoder), ("task", result.task), ("split", result.split)):
+        if not name.strip() or CONTROL.search(name):
+            yield f"field '{field}': {shown(name)} is not a name"
+    if not str(result.protocol.get("name", "")).strip():
+        yield "field 'protocol': has no 'name'"
+    if result.n < 1:
+        yield f"field 'n': {shown(result.n)} items; a score is of one at least"
+    name, (low, high) = score_name(result.protocol), result.interval
+    for field, values in (("score", {name: result.score}), ("scores", result.scores)):
+        for metric, value in values.items():
+            least, most = bounds(metric)
+            if not least <= value <= most:
+                between = (
+                    f"between {least:.3g} and {most:.3g}, never times 100" if most < ANY[1] else f"{least:.3g} or more"
+                )
+                yield f"field '{field}': {shown(value)} is not a valid {cut(metric)}, which is {between}"
+    if not low <= high:
+        yield f"field 'interval': {low:.6g} to {high:.6g} is not in order"
+    if abs(result.score - result.scores.get(name, result.score)) > ROUNDING:
+        yield f"field 'score': {result.score:.6g}, but 'scores' has {result.scores[name]:.6g} for {cut(name)}"
+    for column, values in result.per_item.items():
+        if len(values) != result.n:
+            yield f"column '{cut(column)}' has {len(values)} items, the result's field 'n' says {result.n}"

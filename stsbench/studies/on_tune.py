@@ -7,23 +7,20 @@ from contextlib import chdir, nullcontext
 from pathlib import Path
 from typing import Any
 
-from stsbench import settings
-from stsbench.bench.cluster.hands import TRIES
-from stsbench.bench.cluster.joining import Ray, is_alone, joined
-from stsbench.encoders.trained import RunPoint, TrainedRun
-from stsbench.encoders.unfinished import UnfinishedRun
-from stsbench.errors import Stopped, StsbenchError, one_line
+from stsbench.bench.on_ray import TRIES
+from stsbench.bench.workers import Ray, is_alone, joined
+from stsbench.core import settings
+from stsbench.core.errors import Stopped, StsbenchError, one_line
+from stsbench.encoders.runs import RunPoint, TrainedRun, UnfinishedRun
 from stsbench.recipes.on_ray import check_seen, scratch
-from stsbench.studies.book import Book
-from stsbench.studies.searches import SweepSetting
-from stsbench.studies.sweep import CellScore, Sweep, SweepCell, score_of
+from stsbench.studies.sweep import Book, CellScore, Sweep, SweepCell, SweepSetting, score_of
 from stsbench.studies.trials import PlannedTrial, TrialWatcher, carry_out_trials
 from stsbench.training.loop.selection import TrainingProgress
 
 ENDLESS = 10**9
 """More steps than any training has."""
 CELL, STEP, VALIDATION, SCORE, FAILURE = "cell", "step", "validation", "score", "failure"
-"""What a worker is told, and what it reports."""
+"""What a worker gets, and what it reports."""
 LOST = f"its worker has failed {TRIES} times"
 
 
@@ -134,13 +131,13 @@ def _searcher(book: Book, schedule: Any, watcher: TrialWatcher) -> Any:  # noqa:
         def on_trial_complete(
             self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
         ) -> None:
-            cell, told = self.under_way.pop(trial_id), result or {}
+            cell, reported = self.under_way.pop(trial_id), result or {}
             if error:
                 book.close(cell, CellScore(None, LOST))
-            elif FAILURE in told:
-                book.close(cell, CellScore(told[SCORE], told[FAILURE]))
+            elif FAILURE in reported:
+                book.close(cell, CellScore(reported[SCORE], reported[FAILURE]))
             elif schedule is not None and trial_id in schedule.stopped:
-                book.close(cell, CellScore(told[VALIDATION], early=True))
+                book.close(cell, CellScore(reported[VALIDATION], early=True))
 
     return Cells()
 
@@ -186,7 +183,7 @@ def _work(config: Mapping[str, Any], sweep: Sweep, folder: str) -> None:
 
 
 def _seen(planned: PlannedTrial) -> list[RunPoint]:
-    """The validations of before: told again, they are compared as when they were new."""
+    """The validations of before: reported again, they are compared as when they were new."""
     folder = planned.plan.folder
     if planned.state == "complete":
         return TrainedRun.read(folder).record.curve

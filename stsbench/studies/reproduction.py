@@ -1,17 +1,28 @@
-"""An ablation carried out: its lines' trials trained once each and scored, its encoders scored, and all put into its table."""
+"""Ablations of papers: which recipe with which values gives each row of a printed table, trained, scored and put beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.kinds import FROM_CHECKPOINT
-from stsbench.leaderboard.tables.table import Table
-from stsbench.studies.ablations import Ablation, trials_of
-from stsbench.studies.beside import Had, scored_on, table_beside
+from stsbench.boards.published import published_row, sources
+from stsbench.boards.published.specs import TableCard, read_table_card, row_facts
+from stsbench.boards.tables.build import number_of
+from stsbench.boards.tables.columns import Filler, Numbers, plan
+from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, Wanted
+from stsbench.core.cards import Record
+from stsbench.core.catalogue import Catalogue, read_card
+from stsbench.core.errors import CardError, UnknownName, did_you_mean
+from stsbench.encoders.base import FROM_CHECKPOINT
+from stsbench.encoders.runs import TrainedRun
+from stsbench.numbers.statistics import spread
+from stsbench.results.groups import Runs
+from stsbench.results.record import Result
 from stsbench.studies.trials import (
     PlannedTrial,
+    ScoredOn,
     Trial,
     TrialOutcome,
     TrialWatcher,
@@ -20,6 +31,310 @@ from stsbench.studies.trials import (
     plan_trials,
     score_encoder,
 )
+
+FOLDER = "trainers/tables"
+"""The kind of card, and where it lies: in the project and in folders of a user's own."""
+
+
+class AblationRow(Record, frozen=True, kw_only=True):
+    """One row: the recipe whose run is it, or an encoder that needs no training, or why it cannot be had."""
+
+    row: str
+    """The published row of the card's table; of a figure, what it is called."""
+    published: str = ""
+    """Of a figure: the key of the published row that prints its number, if any does."""
+    recipe: str = ""
+    """Default the card's own."""
+    small: str = ""
+    """What stands for recipe or encoder where all is to be had on a CPU in minutes."""
+    set: dict[str, Any] = {}
+    """What is replaced of the recipe, by key."""
+    small_set: dict[str, Any] = {}
+    """What is replaced of the small one beside that or otherwise; an empty text leaves out what ``set`` says."""
+    encoder: str = ""
+    why: str = ""
+    """Why it cannot be had; a row that says ``small`` still has that."""
+    small_why: str = ""
+    """Why nothing small can show it."""
+
+
+class AblationCard(Record, frozen=True, kw_only=True):
+    """A table of the leaderboard's, or a figure with columns of its own, and what gives its rows."""
+
+    rows: list[AblationRow]
+    table: str = ""
+    figure: TableCard | None = None
+    recipe: str = ""
+    small: str = ""
+    small_set: dict[str, Any] = {}
+    """What is replaced of every small recipe, before what its row says."""
+    note: str = ""
+    small_note: str = ""
+
+
+class AblationLine(NamedTuple):
+    """A row as it is to be had: by trials of a recipe, by an encoder, or not at all; ``why`` then says why."""
+
+    label: str
+    published: str
+    group: str
+    recipe: str = ""
+    replaced: Mapping[str, Any] = {}
+    encoder: str = ""
+    why: str = ""
+
+
+class Ablation(NamedTuple):
+    """A card with the table that it is about, and its rows in that one's order."""
+
+    name: str
+    card: AblationCard
+    table: TableCard
+    lines: Sequence[AblationLine]
+    is_small: bool
+
+
+def ablation_names(catalogue: Catalogue) -> list[str]:
+    """The names of all ablations, in order."""
+    return list(catalogue.paths(FOLDER))
+
+
+def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ablation:
+    """Return an ablation with its rows.
+
+    Args:
+        name: a card's name.
+        catalogue: cards of the project and of the user.
+        small: rows by the small recipes, instead of the papers' own.
+
+    Raises:
+        UnknownName: there is none of this name, or a row names a recipe, encoder or published row that is none.
+        CardError: the card is not as cards must be.
+    """
+    paths = catalogue.paths(FOLDER)
+    if name not in paths:
+        raise UnknownName("ablation", name, paths, hint="'stsbench list ablations' lists them")
+    card = read_card(paths[name], AblationCard)
+    try:
+        if bool(card.table) == (card.figure is not None):
+            raise CardError("give either 'table' or [figure]")
+        lines = list(_of_figure(card, small=small) if card.figure else _of_table(card, small=small))
+        for line in lines:
+            _check(line, catalogue)
+    except CardError as error:
+        raise CardError(f"{paths[name]}: {error}") from error
+    return Ablation(name, card, card.figure or read_table_card(card.table), lines, small)
+
+
+def _of_figure(card: AblationCard, *, small: bool) -> Iterator[AblationLine]:
+    for row in card.rows:
+        yield _line(card, row, AblationLine(row.row, row.published, ""), small=small)
+
+
+def _of_table(card: AblationCard, *, small: bool) -> Iterator[AblationLine]:
+    """The rows of the leaderboard's table, each as the card's row of this name says."""
+    table = read_table_card(card.table)
+    rows = {row.row: row for row in card.rows}
+    printed = [(facts, group.title or group.section) for group in table.groups for facts in row_facts(group)]
+    names = [facts.row for facts, _ in printed]
+    for name in rows:
+        if name not in names:
+            raise CardError(f"row '{name}' is none of table '{card.table}'{did_you_mean(name, names)}")
+    for facts, group in printed:
+        if facts.row not in rows:
+            raise CardError(f"no row for '{facts.row}' of table '{card.table}'; give one, or say 'why' there is none")
+        empty = AblationLine(facts.label or facts.row, f"{table.paper}/{table.table}/{facts.row}", group)
+        yield _line(card, rows[facts.row], empty, small=small)
+
+
+def _line(card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool) -> AblationLine:
+    if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
+        raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
+    why = row.small_why or ("" if row.small else row.why) if small else row.why
+    if why:
+        return empty._replace(why=why)
+    if row.encoder:
+        if small and not row.small:
+            return empty._replace(why="an encoder of the paper's own, which the small recipes have no other for")
+        return empty._replace(encoder=row.small if small else row.encoder)
+    recipe = (row.small or card.small) if small else (row.recipe or card.recipe)
+    if not recipe:
+        raise CardError(f"row '{row.row}': names no {'small ' if small else ''}recipe, and neither does the card")
+    if not small:
+        return empty._replace(recipe=recipe, replaced=row.set)
+    replaced = {**row.set, **card.small_set, **row.small_set}
+    return empty._replace(recipe=recipe, replaced={key: value for key, value in replaced.items() if value != ""})
+
+
+def _check(line: AblationLine, catalogue: Catalogue) -> None:
+    """Raise UnknownName for what a line names and nobody knows."""
+    if line.published:
+        published_row(line.published)
+    if line.recipe:
+        catalogue.recipe(line.recipe)
+    if line.encoder:
+        catalogue.encoder(line.encoder.partition("+")[0])
+
+
+def trials_of(
+    ablation: Ablation,
+    line: AblationLine,
+    catalogue: Catalogue,
+    *,
+    base: str = "",
+    seeds: Sequence[int] = (),
+    also: Mapping[str, Any] | None = None,
+) -> list[Trial]:
+    """The trials that give a line, one a seed; none where it is not trained.
+
+    Args:
+        ablation: whose line it is.
+        line: the line.
+        catalogue: where its recipe is.
+        base: what they start from, instead of what the recipe names.
+        seeds: default the recipe's own, of a small one the first, else 0.
+        also: values that are replaced in every line, whatever the line says.
+    """
+    if not line.recipe:
+        return []
+    own = catalogue.recipe(line.recipe).seeds or [0]
+    replaced = {**line.replaced, **(also or {})}
+    chosen = seeds or (own[:1] if ablation.is_small else own)
+    return [Trial(recipe=line.recipe, replaced=replaced, seed=seed, base=base) for seed in chosen]
+
+
+NOT_HAD = "×"
+"""Behind the name of a row that cannot be had."""
+
+
+class Had(NamedTuple):
+    """What there is of a line: its results, and the runs of its training."""
+
+    results: Sequence[Result] = ()
+    runs: Sequence[TrainedRun] = ()
+
+
+def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[ScoredOn]:
+    """The tasks that fill an ablation's columns; what is read from the record of a training needs none."""
+    tasks: dict[tuple[str, str | None], list[str]] = {}
+    for column in plan(ablation.table, catalogue).tasks:
+        wanted = column.wanted
+        if wanted is None or wanted.task in sources().extras:
+            continue
+        # Probes tell the development score of a test beside its own.
+        split = None if wanted.printed == "test" or wanted.task in catalogue.suites() else wanted.split
+        tasks.setdefault((wanted.protocol, split), []).append(wanted.task)
+    return [ScoredOn(tasks=",".join(names), protocol=way or None, split=split) for (way, split), names in tasks.items()]
+
+
+def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -> Table:
+    """Make the table: for each column the paper's number, ours, and where both are of one recipe how far they are apart.
+
+    Args:
+        ablation: what the table is of.
+        had: what there is of each of its lines.
+        catalogue: cards of the project and of the user.
+    """
+    card = ablation.table
+    filler = Filler(card, plan(card, catalogue), catalogue)
+    columns = [column for column in filler.plan.columns if column.kind in ("task", "average")]
+    numbers = [
+        (_published(filler, line), _measured(filler, columns, one))
+        for line, one in zip(ablation.lines, had, strict=True)
+    ]
+    shown = [
+        made
+        for column in columns
+        for made in _sides(column, any(column.key in printed for printed, _ in numbers), apart=not ablation.is_small)
+    ]
+    groups: dict[str, list[Row]] = {}
+    for line, one, (printed, measured) in zip(ablation.lines, had, numbers, strict=True):
+        groups.setdefault(line.group, []).append(_row(line, one, _cells(shown, printed, measured)))
+    return Table(
+        name=ablation.name,
+        title=card.title,
+        paper=sources().papers[card.paper],
+        number=number_of(card),
+        columns=shown,
+        groups=[Group(title=title, rows=rows) for title, rows in groups.items()],
+        notes=list(_notes(ablation)),
+    )
+
+
+def _sides(column: TableColumn, is_printed: bool, *, apart: bool) -> Iterator[TableColumn]:
+    """A column as several: the paper's numbers, where there are any, ours, and their distance."""
+    head = column.head
+    if is_printed:
+        yield replace(column, key=f"{column.key} printed", head=f"{head}, paper", kind="task", wanted=None)
+    yield replace(column, head=f"{head}, here" if is_printed else head, kind="task", wanted=None)
+    if is_printed and apart:
+        yield replace(column, key=f"{column.key} apart", head="Δ", kind="delta", better="", wanted=None)
+
+
+def _cells(shown: Sequence[TableColumn], printed: Numbers, measured: Numbers) -> dict[str, TableCell]:
+    numbers: Numbers = {**measured, **{f"{key} printed": number for key, number in printed.items()}}
+    for key in printed.keys() & measured.keys():
+        numbers[f"{key} apart"] = Number(measured[key].value - printed[key].value)
+    return {column.key: TableCell(measured=numbers.get(column.key)) for column in shown}
+
+
+def _row(line: AblationLine, had: Had, cells: Mapping[str, TableCell]) -> Row:
+    overlap = Runs("", "", "", None, had.results).overlap if had.results else ""
+    label = f"{line.label} {NOT_HAD}" if line.why else line.label
+    # Added rows say what their training has seen of the tests.
+    return Row(label=label, cells=cells, overlap=overlap, is_added=True, is_listed=True, results=had.results)
+
+
+def _notes(ablation: Ablation) -> Iterator[str]:
+    card, whys = ablation.card, dict[str, list[str]]()
+    for line in ablation.lines:
+        if line.why:
+            whys.setdefault(line.why, []).append(line.label)
+    yield from (f"{NOT_HAD} {'; '.join(labels)}: {why}" for why, labels in whys.items())
+    # Δ here is the distance to print, whatever it is in the paper's table.
+    about = "" if ablation.table.delta else ablation.table.note
+    yield from filter(None, [about, card.note, card.small_note if ablation.is_small else ""])
+    if ablation.is_small:
+        yield "Here: small recipes on another base and text than the paper's. Compare how rows differ, not the scores."
+
+
+def _published(filler: Filler, line: AblationLine) -> Numbers:
+    return filler.published(published_row(line.published)) if line.published else {}
+
+
+def _measured(filler: Filler, columns: Sequence[TableColumn], had: Had) -> Numbers:
+    found = filler.measured(Runs("", "", "", None, had.results)) if had.results else {}
+    for column in columns:
+        wanted = column.wanted
+        if wanted is not None and wanted.task == "training":
+            values = [value for run in had.runs if (value := _of_training(run, wanted.metric)) is not None]
+        elif wanted is not None and wanted.task in filler.catalogue.suites() and wanted.printed == "validation":
+            values = _development_means(had.results, wanted, filler.catalogue.suites()[wanted.task].tasks)
+        else:
+            continue
+        if values:
+            found[column.key] = Number(*spread(values), seeds=len(values))
+    return found
+
+
+def _of_training(run: TrainedRun, metric: str) -> float | None:
+    """A fact of a run's training: the step of the weights that were kept, or what its curve says of that step."""
+    chosen = run.record.chosen
+    if chosen is None:
+        return None
+    if metric == "steps":
+        return chosen.step
+    points = [point for point in run.facts["curve"] if point.get("step") == chosen.step and metric in point]
+    return float(points[0][metric]) if points else None
+
+
+def _development_means(results: Sequence[Result], wanted: Wanted, tasks: Sequence[str]) -> list[float]:
+    """A suite's mean of development accuracies, in points, of each seed that has them all."""
+    by_seed: dict[int | None, dict[str, float]] = {}
+    for result in results:
+        if result.protocol["name"] == wanted.protocol and "dev_accuracy" in result.scores:
+            by_seed.setdefault(result.train_seed, {})[result.task] = 100 * result.scores["dev_accuracy"]
+    return [statistics.fmean(one[task] for task in tasks) for one in by_seed.values() if one.keys() >= set(tasks)]
 
 
 class Reproduction(NamedTuple):
@@ -62,8 +377,8 @@ def reproduce(
     Args:
         reproduction: what is to be done.
         workshop: on what, and where results go.
-        watcher: told how it goes.
-        failed: told each thing that fails, with why; the others go on.
+        watcher: shows how it goes.
+        failed: called with each thing that fails and the reason; the others are carried out.
     """
     ablation, catalogue = reproduction.ablation, workshop.catalogue
     tasks = scored_on(ablation, catalogue)

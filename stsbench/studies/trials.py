@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from stsbench import settings
-from stsbench.bench.cells import RunSettings
 from stsbench.bench.listener import Listener
+from stsbench.bench.plan import RunPlan
 from stsbench.bench.run import run
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import DECIDING
-from stsbench.cards.toml_text import toml
-from stsbench.encoders.trained import TrainedRun
-from stsbench.encoders.unfinished import UnfinishedRun
-from stsbench.errors import Stopped, TrainingError
+from stsbench.core import settings
+from stsbench.core.cards import DECIDING, toml
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import Stopped, TrainingError
+from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out, find_finished
 from stsbench.results.record import Result
@@ -96,15 +94,15 @@ class TrialOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialWatcher:
-    """Who is told how trials go; every part may be left out."""
+    """Shows how trials go; every part may be left out."""
 
     training: Callable[[PlannedTrial], AbstractContextManager[OnProgress]] = lambda planned: nullcontext(_unwatched)
-    """Entered while a trial is trained, and told of its steps; a run that is complete is not trained."""
+    """Entered while a trial is trained, and called with its steps; a run that is complete is not trained."""
     scoring: Listener = field(default_factory=Listener)
 
 
 def _unwatched(progress: object) -> None:
-    """Who is told of a training's steps where nobody watches."""
+    """Shows nothing of a training's steps."""
 
 
 def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTrial]:
@@ -217,9 +215,9 @@ def score_encoder(
 ) -> list[Result]:
     """Score an encoder by its name, with some of its parameters replaced; what fails is added to ``failures``."""
     results: list[Result] = []
-    told = replace(listener, failed=lambda what, error: failures.append((what, error)))
+    reporter = replace(listener, failed=lambda what, error: failures.append((what, error)))
     for scoring in scorings:
-        asked = RunSettings(
+        asked = RunPlan(
             encoders=[encoder],
             tasks=scoring.tasks,
             out=workshop.results,
@@ -230,7 +228,7 @@ def score_encoder(
             catalogue=workshop.catalogue,
         )
         with _noted(encoder, failures):
-            results += run(asked, told)
+            results += run(asked, reporter)
     return results
 
 

@@ -6,14 +6,16 @@ words, positions and segments summed, after LayerNorm and dropout. The attention
 is: a token that is cut off is attended to and pooled as zeros.
 
 All sentences of a batch are done at once, each by its own draw. The draws come from ``generator``,
-on its own device: a CPU generator makes the same views whatever the device of the model.
+on its own device: a CPU generator makes the same views whatever the device of the model. Each takes
+embeddings (b, t, h), a mask (b, t), 1 at tokens and 0 at padding, and the ``rate``, the share that is
+cut; a rate outside [0, 1) raises StsbenchError.
 """
 
 from __future__ import annotations
 
 import torch
 
-from stsbench.errors import StsbenchError
+from stsbench.core.errors import StsbenchError
 
 _PAST_DRAWS = 2.0
 """Above every draw, which are below 1."""
@@ -46,17 +48,7 @@ def token_cutoff(
 ) -> torch.Tensor:
     """Return embeddings (b, t, h) with floor(n * rate) of each sentence's n tokens set to zero.
 
-    Padding is never drawn; [CLS] and [SEP] may be. At rate 0.15 sentences of six tokens or fewer
-    stay as they are.
-
-    Args:
-        embeddings: (b, t, h).
-        mask: (b, t), 1 at tokens and 0 at padding.
-        rate: the share of tokens, from 0 to below 1.
-        generator: the source of chance.
-
-    Raises:
-        StsbenchError: a rate outside [0, 1).
+    Padding is never drawn; [CLS] and [SEP] may be. At rate 0.15 sentences of six tokens or fewer stay as they are.
     """
     cut = _draw(mask != 0, rate, generator)  # (b, t)
     return embeddings.masked_fill(cut[:, :, None], 0)
@@ -65,17 +57,7 @@ def token_cutoff(
 def feature_cutoff(
     embeddings: torch.Tensor, mask: torch.Tensor, *, rate: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Return embeddings (b, t, h) with floor(h * rate) columns of each sentence set to zero, padding included.
-
-    Args:
-        embeddings: (b, t, h).
-        mask: (b, t); no part in it, here so that all cutoffs are called alike.
-        rate: the share of columns, from 0 to below 1.
-        generator: the source of chance.
-
-    Raises:
-        StsbenchError: a rate outside [0, 1).
-    """
+    """Return embeddings (b, t, h) with floor(h * rate) columns of each sentence set to zero, padding included."""
     b, _, h = embeddings.shape
     cut = _draw(torch.ones(b, h, dtype=torch.bool, device=embeddings.device), rate, generator)  # (b, h)
     return embeddings.masked_fill(cut[:, None, :], 0)
@@ -86,17 +68,7 @@ def embedding_dropout(
 ) -> torch.Tensor:
     """Return embeddings (b, t, h) with floor(n * h * rate) elements of each sentence's n tokens set to zero.
 
-    Other than torch's dropout: the count is exact, padding is left alone, and what stays is not
-    scaled up.
-
-    Args:
-        embeddings: (b, t, h).
-        mask: (b, t), 1 at tokens and 0 at padding.
-        rate: the share of elements, from 0 to below 1.
-        generator: the source of chance.
-
-    Raises:
-        StsbenchError: a rate outside [0, 1).
+    Other than torch's dropout: the count is exact, padding is left alone, and what stays is not scaled up.
     """
     b, t, h = embeddings.shape
     elements = (mask != 0)[:, :, None].expand(b, t, h).reshape(b, t * h)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,16 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stsbench.encoders.seams import Encoder, FloatArray
-from stsbench.training.augmentation.masking import mask_tokens, maskable_tokens
-from stsbench.training.loop.saving import save_student
-from stsbench.training.student import Student
+from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.training.masking import mask_tokens, masked_language_model_loss
+from stsbench.training.student import Student, save_student
 
 Rows = npt.NDArray[np.int64]
 """Places of some rows of a corpus, (b,)."""
 Batch = dict[str, Any]
 """Tensors by name, or dicts of them; the loop moves them to the device."""
-Hidden = tuple[torch.Tensor, torch.Tensor]
 Taught = Callable[[Rows], FloatArray]
 """Rows of a corpus (b,) to a teacher's embeddings of their texts, (b, d)."""
 Columns = Mapping[str, Sequence[Any]]
@@ -46,10 +45,15 @@ def seen_with(score: float) -> Mapping[str, float]:
     return score.seen if isinstance(score, DevelopmentScore) else {}
 
 
+def worth(score: float) -> float:
+    """What the best of several scores is chosen by: NaN, from weights that broke down, is below every other score."""
+    return -math.inf if math.isnan(score) else score
+
+
 class Learner(torch.nn.Module, ABC):
     """A method at work: a student with whatever else is trained beside it.
 
-    One class, one file, one method. Its parameters are those of ``__init__`` after the student,
+    One class, one method. Its parameters are those of ``__init__`` after the student,
     checked against a recipe's ``[params]``. The order of calls: ``__init__``, ``prepare`` once,
     then for each batch ``collate`` and ``forward``, in between ``encoders`` for validation,
     and at the end ``save``.
@@ -60,8 +64,8 @@ class Learner(torch.nn.Module, ABC):
     needs: tuple[str, ...] = ("text",)
     """The columns of a corpus that it learns from."""
     chunks: bool = False
-    """Whether the loss is a function of what the student's ``embed`` and ``masked_language_model_loss`` return, and
-    of weights: then a batch may be run in chunks (``chunk`` in ``[training]``)."""
+    """Whether the loss is a function of what the student's ``embed`` and ``guessing_loss`` return, and of weights:
+    then a batch may be run in chunks (``chunk`` in ``[training]``)."""
     made_ahead: bool = True
     """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
     by_dropout: bool = False
@@ -101,18 +105,28 @@ class Learner(torch.nn.Module, ABC):
         places = [np.arange(len(rows)) + each.index(name) * len(rows) for name in names]
         return dict(self.student.collate(tokens, np.concatenate(places)))
 
-    def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Hidden:
-        """Hide some tokens of a batch for masked language modelling: the new ids and the labels, (b, t)."""
-        tokenizer = self.student.backbone.tokenizer
-        special = np.array(sorted(tokenizer.all_special_ids), dtype=np.int64)
-        return mask_tokens(
-            tokens["input_ids"],
-            maskable_tokens(tokens["input_ids"], tokens["attention_mask"], special),
+    def changed_views(self, augment: Callable[..., list[str]], rows: Rows, rng: np.random.Generator) -> Batch:
+        """Model inputs (b, t) of the column ``text`` with its words, as blanks divide them, changed by a function of texts."""
+        new = [" ".join(augment(self.columns["text"][row].split(), rng=rng)) for row in rows.tolist()]
+        return dict(self.student.collate(self.student.tokenize(new), np.arange(len(new))))
+
+    def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Batch:
+        """Hide some tokens of a batch for :meth:`guessing_loss`: the batch with new ids, and the labels, (b, t)."""
+        tokenizer, ids = self.student.backbone.tokenizer, tokens["input_ids"]
+        special = torch.tensor(sorted(tokenizer.all_special_ids))
+        hidden, labels = mask_tokens(
+            ids,
+            tokens["attention_mask"].bool() & ~torch.isin(ids, special),
             mask_token=tokenizer.mask_token_id,
             vocabulary=len(tokenizer),
             rate=rate,
             rng=rng,
         )
+        return {**tokens, "input_ids": hidden, "labels": labels}
+
+    def guessing_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The mean cross-entropy of guessing the tokens that :meth:`hide` hid, over all ranks."""
+        return masked_language_model_loss(self.student.language_model, hidden, chunk=self.student.chunk)
 
     @abstractmethod
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -133,6 +147,11 @@ class Learner(torch.nn.Module, ABC):
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the ``chosen`` one of :meth:`encoders` as a folder that ``load_encoder`` opens."""
         save_student(self.student, folder)
+
+
+def weighted_sum(parts: Mapping[str, torch.Tensor], weights: Mapping[str, float]) -> dict[str, torch.Tensor]:
+    """A ``loss`` made of several, each times its weight, 1 by default; and beside it the parts."""
+    return {"loss": torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum(), **parts}
 
 
 def stack_tokens(pieces: Sequence[Mapping[str, torch.Tensor]], *, pad: int) -> Batch:

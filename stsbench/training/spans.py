@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stsbench.errors import CardError, DataError, choose
+from stsbench.core.errors import CardError, DataError, choose
 
 Span = tuple[int, int]
 """First token and the one behind the last."""
@@ -60,7 +60,11 @@ def sample_spans(
         CardError: numbers that fit no document.
         UnknownName: no such strategy.
     """
-    _check(anchors, positives, min_len, max_len, strategy)
+    draw = choose("span strategy", strategy, STRATEGIES)
+    if anchors < 1 or positives < 1:
+        raise CardError(f"{anchors} anchors with {positives} positives; both must be 1 or more")
+    if not 1 <= min_len <= max_len:
+        raise CardError(f"spans of {min_len} to {max_len} tokens; need 1 <= min_len <= max_len")
     if n_tokens < (needed := 2 * anchors * max_len):
         raise DataError(
             f"{where}: {n_tokens:,} tokens; {anchors} anchor(s) of up to {max_len} tokens need {needed:,}: "
@@ -76,17 +80,8 @@ def sample_spans(
         del blocks[max(0, chosen - 1) : chosen + 2]
         anchor = (start, start + length)
         found.anchors.append(anchor)
-        draws = (STRATEGIES[strategy](anchor, n_tokens, min_len, max_len, rng) for _ in range(positives))
-        found.positives.append(list(draws))
+        found.positives.append([draw(anchor, n_tokens, min_len, max_len, rng) for _ in range(positives)])
     return found
-
-
-def _check(anchors: int, positives: int, min_len: int, max_len: int, strategy: str) -> None:
-    choose("span strategy", strategy, STRATEGIES)
-    if anchors < 1 or positives < 1:
-        raise CardError(f"{anchors} anchors with {positives} positives; both must be 1 or more")
-    if not 1 <= min_len <= max_len:
-        raise CardError(f"spans of {min_len} to {max_len} tokens; need 1 <= min_len <= max_len")
 
 
 def _length(rng: np.random.Generator, shape: tuple[float, float], shortest: int, longest: int) -> int:

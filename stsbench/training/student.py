@@ -1,33 +1,102 @@
-"""The student: a transformer with its tokenizer and pooling, while it is trained."""
+"""The student: a transformer with its tokenizer and pooling while it is trained, what it starts from, and how it is saved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import transformers
+from safetensors.torch import save
 from torch.utils.hooks import RemovableHandle
 
-from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-from stsbench.encoders.devices import open_device
+from stsbench.core.errors import CardError, EncoderError, OutputError, choose
+from stsbench.core.files import write_whole
+from stsbench.encoders.backends import open_device
+from stsbench.encoders.base import FloatArray
+from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.encoders.described import write_saved
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import FloatArray
-from stsbench.encoders.transformer.backbone import Backbone
-from stsbench.encoders.transformer.opening import load_tokenizer
+from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
-from stsbench.errors import CardError, EncoderError
-from stsbench.training.head import PoolerHead, check_place_for_head, make_head
+from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.training.loop.on_cpu import evaluating, is_unpadded, layout_of, padding_computed
 from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.loop.unpadded import is_unpadded, layout_of, padding_computed
-from stsbench.training.modes import evaluating
-from stsbench.training.start import depth_settings, dropout_settings, dropouts, fresh_model, load_start
 
+DROPOUT = re.compile(r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)")
+"""What configurations call the dropouts of a model's body: BERT's ``hidden_dropout_prob``, GPT-2's ``resid_pdrop``,
+ModernBERT's ``mlp_dropout``; those of heads for other tasks are not among them."""
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
+
+
+def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
+    """The dropouts that a configuration names, each a rate."""
+    named = {name: rate for name, rate in config.items() if DROPOUT.fullmatch(name)}
+    return {name: float(rate) for name, rate in named.items() if type(rate) in (int, float)}
+
+
+def _new_settings(checkpoint: Checkpoint, dropout: float | None, layers: int | None) -> dict[str, float]:
+    """The fields of a checkpoint's configuration that get new values: every dropout, and how many layers there are."""
+    config, settings = checkpoint.config(), dict[str, float]()
+    if dropout is not None:
+        if not 0 <= dropout < 1:
+            raise CardError(f"dropout {dropout}: give at least 0 and less than 1")
+        if not (known := dropouts(config)):
+            usual = "hidden_dropout_prob, attention_dropout and the like"
+            raise EncoderError(f"{checkpoint.folder}/config.json: names no dropout ({usual}) to replace")
+        settings |= dict.fromkeys(known, dropout)
+    if layers is not None:
+        name = next((field for field in ("num_hidden_layers", "n_layers") if field in config), None)
+        if name is None or not 1 <= layers <= config[name]:
+            there = "says not how many" if name is None else f"has {config[name]}"
+            raise EncoderError(f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {there}")
+        settings[name] = layers
+    return settings
+
+
+class PoolerHead(torch.nn.Module):
+    """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
+
+    def __init__(self, width: int) -> None:
+        """Make a square layer."""
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        """(b, h) to (b, h)."""
+        return torch.tanh(self.linear(state))
+
+
+def make_head(start: str, model: Any, missing: Sequence[str], checkpoint: Checkpoint) -> PoolerHead:  # noqa: ANN401
+    """Make a head for a transformer.
+
+    Args:
+        start: ``fresh``, or ``checkpoint``: the transformer's own pooler.
+        model: the transformer.
+        missing: the tensors that its checkpoint lacks.
+        checkpoint: where it came from.
+
+    Raises:
+        EncoderError: there is no pooler to start from.
+    """
+    made = PoolerHead(model.config.hidden_size)
+    torch.nn.init.normal_(made.linear.weight, std=getattr(model.config, "initializer_range", 0.02))
+    torch.nn.init.zeros_(made.linear.bias)
+    if choose("head", start, {"fresh": True, "checkpoint": False}):
+        return made
+    pooler: Any = getattr(model, "pooler", None)
+    if not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
+        raise EncoderError(f"{checkpoint.folder}: has no pooler to start from; use head = 'fresh'")
+    made.linear.load_state_dict(pooler.dense.state_dict())
+    return made
 
 
 class Student(torch.nn.Module):
@@ -72,20 +141,18 @@ class Student(torch.nn.Module):
     ) -> None:
         """Load what is to be trained."""
         super().__init__()
-        self.checkpoint, self.max_length = checkpoint, _longest(checkpoint, max_length)
+        limit = checkpoint.max_length()
+        if max_length is not None and not 3 <= max_length <= (limit or max_length):
+            raise CardError(f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's limit")
+        self.checkpoint, self.max_length = checkpoint, max_length or limit
         self.pooling, self.test_pooling = _trainable(pooling), _trainable(test_pooling or pooling)
+        self.validation_pooling = _trainable(validation_pooling) if validation_pooling else self.test_pooling
         self.chunk: int | None = None
         """While training, so many texts go through the model at a time; None: the whole batch."""
         self.compiled = False
-        self.validation_pooling = _trainable(validation_pooling) if validation_pooling else self.test_pooling
         place = open_device(device)
-        settings = {**dropout_settings(checkpoint, dropout), **depth_settings(checkpoint, layers)}
-        if from_scratch:
-            whole, missing = fresh_model(checkpoint, settings, language_model=language_model), list[str]()
-        else:
-            whole, missing = load_start(
-                checkpoint, settings, language_model=language_model, fresh_head=fresh_language_head
-            )
+        settings = _new_settings(checkpoint, dropout, layers)
+        whole, missing = self._start(settings, language_model, fresh_language_head, from_scratch=from_scratch)
         self.language_model = whole.to(place) if language_model else None
         model = whole.base_model.to(place)
         self.backbone = Backbone(load_tokenizer(checkpoint), model, place)
@@ -95,12 +162,28 @@ class Student(torch.nn.Module):
         if any(one.through_head for one in poolings):
             self.head = make_head(head, model, missing, checkpoint).to(place)
         if self.test_pooling.through_head:
-            check_place_for_head(model.config)
+            _check_place_for_head(model.config)
         for one in poolings:
             one.states(self.backbone.depth)
         # A pooler that is no part of the head is not trained, and its gradient would be missed by other ranks.
         if getattr(model, "pooler", None) is not None:
             model.pooler = None
+
+    def _start(
+        self, settings: Mapping[str, float], language_model: bool, fresh_head: bool, *, from_scratch: bool
+    ) -> tuple[Any, list[str]]:
+        """A model to start from, and the weights that its checkpoint lacks and may lack."""
+        folder = self.checkpoint.folder
+        kind: Any = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
+        if from_scratch:
+            options = {"local_files_only": True, "trust_remote_code": False, **settings}
+            return kind.from_config(transformers.AutoConfig.from_pretrained(str(folder), **options)), []
+        whole, missing = load_model(kind, self.checkpoint, dtype="float32", **settings)
+        body = f"{whole.base_model_prefix}." if fresh_head and language_model else ""
+        if lost := [key for key in missing if "pooler" not in key and key.startswith(body)]:
+            what = "its head as a language model, " if language_model else ""
+            raise EncoderError(f"{folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
+        return whole, missing
 
     @property
     def device(self) -> torch.device:
@@ -112,9 +195,10 @@ class Student(torch.nn.Module):
         """Whether its model drops anything in training."""
         return any(dropouts(self.model.config.to_dict()).values())
 
-    def unpadded(self, tokens: Tokens) -> bool:
-        """Whether its model leaves a batch's padding out, as training on a CPU lets it; tokens (b, t) each."""
-        return is_unpadded(self.model, tokens["attention_mask"])
+    @property
+    def unpadded(self) -> bool:
+        """Whether its model leaves a batch's padding out, as training on a CPU lets it."""
+        return is_unpadded(self.model)
 
     def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
         """Return the token ids of each text, special tokens included."""
@@ -146,17 +230,14 @@ class Student(torch.nn.Module):
             generator: what ``transform`` draws from.
             dropout: False: none, in training too.
         """
-        asked, chunk = pooling or self.pooling, self.chunk if torch.is_grad_enabled() else None
 
         def compute(part: Tokens) -> torch.Tensor:
             with nullcontext() if dropout else evaluating(self):
-                return self._embed_part(part, transform, asked)
+                states = self.hidden_states(part, self.layers(pooling), transform=transform)
+                return self.pooled(states, part["attention_mask"], pooling)
 
-        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=self.unpadded(tokens))
-
-    def _embed_part(self, tokens: Tokens, transform: Transform | None, pooling: Pooling) -> torch.Tensor:
-        states = self.hidden_states(tokens, self.layers(pooling), transform=transform)
-        return self.pooled(states, tokens["attention_mask"], pooling)
+        chunk = self.chunk if torch.is_grad_enabled() else None
+        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=self.unpadded)
 
     def layers(self, pooling: Pooling | None = None) -> tuple[int, ...]:
         """The hidden states that a pooling takes, by default the training's."""
@@ -174,12 +255,7 @@ class Student(torch.nn.Module):
         return embeddings
 
     def hidden_states(
-        self,
-        tokens: Tokens,
-        layers: Sequence[int],
-        *,
-        transform: Transform | None = None,
-        padding: bool = False,
+        self, tokens: Tokens, layers: Sequence[int], *, transform: Transform | None = None, padding: bool = False
     ) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers.
 
@@ -211,13 +287,31 @@ class Student(torch.nn.Module):
 
     def compile_model(self) -> None:
         """Compile the model, for batches of any size; its weights keep their names."""
-        _ = self.backbone.minds_padding  # asked of a compiled model, it would be compiled again for the question
         self.model.compile(dynamic=True)
         self.compiled = True
 
     def encoder(self, name: str = "student") -> StudentEncoder:
         """The student as validation sees it, as it is now."""
         return StudentEncoder(self, name)
+
+
+def _trainable(name: str) -> Pooling:
+    pooling = Pooling.parse(name)
+    if not pooling.library and not pooling.of_mask_token:
+        known = [kind.name for kind in POOLINGS.values() if kind.library]
+        raise CardError(f"pooling '{pooling}' cannot be trained under; choose one of {', '.join(known)}")
+    return pooling
+
+
+def _check_place_for_head(config: Any) -> None:  # noqa: ANN401 - transformers is untyped
+    """Raise where a transformer of this configuration has no pooler that the head can be saved as."""
+    with torch.device("meta"):
+        model: Any = transformers.AutoModel.from_config(config)
+    if not hasattr(getattr(model, "pooler", None), "dense"):
+        raise EncoderError(
+            f"pooling 'cls': {type(model).__name__} has no pooler to save the head as; "
+            "use it in training alone, with test_pooling = 'cls_before_pooler'"
+        )
 
 
 class StudentEncoder:
@@ -258,16 +352,111 @@ class StudentEncoder:
         return embeddings
 
 
-def _longest(checkpoint: Checkpoint, asked: int | None) -> int | None:
-    limit = checkpoint.max_length()
-    if asked is not None and not 3 <= asked <= (limit or asked):
-        raise CardError(f"max_length {asked}: give 3 to {limit or 'any number'}, the checkpoint's limit")
-    return asked or limit
+def save_student(
+    student: Student,
+    folder: Path,
+    between: Sequence[Any] = (),
+    *,
+    language_model: bool = False,
+    prompt: Prompt | None = None,
+) -> None:
+    """Write a folder that stsbench, transformers and sentence-transformers load, with the pooling in both libraries' words.
+
+    Args:
+        student: what is written.
+        folder: where to.
+        between: modules of sentence-transformers between transformer and pooling; with any of them
+            it is that library which runs the folder.
+        language_model: write the head of the student's language model too.
+        prompt: the template that sentences are embedded in, by its mask token; in place of ``between``. That library
+            has no text after a sentence: there, sentences must come in the template, or they are zero vectors.
+    """
+    if prompt is not None:
+        between = [_mask_token_alone(student)]
+    whole: Any = student.language_model if language_model else student.model
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        config = student.model.config
+        config.architectures = [type(whole).__name__]
+        config.save_pretrained(str(folder))
+        student.backbone.tokenizer.save_pretrained(str(folder))
+        _save_modules(student, folder, between)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    # Tied weights once; the head, where tests use it, as the transformer's pooler.
+    once = {tensor.data_ptr(): name for name, tensor in reversed(whole.state_dict().items())}
+    weights = {name: tensor for name, tensor in whole.state_dict().items() if once[tensor.data_ptr()] == name}
+    if student.head is not None and student.test_pooling.through_head and not language_model:
+        weights |= {f"pooler.dense.{name}": tensor for name, tensor in student.head.linear.state_dict().items()}
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    write_whole(folder / "model.safetensors", save(ready, {"format": "pt"}))
+    if between and prompt is None:
+        write_saved(folder, "sentence_transformer", {})
+        return
+    params: dict[str, Any] = {"pooling": str(student.test_pooling)}
+    if prompt is not None:
+        params |= {"prompt_template": prompt.template, "add_full_stop": prompt.add_full_stop}
+    if (length := student.checkpoint.max_length()) is not None:
+        params["max_length"] = length
+    write_saved(folder, "transformer", params)
 
 
-def _trainable(name: str) -> Pooling:
-    pooling = Pooling.parse(name)
-    if not pooling.library and not pooling.of_mask_token:
-        known = [kind.name for kind in POOLINGS.values() if kind.library]
-        raise CardError(f"pooling '{pooling}' cannot be trained under; choose one of {', '.join(known)}")
-    return pooling
+def _mask_token_alone(student: Student) -> Any:  # noqa: ANN401 - a module of the library's
+    """Weights of tokens by which a mean is the mask token's state."""
+    from sentence_transformers.sentence_transformer.modules import WordWeights
+
+    size = student.model.get_input_embeddings().num_embeddings
+    mask = str(student.backbone.tokenizer.mask_token_id)
+    return WordWeights([str(number) for number in range(size)], {mask: 1.0}, unknown_word_weight=0.0)
+
+
+def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> None:
+    """Write ``modules.json`` and the modules' configurations, as sentence-transformers lays them out."""
+    from sentence_transformers.sentence_transformer import modules
+
+    pooling: Pooling = student.test_pooling
+    width = student.backbone.width
+    for step in between:
+        width = step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
+    several = [] if pooling.layers == (-1,) else [_layer_mean(pooling.layers, student)]
+    # Tokens but the mask's weigh nothing in the mean.
+    mode = "mean" if pooling.of_mask_token else pooling.library
+    steps: list[Any] = [*between, *several, modules.Pooling(width, pooling_mode=mode)]
+    if pooling.through_head and student.head is not None:
+        dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
+        dense.linear.load_state_dict(student.head.linear.state_dict())
+        steps.append(dense)
+    listed = [("", "Transformer")]
+    for number, step in enumerate(steps, 1):
+        kind = type(step).__name__
+        listed.append((f"{number}_{kind}", kind))
+        (folder / listed[-1][0]).mkdir(exist_ok=True)
+        step.save(str(folder / listed[-1][0]))
+    # These addresses are understood by every version of the library.
+    entries = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (path, kind) in enumerate(listed)
+    ]
+    write_whole(folder / "modules.json", (json.dumps(entries, indent=1) + "\n").encode())
+    own: dict[str, Any] = {"max_seq_length": student.checkpoint.max_length(), "do_lower_case": False}
+    if several:
+        # Only then does the library's transformer hand on more than its last layer.
+        own["config_args"] = {"output_hidden_states": True}
+    write_whole(folder / "sentence_bert_config.json", (json.dumps(own, indent=1) + "\n").encode())
+
+
+def _layer_mean(layers: Sequence[int], student: Student) -> Any:  # noqa: ANN401 - a module of the library's
+    """The library's mean over layers, of these alone."""
+    from sentence_transformers.sentence_transformer import modules
+
+    depth = student.backbone.depth
+    counted = [layer % (depth + 1) for layer in layers]
+    weights = torch.zeros(depth + 1 - min(counted))
+    for layer in counted:
+        weights[layer - min(counted)] += 1
+    return modules.WeightedLayerPooling(
+        student.backbone.width,
+        num_hidden_layers=depth,
+        layer_start=min(counted),
+        layer_weights=torch.nn.Parameter(weights, requires_grad=False),
+    )

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stsbench.analysis.run import AnalysisBed
-from stsbench.analysis.seams import Subject
-from stsbench.bench.tasks import plan_tasks
-from stsbench.cards.catalogue import Catalogue
+from stsbench.analysis.run import Bed, Subject
+from stsbench.bench.plan import plan_tasks
+from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.base import Encoder, KnownEncoder
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.known import KnownEncoder
-from stsbench.encoders.seams import Encoder
 from stsbench.results.record import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeBed(AnalysisBed):
+class MadeBed(Bed):
     """Encoders that are there already, and results."""
 
     encoders: Sequence[Encoder]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from stsbench.analysis import alignment, uniformity
-from stsbench.analysis.closeness import Closeness
-from stsbench.errors import DataError
+from stsbench.analysis.pairs import Closeness
+from stsbench.core.errors import DataError
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

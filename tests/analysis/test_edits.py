@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stsbench.analysis.edits import EDITS, edited
+from stsbench.analysis.robustness import EDITS, edited
 
 SENTENCE = "The men aren't playing, they are sitting outside."
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from stsbench.analysis.layers import Layers
+from stsbench.analysis.inside import Layers
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.errors import CardError, EncoderError
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

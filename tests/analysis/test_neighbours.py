@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stsbench.analysis import seams
-from stsbench.analysis.neighbours import Neighbours, nearest
+from stsbench.analysis import run as seams
+from stsbench.analysis.space import Neighbours, nearest
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

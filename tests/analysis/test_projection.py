@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from stsbench.analysis import seams
-from stsbench.analysis.projection import SentenceMap, principal_plane
-from stsbench.errors import DataError, StsbenchError
+from stsbench.analysis import run as seams
+from stsbench.analysis.space import SentenceMap, principal_plane
+from stsbench.core.errors import DataError, StsbenchError
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

@@ -11,14 +11,13 @@ import pytest
 
 import stsbench
 from stsbench.analysis.report import ReportParts, report_html
-from stsbench.analysis.run import make_analysis
-from stsbench.analysis.seams import Findings
-from stsbench.compare.comparison import compare
-from stsbench.leaderboard.tables.build import build_table
+from stsbench.analysis.run import Findings, make_analysis
+from stsbench.boards.tables.build import build_table
+from stsbench.significance.comparison import compare
 from tests.analysis.beds import bed
+from tests.boards.browser import Page, find_browser, open_browser
+from tests.boards.shown import UNROUNDED, sts
 from tests.encoders.fakes import Plain
-from tests.leaderboard.browser import Page, find_browser, open_browser
-from tests.leaderboard.shown import UNROUNDED, sts
 
 FIGURES = ("alignment", "similarity", "errors", "neighbours")
 

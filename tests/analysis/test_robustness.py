@@ -10,9 +10,8 @@ import pytest
 from scipy import stats
 
 from stsbench.analysis import suppression
-from stsbench.analysis.edits import EDITS, edited
-from stsbench.analysis.robustness import Robustness
-from stsbench.errors import DataError
+from stsbench.analysis.robustness import EDITS, Robustness, edited
+from stsbench.core.errors import DataError
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

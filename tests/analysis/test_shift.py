@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from stsbench.analysis.shift import Shift
-from stsbench.errors import DataError
+from stsbench.analysis.training import Shift
+from stsbench.core.errors import DataError
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

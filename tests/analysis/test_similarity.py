@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stsbench.analysis import collapse
-from stsbench.analysis.similarity import GoldAgainstCosine, gold_bins
-from stsbench.errors import DataError
+from stsbench.analysis.pairs import GoldAgainstCosine, gold_bins
+from stsbench.core.errors import DataError
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

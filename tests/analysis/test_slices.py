@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.analysis.slices import SLICINGS, is_negated, names_in, numbers_in, slices
+from stsbench.analysis.mistakes import SLICINGS, is_negated, names_in, numbers_in, slices
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from stsbench.analysis import mean_cosine, partition_isotropy, seams, singular_values
-from stsbench.analysis.spectrum import Spectrum
+from stsbench.analysis import mean_cosine, partition_isotropy, singular_values
+from stsbench.analysis import run as seams
+from stsbench.analysis.space import Spectrum
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import stsbench
-from stsbench.analysis.sweeps import SweepCells, recipe_value
-from stsbench.cards.catalogue import Catalogue
-from stsbench.errors import DataError, UnknownName
+from stsbench.analysis.training import SweepCells, recipe_value
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, UnknownName
 from tests.analysis.beds import bed
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stsbench.analysis import seams
-from stsbench.analysis.tokens import TokenFrequency, near_vectors, read_counts
-from stsbench.encoders.fitted.token_removal import TokenRemovalEncoder
+from stsbench.analysis import run as seams
+from stsbench.analysis.inside import TokenFrequency, near_vectors, read_counts
+from stsbench.core.errors import DataError, EncoderError, StsbenchError
+from stsbench.encoders.token_removal import TokenRemovalEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.words.words import WordsEncoder
-from stsbench.errors import DataError, EncoderError, StsbenchError
 from tests.analysis.beds import bed
 from tests.cli.commands import write
 from tests.encoders.fakes import Plain

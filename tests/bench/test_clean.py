@@ -7,15 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from stsbench.bench.cells import TextLeftOut
 from stsbench.bench.listener import Listener
+from stsbench.bench.plan import TextLeftOut
 from stsbench.bench.run import run
+from stsbench.bench.score import PartScore, score_without
+from stsbench.core.errors import DataError, StsbenchError
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.corpora.load import load_corpus
-from stsbench.errors import StsbenchError
-from stsbench.results.record import items_path
+from stsbench.evaluators.probe import ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES
+from stsbench.evaluators.sts import StsEvaluator, StsProtocol
+from stsbench.numbers.intervals import sentence_columns
+from stsbench.results.record import CleanScore, Result, clean_scores, items_path
 from tests.encoders.fakes import Plain
+from tests.made import make_result
 from tests.own_tasks import outside_run, place, plan_of, written
 
 __all__ = ["place"]
@@ -82,8 +89,94 @@ def test_own_is_the_text_that_the_recipe_of_the_name_has(place, monkeypatch, tex
         asked.append(name)
         return load_corpus(text)
 
-    monkeypatch.setattr("stsbench.bench.clean.load_corpus", loaded)
+    monkeypatch.setattr("stsbench.bench.run.load_corpus", loaded)
     called = {"tests.own_tasks:ENCODER": "sup-simcse-bert-base"}
     left_out = TextLeftOut(["own"])
     (result,) = run(plan_of(place, Plain(), monkeypatch, tasks="pets", called=called, clean=left_out), Listener())
     assert asked == ["nli_triplets"] and result.clean[0].corpora == ["nli_triplets"] and result.clean[0].n == 25
+
+
+# The score of a part of the items.
+
+FIRST = [f"first {i}" for i in range(40)]
+SECOND = [f"second {i}" for i in range(40)]
+RNG = np.random.default_rng(0)
+GOLD = RNG.integers(0, 6, 40).astype(np.float64)
+SIMILARITY = GOLD / 10 + RNG.normal(0, 0.1, 40)
+
+
+def scored_without(result: Result, sentences: list[str]) -> PartScore:
+    protocol = dict(result.protocol)
+    evaluator: Any = (
+        StsEvaluator(protocol=StsProtocol(**protocol)) if "metric" in protocol else ProbeEvaluator(PROBES["senteval"])
+    )
+    return score_without(result, sentences, evaluator)
+
+
+def correlated() -> Result:
+    columns = {"subset": ["a"] * 40, "gold": GOLD, "similarity": SIMILARITY, **sentence_columns(FIRST, SECOND)}
+    return make_result(per_item=columns, n=40, interval=(0.5, 1.0))
+
+
+def test_a_correlation_is_that_of_the_items_left():
+    found = scored_without(correlated(), ["first 3", "second 7", "second 3", "never seen"])
+    kept = [i for i in range(40) if i not in (3, 7)]
+    assert found.n == 38
+    assert found.score == pytest.approx(stats.spearmanr(SIMILARITY[kept], GOLD[kept]).statistic, abs=1e-12)
+    assert found.score is not None and found.interval is not None
+    assert found.interval[0] < found.score < found.interval[1]
+
+
+def test_where_nothing_is_held_it_is_the_score_itself():
+    result = correlated()
+    assert scored_without(result, ["of another task"]) == (40, result.score, result.interval, ())
+
+
+def test_a_share_is_that_of_the_items_left():
+    correct = np.arange(40) % 4 != 0
+    columns = {"prediction": np.zeros(40, np.int64), "correct": correct, **sentence_columns(FIRST)}
+    protocol = {"name": "senteval", "kfold": 10}
+    result = make_result(task="mr", per_item=columns, n=40, score=0.75, protocol=protocol, items="0" * 64)
+    found = scored_without(result, ["first 1", "first 2"])
+    assert found[:2] == (38, 28 / 38) and found.interval is not None
+
+
+def test_too_few_items_or_one_gold_score_make_no_score():
+    assert scored_without(correlated(), FIRST[:37]) == (3, None, None, [])
+    alike = [text for text, gold in zip(FIRST, GOLD, strict=True) if gold != 3]
+    assert scored_without(correlated(), alike)[1:3] == (None, None)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "wmean"])
+def test_a_subset_of_which_few_pairs_are_left_has_no_part_in_the_mean(aggregation):
+    subset = ["a"] * 20 + ["b"] * 20
+    parts = [stats.spearmanr(SIMILARITY[at : at + 20], GOLD[at : at + 20]).statistic for at in (0, 20)]
+    result = make_result(
+        per_item={"subset": subset, "gold": GOLD, "similarity": SIMILARITY, **sentence_columns(FIRST, SECOND)},
+        n=40,
+        score=float(np.mean(parts)),
+        protocol={"name": aggregation, "metric": "spearman", "aggregation": aggregation, "similarity": "cosine"},
+    )
+    found = scored_without(result, FIRST[21:])
+    assert (found.n, found.left_out) == (20, ["b"])
+    assert found.score == pytest.approx(parts[0], abs=1e-12)
+    assert found.score is not None and found.interval is not None
+    assert found.interval[0] < found.score < found.interval[1]
+    ten = scored_without(result, FIRST[30:])
+    first = stats.spearmanr(SIMILARITY[20:30], GOLD[20:30]).statistic
+    weights = {"mean": [1, 1], "wmean": [20, 10]}[aggregation]
+    assert ten.score == pytest.approx(np.average([parts[0], first], weights=weights)) and ten.left_out == []
+    assert scored_without(result, [*FIRST[9:20], *FIRST[21:]]) == (0, None, None, ["a", "b"])
+
+
+def test_columns_that_tell_no_sentences_are_refused():
+    with pytest.raises(DataError, match="no part of the items has a score: its per-item columns lack sentence1"):
+        scored_without(make_result(), ["a"])
+
+
+def test_seeds_have_the_clean_scores_that_all_of_them_have():
+    of: dict[str, Any] = {"text": "0" * 64, "n": 2, "score": 0.5, "interval": (0.4, 0.6)}
+    one, near = CleanScore(corpora=["a", "b"], near=None, **of), CleanScore(corpora=["a"], near=0.8, **of)
+    results = [make_result(clean=[one, near]), make_result(clean=[one])]
+    assert clean_scores(results) == {"without a, b": [one, one]}
+    assert list(clean_scores(results[:1])) == ["without a, b", "without a (near: 0.8)"]

@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import spearmanr
 
 import stsbench
-from stsbench.bench.iterate import iterate
 from stsbench.bench.listener import Listener
-from stsbench.cards.catalogue import Catalogue
+from stsbench.bench.run import iterate
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import EncoderError, SourceError, StsbenchError, UnknownName
 from stsbench.data.task import Task
-from stsbench.errors import EncoderError, SourceError, StsbenchError, UnknownName
 from stsbench.evaluators.sts import StsEvaluator
 from tests.encoders.fakes import Plain
 from tests.own_tasks import evaluate, place

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.cells import RunSettings
 from stsbench.bench.listener import Listener
+from stsbench.bench.plan import RunPlan
 from stsbench.bench.run import run
 from stsbench.encoders.engine import embed as engine
-from stsbench.results.folder import read_items, scan_results
+from stsbench.results.folder import read_items, read_states
 from tests.cli.commands import Outcome
 from tests.own_tasks import outside_run
 
@@ -61,7 +61,7 @@ def check_sound(folder: Path) -> int:
         assert hashlib.sha256(path.read_bytes()).hexdigest()[:32] == path.stem
         np.load(path, allow_pickle=False)
     if (folder / "results").is_dir():
-        found = scan_results(folder / "results")
+        found = read_states(folder / "results")
         assert found.problems == []
         for result in found.results:
             read_items(result.path_in(folder / "results"))
@@ -81,7 +81,7 @@ def stop_after_blocks(folder: Path, n: int, how: signal.Signals) -> Outcome:
 
 def test_stopped_and_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "TOKEN_BUDGET", 200)
-    plan = RunSettings(encoders=[FAKE[1]], tasks=FAKE[3], out=tmp_path / "whole" / "results", store=None)
+    plan = RunPlan(encoders=[FAKE[1]], tasks=FAKE[3], out=tmp_path / "whole" / "results", store=None)
     list(run(plan, Listener()))
 
     code, _, _ = stop_after_blocks(tmp_path / "run", 3, signal.SIGKILL)

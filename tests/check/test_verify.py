@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -12,138 +13,126 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.check.intervals import Job, can_remake_interval, interval_problem
-from stsbench.check.remade import remade_problems
 from stsbench.check.verify import Known, Verification, verify
-from stsbench.errors import DataError, OutputError
+from stsbench.core.cards import task_digest
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, OutputError
 from stsbench.evaluators.probe import ProbeEvaluator
-from stsbench.evaluators.probe.protocols import PROTOCOLS as PROBES
+from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES
 from stsbench.evaluators.relatedness import RelatednessEvaluator
-from stsbench.evaluators.retrieval.evaluator import make_retrieval_scores
-from stsbench.evaluators.retrieval.protocols import PROTOCOLS as RETRIEVALS
-from stsbench.evaluators.retrieval.ranks import Ranks
+from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVALS
+from stsbench.evaluators.retrieval import Ranks, RetrievalEvaluator, recall_of_images
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
-from stsbench.numbers.intervals import CORRELATION_METHOD
-from stsbench.results.items import as_arrays
-from stsbench.results.record import Result, columns_digest, items_path
+from stsbench.results.record import Result, columns_digest, items_path, score_name
+from tests.boards.scored import drawn, sts, write
 from tests.evaluators import test_relatedness, test_sts
 from tests.evaluators.probe import helpers
-from tests.forgeries import edited, write_columns
-from tests.leaderboard.scored import drawn, sts, write
-from tests.made import make_result
+from tests.forgeries import resealed, write_columns
+from tests.made import CATALOGUE, make_result
 
 
-def result_of(scores: Scores, protocol: Any, *, seed: int = 0, **changes: Any) -> Result:
+def result_of(task: str, protocol: Any, scores: Scores, **changes: Any) -> Result:
+    """What ``run`` keeps of an evaluation of this task."""
     facts = {key: getattr(scores, key) for key in ("scores", "interval", "interval_method", "n")}
     items = dict(scores.per_item)
+    fields = {"protocol": dataclasses.asdict(protocol), "task_card": task_digest(CATALOGUE.task(task))}
     subsets = {name: dict(values) for name, values in scores.per_subset.items()}
-    fields = {"protocol": dataclasses.asdict(protocol), "per_subset": subsets, "eval_seed": seed}
-    made = {**facts, **fields, "per_item": items, "items": columns_digest(items), **changes}
-    return make_result("a", "own-task", scores.score, **made)
+    made = {**facts, **fields, "per_subset": subsets, "per_item": items, "items": columns_digest(items), **changes}
+    return make_result("a", task, scores.score, **made)
 
 
-def of_sts(protocol: StsProtocol, *, seed: int = 0, subsets: dict[str, int] | None = None) -> Result:
-    split = test_sts.make_split(subsets)
-    embed = test_sts.Table(test_sts.make_rows(split, seed))
-    return result_of(StsEvaluator(protocol=protocol)({"test": split}, embed, seed=seed), protocol, seed=seed)
+def of_sts(protocol: StsProtocol) -> Result:
+    split = test_sts.make_split(None)
+    scores = StsEvaluator(protocol=protocol)({"test": split}, test_sts.Table(test_sts.make_rows(split, 0)), seed=0)
+    return result_of("sts12", protocol, scores)
 
 
-def of_probe(protocol: str = "logreg", *, classes: int = 2, f1: bool = False) -> Result:
+def of_probe(protocol: str, *, classes: int = 2, f1: bool = False) -> tuple[Result, Known]:
     split, embed = helpers.make_split(60, classes=classes)
     evaluator = ProbeEvaluator(PROBES[protocol], f1=f1, threads=1)
-    return result_of(evaluator({"all": split}, embed, seed=0), PROBES[protocol])
+    task = "mrpc" if f1 else "trec"
+    result = result_of(task, PROBES[protocol], evaluator({"all": split}, embed, seed=0))
+    return result, Known(result.data, {"labels": split.labels})
 
 
 def of_regressor() -> Result:
     splits, embed = test_relatedness.make_task(sizes=(60, 30, 40))
-    return result_of(RelatednessEvaluator(test_relatedness.SMALL)(splits, embed, seed=0), test_relatedness.SMALL)
+    scores = RelatednessEvaluator(test_relatedness.SMALL)(splits, embed, seed=0)
+    return result_of("stsb-regression", test_relatedness.SMALL, scores)
 
 
 def of_retrieval() -> Result:
     protocol = dataclasses.replace(RETRIEVALS["senteval"], folds=2, fold_images=20)
     rng = np.random.default_rng(1)
-    folds = [Ranks(rng.integers(0, 30, 20), rng.integers(0, 15, (20, 5))) for _ in range(2)]
-    return result_of(make_retrieval_scores(folds, dev_recall=0.2, looks=[]), protocol, seed=3)
+    ranks = Ranks(rng.integers(0, 30, 40), rng.integers(0, 15, (40, 5)))
+    items = {"recall": recall_of_images(ranks), "i2t_rank": ranks.i2t}
+    items |= {f"t2i_rank_{at + 1}": column for at, column in enumerate(ranks.t2i.T)}
+    return result_of("coco", protocol, RetrievalEvaluator(protocol).recompute(items))
 
 
 @cache
-def results() -> dict[str, Result]:
+def results() -> dict[str, tuple[Result, Known | None]]:
+    """A Result of each kind of evaluation, and the data of probes, whose labels make the scores of classes."""
     return {
-        **{name: of_sts(protocol) for name, protocol in PROTOCOLS.items()},
-        "kendall": of_sts(StsProtocol(name="own", metric="kendall", aggregation="all"), subsets={"": 30}),
-        "another seed": of_sts(PROTOCOLS["simcse"], seed=5),
-        "probe": of_probe(f1=True),
-        "three classes": of_probe(classes=3),
+        **{name: (of_sts(protocol), None) for name, protocol in PROTOCOLS.items()},
+        "probe": of_probe("logreg", f1=True),
+        "three classes": of_probe("logreg", classes=3),
         "SentEval's probe": of_probe("senteval-fast"),
-        "regressor": of_regressor(),
-        "retrieval": of_retrieval(),
+        "regressor": (of_regressor(), None),
+        "retrieval": (of_retrieval(), None),
     }
 
 
-NAMES = [*PROTOCOLS, "kendall", "another seed", "probe", "three classes", "SentEval's probe", "regressor", "retrieval"]
+NAMES = [*PROTOCOLS, "probe", "three classes", "SentEval's probe", "regressor", "retrieval"]
 
 
-def job(result: Result) -> Job:
-    return Job(result, as_arrays(result.per_item))
+def problems_of(folder: Path, result: Result, known: Known | None) -> list[str]:
+    """What ``verify`` finds wrong with a Result whose digest is right, and which is the only one of its folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    write(folder, result)
+    (one,) = verify(folder, CATALOGUE, lambda _: known).files
+    assert one.unknown == []
+    return one.problems
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_an_evaluator_measures_is_made_again(name):
-    result = results()[name]
-    assert remade_problems(*job(result)) == []
-    assert can_remake_interval(result) and interval_problem(job(result)) is None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_number_is_looked_at(name):
-    """Each score and each number of a subset, moved by a thousandth, is told; what items cannot make is let be."""
-    result = results()[name]
+def test_what_an_evaluator_measures_is_made_again_and_every_number_is_looked_at(name, tmp_path):
+    """Each number moved by a thousandth fails; what training items or other splits decide is let be."""
+    result, known = results()[name]
+    assert problems_of(tmp_path, result, known) == []
+    moved, due = {}, {}
     for key, value in result.scores.items():
-        moved = msgspec.structs.replace(result, scores={**result.scores, key: value + 1e-3})
-        untold = key in ("accuracy", "dev_accuracy", "dev_pearson", "dev_mean_recall")
-        assert len(remade_problems(*job(moved)) or []) == (0 if untold else 1), key
-    for subset, values in result.per_subset.items():
-        for key, value in values.items():
-            changed = {**result.per_subset, subset: {**values, key: value + 1e-3}}
-            moved = msgspec.structs.replace(result, per_subset=changed)
-            assert remade_problems(*job(moved)), (subset, key)
+        if key not in ("accuracy", "majority", score_name(result.protocol)) and not key.startswith("dev_"):
+            moved[key] = value + 1e-3
+            due[f"field 'scores': '{key}'"] = 1
+    subsets = {name: {key: value + 1e-3 for key, value in of.items()} for name, of in result.per_subset.items()}
+    changed = msgspec.structs.replace(result, scores={**result.scores, **moved})
+    found = problems_of(tmp_path, changed, known)
+    assert [line.partition(" is ")[0] for line in found] == list(due)
+    if subsets:
+        found = problems_of(tmp_path, msgspec.structs.replace(result, per_subset=subsets), known)
+        assert len(found) == sum(map(len, subsets.values())) and all("field 'per_subset': " in line for line in found)
     low, high = result.interval
-    for interval in ((low - 1e-3, high), (low, high + 1e-3), (low, low)):
-        problem = interval_problem(job(msgspec.structs.replace(result, interval=interval)))
-        assert str(problem).startswith("field 'interval': ")
+    for interval in ((low - 1e-3, high), (low, high + 1e-3)):
+        (line,) = problems_of(tmp_path, msgspec.structs.replace(result, interval=interval), known)
+        assert line.startswith("field 'interval': ")
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "problem"),
-    [
-        ("simcse", {"scores": {"own.all": 0.5}}, "field 'scores': 'own.all' is not a score of pairs"),
-        ("simcse", {"per_subset": {"news": {"n": 30}}}, "field 'per_subset': its 1 subsets are not the items' 3"),
-        ("regressor", {"scores": {"own": 0.5}}, "field 'scores': 'own' is not a number that the items give"),
-        (
-            "probe",
-            {"scores": {}, "per_subset": {"0": {"own": 0.5}}},
-            "field 'per_subset': '0': 'own' is not a number that the items give",
-        ),
-    ],
-)
-def test_a_number_that_nothing_makes_is_told(name, change, problem):
-    assert remade_problems(*job(msgspec.structs.replace(results()[name], **change))) == [problem]
+def test_ranks_of_retrieval_are_needed_and_make_the_recalls(tmp_path):
+    result, _ = results()["retrieval"]
+    columns = {name: column for name, column in result.per_item.items() if name != "t2i_rank_5"}
+    without = msgspec.structs.replace(result, per_item=columns, items=columns_digest(columns))
+    assert problems_of(tmp_path, without, None) == ["lacks the column 't2i_rank_5'"]
+    columns = {**result.per_item, "recall": result.per_item["recall"][::-1]}
+    other = msgspec.structs.replace(result, per_item=columns, items=columns_digest(columns))
+    assert problems_of(tmp_path, other, None) == ["column 'recall' is not what the ranks make"]
 
 
-def test_ranks_of_retrieval_are_needed_and_make_the_recalls():
-    result = results()["retrieval"]
-    columns = as_arrays(result.per_item)
-    without = {name: column for name, column in columns.items() if name != "t2i_rank_5"}
-    assert remade_problems(result, without) == ["lacks the column 't2i_rank_5'"]
-    other = {**columns, "recall": columns["recall"][::-1]}
-    assert remade_problems(result, other) == ["column 'recall' is not what the ranks make"]
-
-
-def test_of_a_protocol_of_ones_own_nobody_knows():
-    own = make_result("a", "own-task", 0.5, protocol={"name": "own"}, scores={"accuracy": 0.5}, interval_method="own")
-    assert remade_problems(own, {}) is None and not can_remake_interval(own) and interval_problem(Job(own, {})) is None
+def test_an_interval_made_in_another_way_is_not_verified(tmp_path):
+    write(tmp_path, msgspec.structs.replace(results()["simcse"][0], interval_method="bootstrap", interval=(0.1, 0.9)))
+    (one,) = verify(tmp_path, CATALOGUE, no_data).files
+    assert (one.standing, one.unknown) == ("not verified", ["its interval was made in another way ('bootstrap')"])
 
 
 # Folders.
@@ -164,15 +153,10 @@ def of(known: Known) -> Callable[[Result], Known | None]:
 def whole(encoder: str = "a", task: str = "own-task", noise: float = 0.0) -> Result:
     """A Result of 60 pairs whose every number is that of its items."""
     gold, similarity = drawn(1)
-    bare = sts(encoder, task, gold, similarity + noise * drawn(2)[1], interval_method=CORRELATION_METHOD)
-    scores = {"spearman.all": bare.score}
-    return msgspec.structs.replace(bare, interval=made_interval(bare), scores=scores)
-
-
-def made_interval(result: Result) -> tuple[float, float]:
-    problem = interval_problem(job(msgspec.structs.replace(result, interval=(-1.0, -1.0))))
-    low, high = str(problem).rpartition(" make ")[2].split(" to ")
-    return float(low), float(high)
+    bare = sts(encoder, task, gold, similarity + noise * drawn(2)[1])
+    made = StsEvaluator(protocol=PROTOCOLS["simcse"]).recompute(bare.per_item)
+    facts = {"interval": made.interval, "interval_method": made.interval_method}
+    return msgspec.structs.replace(bare, scores={"spearman.all": bare.score}, **facts)
 
 
 def reasons(found: Verification) -> list[tuple[str, list[str]]]:
@@ -195,8 +179,8 @@ def test_what_cannot_be_verified_says_why(tmp_path):
     ("change", "problem"),
     [
         ({"task_card": "c" * 64}, "field 'task_card': cccccccccccc, the hash of the card is "),
-        ({"protocol": {"name": "simsce"}}, "field 'protocol': 'simsce' is not one of simcse, wmean"),
-        ({"protocol": {"more": 1}}, "field 'protocol': 'more' is no field of it"),
+        ({"protocol": {"name": "simsce"}}, "field 'protocol': unknown protocol 'simsce'; did you mean 'simcse'?"),
+        ({"protocol": {"more": 1}}, "field 'protocol': protocol 'simcse' has no field 'more'"),
         (
             {"protocol": {"similarity": "dott"}},
             "field 'protocol': protocol 'simcse': similarity: 'dott' is not one of cosine",
@@ -233,12 +217,12 @@ def test_data_at_hand_must_be_those_of_the_result(tmp_path):
 
 
 def test_right_answers_are_those_of_the_labels(tmp_path):
-    result = results()["three classes"]
+    result, known = results()["three classes"]
+    assert known is not None
     write(tmp_path, result)
-    split, _ = helpers.make_split(60, classes=3)
-    known = Known(result.data, {"labels": split.labels})
+    labels = np.asarray(known.columns["labels"])
     assert verified(tmp_path, of(known)).files[0].problems == []
-    other = Known(result.data, {"labels": split.labels[::-1]})
+    other = Known(result.data, {"labels": labels[::-1]})
     (one,) = verified(tmp_path, of(other)).files
     assert one.problems == ["column 'correct' is not what the data's labels make of the predictions"]
 
@@ -249,7 +233,7 @@ def test_gold_scores_that_are_made_up_differ_from_the_others(tmp_path):
     path = next(tmp_path.glob("c/*.json"))
     columns: dict[str, Any] = {"subset": [""] * 60, "gold": similarity, "similarity": similarity}
     write_columns(path, columns)
-    edited(
+    resealed(
         score=1.0, scores={"spearman.all": 1.0, "pearson.all": 1.0}, interval=[1.0, 1.0], items=columns_digest(columns)
     )(path)
     found = {one.path.parent.name: one.problems for one in verified(tmp_path).files}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,9 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 import stsbench as package
+from stsbench.check.lock import read_lock, to_lock
 from tests.cli.commands import Command, write
 
 ROOT = Path(package.__file__).parent.parent
@@ -94,12 +95,12 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     checked = {"results": "scored here", "against": "a lock.json", "tolerance": "same=0.01 half=0.2"}
     fine = action("Check", **checked)
     assert fine.code == 0 and "1 cell: 1 fine" in fine.out
-    lock = (tmp_path / "a lock.json").read_text()
-    score = json.loads(lock)["cells"][0]["score"]
-    write(tmp_path / "a lock.json", lock.replace(f'"score": {score}', f'"score": {score + 0.1}'))
+    (row,) = read_lock(tmp_path / "a lock.json")
+    better = msgspec.structs.replace(row, score=row.score + 0.1)
+    (tmp_path / "a lock.json").write_bytes(to_lock([better]))
     fallen = action("Check", **checked, junit="out/report.xml")
     assert fallen.code == 1 and "::error title=hashed%3A quickstart-en (simcse)::regression" in fallen.out
-    write(tmp_path / "a lock.json", re.sub(r'"data": "[0-9a-f]+', f'"data": "{"f" * 64}', lock))
+    (tmp_path / "a lock.json").write_bytes(to_lock([msgspec.structs.replace(row, data="f" * 64)]))
     assert action("Check", **checked).code == 2
     verdicts = (tmp_path / "output.txt").read_text().split()
     assert verdicts == ["verdict=fine", "verdict=regression", "verdict=not-comparable"]

@@ -9,9 +9,9 @@ import pytest
 
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
-from tests.leaderboard.scored import drawn
-from tests.leaderboard.scored import sts as scored
-from tests.leaderboard.shown import STS, UNROUNDED, sts
+from tests.boards.scored import drawn
+from tests.boards.scored import sts as scored
+from tests.boards.shown import STS, UNROUNDED, sts
 
 
 def quick(name: str, noise: int) -> list[Result]:

@@ -7,15 +7,15 @@ import json
 
 import pytest
 
-from stsbench.analysis.seams import ANALYSES
-from stsbench.cli.options.analyses import AnalyzeOptions
+from stsbench.analysis.run import ANALYSES
+from stsbench.cli.analyze import analyze_command
 from tests.cli.commands import HASHED
 
 QUICK = ("--tasks", "quickstart-en", "--no-store")
 
 
 def test_the_help_names_every_analysis():
-    assert [name for name in ANALYSES.table if name not in str(AnalyzeOptions.__doc__)] == []
+    assert [name for name in ANALYSES.table if name not in str(analyze_command.__doc__)] == []
 
 
 def test_numbers_are_printed_and_written_alike(stsbench, tmp_path):

@@ -7,14 +7,16 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import stsbench as package
-from stsbench.registry import names as registry
+from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS
+from stsbench.core import registry
 from tests.cli.commands import HASHED, QUICK, one_line, process, python
 
-HEAVY = ("torch", "transformers", "numpy", "scipy", "pandas", "datasets", "pyarrow", "numba", "huggingface_hub")
+SLOW = ("torch", "transformers", "scipy", "pandas", "datasets", "numba", "huggingface_hub")
+HEAVY = (*SLOW, "numpy", "pyarrow")
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], [], ["data"], ["run", "-h"], ["list", "tasks"], ["list", "encoders"], ["show", "sts12"]]
+    "arguments", [["--help"], [], ["data"], ["new"], ["list", "tasks"], ["list", "encoders"], ["show", "sts12"]]
 )
 def test_help_and_lists_import_nothing_heavy(arguments, tmp_path):
     code = (
@@ -24,6 +26,19 @@ def test_help_and_lists_import_nothing_heavy(arguments, tmp_path):
     done = python("-c", code, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert len(done.out) > 100
+
+
+def test_the_help_of_every_command_imports_nothing_heavy(tmp_path):
+    commands = [[name] for name in COMMANDS]
+    commands += [["data", name] for name in DATA_COMMANDS] + [["new", name] for name in NEW_COMMANDS]
+    heavy = (*HEAVY, "msgspec", "rich")
+    code = (
+        f"import sys; from stsbench.cli import main; codes = {{main([*words, '-h']) for words in {commands}}};"
+        f"sys.stderr.write(','.join(m for m in {heavy} if m in sys.modules)); sys.exit(max(codes))"
+    )
+    done = python("-c", code, cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert all(f"Usage: stsbench {' '.join(words)} " in done.out for words in commands)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["data"], ["data", "--help"], ["run", "--help"]])

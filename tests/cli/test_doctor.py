@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli import hub_trial
-from stsbench.cli.hub_trial import NEEDS, HubTrial
+from stsbench.cli import doctor as hub_trial
+from stsbench.cli.doctor import NEEDS, HubTrial
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, make_own, process, write
 from tests.hub_files import ROWS, jsonl, tiny_bert
@@ -103,7 +103,7 @@ def test_another_tokenizer_is_found(stsbench, trial, hub):
 
 
 def test_the_real_trial_is_of_tasks_that_the_hub_has():
-    from stsbench.cards.catalogue import Catalogue
+    from stsbench.core.catalogue import Catalogue
 
     trial, catalogue = hub_trial.minilm_trial(), Catalogue()
     assert trial.published == pytest.approx({"sts17-en-en": 87.5878, "stsb-raw": 82.0325})
@@ -140,7 +140,7 @@ def test_what_is_here(stsbench, tmp_path, monkeypatch):
 
 
 def test_versions_out_of_range_and_extras_that_are_missing_are_told(stsbench, monkeypatch):
-    from stsbench.cli import diagnosis
+    from stsbench.cli import doctor as diagnosis
 
     asked = ["numpy>=99", "nowhere>=1", "rich>=1; extra == 'test'"]
     monkeypatch.setattr(metadata, "requires", lambda package: asked)
@@ -152,7 +152,7 @@ def test_versions_out_of_range_and_extras_that_are_missing_are_told(stsbench, mo
 
 
 def test_help_does_not_load_what_doctor_needs(tmp_path):
-    code = "import sys, stsbench.cli.app; print([m for m in ('torch', 'stsbench.cli.diagnosis', 'packaging') if m in sys.modules])"
+    code = "import sys, stsbench.cli.app; print([m for m in ('torch', 'stsbench.cli.doctor', 'packaging') if m in sys.modules])"
     from tests.cli.commands import python
 
     assert python("-c", code, cwd=tmp_path).out == "[]\n"

@@ -14,14 +14,14 @@ import yaml  # type: ignore[import-untyped]
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from msgspec import structs
 
-from stsbench.compare.means import mean_interval
-from stsbench.results.folder import scan_results, write_result
+from stsbench.results.folder import read_states, write_result
 from stsbench.results.record import columns_digest, items_path
+from stsbench.significance.means import mean_interval
+from tests.boards.exports.test_imported import file
+from tests.boards.exports.test_mteb import made
+from tests.boards.scored import drawn, sts
+from tests.boards.scored import write as write_results
 from tests.cli.commands import one_line, write
-from tests.leaderboard.exports.test_imported import file
-from tests.leaderboard.exports.test_mteb import made
-from tests.leaderboard.scored import drawn, sts
-from tests.leaderboard.scored import write as write_results
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
@@ -166,7 +166,7 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
 
 def test_averages_have_intervals_in_every_format(stsbench):
     ranked(Path("results"))
-    results = scan_results(Path("results")).results
+    results = read_states(Path("results")).results
     interval = mean_interval([[r] for r in results if r.encoder == "good"])
     ends = [100 * end for end in interval or ()]
     shown = f"{ends[0]:.2f}–{ends[1]:.2f}"

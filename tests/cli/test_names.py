@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
+from stsbench.boards.published.specs import read_table_card, row_facts, table_names
 from stsbench.cli.names import Names, chosen_results
-from stsbench.errors import StsbenchError, UnknownName
-from stsbench.leaderboard.published.specs import read_table_card, row_facts, table_names
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.recipes.plan import read_recipe
-from stsbench.results.folder import scan_results, write_result
+from stsbench.results.folder import ResultFolder, read_states, write_result
+from stsbench.results.groups import Encoders
 from stsbench.results.record import Result
 from tests.cli.commands import QUICK, make_own
 from tests.cli.little_recipe import cards  # noqa: F401 - a fixture
@@ -52,16 +53,19 @@ def held() -> list[Result]:
     """Results of cards, recipes, folders and others, each with its own score."""
     made: list[tuple[str, float, dict[str, Any]]] = [
         ("simcse-bert-base", 0.51, {}),
-        ("simcse-bert-base", 0.52, {"encoder_card": None, "fingerprint": "fake"}),
+        ("simcse-bert-base", 0.52, {"encoder_card": None, "fingerprint": "fake", "eval_seed": 1}),
         ("minilm+pooling=max", 0.53, {}),
         (VIEWS, 0.54, {"train_seed": 0}),
         ("runA/final", 0.55, {"fingerprint": "aaaaaaaa"}),
-        ("runA/final", 0.56, {"fingerprint": "bbbbbbbb"}),
+        ("runA/final", 0.56, {"fingerprint": "bbbbbbbb", "eval_seed": 1}),
         ("sbert-small", 0.57, {"train_seed": 1, "fingerprint": "1"}),
         ("sbert-small", 0.58, {"train_seed": 2, "fingerprint": "2"}),
         ("own, of mine", 0.59, {}),
     ]
     return [make_result(name, task, score, **facts) for name, score, facts in made for task in STS]
+
+
+ENCODERS = Encoders(ResultFolder(held(), []), CATALOGUE)
 
 
 @pytest.fixture
@@ -72,7 +76,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def scores_of(name: str) -> set[float]:
-    return {result.score for result in chosen_results([name], held(), CATALOGUE, Path("results"))}
+    return {result.score for result in chosen_results([name], ENCODERS, CATALOGUE, Path("results"))}
 
 
 @pytest.mark.parametrize(("name", "score"), GIVEN.items())
@@ -98,7 +102,7 @@ def test_a_name_chooses_the_same_results_in_every_command_that_reads_some(stsben
 def test_a_name_with_commas_is_one_among_others(stsbench, results):
     names = f"minilm+pooling=max,{VIEWS},SBERT, small,own, of mine"
     with pytest.raises(UnknownName, match="unknown encoder 'own'"):
-        chosen_results(["own", "of yours"], held(), CATALOGUE, Path("results"))
+        chosen_results(["own", "of yours"], ENCODERS, CATALOGUE, Path("results"))
     board = csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--format", "csv", "-e", names)))
     assert [row["row"] for row in board] == ["own, of mine", "sbert-small", VIEWS, "minilm+pooling=max"]
     assert NAMES.whole(["SBERT", "small", "SBERT", "small", "minilm"]) == ["SBERT, small", "SBERT, small", "minilm"]
@@ -117,7 +121,7 @@ def test_what_boards_and_tables_print_chooses_the_encoder_that_it_is_of(stsbench
     found = set().union(*(printed(stsbench, *one) for one in boards))
     assert {name for name, _ in found} >= {"SimCSE-BERT-base", "simcse-bert-base", OTHER, VIEWS, "runA/final [aaaaaa]"}
     for name, encoder in found:
-        chosen = chosen_results([name], held(), CATALOGUE, Path("results"))
+        chosen = chosen_results([name], ENCODERS, CATALOGUE, Path("results"))
         assert {result.encoder for result in chosen} == {encoder}, name
 
 
@@ -217,7 +221,7 @@ def test_a_title_runs_and_its_results_carry_the_id(stsbench, tmp_path):
     assert "both replace 'size'" in stsbench.refused(
         "run", "-e", "mine+size=7", "--set", "size=8", *QUICK, "--cards", own.cards
     )
-    assert len(scan_results(tmp_path / "results").results) == 3
+    assert len(read_states(tmp_path / "results").results) == 3
 
 
 def test_a_recipes_name_with_its_changes_trains_them(stsbench, tmp_path):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import REPRODUCIBLE
-from stsbench.cli.needs import how_exact, to_run
+from stsbench.cli.showing import how_exact, to_run
+from stsbench.core.cards import REPRODUCIBLE
+from stsbench.core.catalogue import Catalogue
 
 CATALOGUE = Catalogue()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cards.catalogue import card_folder
-from stsbench.results.folder import scan_results
+from stsbench.core.catalogue import card_folder
+from stsbench.results.folder import read_states
 from tests.cli.commands import HASHED
 
 SIZES = {"tr": 60, "va": 24, "te": 30}
@@ -57,7 +57,7 @@ def write_snli(folder: Path) -> None:
 def test_a_probing_file_is_scored(stsbench, run, tmp_path):
     (tmp_path / "data" / "probing" / "past_present.txt").write_text("\n".join(probing_lines()) + "\n")
     lines = stsbench.fine(*run, "my-tense", "--verbose").splitlines()
-    (result,) = scan_results(tmp_path / "results").results
+    (result,) = read_states(tmp_path / "results").results
     # The word that tells the tense is in every sentence.
     assert (result.n, result.score, result.scores["majority"]) == (30, 1.0, 0.5)
     assert list(result.per_subset) == ["PAST", "PRES"]
@@ -68,7 +68,7 @@ def test_a_probing_file_is_scored(stsbench, run, tmp_path):
 def test_snli_is_scored_as_its_card_says(stsbench, run, tmp_path):
     write_snli(tmp_path / "data" / "downstream" / "SNLI")
     stsbench.fine(*run, "my-snli")
-    (result,) = scan_results(tmp_path / "results").results
+    (result,) = read_states(tmp_path / "results").results
     assert (result.n, list(result.per_subset)) == (30, list(CLASSES))
     assert {key: result.protocol[key] for key in ("epoch_size", "max_epochs", "weight_decays")} == {
         "epoch_size": 1,

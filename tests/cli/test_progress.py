@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from stsbench.bench.cells import Cell, RunPart
-from stsbench.cli.progress import LOG, RunProgress
-from stsbench.errors import EncoderError, SourceError
+from stsbench.api.progress import Shown
+from stsbench.bench.listener import Crowd, Doing
+from stsbench.bench.plan import Cell, RunPart
+from stsbench.cli.progress import LOG, RunProgress, shown_count, shown_work
+from stsbench.cli.run import print_failed
+from stsbench.core.errors import EncoderError, SourceError
 from tests.cli.commands import HASHED, QUICK, make_own
 from tests.made import make_result
 
@@ -64,26 +71,91 @@ def test_a_dry_run_keeps_no_log(stsbench, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path):
-    screen = Console(width=80, force_terminal=False)
-    with Progress(TextColumn("{task.description}"), console=screen, disable=True) as bars:
-        progress = RunProgress(tmp_path, bars)
-        parts = [part("one", "a", "b", done=1), part("two " * 20, "a")]
-        progress.on_planned(parts)
-        progress.on_began(parts[0])
-        work, run = bars.tasks
-        assert work.description == "1/2 one: loading" and (run.completed, run.total) == (1, 3)
-        progress.on_encoding(0, 50)
-        progress.on_encoding(25, 50)
-        assert (work.description, work.completed, work.total) == ("1/2 one: embedding", 25, 50)
-        assert run.fields["left"].endswith(" left")
-        progress.on_encoding(50, 50)
-        progress.on_scoring("b")
-        assert (work.description, work.completed, work.total) == ("1/2 one: scoring b", 0, 1)
-        progress.on_scored(make_result("one", "b", 0.5))
-        assert (run.completed, work.completed) == (2, 1)
-        progress.on_began(parts[1])
-        assert work.description == f"2/2 {'two ' * 6}tw…(1): loading"
+def crowd_at_work() -> Crowd:
+    crowd = Crowd(cells=3, to_embed=20, running=1)
+    crowd.tell(1, Doing(worker="here:11", what="one: embedding 1/2", done=0.5, sentences=10))
+    crowd.tell(2, Doing(worker="here:12", what="one: scoring a"))
+    return crowd
+
+
+@pytest.fixture
+def shown() -> Iterator[Shown]:
+    """Bars as on a terminal, that are not drawn."""
+    with Progress(TextColumn("{task.description}"), console=Console(width=80), disable=True) as bars:
+        yield Shown(bars)
+
+
+def rows(shown: Shown) -> dict[str, tuple[str, float, float | None]]:
+    return {
+        name: (one.description, one.completed, one.total)
+        for name, one in zip(shown.rows, shown.bars.tasks, strict=True)
+    }
+
+
+def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path, shown):
+    progress = RunProgress(tmp_path, shown)
+    parts = [part("one", "a", "b", done=1), part("two " * 20, "a")]
+    progress.on_planned(parts)
+    progress.on_began(parts[0])
+    assert rows(shown) == {"work": ("1/2 one: loading", 0, None), "all": ("all", 1, 3)}
+    progress.on_encoding(0, 50)
+    progress.on_encoding(25, 50)
+    assert rows(shown)["work"] == ("1/2 one: embedding", 25, 50)
+    work, run = shown.bars.tasks
+    assert re.fullmatch(r"25 of 50, about [\d.]+ s left", work.fields["news"]) and run.fields["news"].endswith(" left")
+    progress.on_encoding(50, 50)
+    progress.on_scoring("b")
+    assert rows(shown)["work"] == ("1/2 one: scoring b", 0, 1)
+    progress.on_scored(make_result("one", "b", 0.5))
+    assert rows(shown)["all"] == ("all", 2, 3)
+    progress.on_began(parts[1])
+    assert rows(shown)["work"][0] == f"2/2 {'two ' * 7}t…: loading"
+
+
+def test_each_worker_has_a_bar_where_someone_watches(tmp_path, shown):
+    progress = RunProgress(tmp_path, shown)
+    progress.on_planned([part("one", "a", "b", "c")])
+    crowd = crowd_at_work()
+    progress.on_working(crowd)
+    crowd.end(2, well=True)
+    progress.on_working(crowd)
+    assert rows(shown)["all"][0].startswith("all: 0 of 3 cells done, 1 running, 0 failed; ")
+    assert rows(shown)["all"][0].endswith(" sentences/s")
+    assert rows(shown)["here:11"][:2] == ("here:11 one: embedding 1/2", 0.5)
+    assert rows(shown)["here:12"][:2] == ("here:12 waiting", 0.0)
+
+
+def test_a_terminal_shows_what_is_done_and_how_long_the_others_take(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    with shown_count("rows") as count:
+        count(0, 20)
+        count(3, 20)
+    out, err = capsys.readouterr()
+    assert "rows" in err and re.search(r"3 of 20, about [\d.]+ s left", err) and not out
+
+
+def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
+    for said in (False, True):
+        with shown_count("rows") as count:
+            count(0, 2000)
+            count(1000, 2000)
+        with shown_work() as shown:
+            shown.listener("one").encoding(5, 20)
+        progress = RunProgress(tmp_path)
+        progress.on_working(crowd_at_work())
+        lines = capsys.readouterr().err.splitlines()
+        assert [re.sub(r" [\d.,]+ (s|sentences/s)\b", "", line) for line in lines] == (
+            [
+                "rows: 0 of 2,000",
+                "rows: 1,000 of 2,000, about left",
+                "one: embedding: 5 of 20",
+                "0 of 3 cells done, 1 running, 0 failed;",
+            ]
+            if said
+            else []
+        )
+        monkeypatch.setattr("stsbench.api.progress.LINE_SECONDS", 0.0)
 
 
 def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path, capsys):
@@ -103,3 +175,35 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
     ]
     assert progress.code == 2
     assert progress.failures == ["a: no data for a", "b: no data for b", "c: no data for c", "one on d: no number"]
+
+
+def test_events_are_an_object_a_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("stsbench.api.progress.LINE_SECONDS", 0.0)
+    progress = RunProgress(tmp_path, events=True)
+    progress.on_planned([part("one", "a")])
+    progress.on_working(crowd_at_work())
+    progress.on_noticed("a note")
+    progress.on_failed("one on a", EncoderError("no number"))
+    progress.end()
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("stsbench: ")]
+    events = [json.loads(line) for line in lines]
+    assert [one["event"] for one in events] == ["planned", "working", "noticed", "failed", "ended"]
+    assert events[0] == {"event": "planned", "encoders": 1, "cells": 1, "known": 0, "sentences": 10}
+    assert events[1]["workers"]["here:11"] == {"what": "one: embedding 1/2", "done": 0.5}
+    assert events[3] == {"event": "failed", "what": "one on a", "why": "no number"}
+    assert (events[4]["scored"], events[4]["failed"]) == (0, 1)
+
+
+def test_json_says_each_score_as_an_event(stsbench):
+    scores = stsbench.json("run", *HASHED, *QUICK)["results"]
+    events = [json.loads(line) for line in stsbench.progress]
+    assert [one["event"] for one in events] == ["planned", "scored", "ended"]
+    assert (events[1]["task"], events[1]["seed"], events[1]["score"]) == ("quickstart-en", 0, scores[0]["score"])
+
+
+def test_what_failed_is_shown_again_at_the_end(capsys):
+    print_failed([])
+    assert capsys.readouterr().out == ""
+    print_failed([("one on a", "no number"), ("two", "its worker was killed or has crashed")])
+    lines = capsys.readouterr().out.splitlines()
+    assert "Failed" in lines and any(line.split() == ["one", "on", "a", "no", "number"] for line in lines)

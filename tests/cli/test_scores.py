@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from stsbench.cards.catalogue import Catalogue
 from stsbench.cli.scores import print_boards, print_scores
-from stsbench.results.folder import scan_results
+from stsbench.core.catalogue import Catalogue
+from stsbench.results.folder import read_states
 from tests.cli.commands import HASHED
 from tests.made import make_result
 from tests.own_tasks import VALIDATED, write_data
@@ -23,12 +23,12 @@ def test_classification_shows_the_majority_baseline(stsbench):
     assert probe[2] == "25.00" and len(probe) == 6
     assert len(pairs) == 5
     assert "majority: the accuracy of always answering the most frequent class" in lines
-    assert "95% interval: Wilson score interval, with the covariance of items that share" in " ".join(lines)
+    assert "95% interval: Wilson score interval by Student's t, with the covariance of items" in " ".join(lines)
 
 
 def test_several_seeds_are_one_line_with_their_deviation(stsbench, tmp_path):
     lines = stsbench.fine("run", *HASHED, *PROBE, "--seeds", "0,1,2").splitlines()
-    scores = [r.score for r in scan_results(tmp_path / "results").results]
+    scores = [r.score for r in read_states(tmp_path / "results").results]
     assert len(scores) == 3 and len(set(scores)) > 1
     shown = next(line.split() for line in lines if line.startswith("quickstart-probe"))
     assert shown[1] == f"{100 * statistics.fmean(scores):.2f}±{100 * statistics.stdev(scores):.2f}"
@@ -42,7 +42,7 @@ def test_several_seeds_are_one_line_with_their_deviation(stsbench, tmp_path):
 def test_verbose_shows_seeds_and_a_report_of_each_class(stsbench, tmp_path):
     lines = stsbench.fine("run", *HASHED, *PROBE, "--seeds", "0,1", "--verbose").splitlines()
     assert max(map(len, lines)) <= 80
-    results = sorted(scan_results(tmp_path / "results").results, key=lambda r: r.eval_seed)
+    results = sorted(read_states(tmp_path / "results").results, key=lambda r: r.eval_seed)
     for seed, result in enumerate(results):
         line = next(line.split() for line in lines if line.startswith(f"  seed {seed}"))
         assert line[2:] == [f"{100 * result.score:.2f}", "–".join(f"{100 * end:.2f}" for end in result.interval)]

@@ -52,6 +52,36 @@ def test_a_run_goes_on_where_its_server_went(stsbench, card, tmp_path):
     assert not any(b"127.0.0.1" in content for file, content in written.items() if file.parent.name == "ours")
 
 
+@pytest.mark.parametrize(
+    ("assigned", "named"),
+    [
+        ("key_variable=KEY", "key_variable names no environment variable"),
+        ("body={api_key='KEY'}", "body must be a table of fields, none of which holds a key"),
+        ("body={auth={value='KEY'}}", "none of which holds a key"),
+        ("body={q='KEY'}", "none of which holds a key"),
+        ("body=KEY", "body must be a table"),
+        ("body={api_key='KEY'", "body must be a table"),
+        ("base_params={body={api_key='KEY'}}", "none of which holds a key"),
+    ],
+)
+@pytest.mark.parametrize("key", ["sk-proj-12345678", "0123456789abcdef0123456789abcdef"])
+def test_a_key_in_the_wrong_place_is_shown_nowhere(stsbench, card, tmp_path, assigned, named, key):
+    given = assigned.replace("KEY", key)
+    server = ("--set", "url=http://127.0.0.1:9/v1")
+    refused = stsbench.refused("run", "--encoder", card, *server, "--set", given, *QUICK)
+    if "'" not in given:
+        in_name = stsbench.refused("run", "--encoder", f"{card}+{given}", *server, *QUICK)
+        assert named in in_name and key not in in_name
+    assert named in refused and "--set key_variable=NAME" in refused and key not in refused
+    assert not any(key.encode() in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+def test_a_card_that_holds_a_key_is_refused(stsbench, tmp_path):
+    write(tmp_path / "own" / "baselines" / "ours.toml", CARD.replace("OUR_KEY", "sk-proj-12345678"))
+    refused = stsbench.refused("show", "ours", "--cards", tmp_path / "own")
+    assert "ours.toml: " in refused and "--set key_variable=NAME" in refused and "sk-proj" not in refused
+
+
 def test_mistakes_are_one_line(stsbench, card, monkeypatch):
     run = ["run", "--encoder", card, *QUICK]
     assert "needs its address: --set url=" in stsbench.refused(*run)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
+from stsbench.core.catalogue import Catalogue
 from stsbench.recipes.plan import read_recipe
 from tests.studies.conftest import developing, workshop
 

@@ -3,10 +3,11 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
-from stsbench.leaderboard.published.specs import table_names
+from stsbench.boards.published.specs import table_names
 from stsbench.results.folder import write_result
 from tests.made import make_result
 
@@ -65,7 +66,7 @@ def test_averages_can_be_exact(stsbench, folder):
 def test_formats_and_files(stsbench, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = ("leaderboard", "--table", "simcse-5")
-    assert stsbench.fine(*table, "--format", "latex").startswith("% \\usepackage{booktabs}\n")
+    assert stsbench.fine(*table, "--format", "latex").startswith("% \\usepackage{booktabs,adjustbox}\n")
     assert stsbench.fine(*table, "--format", "html").startswith("<!doctype html>")
     assert stsbench.fine(*table, "--format", "markdown").startswith("**Semantic textual similarity")
     rows = list(csv.DictReader(io.StringIO(stsbench.fine(*table, "--format", "csv"))))
@@ -75,6 +76,48 @@ def test_formats_and_files(stsbench, tmp_path, monkeypatch):
     assert [json.loads(stsbench.fine(*table, "--format", "json"))] == [[read]]
     assert stsbench.fine(*table, "--format", "html", "--out", "t.html") == "wrote t.html\n"
     assert (tmp_path / "t.html").read_text(encoding="utf-8") == stsbench.fine(*table, "--format", "html")
+
+
+LOOKS = {
+    "markdown": (r"\*\*77.43\*\*", r"<u>73.47</u>", r"\| 82.36\\\* \|"),
+    "latex": (r"\\textbf\{77.43\}", r"\\underline\{73.47\}", r"& 82.36\\textsuperscript\{\*\} &"),
+    "html": (r"<b>77.43</b>", r"<u>73.47</u>", r"(?<!<b>)(?<!<u>)82.36<"),
+}
+"""SICK-R of RoBERTa-large: the best and the second best that can be right, and above both a number that cannot."""
+
+
+@pytest.mark.parametrize(
+    ("layout", "show"), [("markdown", "both"), ("markdown", "merged"), ("latex", "published"), ("html", "both")]
+)
+def test_what_cannot_be_right_as_printed_is_never_best(stsbench, tmp_path, monkeypatch, layout, show):
+    monkeypatch.chdir(tmp_path)
+    out = stsbench.fine("leaderboard", "--table", "sts-unsupervised", "--show", show, "--format", layout)
+    for looks in LOOKS[layout]:
+        assert re.search(looks, out), looks
+
+
+@pytest.mark.parametrize("name", ["sts", "sgopt-1", "simcse-5", "bert-flow-2"])
+def test_no_table_ranks_a_marked_number(stsbench, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    out = stsbench.fine("leaderboard", "--table", name, "--format", "markdown")
+    assert "\\* |" in out and not re.search(r"(\*\*|</u>)\\\*", out)
+
+
+def test_a_weighted_mean_on_the_unsupervised_board_is_not_ranked(stsbench, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = stsbench.fine("leaderboard", "--table", "sts-unsupervised", "--format", "markdown")
+    assert "| BERT-Whitening†‡ | 64.34 | 74.6 | 69.64 | 74.68 | 75.9 | 72.48 | 60.8 | 70.35 |" in out
+    assert out.count("BERT-Whitening†‡") == 1
+    assert "‡ scored otherwise than the columns say (wmean); not ranked" in out
+
+
+def test_the_row_with_all_tasks_counts_where_the_source_prints_the_average_alone(stsbench, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = stsbench.fine("leaderboard", "--table", "sts", "--format", "csv")
+    (found,) = [row for row in csv.DictReader(io.StringIO(out)) if row["row"] == "InfoCSE-BERT-large"]
+    assert [found[task] for task in (*SCORES, "average")] == [
+        *("71.89", "86.17", "77.72", "86.2", "81.29", "83.16", "74.84", "80.18")
+    ]
 
 
 def test_a_suites_results_go_through_the_same_renderers(stsbench, folder):

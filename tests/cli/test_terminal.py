@@ -17,22 +17,22 @@ from pathlib import Path
 import pytest
 
 import stsbench as package
-from stsbench import settings
-from stsbench.cards.names import LONGEST
+from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, lay_out
 from stsbench.cli import printing
-from stsbench.cli.streams import guarded_streams
-from stsbench.cli.tables import print_table
-from stsbench.errors import OutputError, StsbenchError, visible
-from stsbench.leaderboard.tables.layout import lay_out
-from stsbench.leaderboard.tables.table import Group, Number, Row, Table, TableCell, TableColumn
+from stsbench.cli.printing import guarded_streams
+from stsbench.cli.screen import print_rows, print_table
+from stsbench.core import settings
+from stsbench.core.errors import OutputError, StsbenchError, visible
+from stsbench.core.names import LONGEST
 from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, process, write
+from tests.forgeries import resealed
 
 CLI = Path(package.__file__).parent / "cli"
 EVIL = "e\x1b[31m\x1b]0;t\a\x9b2J\u202e\x7fl"
 SHOWN = r"e\u001b[31m\u001b]0;t\u0007\u009b2J\u202e\u007fl"
 ENDINGS = """
 import typer
-from stsbench.errors import CardError
+from stsbench.core.errors import CardError
 
 
 class Evil(Hashed):
@@ -126,7 +126,7 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
         notes=[EVIL],
     )
     print_table(lay_out(shown, "measured"))
-    printing.print_rows([EVIL], [[EVIL]])
+    print_rows([EVIL], [[EVIL]])
     printing.print_facts([[EVIL, EVIL]])
     printing.say(EVIL)
     printing.print_json({EVIL: EVIL})
@@ -182,8 +182,7 @@ def test_a_long_sentence_is_whole_and_one_without_end_is_cut(capsys: pytest.Capt
 
 
 def test_progress_takes_no_name_for_markup(stsbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     own = make_own(tmp_path)
     name = f"[red] [link=x]{EVIL}"
     (own.cards / "tasks" / "table.toml").rename(own.cards / "tasks" / f"{name}.toml")
@@ -249,8 +248,7 @@ def test_notes_are_wrapped_at_words_on_a_terminal(stsbench: Command, own: Path, 
     run = ["run", "--encoder", "own_encoders:ready", *QUICK]
     stsbench.fine(*run)
     (path,) = (tmp_path / "results").glob("*/*.json")
-    held = json.loads(path.read_text())
-    path.write_text(json.dumps({**held, "notes": [NOTE]}))
+    resealed(notes=[NOTE])(path)
     in_a_pipe = process(*run, cwd=tmp_path, path=own).out.splitlines()
     assert f"quickstart-en: {NOTE}" in in_a_pipe
     lines = on_a_terminal(*run, cwd=tmp_path, path=own, columns=columns).splitlines()
@@ -306,7 +304,7 @@ def test_a_bug_of_ours_ends_with_3(stsbench: Command, monkeypatch, command):
     def bug(*arguments: object) -> None:
         raise KeyError("ours")
 
-    monkeypatch.setattr("stsbench.cards.catalogue.Catalogue.__init__", bug)
+    monkeypatch.setattr("stsbench.core.catalogue.Catalogue.__init__", bug)
     code, out, err = stsbench(*command)
     assert (code, out) == (3, "") and "KeyError: 'ours'" in err
     assert (
@@ -495,7 +493,7 @@ def test_nothing_that_is_printed_for_github_is_a_command(stsbench: Command, endi
 
 
 def test_a_bug_of_ours_keeps_its_whole_traceback(monkeypatch: pytest.MonkeyPatch, stsbench: Command):
-    monkeypatch.setattr("stsbench.cli.listing.LISTS", {"tasks": lambda catalogue: 3})
+    monkeypatch.setattr("stsbench.cli.showing.LISTS", {"tasks": lambda catalogue: 3})
     told = stsbench("list", "tasks")
     frames = [line for line in told.err.splitlines() if line.lstrip().startswith('File "')]
     assert told.code == 3 and "stsbench/cli/__init__.py" in frames[0] and len(frames) > 5

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import stsbench as stsbench_module
-from stsbench.encoders.trained import trained_runs
+from stsbench.encoders.runs import trained_runs
 from tests.cli.little_recipe import cards
 from tests.training.students import sentences
 
@@ -240,16 +240,16 @@ def stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any:
     """Train, and press Ctrl-C while the step is under way."""
     from stsbench.training.loop import selection
 
-    tell = selection.Selection.tell
+    report = vars(selection.Selection)["report_progress"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def pressed(self: Any, at: int) -> None:
-        tell(self, at)
+        report(self, at)
         if at == step:
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(selection.Selection, "tell", pressed)
+        patch.setattr(selection.Selection, "report_progress", pressed)
         try:
             return stsbench(*call)
         finally:

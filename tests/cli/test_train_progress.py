@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import transformers
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cli.train_progress import train_progress
-from stsbench.encoders.unfinished import CURVE, UnfinishedRun
+from stsbench.cli.progress import train_progress
+from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.runs import CURVE, UnfinishedRun
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.training.loop.selection import Selection, TrainingProgress
 from tests.cli.little_recipe import cards
@@ -35,13 +35,13 @@ def test_off_a_terminal_each_validation_is_a_line(stsbench, cards, masked_lm):
 def test_the_curve_is_written_as_it_is_seen_and_is_the_record_s(stsbench, cards, masked_lm, monkeypatch):
     call = ["train", "little", "--cards", cards, "--base", masked_lm, "--set", "schedule=constant"]
     folder, seen = Path("runs/little+schedule=constant/seed0"), list[Any]()
-    tell = Selection.tell
+    report = vars(Selection)["report_progress"]
 
     def watched(self: Selection, step: int) -> None:
         seen.append(_points(folder))
-        tell(self, step)
+        report(self, step)
 
-    monkeypatch.setattr(Selection, "tell", watched)
+    monkeypatch.setattr(Selection, "report_progress", watched)
     assert stsbench(*call).code == 0
     assert [len(points) for points in seen] == [0] * 4 + [1] * 4 + [2] * 4 + [3]
     points = _points(folder)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.training.augmentation.marian import LINES, make_marian
+from tests.training.marian import LINES, make_marian
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece (extra translate)")
 pytest.importorskip("sacremoses", reason="needs sacremoses (extra translate)")

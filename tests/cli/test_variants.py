@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cli.variants import chosen_variants
-from stsbench.errors import StsbenchError
-from stsbench.results.folder import scan_results
+from stsbench.cli.scores import chosen_variants
+from stsbench.core.errors import StsbenchError
+from stsbench.results.folder import read_states
 from tests.cli.commands import HASHED, QUICK, Command
 
 LISTS = ("--variants", "embeddings=float32,int8,binary", "--variants", "dimensions=32,16")
@@ -33,7 +33,7 @@ def test_a_table_of_variants_by_their_bytes(stsbench: Command):
         (("binary", "32"), "4"),
         (("binary", "16"), "2"),
     ]
-    scores = {(r.run["vector_bytes"], r.run["dimensions"]): r.score for r in scan_results(Path("results")).results}
+    scores = {(r.run["vector_bytes"], r.run["dimensions"]): r.score for r in read_states(Path("results")).results}
     assert {cells[1] for cells in rows.values()} == {f"{100 * score:.2f}" for score in scores.values()}
     # The largest is what the others differ from.
     assert len(rows["float32", "32"]) == 2

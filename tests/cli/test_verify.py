@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import stsbench as package
-from stsbench.results.folder import read_items
-from stsbench.results.items import to_parquet
+from stsbench.results.folder import read_items, to_parquet
 from stsbench.results.record import columns_digest, items_path
 from tests.cli.commands import HASHED, make_own
-from tests.forgeries import edited
+from tests.forgeries import resealed
 
 ROOT = Path(package.__file__).parent.parent
 
@@ -29,7 +28,7 @@ def results(stsbench, own: Path) -> Path:
 def test_a_run_is_verified_and_what_was_edited_is_not(stsbench, results):
     assert stsbench.fine("verify") == "3 results: 3 verified; data found for 3\n"
     path = next(results.glob("hashed/quickstart-es-en*.json"))
-    edited(scores={"kendall.all": 0.5})(path)
+    resealed(scores={"kendall.all": 0.5})(path)
     code, out, err = stsbench("verify", results / "hashed")
     assert code == 2 and out == "3 results: 2 verified, 1 failed; data found for 3\n"
     assert err.startswith("stsbench: failed: ") and str(path) in err and err.count("\n") == 1
@@ -45,7 +44,7 @@ def test_sentences_of_items_that_are_not_the_datas_fail(stsbench, results):
     columns = {**read_items(path)}
     columns["sentence2"] = np.zeros(len(columns["gold"]), dtype=np.uint32)
     items_path(path).write_bytes(to_parquet(columns))
-    edited(items=columns_digest(columns))(path)
+    resealed(items=columns_digest(columns))(path)
     code, out, err = stsbench("verify", results)
     assert code == 2 and "1 failed" in out and "column 'sentence2' is not that of the data" in err
 

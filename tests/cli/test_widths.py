@@ -4,74 +4,57 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.cli.printing import print_facts, print_rows
-from stsbench.cli.widths import GAP, NARROW_GAP, Fitted, PlainColumn, fit_columns, fitted
+from stsbench.cli.printing import print_facts
+from stsbench.cli.screen import print_rows
 
 LONG = "minilm+dimensions=64+embeddings=int8"
 FOLDER = f"minilm-l4-mlm+model=/data/{'models/' * 12}minilm+pooling=cls_before_pooler"
-COLUMNS = [
-    PlainColumn("encoder", [LONG, "minilm"], is_name=True),
-    PlainColumn("task", ["STS Benchmark", "CoordinationInversion"]),
-    PlainColumn("n", ["1379", "10002"], is_number=True),
-]
+ROWS = [[LONG, "STS Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"]]
 
 
-def width(part: list[PlainColumn], gap: int) -> int:
-    return sum(column.width for column in part) + gap * (len(part) - 1)
-
-
-def fits(room: int) -> Fitted:
-    found = fit_columns(COLUMNS, room)
-    assert all(width(list(part), found.gap) <= room for part in found.parts)
-    return found
-
-
-def test_a_table_is_too_wide_from_one_column_on():
-    wide = width(COLUMNS, GAP)
-    assert fits(wide) == ([COLUMNS], GAP, ())
-    assert fits(wide - 1).gap == NARROW_GAP
+def drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, room: int, *more: str) -> list[str]:
+    """The lines of a table in a terminal of so many columns; ``more`` are heads of numbers."""
+    monkeypatch.setenv("COLUMNS", str(room))
+    numbers = ["12.3456", "-65.4321"]
+    rows = [[*row, *[number] * len(more)] for row, number in zip(ROWS, numbers, strict=True)]
+    print_rows(["encoder", "task", "n", *more], rows, right=range(2, 3 + len(more)))
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize(
-    ("room", "name", "benchmark", "inversion"),
+    ("room", "first", "second", "key"),
     [
-        (48, "minilm+…(1)", "STS Benchmark", "CoordinationInversion"),
-        (41, "minilm+…(1)", "STS Benchmark", "CoordinationInversion"),
-        (34, "minilm+…(1)", "STS Benchmark", "Coordination\nInversion"),
-        (32, "minilm+…(1)", "STS\nBenchmark", "Coordination\nInversion"),
+        (71, [LONG, "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], False),
+        (70, [LONG, "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], False),
+        (48, ["minilm+…(1)", "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], True),
+        (41, ["minilm+…(1)", "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], True),
+        (34, ["minilm+…(1)", "STS", "Benchmark", "1379"], ["minilm", "Coordination", "10002"], True),
+        (32, ["minilm+…(1)", "STS", "1379"], ["Benchmark"], True),
     ],
 )
-def test_long_settings_are_short_before_words_are_broken(room, name, benchmark, inversion):
-    found = fits(room)
-    ((encoder, task, n),) = found.parts
-    assert (encoder.cells[0], *task.cells) == (name, benchmark, inversion)
-    assert n.cells == COLUMNS[2].cells and found.key == [f"(1) {LONG}"]
+def test_long_settings_are_short_before_words_are_broken(capsys, monkeypatch, room, first, second, key):
+    lines = drawn(capsys, monkeypatch, room)
+    assert [lines[2].split(), lines[3].split()] == [first, second]
+    assert (lines[-1] == f"(1) {LONG}") == key and all(len(line) <= room for line in lines[: -1 if key else None])
+    assert set(lines[1]) == {"─"} and len({len(line) for line in lines[:3]}) == 1
 
 
-def test_columns_without_room_are_set_in_parts_that_each_say_what_their_lines_are_of():
-    numbers = [PlainColumn(f"number {at}", ["12.3456", "-65.4321"], is_number=True) for at in range(4)]
-    found = fit_columns([COLUMNS[0], *numbers], 40)
-    assert [len(part) for part in found.parts] == [3, 3] and all(width(list(p), found.gap) <= 40 for p in found.parts)
-    assert [part[0].cells for part in found.parts] == [["minilm+…(1)", "minilm"]] * 2
-    assert [column.cells for part in found.parts for column in part[1:]] == [one.cells for one in numbers]
+def test_columns_without_room_are_set_in_parts_that_each_say_what_their_lines_are_of(capsys, monkeypatch):
+    lines = drawn(capsys, monkeypatch, 44, *(f"number {at}" for at in range(4)))
+    heads = [line.split() for line in lines if line.startswith("encoder")]
+    assert len(heads) > 1 and all(head[:2] == ["encoder", "task"] for head in heads)
+    assert sum(line.count("12.3456") for line in lines) == 4 and all(len(line) <= 44 for line in lines[:-2])
 
 
-def test_no_number_is_broken_where_not_even_one_column_fits():
-    found = fit_columns(COLUMNS, 10)
-    assert [part[-1].cells for part in found.parts][-1] == COLUMNS[2].cells
+def test_no_number_is_broken_where_not_even_one_column_fits(capsys, monkeypatch):
+    lines = drawn(capsys, monkeypatch, 20)
+    assert any(line.endswith(" 1379") for line in lines) and any(line.endswith(" 10002") for line in lines)
 
 
-def test_a_word_breaks_at_its_joints():
-    found = fitted(
-        [PlainColumn("encoder", ["all-MiniLM"], is_name=True), PlainColumn("backbone", ["Distil-RoBERTa base"])],
-        22,
-        None,
-    )
-    assert found is None
-    ((_, backbone),) = fit_columns(
-        [PlainColumn("encoder", ["all-MiniLM"], is_name=True), PlainColumn("backbone", ["Distil-RoBERTa base"])], 22
-    ).parts
-    assert backbone.cells == ["Distil-\nRoBERTa\nbase"]
+def test_a_word_breaks_at_its_joints(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "22")
+    print_rows(["encoder", "backbone"], [["all-MiniLM", "Distil-RoBERTa base"]])
+    assert [line[10:].strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["Distil-", "RoBERTa", "base"]
 
 
 @pytest.mark.parametrize("columns", [20, 60, 80, 120])

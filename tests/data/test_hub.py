@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from stsbench.data.hub import fetch_file
-from stsbench.data.hub.files import forget
-from stsbench.data.hub.quiet import quiet_hub
+from stsbench.data.hub.failures import quiet
+from stsbench.data.hub.repository import forget
 from tests import hub_server
 from tests.hub_files import sha256
 from tests.hub_server import Hub, one_line, point_at, unplug
@@ -208,13 +208,12 @@ def test_a_cache_of_ours_that_cannot_be_written_is_done_without(hub: Hub, monkey
     assert fetch().read_bytes() == DATA
 
 
-def test_bars_are_hidden_unless_wanted_and_then_as_before():
+def test_bars_are_hidden_and_then_as_before():
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 
-    for progress in (False, True):
-        with quiet_hub(progress):
-            assert are_progress_bars_disabled() is not progress
-        assert not are_progress_bars_disabled()
+    with quiet("huggingface_hub"):
+        assert are_progress_bars_disabled()
+    assert not are_progress_bars_disabled()
 
 
 def test_a_file_outside_the_cache_is_never_removed(hub: Hub, tmp_path: Path):

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stsbench import settings
+from stsbench.core import settings
 from stsbench.data.hub import fetch_checkpoint
-from stsbench.data.hub.files import choose_files
-from stsbench.data.hub.listing import expected_hash
+from stsbench.data.hub.repository import choose_files, expected_hash
 from tests import hub_server
 from tests.hub_files import git_hash, sha256, tiny_bert
 from tests.hub_server import Hub, one_line, unplug
@@ -35,22 +34,6 @@ def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
     assert expected_hash(found.path / "model.safetensors") == sha256(files["model.safetensors"])
     assert expected_hash(found.path / "config.json") == git_hash(files["config.json"])
     assert hub.asked[-1].path.endswith("/model.safetensors"), "weights come last"
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "modules.json"])
-def test_what_is_damaged_is_fetched_again(hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch):
-    files = {**tiny_bert(), "modules.json": b"[]"}
-    commit = hub.add("model", "owner/bert", files).commit
-    hub.fail(name, wrong_bytes=True, methods=("GET",), times=1)
-    assert "damaged" in one_line(lambda: fetch_checkpoint("owner/bert", revision=commit))
-    path = fetch_checkpoint("owner/bert", revision=commit).path / name
-    path.resolve().write_bytes(b"rot")
-    assert fetch_checkpoint("owner/bert", revision=commit).path == path.parent
-    assert path.read_bytes() == files[name]
-    path.resolve().write_bytes(b"rot")
-    unplug(monkeypatch)
-    text = one_line(lambda: fetch_checkpoint("owner/bert", revision=commit))
-    assert f"file '{name}' of model 'owner/bert'" in text and "the copy in the cache is damaged" in text
 
 
 def st_model() -> dict[str, bytes]:

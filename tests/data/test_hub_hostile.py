@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stsbench import settings
-from stsbench.cards.facts import HubSource
-from stsbench.data.hub import fetch_archive, fetch_checkpoint, fetch_file, fetch_pairs
+from stsbench.core import settings
+from stsbench.core.cards import HubSource
+from stsbench.data.hub import fetch_archive, fetch_checkpoint, fetch_file, fetch_rows
 from tests import hub_server
 from tests.hub_files import ROWS, jsonl, tiny_bert
 from tests.hub_server import Hub, Repo, one_line
@@ -64,7 +64,7 @@ def test_what_no_repository_is_called(hub: Hub, repo: str, offline: bool, monkey
     calls: list[Callable[[], object]] = [
         lambda: checkpoint(repo),
         lambda: fetch_file(repo, "x", revision="unpinned", kind="dataset"),
-        lambda: fetch_pairs(source, "test"),
+        lambda: fetch_rows(source, "test"),
         lambda: fetch_archive(source),
     ]
     for call in calls:
@@ -116,7 +116,7 @@ def test_no_file_leads_out_of_the_cache(hub: Hub, name: str, tmp_path: Path):
 def test_names_of_data_files_and_archives_stay_inside_too(hub: Hub):
     hub.add("dataset", REPO, {"../../x.jsonl.gz": jsonl(ROWS), "../x.tar": b""})
     source = HubSource(repo=REPO, revision="unpinned", splits={"test": "test"}, archive="../x.tar")
-    for call in (lambda: fetch_pairs(source, "test"), lambda: fetch_archive(source)):
+    for call in (lambda: fetch_rows(source, "test"), lambda: fetch_archive(source)):
         assert "no file may be called '../" in one_line(call)
 
 

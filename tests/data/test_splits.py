@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stsbench.data.splits import LabelledPairSplit, PairSplit, row_bytes
+from stsbench.core.cards import SplitFacts
+from stsbench.core.errors import DataError
+from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit, row_bytes
+from stsbench.data.verify import check_form, check_split
 
 # Separators, what escapes them, and a surrogate: all that a text may be mistaken for.
 TEXT = st.text(st.sampled_from("ab\x1b\x1e\x1f\n\udcff"), max_size=6)
@@ -55,3 +61,71 @@ def test_a_row_can_be_read_back_from_what_is_hashed(row: list[str]) -> None:
         else:
             fields.append("")
     assert fields == row
+
+
+PAIRS = PairSplit(sentences1=["a", "b"], sentences2=["c", "d"], gold=np.array([1.0, 2.0]), subset=["", ""])
+LABELLED = LabelledSplit(sentences=["a", "b"], labels=np.array([0, 1]), classes=["no", "yes"])
+LABELLED_PAIRS = LabelledPairSplit(sentences1=["a"], sentences2=["b"], labels=np.array([0]), classes=["no", "yes"])
+CAPTIONS = CaptionSplit(
+    captions=["a", "b"], image_features=np.ones((2, 3), np.float32), image_of_caption=np.array([0, 1])
+)
+FAULTS: list[tuple[Any, dict[str, Any], str]] = [
+    (PAIRS, {"sentences1": "ab"}, "sentences1 is of type str, not a list of texts"),
+    (PAIRS, {"sentences1": None}, "sentences1 is of type NoneType"),
+    (PAIRS, {"sentences1": ["a", 2]}, "sentences1, row 2: of type int, not text"),
+    (PAIRS, {"sentences2": ["c", b"d"]}, "sentences2, row 2: of type bytes, not text"),
+    (PAIRS, {"sentences2": ["c"]}, "sentences2 has 1 rows, 2 are needed"),
+    (PAIRS, {"sentences2": ["c", "\ud800"]}, r"sentences2, row 2: holds half a character \(a lone surrogate\)"),
+    (PAIRS, {"gold": [1.0, 2.0]}, "gold is of type list, not an array"),
+    (PAIRS, {"gold": np.array([1.0])}, r"gold is float64 of shape \(1,\), not float64 of shape \(2,\)"),
+    (PAIRS, {"gold": np.array([[1.0], [2.0]])}, r"gold is float64 of shape \(2, 1\)"),
+    (PAIRS, {"gold": np.array([1, 2])}, r"gold is int64 of shape \(2,\), not float64"),
+    (PAIRS, {"gold": np.array(["1", "2"])}, "gold is <U1"),
+    (PAIRS, {"gold": np.array([1.0, np.nan])}, "row 2: gold score nan is not a finite number"),
+    (PAIRS, {"gold": np.array([-np.inf, 1.0])}, "row 1: gold score -inf is not a finite number"),
+    (PAIRS, {"subset": [""]}, "subset has 1 rows, 2 are needed"),
+    (PAIRS, {"subset": ["", 3]}, "subset, row 2: of type int"),
+    (PAIRS, {"ungraded": [None]}, "ungraded, row 1: of type NoneType"),
+    (LABELLED, {"sentences": ["a"]}, r"labels is int64 of shape \(2,\), not int64 of shape \(1,\)"),
+    (LABELLED, {"labels": np.array([0.0, 1.0])}, "labels is float64"),
+    (LABELLED, {"labels": np.array([0, 2])}, "row 2: label 2 is not the place of a class"),
+    (LABELLED, {"labels": np.array([-1, 1])}, "row 1: label -1 is not the place of a class"),
+    (LABELLED, {"labels": np.array([-1, 1]), "classes": []}, "row 1: label -1 is not the place of a class"),
+    (LABELLED, {"classes": ["no", "no"]}, "a class is named twice"),
+    (LABELLED_PAIRS, {"sentences2": []}, "sentences2 has 0 rows, 1 are needed"),
+    (LABELLED_PAIRS, {"labels": np.array([5])}, "row 1: label 5"),
+    (CAPTIONS, {"captions": ["a"]}, r"image_of_caption is int64 of shape \(2,\)"),
+    (CAPTIONS, {"image_features": np.ones(3, np.float32)}, "image_features is float32 of shape"),
+    (CAPTIONS, {"image_features": np.ones((2, 3))}, "image_features is float64 of shape"),
+    (CAPTIONS, {"image_features": np.full((2, 3), np.inf, np.float32)}, "the features of image 0 are not finite"),
+    (CAPTIONS, {"image_of_caption": np.array([0, 2])}, "row 2: image 2 is not one of the 2 images"),
+]
+
+
+@pytest.mark.parametrize(("split", "changes", "message"), FAULTS)
+def test_a_fault_of_form_is_named(split: Any, changes: dict[str, Any], message: str) -> None:
+    check_form(split, where="mine")
+    with pytest.raises(DataError, match=f"^mine: {message}"):
+        check_form(replace(split, **changes), where="mine")
+
+
+@pytest.mark.parametrize("returned", [None, [], {"sentences": []}, PairSplit])
+def test_what_is_no_split_is_named(returned: object) -> None:
+    with pytest.raises(DataError, match="the reader returned a .*, a split is one of PairSplit, LabelledSplit"):
+        check_form(returned, where="mine")
+
+
+def test_gold_scores_keep_to_the_cards_range() -> None:
+    facts = SplitFacts(n=2)
+    check_split(PAIRS, facts, gold_range=(1.0, 2.0), where="mine")
+    for low, high, row, score in ((1.5, 2.0, 1, 1), (0.0, 1.5, 2, 2)):
+        message = f"mine: row {row}: gold score {score} is outside the card's gold_range, {low:g} to {high:g}"
+        with pytest.raises(DataError, match=message):
+            check_split(PAIRS, facts, gold_range=(low, high), where="mine")
+
+
+def test_labels_are_counted_where_a_reader_names_no_classes() -> None:
+    unnamed = replace(LABELLED, classes=())
+    check_split(unnamed, SplitFacts(n=2, labels={"0": 1, "1": 1}), where="mine")
+    with pytest.raises(DataError, match="rows a class {'0': 1, '1': 1}, the card says {'no': 1, 'yes': 1}"):
+        check_split(unnamed, SplitFacts(n=2, labels={"no": 1, "yes": 1}), where="mine")

@@ -37,7 +37,7 @@ class Plain:
         """The samples of :mod:`stsbench.encoders.engine.drift`, which are no sentences of a task."""
 
     def encode(self, sentences: Sequence[str]) -> Array:
-        if len(sentences) == 1 and sentences[0] in SAMPLES:
+        if set(sentences) == set(SAMPLES):
             self.sampled.extend(sentences)
         else:
             self.calls.append(list(sentences))
@@ -99,7 +99,7 @@ PLAIN = Plain()
 
 
 class Unsteady(Plain):
-    """Ends its process, or raises, as often as its file of marks says; then it embeds."""
+    """Ends its process, hangs or raises, as often as its file of marks says; then it embeds."""
 
     def __init__(self, marks: str, *, times: int, how: str) -> None:
         super().__init__("unsteady", f"unsteady-{how}-{times}")
@@ -112,6 +112,8 @@ class Unsteady(Plain):
             marks.write("x")
         if self.how == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        while self.how == "hangs":
+            time.sleep(0.1)
         raise ZeroDivisionError("a bug of the user's")
 
 

@@ -60,13 +60,13 @@ def save(folder: Path, *modules: Any, **options: Any) -> Path:
     return folder
 
 
-def word_embeddings() -> Any:
+def word_embeddings(padding: float = 0.0) -> Any:
     from sentence_transformers.sentence_transformer.modules import WordEmbeddings
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
     tokenizer = WhitespaceTokenizer(["PADDING", *WORDS], stop_words=[","])
     weights = np.random.default_rng(0).normal(size=(len(WORDS) + 1, 8)).astype(np.float32)
-    weights[0] = 0
+    weights[0] = padding
     return WordEmbeddings(tokenizer, weights)
 
 

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
+from stsbench.core.errors import EncoderError
+from stsbench.encoders.base import ENCODERS, SERVED, Encoder, TextFitted
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.kinds import ENCODERS, SERVED
-from stsbench.encoders.seams import Encoder, TextFitted
-from stsbench.errors import EncoderError
 from tests.encoders.made_checkpoints import save
 from tests.encoders.served.test_use import write_model
 from tests.encoders.words.test_model2vec import write_model2vec

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.kinds import ENCODERS
-from stsbench.leaderboard.tables.traits import traits_of
-from stsbench.registry.names import check_params
+from stsbench.boards.tables.rows import traits_of
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.registry import check_params
+from stsbench.encoders.base import ENCODERS
 
 CATALOGUE = Catalogue()
 CARDS = {name: CATALOGUE.encoder(name) for name in CATALOGUE.paths("baselines")}

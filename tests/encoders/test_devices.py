@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.devices import free_memory, sent_to, uses_tf32
+from stsbench.core import provenance as machine
+from stsbench.encoders.backends import free_memory, uses_tf32
+from stsbench.encoders.base import DeviceEncoder, DeviceMemory
 from stsbench.encoders.engine.drift import conditions
-from stsbench.encoders.seams import DeviceEncoder, DeviceMemory
 from stsbench.encoders.transformer import kernels
-from stsbench.provenance import machine
 from tests.encoders.fakes import Plain
 from tests.encoders.transformer.test_encoder import make
 
@@ -42,25 +41,6 @@ def test_memory_is_what_is_free_and_what_torch_keeps_unused(gpu, tiny):
     memory = encoder.device_memory()
     depth, width = encoder.backbone.depth, encoder.backbone.width
     assert memory is not None and memory.per_token == 4 * width * (depth + 25)
-
-
-def test_what_is_sent_to_a_gpu_is_pinned_and_does_not_wait(gpu, monkeypatch):
-    asked: list[Any] = []
-
-    class Tensor:
-        def pin_memory(self) -> Tensor:
-            asked.append("pinned")
-            return self
-
-        def to(self, device: torch.device, *, non_blocking: bool = False) -> Tensor:
-            asked.append((device.type, non_blocking))
-            return self
-
-    ids = np.arange(6).reshape(2, 3)
-    assert torch.equal(sent_to(torch.device("cpu"), ids), torch.arange(6).reshape(2, 3))
-    monkeypatch.setattr(torch, "from_numpy", lambda array: Tensor())
-    sent_to(gpu, ids)
-    assert asked == ["pinned", ("cuda", True)]
 
 
 @pytest.fixture

@@ -1,19 +1,31 @@
-"""BERT-flow's Glow: against the PyTorch port's values, and what any normalising flow must do."""
+"""BERT-flow: Glow against the PyTorch port's values, what any normalising flow must do, and the encoder that is fitted on texts."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.fitted.flow_recipe import FlowRecipe
-from stsbench.encoders.fitted.flow_training import DecayedAdam, batches, train_flow
-from stsbench.encoders.flow import EPSILON, GlowFlow
-from stsbench.errors import EncoderError
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.fitted import PostProcessed
+from stsbench.encoders.flow import (
+    EPSILON,
+    DecayedAdam,
+    FlowMethod,
+    FlowRecipe,
+    GlowFlow,
+    batches,
+    flow_encoder,
+    train_flow,
+)
+from stsbench.encoders.transformer.encoder import TransformerEncoder, embed_with_dropout
+from tests.encoders.fakes import Plain
+from tests.encoders.tiny import SENTENCES
 
 functional: Any = torch.autograd.functional
 normal: Any = torch.distributions.Normal(torch.tensor(0.0).double(), 1.0)
@@ -24,41 +36,13 @@ PORT: dict[int, dict[str, Any]] = {
     2: {
         "first_loss": 2.922411,
         "first_z": [
-            -0.494475,
-            -0.394679,
-            -0.290279,
-            2.22183,
-            -0.471728,
-            1.728762,
-            1.445436,
-            0.083624,
-            -0.088276,
-            -0.400778,
-            -0.853749,
-            -0.866908,
-            -1.58778,
-            -1.987317,
-            -1.090853,
-            0.152876,
+            -0.494475, -0.394679, -0.290279, 2.22183, -0.471728, 1.728762, 1.445436, 0.083624,
+            -0.088276, -0.400778, -0.853749, -0.866908, -1.58778, -1.987317, -1.090853, 0.152876,
         ],
         "loss": 2.699649,
         "z": [
-            1.893505,
-            -1.280422,
-            0.994511,
-            -0.326786,
-            -0.129728,
-            1.392902,
-            -0.777291,
-            0.244072,
-            -1.208244,
-            -0.291072,
-            -0.637864,
-            0.159621,
-            0.023555,
-            1.354921,
-            1.912719,
-            0.894613,
+            1.893505, -1.280422, 0.994511, -0.326786, -0.129728, 1.392902, -0.777291, 0.244072,
+            -1.208244, -0.291072, -0.637864, 0.159621, 0.023555, 1.354921, 1.912719, 0.894613,
         ],
         "losses": [5.740831, 5.560312, 5.255237, 5.673186, 5.575217],
         "after": 2.633942,
@@ -67,47 +51,19 @@ PORT: dict[int, dict[str, Any]] = {
     3: {
         "first_loss": 2.933569,
         "first_z": [
-            -0.494475,
-            -0.394679,
-            -0.290279,
-            2.22183,
-            -0.471728,
-            1.728762,
-            1.445436,
-            0.083624,
-            -1.58778,
-            -1.987317,
-            -1.090853,
-            0.152876,
-            -0.931924,
-            -0.789605,
-            -0.346956,
-            0.093724,
+            -0.494475, -0.394679, -0.290279, 2.22183, -0.471728, 1.728762, 1.445436, 0.083624,
+            -1.58778, -1.987317, -1.090853, 0.152876, -0.931924, -0.789605, -0.346956, 0.093724,
         ],
         "loss": 2.762396,
         "z": [
-            1.893505,
-            -1.280422,
-            0.994511,
-            -0.326786,
-            -0.129728,
-            1.392902,
-            -0.777291,
-            0.244072,
-            0.023555,
-            1.354921,
-            1.912719,
-            0.894613,
-            -0.149234,
-            -0.50529,
-            -0.708207,
-            -1.890061,
+            1.893505, -1.280422, 0.994511, -0.326786, -0.129728, 1.392902, -0.777291, 0.244072,
+            0.023555, 1.354921, 1.912719, 0.894613, -0.149234, -0.50529, -0.708207, -1.890061,
         ],
         "losses": [5.797944, 5.581029, 5.261332, 5.58986, 5.511312],
         "after": 2.554717,
         "z_after": [-1.6709, -0.135869, 0.47679, 0.814682],
     },
-}
+}  # fmt: skip
 
 
 def given(b: int, d: int = 16) -> torch.Tensor:
@@ -129,9 +85,6 @@ def made(levels: int, d: int = 16, **options: Any) -> GlowFlow:
         for j, layer in enumerate(layers):
             layer.weight.data = by_formula(3 * i + j, layer.weight.shape).to(layer.weight.dtype)
     return flow
-
-
-# --- the official values ---
 
 
 @pytest.mark.parametrize("levels", [2, 3])
@@ -169,24 +122,9 @@ def test_what_is_decayed():
     assert all(map(tf.is_decayed, names))
 
 
-# --- a flow ---
-
-
 @pytest.mark.parametrize(("d", "levels", "count"), [(768, 3, 151_488), (768, 2, 127_872), (1024, 3, 198_528)])
 def test_the_number_of_parameters(d, levels, count):
     assert sum(p.numel() for p in GlowFlow(d, levels=levels).parameters()) == count
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-@pytest.mark.parametrize("levels", [1, 2, 3])
-def test_the_inverse(levels, dtype, tolerance):
-    flow = made(levels).to(dtype)
-    flow.initialise(given(32).to(dtype))
-    x = given(9).to(dtype)
-    with torch.no_grad():
-        np.testing.assert_allclose(flow.inverse(flow(x)), x, atol=tolerance * 10 * float(x.abs().max()))
-        z = torch.randn(9, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
-        np.testing.assert_allclose(flow(flow.inverse(z)), z, atol=tolerance * 100)
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
@@ -245,9 +183,6 @@ def test_seeds_draw_the_weights():
 def test_channels_that_cannot_be_halved():
     with pytest.raises(ValueError, match="cannot be halved 3 times"):
         GlowFlow(12, levels=3)
-
-
-# --- training ---
 
 
 def mixture(n: int = 512, d: int = 8) -> np.ndarray:
@@ -310,3 +245,58 @@ def test_texts_that_are_too_few_or_too_narrow():
         train_flow(lambda rows: x[rows], 3, 8, FlowRecipe())
     with pytest.raises(EncoderError, match="halves embeddings 3 times; 12 cannot be"):
         train_flow(lambda rows: x[rows], 512, 12, FlowRecipe(levels=3))
+
+
+# --- the encoder ---
+
+PAIRS = [f"text {i}" for i in range(80)]
+
+
+def over(base: Any, *, dropout: bool = False, **recipe: Any) -> PostProcessed:
+    return PostProcessed(base, FlowMethod(FlowRecipe(**recipe), dropout=dropout), name="flow", fit="target")
+
+
+def test_the_encoder():
+    fitted = over(Plain(d=8)).fit_texts(PAIRS)
+    x = Plain(d=8).encode(PAIRS)
+    flow, _ = train_flow(lambda rows: x[rows], 80, 8, FlowRecipe())
+    with torch.no_grad():
+        np.testing.assert_allclose(fitted.encode(PAIRS), flow(torch.from_numpy(x)), rtol=1e-4, atol=1e-5)
+    odd = ["", "x" * 5000, "\U0001f600", "שלום", "half \ud83d", *PAIRS]
+    whole = fitted.encode(odd)
+    assert whole.dtype == np.float32
+    assert whole.shape == (85, 8)
+    np.testing.assert_array_equal(whole[::-1], fitted.encode(odd[::-1]))
+    np.testing.assert_array_equal(whole, np.concatenate([fitted.encode([text]) for text in odd]))
+    assert over(Plain(d=8)).train_seed == 1234
+
+
+def test_dropout_is_on_while_fitting_alone(tiny: dict[str, Path]):
+    base = TransformerEncoder(str(tiny["bert"]))
+    plain = base.encode(SENTENCES)
+    dropped = embed_with_dropout(base, SENTENCES, seed=3)
+    assert np.abs(dropped - plain).max(axis=1).min() > 1e-3
+    np.testing.assert_array_equal(dropped, embed_with_dropout(base, SENTENCES, seed=3))
+    assert not np.allclose(dropped, embed_with_dropout(base, SENTENCES, seed=4), atol=1e-3)
+    # The same sentence twice has two masks; the mean over many is near the embedding without.
+    assert SENTENCES[0] == SENTENCES[7]
+    assert np.abs(dropped[0] - dropped[7]).max() > 1e-3
+    np.testing.assert_array_equal(base.encode(SENTENCES), plain)
+    state = torch.get_rng_state()
+    embed_with_dropout(base, SENTENCES[:2], seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    fitted = over(base, dropout=True).fit_texts(SENTENCES)
+    assert fitted.texts_to_embed() == ()
+    assert not np.allclose(fitted.encode(SENTENCES), over(base).fit_texts(SENTENCES).encode(SENTENCES), atol=1e-3)
+
+
+def test_an_encoder_without_dropout_says_so():
+    with pytest.raises(EncoderError, match="encoder 'plain' has no dropout .* set dropout=false"):
+        over(Plain(d=8), dropout=True).fit_texts(PAIRS).encode(["a"])
+
+
+def test_wrong_parameters():
+    wrongs: list[dict[str, Any]] = [{"levels": 0}, {"epochs": 0.0}, {"learning_rate": -1.0}]
+    for wrong in wrongs:
+        with pytest.raises(CardError, match="a flow needs levels"):
+            flow_encoder("minilm", **wrong)

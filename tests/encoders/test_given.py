@@ -15,10 +15,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 import stsbench
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.given import Function, LibraryModel, as_encoder, find_given
-from stsbench.encoders.known import KnownEncoder
-from stsbench.errors import EncoderError
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import EncoderError
+from stsbench.encoders.base import KnownEncoder
+from stsbench.encoders.load import Function, LibraryModel, as_encoder, find_given
 from tests.encoders.fakes import Plain
 
 CATALOGUE = Catalogue()
@@ -41,9 +41,6 @@ class Called:
 @pytest.fixture(scope="module")
 def model(bert: Path) -> SentenceTransformer:
     return SentenceTransformer(modules=[Transformer(str(bert)), Pooling(16, "mean")], device="cpu")
-
-
-# --- a function ---
 
 
 @pytest.mark.parametrize(
@@ -79,16 +76,11 @@ def test_a_function_is_given_a_list_that_is_its_own():
     assert given == [asked] and given[0] is not asked
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda: None, "the function lambda must take the sentences alone: too many positional arguments"),
-        (lambda sentences, size: None, "missing a required argument: 'size'"),
-    ],
-)
-def test_a_function_that_takes_something_else_is_refused_at_once(function, message):
-    with pytest.raises(EncoderError, match=message):
-        as_encoder(function)
+def test_a_function_that_takes_something_else_is_refused_at_once():
+    with pytest.raises(
+        EncoderError, match="the function lambda must take the sentences alone: missing a required .*'size'"
+    ):
+        as_encoder(lambda sentences, size: None)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +88,8 @@ def test_a_function_that_takes_something_else_is_refused_at_once(function, messa
     [
         (None, "encoder 'lambda' returned a NoneType that is not an array (n, d) of numbers"),
         ([[1.0], [1.0, 2.0]], "encoder 'lambda' returned a list that is not an array (n, d)"),
-        ([["a"]], "encoder 'lambda' returned a list that is not an array (n, d) of numbers"),
-        ([1.0, 2.0], "encoder 'lambda' returned shape (2,) for 600 sentences"),
         ([[1.0], [2.0]], "encoder 'lambda' returned shape (2, 1) for 600 sentences"),
-        ([[float("nan")]] * 600, "encoder 'lambda' returned NaN or infinity for the sentence"),
+        ([[float("nan")]] * 600, "encoder 'lambda' returned NaN or infinity for sentence "),
     ],
 )
 def test_what_a_function_returns_is_checked(returned, message):
@@ -113,9 +103,6 @@ def test_a_function_called_as_a_card_is_none():
         return lengths(sentences)
 
     assert find_given(minilm, CATALOGUE).name == "minilm (function)"
-
-
-# --- a SentenceTransformer ---
 
 
 def test_a_library_model_is_scored_as_it_embeds(model):
@@ -148,9 +135,6 @@ def test_a_library_model_with_a_name_and_a_fingerprint_is_an_encoder_itself(mode
     assert as_encoder(named) is named
 
 
-# --- what is none ---
-
-
 @pytest.mark.parametrize(
     "thing", [3, None, b"minilm", {"minilm"}, [3], {"mine": 3}, object(), int, Called, torch.nn.Linear(1, 1)]
 )
@@ -160,31 +144,6 @@ def test_what_is_no_encoder_is_one_line(thing):
     ) as caught:
         stsbench.evaluate(thing, "quickstart-en")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("thing", "message"),
-    [
-        (Plain, "the encoder: Plain is a class, not an encoder; give Plain(…)"),
-        (str, "the encoder: str is a class, not an encoder"),
-    ],
-)
-def test_a_class_is_no_encoder_yet(thing, message):
-    with pytest.raises(EncoderError) as caught:
-        stsbench.evaluate(thing, "quickstart-en")
-    assert message in str(caught.value)
-
-
-def test_an_encode_alone_does_not_make_an_encoder():
-    class Half:
-        def encode(self, sentences: Sequence[str]) -> Any:
-            return lengths(sentences)
-
-    with pytest.raises(EncoderError, match="the encoder: Half has no 'name'; an encoder needs name, fingerprint"):
-        as_encoder(Half())
-
-
-# --- names ---
 
 
 @pytest.mark.parametrize("name", ["minilm", "minilm+pooling=max", "simcse-small", "", " . ", "a\nb"])
@@ -214,13 +173,10 @@ def test_what_only_encodes_is_an_encoder_under_the_name_given():
     known = find_given(Nameless(), CATALOGUE, name="mine")
     assert (known.name, known.encoder.fingerprint) == ("mine", None)
     assert known.encoder.encode(["a b"]).tolist() == [[3.0, 1.0]]
-    with pytest.raises(EncoderError, match="name"):
+    with pytest.raises(EncoderError, match="the encoder: Nameless has no 'name'; an encoder needs name, fingerprint"):
         find_given(Nameless(), CATALOGUE)
-    with pytest.raises(EncoderError, match="is a class"):
+    with pytest.raises(EncoderError, match=r"Nameless is a class, not an encoder; give Nameless\(…\)"):
         find_given(Nameless, CATALOGUE, name="mine")
-
-
-# --- what was loaded is known ---
 
 
 def facts(result: stsbench.Result) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stsbench
-from stsbench.errors import StsbenchError
+from stsbench.core.errors import StsbenchError
 
 SOURCE = """
 import abc, dataclasses, functools, typing
@@ -216,7 +216,7 @@ def test_parameters_that_it_cannot_take_are_refused_in_one_line(name, params, me
 
 
 def test_given_parameters_tell_embeddings_apart():
-    from stsbench.provenance.identity import identity
+    from stsbench.core.provenance import identity
 
     three, five = (stsbench.load_encoder("odd_encoders:Any", params={"size": size}) for size in (3, 5))
     assert None is not identity(three) != identity(five)

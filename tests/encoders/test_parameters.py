@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-from stsbench.encoders.kinds import ENCODERS
-from stsbench.errors import CardError, EncoderError
-from stsbench.results.folder import scan_results
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.base import ENCODERS
+from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.results.folder import read_states
 from tests.cli.commands import Command
 from tests.encoders.test_contract import MADE, kind, load, params
 from tests.encoders.words.word_files import cache
@@ -109,21 +109,6 @@ def test_a_parameter_changes_the_fingerprint_if_and_only_if_it_can_change_an_emb
         assert load(kind, params, **{key: value}).fingerprint == plain, key
 
 
-# --- files ---
-
-
-@pytest.mark.parametrize(
-    "name", ["spm.model", "sentencepiece.model", "bpe.codes", "prophetnet.tokenizer", "vocab-src.json", "dict.txt"]
-)
-def test_every_file_that_a_tokenizer_may_load_counts(bert, tmp_path, name):
-    folder = Path(shutil.copytree(bert, tmp_path / "bert"))
-    prints = [load("transformer", {"model": str(folder)}).fingerprint]
-    for content in ("one", "two"):
-        (folder / name).write_text(content)
-        prints.append(load("transformer", {"model": str(folder)}).fingerprint)
-    assert len(set(prints)) == 3
-
-
 def test_every_file_that_the_librarys_tokenizers_name_counts(tmp_path):
     import transformers
     from transformers.models.auto import tokenization_auto
@@ -138,15 +123,18 @@ def test_every_file_that_the_librarys_tokenizers_name_counts(tmp_path):
     assert named <= set(Checkpoint(folder=tmp_path, revision=None, weights=()).digests())
 
 
-@pytest.mark.parametrize("name", ["README.md", "LICENSE", "run.json", "stsbench.json", "model.onnx", ".gitattributes"])
-def test_what_is_never_loaded_does_not_count(bert, tmp_path, name):
+COUNT = ["spm.model", "bpe.codes", "prophetnet.tokenizer", "vocab-src.json", "dict.txt"]
+NEVER_LOADED = ["README.md", "LICENSE", "run.json", "stsbench.json", "model.onnx", ".gitattributes"]
+
+
+@pytest.mark.parametrize("name", [*COUNT, *NEVER_LOADED])
+def test_every_file_counts_that_a_tokenizer_may_load(bert, tmp_path, name):
     folder = Path(shutil.copytree(bert, tmp_path / "bert"))
-    plain = load("transformer", {"model": str(folder)}).fingerprint
-    (folder / name).write_text("{}")
-    assert load("transformer", {"model": str(folder)}).fingerprint == plain
-
-
-# --- where it runs ---
+    prints = [load("transformer", {"model": str(folder)}).fingerprint]
+    for content in ("one", "two"):
+        (folder / name).write_text(content)
+        prints.append(load("transformer", {"model": str(folder)}).fingerprint)
+    assert len(set(prints)) == (3 if name in COUNT else 1)
 
 
 def test_a_device_is_refused_at_once(kind, params):
@@ -164,11 +152,11 @@ def test_a_device_is_no_part_of_a_name_and_stands_in_the_run(bert, tmp_path, mon
     stsbench = Command(capsys)
     run = ("run", "--encoder", bert, "--tasks", "quickstart-en")
     stsbench.fine(*run, "--set", "device=cpu")
-    (first,) = scan_results(tmp_path / "results").results
+    (first,) = read_states(tmp_path / "results").results
     assert (first.encoder, first.run["device"]) == (bert.name, "cpu")
     for device in ("bogus", "cuda:99"):
         # All embeddings are stored and the score is known.
         code, _, err = stsbench(*run, "--set", f"device={device}")
         assert code == 2 and f"'{device}'" in err and err.count("\n") == 1
     stsbench.fine(*run)
-    assert scan_results(tmp_path / "results").results == [first]
+    assert read_states(tmp_path / "results").results == [first]

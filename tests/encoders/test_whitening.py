@@ -1,4 +1,4 @@
-"""BERT-whitening against the released code's steps, scikit-learn, and what whitening must do."""
+"""Whitening and calibration: the released code's values, scikit-learn, the literal formulas, and encoders made of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.fitted.fitted import FittedEncoder, PostProcessed
-from stsbench.encoders.fitted.moments import Moments
-from stsbench.encoders.whitening import Whitening, WhiteningMethod, whitened_encoder
-from stsbench.errors import CardError, EncoderError
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.fitted import FittedEncoder, Method, PostProcessed
+from stsbench.encoders.flow import FlowMethod, FlowRecipe
+from stsbench.encoders.load import find_encoder
+from stsbench.encoders.whitening import (
+    CalibrationMethod,
+    Moments,
+    Whitening,
+    WhiteningMethod,
+    calibrated_encoder,
+    whitened_encoder,
+)
 from tests.encoders.fakes import Plain
 
 RNG = np.random.default_rng(0)
@@ -94,7 +103,7 @@ def test_directions_without_variance_are_left_out_and_said():
     np.testing.assert_allclose(np.cov(whitening.transform(flat).T), np.eye(12), atol=1e-5)
     # Of five embeddings four directions are known.
     assert Whitening().fit(X[:5]).components_.shape == (12, 4)
-    fitted = PostProcessed(Plain(d=9), WhiteningMethod(None, normalise=True), name="w", fit="target").fit_texts("abcde")
+    fitted = whitened(base=Plain(d=9)).fit_texts("abcde")
     assert fitted.encode(["a"]).shape == (1, 4)
     assert fitted.notes == ["the texts' embeddings vary in 4 directions only: 4 components are kept, not 9"]
 
@@ -112,8 +121,7 @@ def official_input() -> Any:
 
 
 def test_the_official_values():
-    fitted = WhiteningMethod(3, normalise=True).fit(Given(official_input()), [str(i) for i in range(60)])
-    ours = fitted.transform(official_input()[:2].astype(np.float32))
+    ours = whitened(3, base=Given(official_input())).fit_texts([str(i) for i in range(60)]).encode(["0", "1"])
     signs = np.sign(ours[0] * np.array(OFFICIAL[0]))
     np.testing.assert_allclose(ours * signs, OFFICIAL, atol=2e-6)
 
@@ -126,7 +134,6 @@ class Given(Plain):
         self.rows = rows
 
     def encode(self, sentences):
-        self.calls.append(list(sentences))
         return self.rows[[int(s) for s in sentences]].astype(np.float32)
 
 
@@ -135,8 +142,12 @@ class Given(Plain):
 TEXTS = [f"text {i}" for i in range(40)]
 
 
+def over(base: Plain, method: Method, fit: str = "target") -> PostProcessed:
+    return PostProcessed(base, method, name="w", fit=fit)
+
+
 def whitened(k: int | None = None, *, base: Plain | None = None, normalise: bool = True) -> PostProcessed:
-    return PostProcessed(base or Plain(d=8), WhiteningMethod(k, normalise=normalise), name="w", fit="target")
+    return over(base or Plain(d=8), WhiteningMethod(k, normalise=normalise))
 
 
 def test_the_encoder_whitens_its_base():
@@ -151,14 +162,13 @@ def test_the_encoder_whitens_its_base():
     np.testing.assert_allclose(plain, due, rtol=1e-4, atol=1e-6)
 
 
-def test_order_batches_empty_and_odd_sentences():
-    fitted = whitened().fit_texts(TEXTS)
-    odd = ["", "x" * 5000, "\U0001f600", "שלום", "half \ud83d", *TEXTS]
-    whole = fitted.encode(odd)
-    assert np.isfinite(whole).all()
-    np.testing.assert_allclose(whole[::-1], fitted.encode(odd[::-1]), rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(whole, np.concatenate([fitted.encode([text]) for text in odd]), rtol=1e-5, atol=1e-7)
-    assert fitted.encode([]).shape == (0, 8)
+def test_the_fingerprint_tells_texts_and_bases_apart():
+    bases = [Plain(d=8), Plain(d=8, fingerprint="other")]
+    texts = [TEXTS, TEXTS[:-1], [*TEXTS[:-2], TEXTS[-2] + TEXTS[-1]]]
+    made = [whitened(base=base).fit_texts(some).fingerprint for base in bases for some in texts]
+    assert len({*made, whitened().fingerprint}) == 7
+    nameless = whitened(base=Plain(fingerprint=None))
+    assert nameless.fingerprint is None and nameless.fit_texts(TEXTS).fingerprint is None
 
 
 def test_repeated_texts_count_as_often_as_they_come():
@@ -166,32 +176,24 @@ def test_repeated_texts_count_as_often_as_they_come():
     assert not np.allclose(often.encode(TEXTS), whitened().fit_texts(TEXTS).encode(TEXTS), atol=1e-3)
 
 
-def test_the_fingerprint_changes_when_embeddings_can():
-    prints = [
-        whitened().fit_texts(TEXTS).fingerprint,
-        whitened(3).fit_texts(TEXTS).fingerprint,
-        whitened(normalise=False).fit_texts(TEXTS).fingerprint,
-        whitened(base=Plain(d=8, fingerprint="other")).fit_texts(TEXTS).fingerprint,
-        whitened().fit_texts(TEXTS[:-1]).fingerprint,
-        whitened().fit_texts([*TEXTS[:-2], TEXTS[-2] + TEXTS[-1]]).fingerprint,
-        whitened().fingerprint,
-    ]
-    assert len(set(prints)) == len(prints)
-    assert whitened().fit_texts(list(TEXTS)).fingerprint == prints[0]
-    # What the texts are called is no matter: the texts are, once they are given.
-    called = PostProcessed(Plain(d=8), WhiteningMethod(None, normalise=True), name="w", fit="stsb.test")
-    assert called.fingerprint == prints[-1]
-    assert whitened(base=Plain(fingerprint=None)).fingerprint is None
-    assert whitened(base=Plain(fingerprint=None)).fit_texts(TEXTS).fingerprint is None
+METHODS = {
+    "whitening": WhiteningMethod(3, normalise=True),
+    "calibration": CalibrationMethod(standardise=True, remove=2),
+    "flow": FlowMethod(FlowRecipe(), dropout=False),
+}
 
 
-def test_a_fit_is_kept_and_used_again():
-    first = whitened(3).fit_texts(TEXTS).encode(TEXTS)
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_fit_is_kept_and_used_again(method):
+    first = over(Plain(d=8), method).fit_texts(TEXTS).encode(TEXTS)
     base = Plain(d=8)
-    again = whitened(3, base=base).fit_texts(TEXTS)
+    again = over(base, method).fit_texts(TEXTS)
     assert again.texts_to_embed() == ()
     np.testing.assert_array_equal(again.encode(TEXTS), first)
     assert len(base.calls) == 1
+
+
+def test_a_fit_over_a_base_that_cannot_be_told_from_another_is_made_each_time():
     base = Plain(d=8, fingerprint=None)
     for _ in range(2):
         unknown = whitened(3, base=base).fit_texts(TEXTS)
@@ -217,13 +219,6 @@ def test_a_damaged_fit_is_made_again(damage):
     assert kept.read_bytes() == whole
 
 
-def test_before_it_is_fitted_it_says_so():
-    with pytest.raises(
-        EncoderError, match=r"encoder 'w' is fitted on texts \(target\); call fit_texts\(sentences\) first"
-    ):
-        whitened().encode(["a"])
-
-
 def test_a_card_makes_one(tmp_path: Path):
     card = 'name = "{0}"\nkind = "whitening"\nmethod = "W"\nbackbone = "none"\nsupervision = "none"\noverlap = "none"\n'
     card += 'paper = "none"\nlicense = "none"\n[params]\nbase = "{1}"\nk = 2\n'
@@ -231,8 +226,6 @@ def test_a_card_makes_one(tmp_path: Path):
     for name, base in (("mine", "tests.encoders.fakes:Plain"), ("twice", "mine")):
         (tmp_path / "baselines" / f"{name}.toml").write_text(card.format(name, base))
     catalogue = Catalogue([tmp_path])
-    from stsbench.encoders.loading import find_encoder
-
     encoder = find_encoder("mine", params={"base_params": {"d": 6}}, catalogue=catalogue).encoder
     assert isinstance(encoder, PostProcessed)
     assert isinstance(encoder.base, Plain)
@@ -244,3 +237,68 @@ def test_a_card_makes_one(tmp_path: Path):
         find_encoder("twice", catalogue=catalogue)
     with pytest.raises(CardError, match="k = 0 keeps nothing"):
         whitened_encoder("minilm", k=0)
+
+
+# --- calibration ---
+
+
+def embedded() -> np.ndarray:
+    return Plain(d=8).encode(TEXTS).astype(np.float64)
+
+
+def calibrated(*, standardise: bool, remove: int, texts: list[str] = TEXTS) -> np.ndarray:
+    method = CalibrationMethod(standardise=standardise, remove=remove)
+    return over(Plain(d=8), method).fit_texts(texts).encode(TEXTS)
+
+
+def without_directions(x: np.ndarray, k: int) -> np.ndarray:
+    """Algorithm 1 of arXiv 1702.01417, a row and a direction at a time."""
+    centred = x - x.mean(axis=0)
+    directions = PCA(n_components=k, svd_solver="full").fit(x).components_
+    return np.array([row - sum((row @ u) * u for u in directions) for row in centred])
+
+
+def test_each_dimension_is_standardised():
+    np.testing.assert_allclose(
+        calibrated(standardise=True, remove=0), StandardScaler().fit_transform(embedded()), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_the_main_directions_are_removed(k):
+    np.testing.assert_allclose(
+        calibrated(standardise=False, remove=k), without_directions(embedded(), k), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_of_both_the_directions_are_those_of_standardised_embeddings():
+    due = without_directions(StandardScaler().fit_transform(embedded()), 2)
+    np.testing.assert_allclose(calibrated(standardise=True, remove=2), due, rtol=1e-4, atol=1e-6)
+
+
+def test_a_dimension_without_deviation_becomes_zero():
+    class Flat(Plain):
+        def encode(self, sentences):
+            return np.concatenate([super().encode(sentences), np.full((len(sentences), 1), 3, np.float32)], axis=1)
+
+    method = CalibrationMethod(standardise=True, remove=1)
+    made = over(Flat(d=8), method).fit_texts(TEXTS).encode(TEXTS)
+    assert np.isfinite(made).all()
+    np.testing.assert_allclose(made[:, 8], 0, atol=1e-6)
+
+
+def test_what_cannot_be_calibrated():
+    with pytest.raises(EncoderError, match="at least two texts"):
+        calibrated(standardise=True, remove=0, texts=["one"])
+    with pytest.raises(EncoderError, match="leaves nothing of embeddings of 8 numbers"):
+        calibrated(standardise=False, remove=8)
+    with pytest.raises(CardError, match="change nothing; give remove = 1 or more"):
+        calibrated_encoder("minilm", standardise=False)
+    with pytest.raises(CardError, match="remove = -1"):
+        calibrated_encoder("minilm", remove=-1)
+
+
+def test_the_card_of_a_row_is_what_the_row_says():
+    card = Catalogue().encoder("bert-base-sn-natsv6")
+    assert card.published == ["bert-flow/table-5/+SN+NATSV k=6"]
+    assert dict(card.params) == {"base": "bert-base-mean", "standardise": True, "remove": 6, "fit": "target"}

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from stsbench.core.errors import DataError, EncoderError, ProtocolError, StsbenchError
 from stsbench.data.splits import LabelledSplit, PairSplit
+from stsbench.encoders.base import Embeddings
 from stsbench.encoders.engine.store import Shelf, text_keys
-from stsbench.encoders.seams import Embeddings
-from stsbench.errors import DataError, EncoderError, ProtocolError, StsbenchError
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
 from stsbench.numbers.intervals import CORRELATION_METHOD

@@ -5,8 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stsbench.errors import DataError, StsbenchError
-from stsbench.plots.dots import Dot, draw_dots
+from stsbench.core.errors import DataError, StsbenchError
+from stsbench.plots.dots import Dot, draw_dots, draw_panels
+from stsbench.plots.lines import draw_lines
+from stsbench.plots.plane import draw_heat, draw_spots
 
 DOTS = [
     Dot(group="stsb", series="minilm", value=82.03, interval=(80.1, 83.7)),
@@ -29,9 +31,19 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch):
     assert str(caught.value) == ("figures need matplotlib; install the extra 'plots': pip install 'stsbench[plots]'")
 
 
-def test_nothing_is_no_figure():
-    with pytest.raises(DataError, match="there are no scores to draw"):
-        draw_dots([], axis="points")
+NOTHING = {
+    "dots": lambda: draw_dots([], axis="points"),
+    "panels": lambda: draw_panels([], panels=[], rows=[], axis="points"),
+    "lines": lambda: draw_lines([], sizes="bytes", values="score"),
+    "cells": lambda: draw_heat([], rows="pooling", columns="layer", values="score"),
+    "spots": lambda: draw_spots([], across="x", up="y"),
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_nothing_is_no_figure(kind):
+    with pytest.raises(DataError, match="there are no (scores|points) to draw"):
+        NOTHING[kind]()
 
 
 def test_dots_stand_where_their_numbers_are():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stsbench.cards.recipe import BaseFacts, RecipeCard, TrainingFacts
+from stsbench.core.cards import BaseFacts, RecipeCard, TrainingFacts
 
 
 def little_recipe(method: str, **given: Any) -> RecipeCard:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import RecipeCard
-from tests.compare.settings import COMPARED_ROWS, Facts
+from stsbench.core.cards import RecipeCard
+from stsbench.core.catalogue import Catalogue
+from tests.recipes.compared_settings import COMPARED_ROWS, Facts
 
 CATALOGUE = Catalogue()
 BERT, ROBERTA = "google-bert/bert-{}-uncased", "FacebookAI/roberta-{}"

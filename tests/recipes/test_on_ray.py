@@ -17,15 +17,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench import load_encoder, settings
-from stsbench.bench.cluster.joining import QUIET
-from stsbench.cards.recipe import CorpusFacts, SelectionFacts, StudentFacts, TrainingFacts
-from stsbench.encoders.unfinished import last_checkpoint
-from stsbench.errors import StsbenchError, TrainingError
-from stsbench.recipes.launchers import trained_on
+from stsbench import load_encoder
+from stsbench.bench.workers import QUIET
+from stsbench.core import settings
+from stsbench.core.cards import CorpusFacts, SelectionFacts, StudentFacts, TrainingFacts
+from stsbench.core.errors import StsbenchError, TrainingError
+from stsbench.encoders.runs import last_checkpoint
 from stsbench.recipes.on_ray import RayTraining, why_lost
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.train import carry_out
+from stsbench.recipes.train import carry_out, trained_on
 from stsbench.training.loop.selection import TrainingProgress
 from tests.bench.cluster.test_kill_ray import workers_of
 from tests.recipes.little import little_recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
+from stsbench.core.catalogue import Catalogue
 from stsbench.recipes.plan import read_recipe
 
 

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 from scipy.stats import spearmanr
 
-from stsbench.cards.recipe import CorpusFacts, SelectionFacts
+from stsbench.core.cards import CorpusFacts, SelectionFacts
+from stsbench.core.errors import CardError
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.splits import PairSplit
-from stsbench.errors import CardError
-from stsbench.numbers.closeness import alignment, uniformity
-from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.prepare import load_text, validator
+from stsbench.numbers.similarity import alignment, uniformity
+from stsbench.recipes.plan import TrainPlan, load_text, validator
 from stsbench.recipes.trainer import load_trainer
 from stsbench.training.seams import seen_with
 from tests.recipes.little import little_recipe
@@ -40,7 +39,7 @@ def test_pairs_serve_as_their_distinct_sentences(masked_lm, tmp_path):
     made = load_trainer(plan(tmp_path, masked_lm))
     assert list(made.corpus.column("text")) == list(dict.fromkeys([*first, *first, *second, *first[::-1]]))
     assert len(load_trainer(plan(tmp_path, masked_lm, rows=7)).corpus) == 7
-    from stsbench.errors import DataError
+    from stsbench.core.errors import DataError
 
     with pytest.raises(DataError, match="has no text"):
         load_trainer(plan(tmp_path, masked_lm, whole=True))

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
 from stsbench.cli import main
-from stsbench.encoders.loading import find_encoder
-from stsbench.encoders.trained import trained_runs
-from stsbench.encoders.unfinished import STATE
+from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.load import find_encoder
+from stsbench.encoders.runs import STATE, trained_runs
 from stsbench.recipes.rounds_trainer import make_training
 from stsbench.training.loop.selection import TrainingProgress
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import BaseFacts, CorpusFacts
+from stsbench.core.cards import BaseFacts, CorpusFacts
+from stsbench.core.catalogue import Catalogue
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.task import load_task
-from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
-from stsbench.encoders.trained import RUN_FILE
+from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.encoders.runs import RUN_FILE
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.seen_tests import find_overlaps
+from stsbench.recipes.train import find_overlaps
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 

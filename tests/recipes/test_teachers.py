@@ -6,18 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.recipe import CorpusFacts, SelectionFacts
+from stsbench.core import settings
+from stsbench.core.cards import CorpusFacts, SelectionFacts
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError
 from stsbench.data.task import load_task
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.unfinished import Start
-from stsbench.errors import CardError
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.runs import Start
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.teachers import Teachers
 from stsbench.recipes.train import carry_out
-from stsbench.recipes.trainer import load_trainer
-from stsbench.training.loop.place import Place
+from stsbench.recipes.trainer import Teachers, load_trainer
+from stsbench.training.loop.gather import Place
 from tests.encoders.made_checkpoints import save_bert
 from tests.recipes.little import little_recipe
 from tests.training.students import WORDS, sentences
@@ -65,7 +64,7 @@ def test_a_recipe_s_teacher_reaches_its_batches_and_its_records(masked_lm, teach
 
 def test_what_a_teacher_has_seen_its_student_has(masked_lm, teacher, tmp_path):
     from stsbench.data.corpora.load import load_corpus
-    from stsbench.recipes.seen_tests import find_overlaps
+    from stsbench.recipes.train import find_overlaps
 
     made = plan(tmp_path, masked_lm, str(teacher))
     corpus = load_corpus(tmp_path / "text.txt")

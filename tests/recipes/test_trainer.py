@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from stsbench.cards.recipe import CorpusFacts, SelectionFacts, TrainingFacts
-from stsbench.errors import CardError, StsbenchError
+from stsbench.core.cards import CorpusFacts, SelectionFacts, TrainingFacts
+from stsbench.core.errors import CardError, StsbenchError
 from stsbench.recipes.loop_trainer import LoopTrainer
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.rounds_trainer import RoundsTrainer
 from stsbench.recipes.train import carry_out
 from stsbench.recipes.trainer import TRAINERS, load_trainer
-from stsbench.training.loop.place import Place
+from stsbench.training.loop.gather import Place
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.words.fastsent import FastSentTraining

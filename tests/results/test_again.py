@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from stsbench.results.again import command_again, has_columns, lacking_columns, lacking_said
-from stsbench.results.folder import columns_of, read_result, verified, write_result
+from stsbench.results.folder import (
+    columns_of,
+    command_again,
+    has_columns,
+    lacking_columns,
+    lacking_said,
+    read_result,
+    verified,
+    write_result,
+)
 from stsbench.results.record import items_path
 from tests.made import SIMCSE, make_result
 
@@ -25,6 +33,9 @@ def test_the_command_names_what_is_not_usual(tmp_path):
     other = make_result(protocol={**SIMCSE, "name": "wmean"}, eval_seed=3, split="validation")
     assert command_again([other]) == (
         "stsbench run --fresh minilm --tasks sts12 --protocol wmean --seeds 3 --split validation"
+    )
+    assert command_again([*two, make_result("minilm", "stsb", split="validation")]) == (
+        f"{command_again(two)} && stsbench run --fresh minilm --tasks stsb --split validation"
     )
     kept = read_result(write_result(make_result(), tmp_path))
     assert command_again([kept]) == f"stsbench run --fresh minilm --tasks sts12 --results {tmp_path}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
+from stsbench.core.catalogue import Catalogue
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.trainer import Trainer, load_trainer
 from stsbench.studies.trials import Workshop

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.errors import CardError, UnknownName
-from stsbench.leaderboard.published.rows import FOLDER as PUBLISHED
+from stsbench.boards.published import FOLDER as PUBLISHED
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, UnknownName
 from stsbench.recipes.plan import read_recipe
-from stsbench.studies.ablations import Ablation, ablation_names, load_ablation, trials_of
-from stsbench.studies.beside import scored_on
+from stsbench.studies.reproduction import Ablation, ablation_names, load_ablation, scored_on, trials_of
 from stsbench.training.methods import METHODS
 
 CARDS = Catalogue()
@@ -136,7 +135,7 @@ def test_an_unknown_ablation_offers_the_nearest():
 
 
 def test_the_cards_lie_where_a_wheel_takes_them():
-    from stsbench.cards.catalogue import card_folder
+    from stsbench.core.catalogue import card_folder
 
     assert list(card_folder("trainers/tables").glob("*.toml"))
     assert not {*ablation_names(CARDS)} & {*CARDS.paths("trainers")}

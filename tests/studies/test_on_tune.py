@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.encoders.unfinished import unfinished_runs
-from stsbench.errors import StsbenchError
-from stsbench.studies.book import Book
-from stsbench.studies.carriers import CARRIERS
-from stsbench.studies.sweep import CellScore, Sweep, SweepCell
+from stsbench.core.errors import StsbenchError
+from stsbench.encoders.runs import unfinished_runs
+from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell
 from stsbench.studies.trials import TrialWatcher, Workshop
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::ResourceWarning")

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.encoders.trained import TrainedRun
-from stsbench.leaderboard.render import render
-from stsbench.leaderboard.tables.layout import lay_out
-from stsbench.leaderboard.tables.table import Table
-from stsbench.studies.ablations import load_ablation
-from stsbench.studies.beside import Had, scored_on, table_beside
-from stsbench.studies.reproduction import plan_reproduction, reproduce
+from stsbench.boards.render import render
+from stsbench.boards.tables.table import Table, lay_out
+from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.runs import TrainedRun
+from stsbench.studies.reproduction import Had, load_ablation, plan_reproduction, reproduce, scored_on, table_beside
 from stsbench.studies.trials import ScoredOn, TrialWatcher, Workshop
 from tests.made import make_result
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stsbench.cards.sweep import BudgetFacts, Range, SweepCard
-from stsbench.errors import CardError, StsbenchError
-from stsbench.studies.searches import SEARCHES, SweepSetting, TriedSetting
+from stsbench.core.cards import BudgetFacts, Range, SweepCard
+from stsbench.core.errors import CardError, StsbenchError
+from stsbench.studies.sweep import SEARCHES, SweepSetting, TriedSetting
 
 needs_optuna = pytest.mark.skipif(find_spec("optuna") is None, reason="needs the extra optuna")
 
@@ -78,7 +78,7 @@ def test_random_ends_where_nothing_is_left():
 
 
 def test_a_search_whose_package_is_missing_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("stsbench.studies.searches.find_spec", lambda name: None)
+    monkeypatch.setattr("stsbench.studies.sweep.find_spec", lambda name: None)
     card = made("tpe", {"a": [1, 2]}, settings=2)
     with pytest.raises(StsbenchError, match=r"search 'tpe' needs optuna; run: pip install 'stsbench\[optuna\]'"):
         SEARCHES["tpe"].check(card)

@@ -12,15 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from stsbench.cards.recipe import RecipeCard
-from stsbench.cards.strict import convert
-from stsbench.cards.toml_text import toml_tables
-from stsbench.errors import CardError, OutputError, StsbenchError, UnknownName
+from stsbench.core.cards import RecipeCard, convert, toml_tables
+from stsbench.core.errors import CardError, OutputError, StsbenchError, UnknownName
 from stsbench.recipes.plan import read_recipe
-from stsbench.studies.book import TRIED, Book, winner_card
-from stsbench.studies.carriers import CARRIERS
-from stsbench.studies.searches import SweepSetting
-from stsbench.studies.sweep import CellScore, Sweep
+from stsbench.studies.sweep import CARRIERS, TRIED, Book, CellScore, Sweep, SweepSetting, winner_card
 from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trials, plan_trials
 
 CARD = """

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stsbench.bench.cells import RunSettings
 from stsbench.bench.listener import Listener
+from stsbench.bench.plan import RunPlan
 from stsbench.bench.run import run
-from stsbench.cli.options.encoders import TrainOptions
-from stsbench.encoders.loading import load_encoder
-from stsbench.errors import CardError, OutputError, Stopped, TrainingError, UnknownName
+from stsbench.cli.app import made_app
+from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, UnknownName
+from stsbench.encoders.load import load_encoder
 from stsbench.results.record import Result
 from stsbench.studies.trials import (
     PlannedTrial,
@@ -46,7 +47,8 @@ def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path)
     words = shlex.split(planned.plan.command)
     assert words[:7] == ["stsbench", "train", "little", "--set", "temperature=0.1", "--set", "steps=3"]
     assert words[7:] == ["--base", str(masked_lm), "--text", "b.txt", "--device", "cpu", "--seeds", "2"]
-    assert {"--base", "--text", "--device", "--seeds"} <= {f"--{name}" for name in TrainOptions.hints()}
+    train: Any = made_app().commands["train"]
+    assert {"--base", "--text", "--device", "--seeds"} <= {flag for one in train.loaded.params for flag in one.opts}
 
 
 def test_what_leaves_the_same_encoder_is_one_run(workshop, masked_lm):
@@ -129,7 +131,7 @@ def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch)
     trials = [trial(masked_lm, similarity="dott"), trial(masked_lm), trial(masked_lm, seed=3)]
     planned = plan_trials(trials, workshop)
 
-    def scoring(asked: RunSettings, told: Listener) -> Iterator[Result]:
+    def scoring(asked: RunPlan, told: Listener) -> Iterator[Result]:
         if "@3" in asked.encoders[0]:
             raise RuntimeError("a bug")
         return run(asked, told)

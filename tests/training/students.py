@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from stsbench.cards.recipe import SelectionFacts, TrainingFacts
-from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+from stsbench.core.cards import SelectionFacts, TrainingFacts
+from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.training.loop.gather import Place
 from stsbench.training.loop.loop import Run
-from stsbench.training.loop.place import Place
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 from tests.encoders.made_checkpoints import save_bert

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
+from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop import loop
-from stsbench.training.methods.consert import ConSERT
 from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE
+from stsbench.training.methods.views import ConSERT
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 from tests.training.students import run_facts, sentences, spread

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.errors import CardError, DataError, UnknownName
+from stsbench.core.errors import CardError, DataError, UnknownName
 from stsbench.training.spans import Span, Spans, sample_spans
 
 

@@ -1,4 +1,6 @@
-"""The student: views, poolings, parts by length, heads, and a saved folder that three libraries read alike."""
+"""A student: parts by length, two views, what is saved, and what it may start from."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
@@ -6,13 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import (
+    AlbertConfig,
+    BertConfig,
+    DistilBertConfig,
+    GPT2Config,
+    ModernBertConfig,
+    PreTrainedConfig,
+    T5Config,
+)
 
 import stsbench
-from stsbench.encoders.loading import load_encoder
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.errors import CardError, EncoderError
-from stsbench.training.loop import parts as module
-from stsbench.training.loop.saving import save_student
+from stsbench.training.loop import parts
+from stsbench.training.student import dropouts, save_student
 from tests.training.students import sentences, student
 
 TEXTS = [*sentences(30, longest=14), "a"]
@@ -25,9 +36,9 @@ def tokens(made: Any) -> Any:
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls_before_pooler", "cls", "last_token", "mean(1,-1)"])
 def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, pooling):
     made = student(masked_lm, pooling=pooling, dropout=0.0)
-    assert len(list(module.parts_by_length(tokens(made)["attention_mask"]))) > 1
+    assert len(list(parts.parts_by_length(tokens(made)["attention_mask"]))) > 1
     split = made.embed(tokens(made))
-    monkeypatch.setattr(module, "parts_by_length", lambda mask: iter([]))
+    monkeypatch.setattr(parts, "parts_by_length", lambda mask: iter([]))
     assert torch.allclose(split, made.embed(tokens(made)), atol=1e-6)
 
 
@@ -217,7 +228,7 @@ def test_a_folder_may_not_ask_for_code_of_its_own(masked_lm, tmp_path):
     save_student(student(masked_lm), tmp_path / "saved")
     path: Path = tmp_path / "saved" / "stsbench.json"
     path.write_text('{"kind": "os:system", "params": {}}')
-    with pytest.raises(stsbench.errors.UnknownName, match="os:system"):
+    with pytest.raises(stsbench.core.errors.UnknownName, match="os:system"):
         stsbench.load_encoder(tmp_path / "saved")
 
 
@@ -239,3 +250,18 @@ def test_a_fresh_language_model_head_only_where_it_is_asked_for(masked_lm, tmp_p
     kept = student(tmp_path).model.encoder.layer[0].output.dense.weight
     assert torch.equal(made.model.encoder.layer[0].output.dense.weight, kept)
     assert made.language_model.cls.predictions.decoder.weight is made.model.embeddings.word_embeddings.weight
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (BertConfig(), {"hidden_dropout_prob", "attention_probs_dropout_prob"}),
+        (AlbertConfig(), {"hidden_dropout_prob", "attention_probs_dropout_prob"}),
+        (DistilBertConfig(), {"dropout", "attention_dropout"}),
+        (GPT2Config(), {"resid_pdrop", "embd_pdrop", "attn_pdrop"}),
+        (T5Config(), {"dropout_rate"}),
+        (ModernBertConfig(), {"attention_dropout", "embedding_dropout", "mlp_dropout"}),
+    ],
+)
+def test_every_dropout_of_the_body_is_known_and_none_of_a_head(config: PreTrainedConfig, expected: set[str]):
+    assert set(dropouts(config.to_dict())) == expected

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stsbench.errors import DataError
+from stsbench.core.errors import CardError, DataError, choose, did_you_mean
 
 TEXT_COLUMNS = ("text", "document", "anchor", "positive", "negative", "second_negative", "first", "second")
 """Columns of a corpus that hold text; beside them ``label``, ``score`` and ``document_id``."""
@@ -159,3 +160,140 @@ def _hash_column(h: Any, values: pa.Array) -> None:  # noqa: ANN401 - hashlib na
     h.update(pc.binary_length(values).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
     offsets = np.frombuffer(values.buffers()[1], "<i8")[values.offset : values.offset + len(values) + 1]
     h.update(memoryview(values.buffers()[2])[offsets[0] : offsets[-1]])
+
+
+_END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9])")
+_LAST_WORD = re.compile(r"([\w.]+)\.$")
+_ABBREVIATIONS = frozenset(
+    "adm al approx ave b.c blvd brig ca capt cf cmdr co col corp d.c dept dr e.g ed eds est etc fig figs gen gov hon "
+    "i.e inc jr lt ltd maj mr mrs ms mt no nos op p ph.d pp prof rep rev sen sgt sr st u.k u.n u.s v viz vol vols vs".split()
+)
+
+
+def split_sentences(text: str) -> list[str]:
+    """Cut text after full stops, question and exclamation marks that a capital or a digit follows.
+
+    Initials and common abbreviations of English end no sentence. A rule, not a model: nothing is
+    lost and no order changed, but some cuts are wrong.
+    """
+    sentences, start = [], 0
+    for end in _END.finditer(text):
+        if not _is_abbreviation(text[start : end.start() + 1]):
+            sentences.append(text[start : end.end()].strip())
+            start = end.end()
+    sentences.append(text[start:].strip())
+    return list(filter(None, sentences))
+
+
+def _is_abbreviation(text: str) -> bool:
+    word = _LAST_WORD.search(text)
+    return word is not None and (len(word[1]) == 1 and word[1].isupper() or word[1].casefold() in _ABBREVIATIONS)
+
+
+NUMBERS = ("score", "document_id")
+"""Columns of numbers; all others are of texts."""
+OF_NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    ">=": pc.greater_equal,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    "<": pc.less,
+}
+OF_TEXT = ("=", "!=")
+_CONDITION = re.compile(r"\s*(\w+)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
+
+
+def where(corpus: Corpus, condition: str) -> Corpus:
+    """The rows of which a condition holds: ``label = entailment``, ``label != neutral``, ``score >= 4``.
+
+    Raises:
+        CardError: it is no condition, or not of this corpus, or leaves fewer than two rows.
+    """
+    said = f"[data] where '{condition}'"
+    found = _CONDITION.fullmatch(condition)
+    if found is None or not found[3]:
+        raise CardError(f"{said}: give COLUMN = VALUE, such as label = entailment or score >= 4")
+    name, sign, value = found.groups()
+    if name not in corpus.columns:
+        raise CardError(
+            f"{said}: corpus '{corpus.name}' has no {name}{did_you_mean(name, corpus.columns)}; "
+            f"it has {', '.join(corpus.columns)}"
+        )
+    kept = corpus.table.filter(OF_NUMBERS[sign](corpus.table.column(name), _value(said, name, sign, value)))
+    if kept.num_rows < 2:
+        raise CardError(f"{said}: leaves {kept.num_rows} of {len(corpus)} rows{_classes(corpus, name, value)}")
+    return replace(corpus, table=kept)
+
+
+def _value(said: str, name: str, sign: str, value: str) -> pa.Scalar:
+    if name not in NUMBERS:
+        if sign not in OF_TEXT:
+            raise CardError(f"{said}: {name} is text; compare it by {' or '.join(OF_TEXT)}")
+        return pa.scalar(value, pa.large_string())
+    try:
+        return pa.scalar(float(value))
+    except ValueError as error:
+        raise CardError(f"{said}: {name} is a number, '{value}' is not") from error
+
+
+def _classes(corpus: Corpus, name: str, value: str) -> str:
+    """The labels there are, where it is one that none of them is."""
+    if name != "label":
+        return ""
+    labels = sorted(corpus.table.column(name).unique().to_pylist())
+    return f"{did_you_mean(value, labels)}; labels: {', '.join(labels[:10])}"
+
+
+def of_form(corpus: Corpus, form: str) -> Corpus:
+    """Labelled pairs as rows of another form, one of :data:`FORMS`.
+
+    Raises:
+        CardError: there is no such form, or no row of it can be made.
+        DataError: the corpus has no pairs, or no labels where they are needed.
+    """
+    wanted = choose("form of rows", form, FORMS)
+    corpus.require("first", "second", *(["label"] if wanted else []))
+    if not wanted:
+        pairs = corpus.table.select(["first", "second"]).rename_columns(["anchor", "positive"])
+        return replace(corpus, table=pairs)
+    others: dict[str, dict[str, str]] = {}
+    for row in corpus.table.select(["first", "second", "label"]).to_pylist():
+        others.setdefault(row["first"], {}).setdefault(row["label"], row["second"])
+    whole = {anchor: by_label for anchor, by_label in others.items() if by_label.keys() >= set(wanted.values())}
+    if len(whole) < 2:
+        raise CardError(
+            f"[data] form '{form}': {len(whole)} first sentences of corpus '{corpus.name}' have {', '.join(wanted.values())}"
+        )
+    columns = {name: [by_label[label] for by_label in whole.values()] for name, label in wanted.items()}
+    table = {name: pa.array(texts, pa.large_string()) for name, texts in {"anchor": list(whole), **columns}.items()}
+    return replace(corpus, table=pa.table(table))
+
+
+FORMS: Mapping[str, Mapping[str, str]] = {
+    "pairs": {},
+    "triplets": {"positive": "entailment", "negative": "contradiction"},
+    "two_negatives": {"positive": "entailment", "negative": "contradiction", "second_negative": "neutral"},
+}
+"""Each form with the label that the first second sentence of each of its columns has; ``pairs``: whatever their labels."""
+
+
+def repeated(corpus: Corpus, length: int) -> Corpus:
+    """All rows as many times as that gives ``length`` rows at most, one time at least."""
+    times = max(1, length // len(corpus))
+    return replace(corpus, table=pa.concat_tables([corpus.table] * times))
+
+
+def refuse_ordered(corpus: Corpus, key: str) -> None:
+    """Raise CardError where rows of ordered text would lose their neighbours."""
+    if "document_id" in corpus.columns:
+        raise CardError(f"[data] {key}: corpus '{corpus.name}' is ordered text, of which no sentence can be left out")
+
+
+def of_at_most(corpus: Corpus, words: int) -> Corpus:
+    """The rows of which no text has more words than this; raises CardError where fewer than two are left."""
+    refuse_ordered(corpus, "max_words")
+    short = corpus.of_at_most(words)
+    if len(short) < 2:
+        raise CardError(f"[data] max_words {words}: leaves {len(short)} of {len(corpus)} rows of '{corpus.name}'")
+    return short

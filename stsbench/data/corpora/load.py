@@ -1,25 +1,37 @@
-"""Training text in named columns: from a file by its logical name or path, or the text of tasks."""
+"""Training text in named columns: from a file by its logical name or path, or the text of tasks.
+
+Read into Arrow, a million sentences take the space of their bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import gzip
+import io
+import itertools
+import lzma
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.facts import CorpusCard
-from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, TextColumn
-from stsbench.data.corpora.files import fetch_corpus
-from stsbench.data.corpora.sentences import split_sentences
-from stsbench.data.corpora.tables import LISTED, read_training_text, select_columns
+from stsbench.core import settings
+from stsbench.core.cards import CorpusCard
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, SourceError, UnknownName, did_you_mean, one_line
+from stsbench.core.files import bounded, check_is_file, check_parquet, chunks
+from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, TextColumn, split_sentences
+from stsbench.data.readers.table import LISTED, UTF16, listed, read_json_lines
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
-from stsbench.errors import DataError, UnknownName
+from stsbench.data.verify import file_digest
 
+OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
+"""What opens a compressed file for reading, by the end of its name."""
 LAYOUTS: tuple[Mapping[str, str | int], ...] = (
     {"anchor": "anchor", "positive": "positive", "negative": "negative", "second_negative": "second_negative"},
     {"anchor": "anchor", "positive": "positive", "negative": "negative"},
@@ -75,42 +87,65 @@ def load_corpus(
             )
         return _finished(str(name), table.slice(0, limit))
     path = _user_file(Path(name), corpora, list(cards))
-    table = read_training_text(path, header=not _by_position(columns or {}), limit=limit)
-    return _finished(str(name), select_columns(table, columns or _layout(table, path), where=str(path)))
+    table = read_training_text(path, header=_has_header(columns or {}), limit=limit)
+    if columns is None:
+        columns = next((layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None)
+    if columns is None:
+        raise DataError(
+            f"{path}: its columns ({listed(table.column_names)}) are none of those known, such as text, "
+            "or anchor and positive; rename them, or say which is which"
+        )
+    return _finished(str(name), select_columns(table, columns, where=str(path)))
+
+
+def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) -> Path:
+    """Return a corpus's file: from the corpora folder if it is there, else from the Hub.
+
+    Raises:
+        SourceError: no source has it; says what to do.
+        DataError: the local file is not the one the card names.
+    """
+    folder = corpora or settings.corpora_folder()
+    if folder is not None and not folder.is_dir():
+        raise SourceError(f"corpora folder '{folder}' does not exist")
+    if folder is not None and (path := folder / corpus.file).is_file():
+        if corpus.sha256 and (found := file_digest(path)) != corpus.sha256:
+            raise DataError(
+                f"{path}: differs from the file that its card names (sha256 {found[:12]}, card {corpus.sha256[:12]}); "
+                "restore the file, or name yours by its path"
+            )
+        return path
+    put = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
+    if not corpus.repo:
+        make = f"make it by 'stsbench data make {name}', or " if corpus.make else ""
+        how = f" ({corpus.how})" if corpus.how else ""
+        raise SourceError(
+            f"corpus '{corpus.name}' is local only",
+            hint=f"{make}{put}{how}; or train on other text by 'stsbench train RECIPE --text NAME' (or a file)",
+        )
+    from stsbench.data.hub import fetch_file
+
+    place, revision = corpus.path or Path(corpus.file).name, corpus.revision
+    return fetch_file(corpus.repo, place, revision=revision, kind="dataset", sha256=corpus.sha256, without=put).path
 
 
 def _of_file(name: str, card: CorpusCard, corpora: Path | None, limit: int | None) -> pa.Table:
     path = fetch_corpus(name, card, corpora=corpora)
     # There are fewer documents than sentences: the limit may be the file's too.
-    raw = read_training_text(path, header=not _by_position(card.columns), limit=limit)
+    raw = read_training_text(path, header=_has_header(card.columns), limit=limit)
     if card.split_sentences:
-        return _split(raw.column(0))
-    return _renamed_labels(select_columns(raw, card.columns, where=str(path)), card.labels, where=name)
-
-
-def _user_file(path: Path, corpora: Path | None, known: Sequence[str]) -> Path:
-    folder = corpora or settings.corpora_folder()
-    for found in (path, folder / path if folder else path):
-        if found.is_file():
-            return found
-    if path.suffix or len(path.parts) > 1:
-        raise DataError(f"corpus file '{path}' {'is a folder' if path.is_dir() else 'does not exist'}")
-    raise UnknownName("corpus", str(path), known, hint="or give the path of a file")
-
-
-def _by_position(columns: Mapping[str, str | int]) -> bool:
-    return any(isinstance(theirs, int) for theirs in columns.values())
-
-
-def _layout(table: pa.Table, path: Path) -> Mapping[str, str | int]:
-    for layout in LAYOUTS:
-        if set(layout.values()) <= set(table.column_names):
-            return layout
-    listed = ", ".join(table.column_names[:LISTED])
-    raise DataError(
-        f"{path}: its columns ({listed[:300]}) are none of those known, such as text, "
-        "or anchor and positive; rename them, or say which is which"
-    )
+        sentences = [split_sentences(document) for document in TextColumn(raw.column(0))]
+        ids = np.repeat(np.arange(len(sentences)), [len(found) for found in sentences])
+        return pa.table({"text": pa.array(itertools.chain(*sentences), pa.large_string()), "document_id": ids})
+    table = select_columns(raw, card.columns, where=str(path))
+    if not card.labels:
+        return table
+    found = table.column("label").cast(pa.string())
+    if unknown := sorted(set(found.unique().to_pylist()) - set(card.labels)):
+        raise DataError(f"corpus '{name}': label '{unknown[0]}' is not one of {', '.join(card.labels)}")
+    places = pc.index_in(found.combine_chunks(), pa.array(list(card.labels)))
+    names = pa.array(list(card.labels.values())).take(places)
+    return table.set_column(table.column_names.index("label"), "label", names)
 
 
 def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.Table:
@@ -121,60 +156,196 @@ def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.T
         texts = [text for task, split in wanted for text in (*task.load(split).texts(), *task.ungraded(split))]
         return pa.table({"text": pa.array(texts, pa.large_string())})
     pairs = [split for split in (task.load(name) for task, name in wanted) if isinstance(split, PairSplit)]
-    return pa.table(
-        {
-            "first": [s for p in pairs for s in p.sentences1],
-            "second": [s for p in pairs for s in p.sentences2],
-            "score": np.concatenate([p.gold for p in pairs]),
-        }
-    )
+    first, second = ([text for pair in pairs for text in pair.sides[side]] for side in (0, 1))
+    return pa.table({"first": first, "second": second, "score": np.concatenate([pair.gold for pair in pairs])})
 
 
-def _renamed_labels(table: pa.Table, labels: Mapping[str, str], *, where: str) -> pa.Table:
-    if not labels:
-        return table
-    found = table.column("label").cast(pa.string())
-    if unknown := sorted(set(found.unique().to_pylist()) - set(labels)):
-        raise DataError(f"corpus '{where}': label '{unknown[0]}' is not one of {', '.join(labels)}")
-    names = pa.array(list(labels.values()))
-    renamed = names.take(pc.index_in(found.combine_chunks(), pa.array(list(labels))))
-    return table.set_column(table.column_names.index("label"), "label", renamed)
+def _user_file(path: Path, corpora: Path | None, known: Sequence[str]) -> Path:
+    folder = corpora or settings.corpora_folder()
+    for found in (path, folder / path if folder else path):
+        if found.is_file():
+            return found
+    check_is_file(path)
+    if path.suffix or len(path.parts) > 1:
+        raise DataError(f"corpus file '{path}' {'is a folder' if path.is_dir() else 'does not exist'}")
+    raise UnknownName("corpus", str(path), known, hint="or give the path of a file")
 
 
-def _split(documents: pa.ChunkedArray) -> pa.Table:
-    texts: list[str] = []
-    ids: list[int] = []
-    for at, document in enumerate(TextColumn(documents)):
-        found = split_sentences(document)
-        texts += found
-        ids += [at] * len(found)
-    return pa.table({"text": pa.array(texts, pa.large_string()), "document_id": pa.array(ids, pa.int64())})
+def _has_header(columns: Mapping[str, str | int]) -> bool:
+    return not any(isinstance(theirs, int) for theirs in columns.values())
 
 
 def _finished(name: str, table: pa.Table) -> Corpus:
     """Cast columns to their types, make empty fields one space, and refuse what nothing can be learnt from."""
     blanks, done = 0, {}
     for column in table.column_names:
+        kind = {"score": pa.float64(), "document_id": pa.int64()}.get(column, pa.large_string())
         values = table.column(column)
-        if column in ("score", "document_id"):
-            done[column] = _cast(name, column, values, pa.float64() if column == "score" else pa.int64())
-            continue
-        values = _cast(name, column, values, pa.large_string())
-        empty = pc.equal(pc.coalesce(values, ""), "")
-        blanks += pc.sum(empty).as_py() or 0
-        done[column] = pc.if_else(empty, " ", values)
+        try:
+            cast = values.cast(kind)
+            cast.validate(full=True)  # parquet may call bytes text that are not UTF-8
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise DataError(f"corpus '{name}': column {column} holds {values.type}, not {kind}") from None
+        if kind == pa.large_string():
+            empty = pc.equal(pc.coalesce(cast, ""), "")
+            blanks += pc.sum(empty).as_py() or 0
+            cast = pc.if_else(empty, " ", cast)
+        done[column] = cast
     if table.num_rows < 2:
         raise DataError(f"corpus '{name}' has {table.num_rows} row(s); training needs at least two")
-    texts = [pc.utf8_trim_whitespace(done[c]) for c in done if c in TEXT_COLUMNS]
+    texts = [pc.utf8_trim_whitespace(done[column]) for column in done if column in TEXT_COLUMNS]
     if not any(pc.any(pc.not_equal(text, "")).as_py() for text in texts):
         raise DataError(f"corpus '{name}' holds no text: all its fields are empty")
     return Corpus(name=name, table=pa.table(done), blanks=blanks)
 
 
-def _cast(name: str, column: str, values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: str) -> pa.Table:
+    """Return columns under our names.
+
+    Args:
+        table: as :func:`read_training_text` gives it.
+        columns: our names, each with the file's name for it or its position.
+        where: the file, for the message.
+
+    Raises:
+        DataError: the table has no such column; names those it has.
+    """
+    found = table.column_names
+    for theirs in columns.values():
+        if isinstance(theirs, int) and not 0 <= theirs < len(found):
+            raise DataError(f"{where}: no column {theirs} (has {len(found)}, counted from 0)")
+        if isinstance(theirs, str) and theirs not in found:
+            near = did_you_mean(theirs, found[:LISTED])
+            raise DataError(f"{where}: no column '{theirs}' (has {listed(found)}){near}")
+        if isinstance(theirs, str) and (times := found.count(theirs)) > 1:
+            raise DataError(f"{where}: {times} columns are called '{theirs}'; rename all but one")
+    return pa.table({ours: table.column(theirs) for ours, theirs in columns.items()})
+
+
+def read_training_text(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
+    """Read a ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file, each also as ``.xz`` or ``.gz``.
+
+    Args:
+        path: the file.
+        header: whether the first row of a ``.csv`` or ``.tsv`` names the columns; without, they are
+            ``f0``, ``f1``, …
+        limit: read this many rows at most; a text file is then read no further.
+
+    Returns:
+        The table; a text file's one column is ``text``. Only ``.csv`` quotes its cells.
+
+    Raises:
+        DataError: the file is missing, empty, cut off, not UTF-8, or not of its kind.
+    """
+    kind = table_suffix(path)
+    file = TEXT_FILES[kind]
+    content = _content(path, limit if file.by_line else None)
+    if file.is_utf8:
+        content = _checked_text(path, content)
     try:
-        found = values.cast(kind)
-        found.validate(full=True)  # parquet may call bytes text that are not UTF-8
-        return found
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(f"corpus '{name}': column {column} holds {values.type}, not {kind}") from None
+        table = file.parse(path, content, header)
+    except (pa.ArrowException, OSError) as error:  # damaged pages of parquet are an OSError
+        raise DataError(f"{path}: not a valid {kind} file: {one_line(error)[:150]}") from error
+    return table if limit is None else table.slice(0, limit)
+
+
+def table_suffix(path: Path) -> str:
+    """The kind of a file by its name, compression aside; raises DataError."""
+    kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
+    if kind not in TEXT_FILES:
+        known = f"{', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{did_you_mean(kind, TEXT_FILES)}"
+        raise DataError(f"{path}: '{kind}' is not a kind of training text; known: {known}")
+    return kind
+
+
+def _content(path: Path, lines: int | None) -> bytes:
+    """The bytes of a file, decompressed; of its first lines alone where so many are asked for."""
+    content = bytearray()
+    try:
+        with OPENERS.get(path.suffix, open)(path, "rb") as stream:
+            for part in bounded(chunks(stream), path, where=str(path)):
+                content += part
+                if lines is not None and part.count(b"\n") and content.count(b"\n") >= lines:
+                    break
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
+        why = "is cut off" if isinstance(error, EOFError) else f"is not a {path.suffix} file, or is damaged"
+        raise DataError(f"{path}: {why}; restore it") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if not content.strip():
+        raise DataError(f"{path}: the file is empty")
+    return bytes(content) if lines is None else b"".join(itertools.islice(io.BytesIO(content), lines))
+
+
+def _checked_text(path: Path, content: bytes) -> bytes:
+    r"""Return UTF-8 text without byte order mark, ``\r\n`` as ``\n`` where every line ends so."""
+    if content.startswith(UTF16):
+        raise DataError(f"{path}: is UTF-16; save it as UTF-8")
+    if content.count(b"\r\n") == content.count(b"\n"):
+        content = content.replace(b"\r\n", b"\n")
+    if (at := content.find(b"\x00")) >= 0:
+        raise DataError(f"{path}: line {content.count(bytes([10]), 0, at) + 1}: a NUL byte; is it text?")
+    try:
+        # Arrow checks without a copy; Python's decoder then says where.
+        pa.array([content], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise DataError(f"{path}: line {line}: not valid UTF-8; save the file as UTF-8") from None
+    return content.removeprefix(b"\xef\xbb\xbf")
+
+
+def _parquet(path: Path, content: bytes, header: bool) -> pa.Table:
+    from pyarrow import parquet
+
+    check_parquet(io.BytesIO(content), path, where=str(path))
+    return parquet.read_table(io.BytesIO(content))
+
+
+def _lines(path: Path, content: bytes, header: bool) -> pa.Table:
+    r"""Split at ``\n`` alone: other Unicode line ends are text."""
+    text = pa.array([content.removesuffix(b"\n")], pa.large_binary()).cast(pa.large_string())
+    return pa.table({"text": pc.split_pattern(text, "\n").flatten()})
+
+
+def _delimited(path: Path, content: bytes, header: bool, delimiter: str, quote: str | Literal[False]) -> pa.Table:
+    from pyarrow import csv as arrow_csv
+
+    line = content.lstrip(b"\n").partition(b"\n")[0].decode()
+    try:
+        names = next(csv.reader([line], delimiter=delimiter)) if quote else line.split(delimiter)
+    except csv.Error as error:
+        raise DataError(f"{path}: the first row cannot be read: {one_line(error)}") from error
+    if not header:
+        names = [f"f{i}" for i in range(len(names))]
+    return arrow_csv.read_csv(
+        io.BytesIO(content),
+        # One thread: only then do errors name the row.
+        read_options=arrow_csv.ReadOptions(autogenerate_column_names=not header, use_threads=False, block_size=1 << 24),
+        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, quote_char=quote, newlines_in_values=bool(quote)),
+        # Cells are text, whatever they look like; no word stands for a missing one.
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+        ),
+    )
+
+
+class TextFile(NamedTuple):
+    """A kind of training text: what reads its content, whether that is UTF-8, and whether each line is a row."""
+
+    parse: Callable[[Path, bytes, bool], pa.Table]
+    """The path for messages, the content, and whether the first row names the columns."""
+    is_utf8: bool = True
+    by_line: bool = False
+
+
+TEXT_FILES: Mapping[str, TextFile] = {
+    ".txt": TextFile(_lines, by_line=True),
+    ".csv": TextFile(lambda path, content, header: _delimited(path, content, header, ",", '"')),
+    ".tsv": TextFile(lambda path, content, header: _delimited(path, content, header, "\t", False)),
+    ".jsonl": TextFile(lambda path, content, header: read_json_lines(path, content)),
+    ".parquet": TextFile(_parquet, is_utf8=False),
+}
+"""By the end of a file's name."""

@@ -1,18 +1,51 @@
-"""Corpora that are not published as files, made of those that are."""
+"""Corpora that are not published as files, made of those that are: the first rows of another, or the long documents of a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.cards.facts import CorpusCard, MakeFacts
-from stsbench.data.corpora.documents import FileProgress, OpensTokenizer, write_long_documents
-from stsbench.data.corpora.files import fetch_corpus
-from stsbench.data.corpora.tables import read_training_text
-from stsbench.errors import DataError, OutputError, choose
-from stsbench.files.whole import write_whole
+import msgspec
+
+from stsbench.core.cards import CorpusCard, MakeFacts
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, DataError, OutputError, SourceError, choose, one_line
+from stsbench.core.files import check_parquet, remove, write_whole
+from stsbench.data.corpora.load import fetch_corpus, read_training_text
+from stsbench.data.verify import file_digest
+
+SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
+"""Words of a file's name that say of which split it is."""
+_ROWS = 512
+FileProgress = Callable[[int, int], None]
+"""Called with how many files of the dataset are done, and of how many."""
+
+
+class CountsTokens(Protocol):
+    """A tokenizer, as far as documents are chosen by it."""
+
+    @property
+    def identity(self) -> str:
+        """Changes if and only if a count can."""
+        ...
+
+    def __call__(self, texts: Sequence[str]) -> list[int]:
+        """The tokens of each text, without those that a tokenizer adds."""
+        ...
+
+
+class OpensTokenizer(Protocol):
+    """Opens a tokenizer."""
+
+    def __call__(self, model: str, *, revision: str) -> CountsTokens:
+        """The tokenizer of a folder or of a model on the Hub."""
+        ...
 
 
 class _Order(NamedTuple):
@@ -40,12 +73,12 @@ def make_corpus(
         name: the corpus.
         corpora: the folder.
         catalogue: where its card is.
-        open_tokenizer: opens the tokenizer that documents are chosen by.
-        progress: told how far a long run is.
+        open_tokenizer: opens the tokenizer that documents are chosen by; its files are held against the Hub's hashes.
+        progress: called with how far a long run is.
 
     Raises:
         UnknownName: no such corpus.
-        DataError: it is not one that can be made, what it is made of cannot be had, or its rows are not the card's.
+        DataError: it is not one that can be made, what it is made of cannot be had or read, or its rows are not the card's.
         OutputError: the file already exists, or cannot be written.
     """
     cards = catalogue.corpora()
@@ -77,10 +110,128 @@ def _first_rows(order: _Order) -> int:
     return len(lines)
 
 
+class _Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a draft is: what it is made of, and what of that is whole."""
+
+    key: str
+    files: int = 0
+    size: int = 0
+    rows: int = 0
+
+
 def _long_documents(order: _Order) -> int:
-    """The long documents of a dataset."""
-    return write_long_documents(order.facts, order.path, order.open_tokenizer, order.progress)
+    """The documents of a dataset with more tokens than a number, each on one line.
+
+    Until it is whole the file is a draft beside its place. The draft grows by what one file of the dataset gives, and
+    a record says how far it is, so that the same bytes come of a run that was stopped and begun again.
+    """
+    facts, path = order.facts, order.path
+    if not facts.tokenizer or facts.tokens is None:
+        raise CardError("way 'long_documents' needs a tokenizer, and the number of tokens to be exceeded")
+    where, digests, open_file = _files_of(facts)
+    count = order.open_tokenizer(facts.tokenizer, revision=facts.tokenizer_revision)
+    chosen = [facts.column, facts.tokens, facts.lowercase, count.identity]
+    key = hashlib.sha256(json.dumps([list(digests.items()), *chosen]).encode()).hexdigest()
+    draft, record = path.with_name(f"{path.name}.unfinished"), path.with_name(f"{path.name}.unfinished.json")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        done = _done(draft, record, key)
+        with draft.open("ab") as stream:
+            stream.truncate(done.size)
+            for name in list(digests)[done.files :]:
+                order.progress(done.files, len(digests))
+                rows = done.rows
+                with open_file(name) as file:
+                    for line in _long(file, f"file '{name}' of {where}", facts, count):
+                        stream.write(f"{line}\n".encode())
+                        rows += 1
+                stream.flush()
+                os.fsync(stream.fileno())
+                done = _Done(key=key, files=done.files + 1, size=stream.tell(), rows=rows)
+                write_whole(record, msgspec.json.encode(done))
+        draft.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path.parent}: cannot be written: {error.strerror}") from error
+    remove(record)
+    return done.rows
 
 
 WAYS: Mapping[str, Callable[[_Order], int]] = {"first_rows": _first_rows, "long_documents": _long_documents}
 """How a card's ``[make]`` says that its file is made; each writes it and returns its rows."""
+
+
+def _done(draft: Path, record: Path, key: str) -> _Done:
+    """How far a draft is; nothing of one that is made of something else, or cut."""
+    try:
+        done = msgspec.json.decode(record.read_bytes(), type=_Done)
+        whole = done.key == key and draft.stat().st_size >= done.size
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        whole = False
+    return done if whole else _Done(key=key)
+
+
+def _files_of(facts: MakeFacts) -> tuple[str, dict[str, str], Callable[[str], AbstractContextManager[Path]]]:
+    """The parquet files for training of a folder or a dataset on the Hub.
+
+    Returns:
+        The dataset, for messages; a hash of each file by its name, in the order of the rows; and what opens a file.
+
+    Raises:
+        SourceError: there is no such dataset, or it has no parquet file for training.
+    """
+    if Path(facts.of).is_dir():
+        folder, where = Path(facts.of), f"dataset '{facts.of}'"
+        names = _of_training(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
+        digests = {name: file_digest(folder / name) for name in names}
+        open_file: Callable[[str], AbstractContextManager[Path]] = lambda name: nullcontext(folder / name)  # noqa: E731
+    else:
+        from stsbench.data.hub import open_repository
+
+        repository = open_repository(facts.of, revision=facts.revision, kind="dataset", without="")
+        repository.check_whole()
+        where, open_file = str(repository.address), repository.passing
+        digests = {name: repository.listing.files[name] for name in _of_training(repository.listing.files)}
+    if not digests:
+        raise SourceError(f"{where}: has no parquet file for training; nothing else is read here")
+    return where, digests, open_file
+
+
+def _of_training(names: Iterable[str]) -> list[str]:
+    """The parquet files for training, by their names; all where no name says a split."""
+    words = {name: set(re.split(r"[/._-]", name)) for name in sorted(names) if name.endswith(".parquet")}
+    if not any(parts & SPLITS for parts in words.values()):
+        return list(words)
+    return [name for name, parts in words.items() if "train" in parts]
+
+
+def _long(file: Path, where: str, facts: MakeFacts, count: CountsTokens) -> Iterator[str]:
+    """The long documents of one file, white space made single spaces."""
+    least = facts.tokens or 0
+    for documents in _documents(file, where, facts.column):
+        texts = [" ".join(document.split()) for document in documents]
+        texts = [text.lower() for text in texts] if facts.lowercase else texts
+        # A token has a byte at least: what is too short need not be tokenised.
+        texts = [text for text in texts if len(text.encode()) > least]
+        for text, tokens in zip(texts, count(texts) if texts else [], strict=True):
+            if tokens > least:
+                yield text
+
+
+def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
+    """The texts of a column, some rows at a time; a row without text holds none."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        check_parquet(file, file, where=where)
+        with parquet.ParquetFile(file) as opened:
+            schema = opened.schema_arrow
+            if column not in schema.names:
+                raise DataError(f"{where}: has no column '{column}' (has {', '.join(schema.names[:20])})")
+            kind: Any = schema.field(column).type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise DataError(f"{where}: column '{column}' holds {kind}, not text")
+            for batch in opened.iter_batches(_ROWS, columns=[column]):
+                yield [text or "" for text in batch.column(0).to_pylist()]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{where}: cannot be read: {one_line(error)[:200]}") from error

@@ -6,14 +6,18 @@ import errno
 import json
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from importlib import import_module
+from logging import CRITICAL
+from typing import Literal, NamedTuple, TypeVar
 
-from stsbench.errors import SourceError, StsbenchError, one_line
+from stsbench.core.errors import SourceError, StsbenchError, one_line
 
 RepoKind = Literal["model", "dataset"]
+T = TypeVar("T")
 
 WITHOUT: dict[RepoKind, str] = {
     "dataset": "put the files under a data folder and pass --data DIR (or set STSBENCH_DATA), "
@@ -21,8 +25,7 @@ WITHOUT: dict[RepoKind, str] = {
     "model": "give the folder of a checkpoint on this machine, "
     "or run 'stsbench run' on the quickstart suite, which needs no network",
 }
-"""How to go on without the Hub, where the caller says nothing better."""
-
+"""What to do without the Hub, where the caller says nothing better."""
 WAITS = (1.0, 2.0)
 """Seconds to wait before asking a Hub that stumbles once more, and once again."""
 
@@ -65,124 +68,100 @@ class Address:
         return f"{file}{self.kind} '{self.repo}' (revision {revision})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """One way to fail: how it is told from others, why, what to do, and whether it may pass."""
+class Failure(NamedTuple):
+    """One way to fail: what shows it, why it fails, what to do, whether it may pass, and whether to ask again at once."""
 
-    names: tuple[str, ...] = ()
-    """Names of exception classes: the HTTP library below the Hub's has had two names, its classes one."""
-    statuses: range | tuple[int, ...] = ()
-    codes: tuple[int, ...] = ()
+    signs: tuple[str | int, ...]
+    """Names of exception classes (the HTTP library below the Hub's has had two names), HTTP statuses, error numbers."""
     why: str
     todo: str
     passing: bool = False
     again: bool = False
 
-    def fits(self, error: BaseException) -> bool:
-        """Whether an error is of this kind."""
-        response = getattr(error, "response", None)
-        return (
-            any(c.__name__ in self.names for c in type(error).__mro__)
-            or getattr(response, "status_code", None) in self.statuses
-            or getattr(error, "errno", None) in self.codes
-        )
-
 
 _LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
-
+_NETWORK = "check the network and try again"
 FAILURES = (
     Failure(
-        names=("OfflineModeIsEnabled",),
-        why="the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)",
-        todo="unset HF_HUB_OFFLINE once to fetch it",
+        ("OfflineModeIsEnabled",),
+        "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)",
+        "unset HF_HUB_OFFLINE once to fetch it",
         passing=True,
     ),
     Failure(
-        names=("GatedRepoError",),
-        why="access is gated: its owners choose who may read it",
-        todo=f"ask for access at {{page}} and {_LOGIN}",
+        ("GatedRepoError",),
+        "access is gated: its owners choose who may read it",
+        f"ask for access at {{page}} and {_LOGIN}",
     ),
-    Failure(names=("DisabledRepoError",), why="the Hub has disabled this repository", todo="see {page}"),
+    Failure(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
+    Failure(("RevisionNotFoundError",), "there is no such revision", "see {page}/commits/main for those there are"),
+    Failure(("RemoteEntryNotFoundError",), "there is no such file", "see {page}/tree/main for those there are"),
     Failure(
-        names=("RevisionNotFoundError",),
-        why="there is no such revision",
-        todo="see {page}/commits/main for those there are",
+        ("RepositoryNotFoundError",),
+        "there is no such {kind} on the Hub, or it is private",
+        f"check the name, or {_LOGIN}",
     ),
+    Failure(("HFValidationError",), "no repository can have this name", "names look like 'owner/name'"),
+    Failure((401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"),
     Failure(
-        names=("RemoteEntryNotFoundError",),
-        why="there is no such file",
-        todo="see {page}/tree/main for those there are",
-    ),
-    Failure(
-        names=("RepositoryNotFoundError",),
-        why="there is no such {kind} on the Hub, or it is private",
-        todo=f"check the name, or {_LOGIN}",
-    ),
-    Failure(names=("HFValidationError",), why="no repository can have this name", todo="names look like 'owner/name'"),
-    Failure(statuses=(401, 403), why="access is denied (HTTP {status})", todo=f"{_LOGIN} as a user who may read it"),
-    Failure(
-        statuses=(429,),
-        why="the Hub is asked too often (HTTP 429)",
-        todo=f"wait some minutes, or {_LOGIN}, which raises the limit",
+        (429,),
+        "the Hub is asked too often (HTTP 429)",
+        f"wait some minutes, or {_LOGIN}, which raises the limit",
         passing=True,
     ),
     Failure(
-        statuses=(408, *range(500, 600)),
-        why="the Hub is out of order (HTTP {status})",
-        todo="try again later",
-        passing=True,
-        again=True,
+        (408, *range(500, 600)), "the Hub is out of order (HTTP {status})", "try again later", passing=True, again=True
     ),
-    Failure(statuses=range(400, 500), why="the Hub refuses (HTTP {status})", todo="check {page}"),
+    Failure(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
     Failure(
-        names=("TimeoutException", "TimeoutError"),
-        why="the Hub does not answer in time",
-        todo="check the network and try again (HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)",
+        ("TimeoutException", "TimeoutError"),
+        "the Hub does not answer in time",
+        f"{_NETWORK} (HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)",
         passing=True,
     ),
     Failure(
-        names=("RemoteProtocolError", "ReadError", "WriteError"),
-        why="the connection breaks again and again ({detail})",
-        todo="check the network and try again",
+        ("RemoteProtocolError", "ReadError", "WriteError"),
+        "the connection breaks again and again ({detail})",
+        _NETWORK,
         passing=True,
     ),
     Failure(
-        names=("UnicodeEncodeError", "LocalProtocolError"),
-        why="the request cannot be sent: HF_TOKEN holds a character that no token has",
-        todo="set it to the token alone, or unset it",
+        ("UnicodeEncodeError", "LocalProtocolError"),
+        "the request cannot be sent: HF_TOKEN holds a character that no token has",
+        "set it to the token alone, or unset it",
     ),
+    Failure(("TransportError", "ConnectionError"), "cannot reach the Hub ({detail})", _NETWORK, passing=True),
     Failure(
-        names=("TransportError", "ConnectionError"),
-        why="cannot reach the Hub ({detail})",
-        todo="check the network and try again",
+        ("FileMetadataError", "JSONDecodeError", "TooManyRedirects", "OddAnswer"),
+        "what answers is not the Hub",
+        "check HF_ENDPOINT, and the network's proxy or login page",
         passing=True,
     ),
     Failure(
-        names=("FileMetadataError", "JSONDecodeError", "TooManyRedirects", "OddAnswer"),
-        why="what answers is not the Hub",
-        todo="check HF_ENDPOINT, and the network's proxy or login page",
-        passing=True,
+        (errno.ENOSPC, errno.EDQUOT),
+        "the disk is full",
+        "free some space, or set HF_HOME and STSBENCH_CACHE to folders on a larger disk",
     ),
     Failure(
-        codes=(errno.ENOSPC, errno.EDQUOT),
-        why="the disk is full",
-        todo="free some space, or set HF_HOME and STSBENCH_CACHE to folders on a larger disk",
-    ),
-    Failure(
-        codes=(errno.EACCES, errno.EPERM, errno.EROFS),
-        why="the cache cannot be written ({detail})",
-        todo="set HF_HOME and STSBENCH_CACHE to folders you may write to",
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "the cache cannot be written ({detail})",
+        "set HF_HOME and STSBENCH_CACHE to folders you may write to",
     ),
     # Last, what is left: a size other than announced, an error of the Xet transfer (a RuntimeError), an input/output error.
     Failure(
-        names=("OSError", "RuntimeError", "XetDownloadError", "XetAuthenticationError", "XetObjectNotFoundError"),
-        why="the download failed ({detail})",
-        todo="try again",
+        ("OSError", "RuntimeError", "XetDownloadError", "XetAuthenticationError", "XetObjectNotFoundError"),
+        "the download failed ({detail})",
+        "try again",
     ),
 )
-"""The ways to fail, tried in order: the first that fits is told."""
+"""The ways to fail; of several that fit, the first counts."""
 
-T = TypeVar("T")
+
+def failure_of(error: BaseException) -> Failure | None:
+    """The way in which the Hub has failed, None for an error of another kind."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    signs = {*(kind.__name__ for kind in type(error).__mro__), status, getattr(error, "errno", None)}
+    return next((failure for failure in FAILURES if signs.intersection(failure.signs)), None)
 
 
 @contextmanager
@@ -198,18 +177,19 @@ def explained(address: Address, without: str | None) -> Iterator[None]:
     except StsbenchError:
         raise
     except Exception as error:
-        cause = _root(error)
-        failure = _failure(cause)
+        cause: BaseException = error
+        # So the library says that it could not ask the Hub, and that the cache has nothing either.
+        while type(cause).__name__ == "LocalEntryNotFoundError" and cause.__cause__ is not None:
+            cause = cause.__cause__
+        failure = failure_of(cause)
         if failure is None:
             raise
+        status = getattr(getattr(cause, "response", None), "status_code", None)
+        facts = {"page": address.page, "kind": address.kind, "status": status, "detail": detail(cause)}
+        instead = WITHOUT[address.kind] if without is None else without
+        todo = "; or ".join(filter(None, [failure.todo.format_map(facts), instead]))
         kind = Unreached if failure.passing else SourceError
-        problem, hint = _sentences(failure, cause, address, without)
-        raise kind(problem, hint=hint) from error
-
-
-def is_hub_failure(error: BaseException) -> bool:
-    """Whether an error is one of the ways in which the Hub fails."""
-    return _failure(error) is not None
+        raise kind(f"{address}: {failure.why.format_map(facts)}", hint=todo) from error
 
 
 def persistently(call: Callable[[], T]) -> T:
@@ -218,35 +198,11 @@ def persistently(call: Callable[[], T]) -> T:
         try:
             return call()
         except Exception as error:
-            failure = _failure(error)
+            failure = failure_of(error)
             if failure is None or not failure.again:
                 raise
         time.sleep(wait)
     return call()
-
-
-def _root(error: BaseException) -> BaseException:
-    """The error behind "not found locally either", which the library raises when it could not ask the Hub."""
-    while type(error).__name__ == "LocalEntryNotFoundError" and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _failure(error: BaseException) -> Failure | None:
-    return next((failure for failure in FAILURES if failure.fits(error)), None)
-
-
-def _sentences(failure: Failure, error: BaseException, address: Address, without: str | None) -> tuple[str, str]:
-    """What is wrong, and what to do."""
-    facts = {
-        "page": address.page,
-        "kind": address.kind,
-        "status": getattr(getattr(error, "response", None), "status_code", None),
-        "detail": detail(error),
-    }
-    why, todo = failure.why.format_map(facts), failure.todo.format_map(facts)
-    instead = WITHOUT[address.kind] if without is None else without
-    return f"{address}: {why}", f"{todo}{f'; or {instead}' if instead else ''}"
 
 
 def detail(error: BaseException) -> str:
@@ -256,3 +212,23 @@ def detail(error: BaseException) -> str:
     words = getattr(error, "strerror", None) or one_line(error) or type(error).__name__
     words = re.sub(r"^\[Errno -?\d+\] ", "", words)
     return words if len(words) <= 160 else f"{words[:159]}…"
+
+
+@contextmanager
+def quiet(library: Literal["huggingface_hub", "datasets"]) -> Iterator[None]:
+    """Keep a library off the terminal, its bars, warnings and log: what goes wrong is said in one line here."""
+    module = import_module(f"{library}.utils")
+    level, bars = module.logging.get_verbosity(), not module.are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        # Such as that the disk may be too small: whether it is, the error says. Some versions of datasets leave files open.
+        warnings.filterwarnings("ignore", module="huggingface_hub")
+        warnings.simplefilter("ignore", ResourceWarning)
+        module.logging.set_verbosity(CRITICAL)
+        if bars:
+            module.disable_progress_bars()
+        try:
+            yield
+        finally:
+            module.logging.set_verbosity(level)
+            if bars:
+                module.enable_progress_bars()

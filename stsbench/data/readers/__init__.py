@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 
-from stsbench.registry.names import Registry
+from stsbench.core.registry import Registry
 
 
 def _is_reader(found: object) -> bool:
@@ -22,15 +22,15 @@ def _is_reader(found: object) -> bool:
 READERS = Registry(
     "reader",
     {
-        "table": "stsbench.data.readers.columns:read_any_table",
-        "semeval": "stsbench.data.readers.pairs:read_semeval",
-        "pair_table": "stsbench.data.readers.pairs:read_pair_table",
-        "class_files": "stsbench.data.readers.labelled:read_class_files",
-        "trec": "stsbench.data.readers.labelled:read_trec",
-        "labelled_table": "stsbench.data.readers.labelled:read_labelled_table",
-        "labelled_pair_table": "stsbench.data.readers.labelled:read_labelled_pair_table",
-        "snli": "stsbench.data.readers.labelled:read_snli",
-        "probing": "stsbench.data.readers.labelled:read_probing",
+        "table": "stsbench.data.readers.sentences:read_any_table",
+        "semeval": "stsbench.data.readers.sentences:read_semeval",
+        "pair_table": "stsbench.data.readers.sentences:read_any_table",
+        "class_files": "stsbench.data.readers.sentences:read_class_files",
+        "trec": "stsbench.data.readers.sentences:read_trec",
+        "labelled_table": "stsbench.data.readers.sentences:read_any_table",
+        "labelled_pair_table": "stsbench.data.readers.sentences:read_any_table",
+        "snli": "stsbench.data.readers.sentences:read_snli",
+        "probing": "stsbench.data.readers.sentences:read_probing",
         "captions": "stsbench.data.readers.captions:read_captions",
     },
     group="readers",

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.data.readers.recognise import FileLayout, read_delimited
-from stsbench.data.readers.text import DataFile, read_text
+from stsbench.core.errors import CardError, DataError, did_you_mean, one_line
+from stsbench.data.readers.table import DataFile, FileLayout, read_delimited, read_text
 from stsbench.data.splits import CaptionSplit
-from stsbench.errors import CardError, DataError, did_you_mean, one_line
 
 DIGITS = 18
 """No file has images of longer numbers, and Python refuses to read those of thousands of digits."""
@@ -71,7 +70,7 @@ def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
         raise DataError(f"{path}: image features come as .npz or .safetensors, not as '{path.suffix}'")
     if array.ndim != 2 or not len(array) or not np.issubdtype(array.dtype, np.floating):
         raise DataError(f"{path}: '{name}' must be a float array (images, size), it is {array.dtype} {array.shape}")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is told of below
+    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
         array = np.ascontiguousarray(array, dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if len(bad):

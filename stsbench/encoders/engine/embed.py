@@ -1,39 +1,173 @@
 """The engine: each distinct sentence is embedded once, in batches without waste.
 
-All sentences of all tasks come in together; they are deduplicated, tokenised once, sorted by
-token count and cut into batches by a token budget, on a GPU by one that suits it. What the store has is
-not embedded again.
+All sentences of all tasks come in together; they are deduplicated, tokenised once, sorted by token count and cut into
+batches by a token budget, on a GPU by one that suits it. What the store has is not embedded again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.encoders.engine.budget import device_budget
-from stsbench.encoders.engine.returned import as_array, check_embeddings
+from stsbench.core import settings
+from stsbench.core.errors import EncoderError, one_line, which_sentence
+from stsbench.core.files import write_whole
+from stsbench.core.provenance import identity
+from stsbench.core.registry import staying
+from stsbench.encoders.base import (
+    DeviceEncoder,
+    DeviceMemory,
+    Embed,
+    Embeddings,
+    Encoder,
+    FloatArray,
+    IndexArray,
+    ServedEncoder,
+    TokenEncoder,
+    check_sentences,
+    notes_of,
+)
 from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
-from stsbench.encoders.facts import check_sentences, notes_of
-from stsbench.encoders.seams import DeviceEncoder, Encoder, FloatArray, IndexArray, ServedEncoder, TokenEncoder
-from stsbench.errors import EncoderError
-from stsbench.provenance.identity import identity
-from stsbench.registry.names import staying
 
 TOKEN_BUDGET = 2048
 CHUNK = 1024
 AHEAD = 2
 """Batches under way on a device with a memory of its own."""
 Progress = Callable[[int, int], None]
-"""Told (done, total) as work goes on, in tokens or sentences."""
+"""Called with (done, total) as work goes on, in tokens or sentences."""
 Noticed = Callable[[str], None]
-"""Told what is no failure and should be known."""
+"""Called with what is no failure and should be known."""
+ENOUGH = 64
+"""So many batches of the smallest size must there be for sizes to be timed."""
+SHARE = 0.25
+"""Of the free memory may one batch take: two are under way at a time, and kernels need some for themselves."""
+GAIN = 1.05
+"""A batch twice as large must be faster by this factor."""
+
+
+def as_array(returned: object, name: str) -> npt.NDArray[Any]:
+    """What an encoder returned as an array of numbers, whatever their type; raises EncoderError where it is none."""
+    what = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
+    if isinstance(returned, Coroutine):
+        # Nobody will await it, which Python would warn of whenever it is collected.
+        returned.close()
+    try:
+        array = np.asarray(returned)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
+    if array.dtype.kind not in "fiub":
+        raise EncoderError(f"{what} of numbers")
+    return array
+
+
+def check_embeddings(
+    embeddings: FloatArray,
+    sentences: Sequence[str],
+    name: str,
+    *,
+    d: int | None = None,
+    among: Sequence[str] | None = None,
+) -> None:
+    """Check what an encoder returned, and against the size ``d`` of its earlier embeddings.
+
+    Raises:
+        EncoderError: not float32 (n, d), or NaN or infinity, with the sentence's number ``among`` those that were asked for.
+    """
+    if embeddings.ndim != 2 or len(embeddings) != len(sentences):
+        raise EncoderError(
+            f"encoder '{name}' returned shape {embeddings.shape} for {len(sentences)} sentences; "
+            "it must return one row a sentence, (n, d)"
+        )
+    if d is not None and embeddings.shape[1] != d:
+        raise EncoderError(
+            f"encoder '{name}' returned embeddings of size {embeddings.shape[1]} after some of size {d}; "
+            "its fingerprint must change when its embeddings do"
+        )
+    if embeddings.dtype != np.float32:
+        raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")
+    finite = np.isfinite(embeddings).all(axis=1)
+    if not finite.all():
+        at, among = int(np.argmin(finite)), sentences if among is None else among
+        which = which_sentence(among, among.index(sentences[at]))
+        raise EncoderError(f"encoder '{name}' returned NaN or infinity for {which}")
+
+
+def device_budget(encoder: DeviceEncoder, memory: DeviceMemory, tokens: TokenIds, smallest: int) -> int:
+    """How many tokens go into a batch on a device with a memory of its own: as many as are embedded fastest, and fit.
+
+    A GPU that is handed small batches waits for them, and no size is fastest for every model. The first run that embeds
+    enough with an encoder times some sizes on its own sentences; what was fastest is kept in the cache folder, for this
+    encoder on this kind of device, so that later runs embed in the same batches. The size moves an embedding by rounding at most.
+    """
+    file, identified = None, identity(encoder)
+    if identified is not None:
+        digest = hashlib.sha256(f"{identified}\n{memory.device}".encode("utf-8", "surrogatepass")).hexdigest()
+        file = settings.cache_folder() / "budgets" / f"{digest[:32]}.json"
+        with suppress(OSError, msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(file.read_bytes(), type=_Budget).tokens
+    if int(tokens.lengths.sum()) < ENOUGH * smallest:
+        return smallest
+    budget = _fastest(encoder, tokens, smallest, most=int(SHARE * memory.free / memory.per_token))
+    if file is not None:
+        write_whole(file, msgspec.json.encode(_Budget(device=memory.device, tokens=budget)) + b"\n")
+    return budget
+
+
+class _Budget(msgspec.Struct):
+    device: str
+    tokens: Annotated[int, msgspec.Meta(gt=0)]
+
+
+def _fastest(encoder: DeviceEncoder, tokens: TokenIds, smallest: int, most: int) -> int:
+    """Double the batch for as long as that is faster and fits."""
+    # Sentences of usual length: as many of them as the largest batch holds have nearly the same.
+    order = np.argsort(tokens.lengths, kind="stable")
+    usual = max(int(tokens.lengths[order[len(order) // 2]]), 1)
+    best, best_speed, budget = smallest, 0.0, smallest
+    while budget <= max(most, smallest):
+        n = min(max(budget // usual, 1), len(order))
+        start = (len(order) - n) // 2
+        rows = order[start : start + n][::-1]
+        try:
+            speed = _speed(encoder, tokens, rows)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            break
+        if speed < GAIN * best_speed:
+            break
+        best, best_speed = budget, speed
+        if n == len(order):
+            break
+        budget *= 2
+    return best
+
+
+def _speed(encoder: DeviceEncoder, tokens: TokenIds, rows: IndexArray) -> float:
+    """Tokens a second, the better of two times: the first may compile."""
+    took = []
+    for _ in range(2):
+        began = time.perf_counter()
+        encoder.embed_tokens(tokens, rows)
+        took.append(time.perf_counter() - began)
+    return float(tokens.lengths[rows].sum()) / min(took)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    # By its name: torch is not imported where an encoder does without.
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 class BatchShare(NamedTuple):
@@ -53,8 +187,7 @@ WHOLE = BatchShare(0, 1)
 def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
     """Embed sentences, (n, d), each distinct one once, with no store."""
     check_sentences(sentences)
-    engine = Engine(encoder)
-    return np.asarray(engine(sentences), dtype=np.float32)
+    return np.asarray(Engine(encoder)(sentences), dtype=np.float32)
 
 
 class Engine:
@@ -148,7 +281,8 @@ class Engine:
         self.progress(0, total)
         try:
             for rows, embeddings in self._in_turn(plan, todo):
-                check_embeddings(embeddings, [texts[i] for i in rows], self.encoder.name, d=self.shelf.width)
+                asked = [texts[i] for i in rows]
+                check_embeddings(embeddings, asked, self.encoder.name, d=self.shelf.width, among=sentences)
                 # A copy: an encoder may fill the same array again and again.
                 self.shelf.add(keys[rows], embeddings.copy())
                 self.encoded.append(keys[rows])
@@ -184,8 +318,7 @@ class Engine:
                     found = [as_array(plan.embed(part), self.encoder.name) for part in np.array_split(rows, pieces)]
                 return found[0] if pieces == 1 else np.concatenate(found)
             except RuntimeError as error:
-                # By its name: torch is not imported where an encoder does without.
-                if type(error).__name__ != "OutOfMemoryError":
+                if not _is_out_of_memory(error):
                     raise
                 if pieces == len(rows):
                     raise EncoderError(
@@ -285,3 +418,42 @@ def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenId
     order = np.argsort(-costs, kind="stable")
     batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
     return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]), TOKEN_BUDGET)
+
+
+OfRows = Callable[[FloatArray], FloatArray]
+"""From embeddings (n, d) to (n, k), each row by itself."""
+
+
+@dataclass(frozen=True)
+class TransformedEmbeddings:
+    """A read-only (n, k) view of changed embeddings."""
+
+    view: Embeddings
+    transform: OfRows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and embedding size."""
+        n = self.view.shape[0]
+        return n, self.take(np.arange(min(n, 1))).shape[1]
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        """Return these rows, (len(indices), k)."""
+        return self.transform(self.view.take(indices))
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
+        """Return all rows, (n, k)."""
+        rows = self.transform(np.asarray(self.view))
+        return rows if dtype is None else rows.astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class TransformedEngine:
+    """What evaluators are handed in the place of an engine."""
+
+    engine: Embed
+    transform: OfRows
+
+    def __call__(self, sentences: Sequence[str]) -> TransformedEmbeddings:
+        """Return the (n, k) embeddings of these sentences."""
+        return TransformedEmbeddings(self.engine(sentences), self.transform)

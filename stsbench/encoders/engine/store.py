@@ -23,10 +23,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.core.errors import OutputError
+from stsbench.core.files import remove, remove_stale, write_whole
 from stsbench.data.verify import file_digest
-from stsbench.encoders.seams import FloatArray
-from stsbench.errors import OutputError
-from stsbench.files.whole import remove, remove_stale, write_whole
+from stsbench.encoders.base import FloatArray
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 BLOCK_BYTES = 16 << 20
@@ -67,21 +67,20 @@ class StoredBlock:
         return rows
 
     def is_sound(self) -> bool:
-        """Whether the file's bytes have the hash that it is named by, and all are numbers; looked at once."""
+        """Whether the file's bytes have the hash that it is named by; looked at once."""
         if not self.checked and self.path is not None:
             try:
                 there = self.path.stat()
-                self.checked = _is_whole(self.path, there.st_mtime_ns, there.st_size)
             except FileNotFoundError:
                 return False
+            self.checked = _is_whole(self.path, there.st_mtime_ns, there.st_size)
         return self.checked
 
 
 @lru_cache(maxsize=4096)
 def _is_whole(path: Path, changed: int, size: int) -> bool:
-    """Whether a block's bytes have the hash that it is named by, and all are numbers; of one as it was, looked at once."""
-    # NaN is never stored: a file that holds some was not written by us.
-    return file_digest(path)[:32] == path.stem and _is_finite(_map(path)["embedding"][0])
+    """Whether a block's bytes have the hash that it is named by; of one as it was, looked at once."""
+    return file_digest(path)[:32] == path.stem
 
 
 class _Index(NamedTuple):
@@ -94,7 +93,7 @@ class _Index(NamedTuple):
 
 
 class Watched(Protocol):
-    """Who is told when embeddings are first written, and when all that were wanted are there."""
+    """Who watches over stored embeddings: :class:`stsbench.encoders.engine.drift.Watch`."""
 
     said: str
     """What became of embeddings that were stored before; nothing where they are as they were."""
@@ -102,15 +101,12 @@ class Watched(Protocol):
     @property
     def since(self) -> str:
         """When embeddings began anew; nothing where none were set aside."""
-        ...
 
     def begin(self) -> None:
         """Embeddings are about to be written."""
-        ...
 
     def complete(self) -> None:
         """What was wanted is embedded."""
-        ...
 
 
 class Shelf:
@@ -166,8 +162,7 @@ class Shelf:
         while True:
             index = self._indexed()
             at = _locate(index, keys)
-            needed = np.unique(index.block_of[at[at >= 0]]).tolist()
-            bad = [block for block in map(self._blocks.__getitem__, needed) if not block.is_sound()]
+            bad = [block for i in np.unique(index.block_of[at[at >= 0]]) if not (block := self._blocks[i]).is_sound()]
             if not bad:
                 return at
             for block in bad:
@@ -176,8 +171,14 @@ class Shelf:
             self._index = None
 
     def _indexed(self) -> _Index:
+        """The index; of a key stored twice the first block's row comes first."""
         if self._index is None:
-            self._index = _make_index([block.keys for block in self._blocks])
+            keys = np.concatenate([np.empty(0, KEY), *(block.keys for block in self._blocks)])
+            sizes = [len(block.keys) for block in self._blocks]
+            block_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+            row_of = np.concatenate([np.empty(0, np.int32), *(np.arange(size, dtype=np.int32) for size in sizes)])
+            order = np.argsort(keys["hi"], kind="stable")
+            self._index = _Index(keys["hi"][order], keys["lo"][order], block_of[order], row_of[order])
         return self._index
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
@@ -249,17 +250,6 @@ class StoredEmbeddings:
         return rows if dtype is None else rows.astype(dtype, copy=False)
 
 
-def _make_index(keys: Sequence[Keys]) -> _Index:
-    """Sort all keys; of a key stored twice the first block's row comes first."""
-    hi = np.concatenate([np.empty(0, np.uint64), *(k["hi"] for k in keys)])
-    lo = np.concatenate([np.empty(0, np.uint64), *(k["lo"] for k in keys)])
-    order = np.argsort(hi, kind="stable")
-    sizes = [len(k) for k in keys]
-    block_of = np.repeat(np.arange(len(keys), dtype=np.int32), sizes)
-    row_of = np.concatenate([np.empty(0, np.int32), *(np.arange(size, dtype=np.int32) for size in sizes)])
-    return _Index(hi[order], lo[order], block_of[order], row_of[order])
-
-
 def _locate(index: _Index, keys: Keys) -> npt.NDArray[np.int64]:
     if not len(index.hi):
         return np.full(len(keys), -1, dtype=np.int64)
@@ -268,18 +258,10 @@ def _locate(index: _Index, keys: Keys) -> npt.NDArray[np.int64]:
     return np.where(same, at, -1)
 
 
-def _is_finite(rows: FloatArray) -> bool:
-    pieces = range(0, len(rows), 4096)
-    return all(bool(np.isfinite(rows[start : start + 4096]).all()) for start in pieces)
-
-
-def _record(n: int, width: int) -> np.dtype[Any]:
-    return np.dtype([("key", KEY, (n,)), ("embedding", "<f4", (n, width))])
-
-
 def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> Path:
     """Write a block under its hash: whole, synced, then renamed."""
-    record = np.empty(1, dtype=_record(*rows.shape))
+    n, width = rows.shape
+    record = np.empty(1, dtype=[("key", KEY, (n,)), ("embedding", "<f4", (n, width))])
     record["key"][0], record["embedding"][0] = keys, rows
     stream = io.BytesIO()
     np.save(stream, record, allow_pickle=False)
@@ -299,17 +281,13 @@ def _open_block(path: Path) -> StoredBlock | None:
         OSError: the file may be a block and cannot be read.
     """
     try:
-        record = _map(path)
-    except FileNotFoundError:
-        return None
-    except OSError:
+        (record,) = _map(path)
+        keys, (n, width) = np.array(record["key"]), record["embedding"].shape
+        return StoredBlock(keys, width, path=path, checked=False) if keys.dtype == KEY and keys.shape == (n,) else None
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            return None
         raise
     except Exception:
         # A damaged header makes numpy's parser raise many kinds, tokenize.TokenError among them.
         return None
-    if record.shape != (1,) or record.dtype.names != ("key", "embedding"):
-        return None
-    shape = record.dtype["embedding"].shape
-    if len(shape) != 2 or record.dtype != _record(*shape):
-        return None
-    return StoredBlock(np.array(record["key"][0]), shape[1], path=path, checked=False)

@@ -1,4 +1,4 @@
-"""The way to a server: requests with a key, time-outs, a pace, and what is asked again when it fails.
+"""The way to a server: requests with a key, a total time, a pace, and what is asked again when it fails.
 
 The key stands in the environment. It is sent to the one address that was given, redirects are not followed, and what
 a server says is printed without it.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import threading
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -19,9 +22,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from stsbench import settings
-from stsbench.encoders.served.rates import RateLimit
-from stsbench.errors import CardError, EncoderError, SourceError, StsbenchError, one_line, visible
+from stsbench.core import settings
+from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, one_line, visible
 
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Answers after which the same request may succeed; 529 is that of some services with too much to do."""
@@ -29,17 +31,13 @@ USED_UP = ("insufficient_quota", "billing_hard_limit_reached")
 """Codes of error 429 that no waiting helps."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 """Seconds before the second attempt; twice as many before each further one, up to the longest."""
-LONGEST_TOLD = 600.0
+LONGEST_ASKED = 600.0
 """Seconds that a server may ask us to wait."""
 LARGEST = 1 << 28
 """Bytes of an answer, unpacked: more than 2,048 embeddings of 4,096 numbers have, written out."""
 OPENAI_HOST, OPENAI_KEY = "api.openai.com", "OPENAI_API_KEY"
-
-
-class _Answer(NamedTuple):
-    status: int
-    headers: httpx2.Headers
-    content: bytes
+NAME_A_KEY = "put a key into an environment variable and name that: --set key_variable=NAME"
+KEPT = "what has come is kept: run the same command to go on"
 
 
 class TooLarge(EncoderError):
@@ -50,17 +48,45 @@ class NotAsked(SourceError):
     """A request that was not sent, since another has failed."""
 
 
+class _Answer(NamedTuple):
+    status: int
+    headers: httpx2.Headers
+    content: bytes
+
+    def parsed(self) -> Any:  # noqa: ANN401 - JSON, or the text of what is none
+        try:
+            return json.loads(self.content)
+        except (ValueError, RecursionError):
+            return self.content.decode("utf-8", "replace")
+
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed later."""
+        error = found.get("error") if isinstance(found := self.parsed(), dict) else None
+        return self.status in AGAIN and not (isinstance(error, dict) and error.get("code") in USED_UP)
+
+    def asks_to_wait(self) -> float | None:
+        """The seconds of a Retry-After header, which holds a number or a date."""
+        said = self.headers.get("Retry-After", "").strip()
+        try:
+            if said.replace(".", "", 1).isdecimal():
+                return float(said)
+            date = parsedate_to_datetime(said)
+        except ValueError:
+            return None
+        return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+
+
 class Link:
-    """One server: its address, the key for it, and how it is asked."""
+    """One server: its address, the key for it, and how it is asked, by several threads at one pace."""
 
     def __init__(
         self,
         url: str,
-        *,
         key_variable: str | None = None,
         timeout: float = 60,
         retries: int = 6,
-        pace: RateLimit | None = None,
+        requests_a_minute: float = 0,
+        tokens_a_minute: float = 0,
     ) -> None:
         """Check the address; nothing is sent yet.
 
@@ -68,38 +94,31 @@ class Link:
             url: the address before ``/embeddings``.
             key_variable: the environment variable that holds the key, "" for none; default OPENAI_API_KEY at OpenAI's
                 own address, else none.
-            timeout: seconds to wait for an answer.
+            timeout: seconds that a request may take in all.
             retries: how often a request is sent again.
-            pace: limits that its threads share.
+            requests_a_minute: no more than these; 0 for no limit.
+            tokens_a_minute: no more than these; 0 for no limit.
 
         Raises:
             CardError: it is no address, or holds what does not belong there.
         """
-        parts = _checked(url)
+        self._given = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
+        scheme, host = _checked(url)
         self.url = url.rstrip("/").removesuffix("/embeddings").removesuffix("/embed")
         if timeout <= 0 or retries < 0:
             raise CardError(f"timeout {timeout:g}, retries {retries}: give a time above 0, and 0 retries or more")
-        usual = OPENAI_KEY if parts.scheme == "https" and parts.hostname == OPENAI_HOST else ""
+        usual = OPENAI_KEY if (scheme, host) == ("https", OPENAI_HOST) else ""
         self.key_variable = usual if key_variable is None else key_variable
-        self.timeout, self.retries, self.pace = timeout, retries, pace or RateLimit()
-        self._on_this_machine = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        self.timeout, self.retries = timeout, retries
+        self._on_this_machine = host in ("localhost", "127.0.0.1", "::1")
+        self._a_request, self._a_token = (60 / rate if rate else 0.0 for rate in (requests_a_minute, tokens_a_minute))
+        self._lock = threading.Lock()
+        self._free_at = self._held_until = 0.0
+        self._idle: list[httpx2.Client] = []
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[type[Link], tuple[Any, ...]]:
         """What another process is sent: no connections, and no key, which it has of its own environment."""
-        return {name: value for name, value in vars(self).items() if name != "_client"}
-
-    @cached_property
-    def _client(self) -> httpx2.Client:
-        key = self.key()
-        client = httpx2.Client(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx2.Timeout(self.timeout, connect=min(self.timeout, 10), pool=None),
-            limits=httpx2.Limits(max_connections=None),
-            # A proxy of the user's leads out of this machine.
-            trust_env=not self._on_this_machine,
-        )
-        weakref.finalize(self, client.close)
-        return client
+        return Link, self._given
 
     def key(self) -> str:
         """The key to send, empty where none is.
@@ -112,17 +131,12 @@ class Link:
     def ask_about(self, path: str) -> dict[str, Any] | None:
         """What the server says of itself: an empty table where it says nothing of that, None where none answers."""
         try:
-            answer = self._send("GET", path, timeout=min(self.timeout, 10))
+            answer = self._send("GET", path, seconds=min(self.timeout, 10))
         except (httpx2.HTTPError, StsbenchError):
             # Without a key, what is stored can still be found and counted.
             return None
-        if answer.status >= 500:
-            return None
-        try:
-            said = json.loads(answer.content) if answer.status == 200 else {}
-        except ValueError:
-            return {}
-        return said if isinstance(said, dict) else {}
+        said = answer.parsed() if answer.status == 200 else {}
+        return None if answer.status >= 500 else said if isinstance(said, dict) else {}
 
     def post(self, path: str, body: Mapping[str, Any], *, tokens: int, stop: threading.Event) -> Any:  # noqa: ANN401 - JSON
         """Send a request and return the answer's JSON; what may pass is tried again, until ``stop`` is set.
@@ -133,93 +147,123 @@ class Link:
         """
         why = ""
         for attempt in range(self.retries + 1):
-            self.pace.wait(tokens, stop)
+            self._keep_pace(tokens, stop)
             if stop.is_set():
                 raise NotAsked(f"the server at {self.url} is not asked any more; {KEPT}")
-            answer, why = self._try(path, body)
-            if answer is not None and answer.status == 200:
-                return self._json(answer)
-            if answer is not None and (answer.status not in AGAIN or _code(answer) in USED_UP):
-                raise self._refusal(path, answer)
+            answer = None
+            try:
+                answer = self._send("POST", path, seconds=self.timeout, body=body)
+            except httpx2.TimeoutException:
+                why = f"no answer in {self.timeout:g} s (--set timeout=SECONDS waits longer)"
+            except httpx2.HTTPError as error:
+                why = self._clean(f"{type(error).__name__}: {error}")
+            if answer is not None:
+                if answer.status == 200:
+                    return self._json(answer)
+                if not answer.may_pass():
+                    raise self._refusal(path, answer)
+                why = f"{answer.status} {self._said(answer)}"
             if attempt < self.retries:
                 self._wait(attempt, answer, why, stop)
         raise SourceError(f"the server at {self.url} gave no embeddings in {self.retries + 1} attempts: {why}; {KEPT}")
 
-    def _send(self, method: str, path: str, **options: Any) -> _Answer:  # noqa: ANN401 - the client's own
-        """Send a request and read its answer, no more of it than any true one has; raises EncoderError."""
-        content = bytearray()
-        with self._client.stream(method, f"{self.url}{path}", **options) as answer:
-            for part in answer.iter_bytes():
-                content += part
-                if len(content) > LARGEST:
-                    raise EncoderError(f"the server at {self.url} answered more than {LARGEST:,} bytes")
-        return _Answer(answer.status_code, answer.headers, bytes(content))
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return httpx2.create_ssl_context()
 
-    def _try(self, path: str, body: Mapping[str, Any]) -> tuple[_Answer | None, str]:
+    @contextmanager
+    def _client(self, seconds: float) -> Iterator[httpx2.Client]:
+        """A client for one request, which is broken off after so long: a limit on each read never ends what drips."""
         try:
-            answer = self._send("POST", path, json=body)
-        except httpx2.TimeoutException:
-            return None, f"no answer in {self.timeout:g} s (--set timeout=SECONDS waits longer)"
-        except httpx2.HTTPError as error:
-            return None, self._clean(f"{type(error).__name__}: {error}")
+            client = self._idle.pop()
+        except IndexError:
+            headers = {"Authorization": f"Bearer {key}"} if (key := self.key()) else {}
+            # A proxy of the user's leads out of this machine.
+            client = httpx2.Client(headers=headers, verify=self._tls, trust_env=not self._on_this_machine)
+            weakref.finalize(self, client.close)
+        clock = threading.Timer(seconds, client.close)
+        clock.start()
+        try:
+            yield client
+        except Exception as error:
+            if client.is_closed:
+                raise httpx2.ReadTimeout("the time for the request is over") from error
+            raise
+        finally:
+            clock.cancel()
+            clock.join()
+            if not client.is_closed:
+                self._idle.append(client)
+
+    def _send(self, method: str, path: str, *, seconds: float, body: object = None) -> _Answer:
+        """Send a request and read its answer, no more of it than any true one has; raises EncoderError."""
+        content, limits = bytearray(), httpx2.Timeout(seconds, connect=min(seconds, 10))
+        try:
+            with (
+                self._client(seconds) as client,
+                client.stream(method, f"{self.url}{path}", json=body, timeout=limits) as answer,
+            ):
+                for part in answer.iter_bytes():
+                    content += part
+                    if len(content) > LARGEST:
+                        raise EncoderError(f"the server at {self.url} answered more than {LARGEST:,} bytes")
         except UnicodeEncodeError as error:
             raise EncoderError(f"the key in {self.key_variable} holds signs that no key has") from error
-        return answer, f"{answer.status} {self._said(answer)}"
+        return _Answer(answer.status_code, answer.headers, bytes(content))
+
+    def _keep_pace(self, tokens: int, stop: threading.Event) -> None:
+        """Wait until a request of so many tokens may be sent; no longer than until ``stop`` is set."""
+        with self._lock:
+            start = max(time.monotonic(), self._free_at)
+            self._free_at = start + max(self._a_request, tokens * self._a_token)
+        # The server may ask another thread to wait longer while this one waits.
+        while (left := max(start, self._held_until) - time.monotonic()) > 0 and not stop.wait(left):
+            pass
 
     def _wait(self, attempt: int, answer: _Answer | None, why: str, stop: threading.Event) -> None:
-        told = _retry_after(answer) if answer is not None else None
-        if told is not None and told > LONGEST_TOLD:
-            raise SourceError(f"the server at {self.url} asks to wait {told:.0f} s ({why}); {KEPT}")
-        usual = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1)
-        seconds = usual if told is None else told
-        if told is not None or (answer is not None and answer.status == 429):
-            self.pace.hold(seconds)
-        else:
+        asked = answer.asks_to_wait() if answer is not None else None
+        if asked is not None and asked > LONGEST_ASKED:
+            raise SourceError(f"the server at {self.url} asks to wait {asked:.0f} s ({why}); {KEPT}")
+        seconds = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1) if asked is None else asked
+        if asked is None and (answer is None or answer.status != 429):
             stop.wait(seconds)
+            return
+        # Of all threads none asks before that.
+        with self._lock:
+            self._held_until = max(self._held_until, time.monotonic() + seconds)
 
     def _json(self, answer: _Answer) -> Any:  # noqa: ANN401 - JSON
-        try:
-            return json.loads(answer.content)
-        except (ValueError, RecursionError) as error:
-            raise EncoderError(
-                f"the server at {self.url} answered no JSON: {self._clean(answer.content.decode('utf-8', 'replace'))}"
-            ) from error
+        if isinstance(found := answer.parsed(), str):
+            raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found)}")
+        return found
 
     def _refusal(self, path: str, answer: _Answer) -> EncoderError:
         status, said = answer.status, self._said(answer)
+        what = f"the server at {self.url} answered {status}: {said}"
         if status == 413:
             return TooLarge(f"the server at {self.url} finds the text too long: {said}")
-        what = f"the server at {self.url} answered {status}: {said}"
         if status in (401, 403):
             named = f"set {self.key_variable} to a key that it takes" if self.key_variable else NAME_A_KEY
             return EncoderError(f"{what}; {named}")
         if status == 404:
-            return EncoderError(
-                f"{what}; is {path} there? the address of most servers ends in /v1, and 'model' must be theirs"
-            )
+            what += f"; is {path} there? the address of most servers ends in /v1, and 'model' must be theirs"
         return EncoderError(what)
 
     def _said(self, answer: _Answer) -> str:
         """What an error says, in one line and without the key."""
-        try:
-            told = json.loads(answer.content)
-        except (ValueError, RecursionError):
-            told = answer.content.decode("utf-8", "replace")
+        said = answer.parsed()
         for key in ("error", "detail", "message"):
-            if isinstance(told, dict) and key in told:
-                told = told[key]
-        return self._clean(str(told))
+            if isinstance(said, dict) and key in said:
+                said = said[key]
+        return self._clean(str(said))
 
     def _clean(self, text: str) -> str:
         key = self.key()
         return visible(one_line(text.replace(key, "***") if key else text))[:200]
 
 
-NAME_A_KEY = "put a key into an environment variable and name that: --set key_variable=NAME"
-KEPT = "what has come is kept: run the same command to go on"
-
-
-def _checked(url: str) -> Any:  # noqa: ANN401 - urllib's own
+def _checked(url: str) -> tuple[str, str]:
+    """The scheme and the host of an address; raises CardError."""
     if not url:
         raise CardError("an encoder behind a server needs its address: --set url=http://localhost:8000/v1")
     try:
@@ -234,25 +278,4 @@ def _checked(url: str) -> Any:  # noqa: ANN401 - urllib's own
         raise CardError(
             f"url of {parts.hostname}: leave out user, password and what stands after '?'; the key is in key_variable"
         )
-    return parts
-
-
-def _code(answer: _Answer) -> str:
-    try:
-        return str(json.loads(answer.content)["error"]["code"])
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
-
-
-def _retry_after(answer: _Answer) -> float | None:
-    """The seconds of a Retry-After header, which holds a number or a date."""
-    said = answer.headers.get("Retry-After", "").strip()
-    try:
-        return max(0.0, float(said))
-    except ValueError:
-        pass
-    try:
-        date = parsedate_to_datetime(said)
-    except ValueError:
-        return None
-    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    return parts.scheme, str(parts.hostname)

@@ -1,32 +1,153 @@
-"""An encoder behind a server that speaks ``/v1/embeddings`` or TEI's ``/embed``, on this machine or paid by the token."""
+"""An encoder behind a server that speaks OpenAI's ``/v1/embeddings``, as most do, or TEI's ``/embed``, here or paid by the token."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 
-from stsbench.encoders.seams import FloatArray, IndexArray, KeepRows
-from stsbench.encoders.served.apis import APIS, RequestFacts
+from stsbench.core import settings
+from stsbench.core.errors import CardError, EncoderError, SourceError, choose, one_line, shown, which_sentence
+from stsbench.core.files import write_whole
+from stsbench.core.provenance import fingerprint
+from stsbench.encoders.base import FloatArray, IndexArray, KeepRows
 from stsbench.encoders.served.link import Link, NotAsked, TooLarge
-from stsbench.encoders.served.rates import RateLimit
-from stsbench.encoders.served.said import recall, remember
-from stsbench.encoders.served.sizes import Counter, requests_of
 from stsbench.encoders.transformer.prompt import Prompt
-from stsbench.errors import CardError, EncoderError, SourceError, choose
-from stsbench.provenance.identity import fingerprint
+
+if TYPE_CHECKING:
+    from stsbench.encoders.transformer.backbone import TokenCounter
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
+SAME = 0.1
+"""How far an embedding may move with other texts in its request, as a share of its length: rounding in 8 bits moves it by .05."""
+BYTES_A_TOKEN = 4
+"""Bytes of UTF-8 for each token of an estimate. English text has 4 to 5 with the vocabularies in use; other scripts have fewer."""
 
 
-def _check_positive(**numbers: float) -> None:
-    for key, value in numbers.items():
-        if value < 1:
-            raise CardError(f"{key} is too small; give a positive number")
+class _Row(msgspec.Struct):
+    index: int
+    embedding: str | list[float | None]
+
+
+class _Rows(msgspec.Struct):
+    data: list[_Row]
+    model: Any = None
+
+
+class OpenAIApi:
+    """``POST /embeddings`` below the address, as OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it."""
+
+    path: ClassVar[str] = "/embeddings"
+    about_path: ClassVar[str] = "/models"
+    own: ClassVar[frozenset[str]] = frozenset({"model", "input", "encoding_format", "dimensions"})
+    """Fields that are no one's to add."""
+    says: ClassVar[tuple[str, ...]] = ("root", "parent", "backend", "max_model_len", "meta")
+    """Of what a server says of a model that which tells it from another; its clock and its load are other each time."""
+
+    @staticmethod
+    def request(texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
+        """The fields of a request for these texts."""
+        return {"model": model, "input": list(texts), "encoding_format": encoding}
+
+    @staticmethod
+    def read(answer: object, n: int) -> tuple[FloatArray, str]:
+        """The embeddings (n, d) of an answer in the order of the texts, and the model that it names, "" where it names none.
+
+        Where the server gave no number stands NaN.
+
+        Raises:
+            EncoderError: it is not one embedding a text, all of one size.
+        """
+        found = _convert(answer, _Rows)
+        rows = sorted(found.data, key=lambda row: row.index)
+        if [row.index for row in rows] != list(range(n)):
+            raise EncoderError(
+                f"the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
+            )
+        return _stacked([row.embedding for row in rows]), found.model if isinstance(found.model, str) else ""
+
+    @classmethod
+    def about(cls, said: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+        """What the list of models says of one."""
+        rows = said.get("data")
+        rows = rows if isinstance(rows, list) else []
+        return next((row for row in rows if isinstance(row, dict) and row.get("id") == model), {})
+
+
+class TEIApi:
+    """``POST /embed`` of Text Embeddings Inference."""
+
+    path: ClassVar[str] = "/embed"
+    about_path: ClassVar[str] = "/info"
+    own: ClassVar[frozenset[str]] = frozenset({"inputs", "dimensions"})
+    says: ClassVar[tuple[str, ...]] = (
+        "model_id", "model_sha", "model_dtype", "model_type", "max_input_length", "auto_truncate", "version",
+    )  # fmt: skip
+
+    @staticmethod
+    def request(texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
+        """The fields of a request for these texts."""
+        return {"inputs": list(texts)}
+
+    @staticmethod
+    def read(answer: object, n: int) -> tuple[FloatArray, str]:
+        """As :meth:`OpenAIApi.read`; the answer holds the embeddings alone, in their order."""
+        rows = _convert(answer, list[list[float | None]])
+        if len(rows) != n:
+            raise EncoderError(f"the answer holds {len(rows)} embeddings for {n} texts")
+        return _stacked(rows), ""
+
+    @classmethod
+    def about(cls, said: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+        """What the server says of its model."""
+        return said
+
+
+APIS: dict[str, type[OpenAIApi] | type[TEIApi]] = {"openai": OpenAIApi, "tei": TEIApi}
+"""The ways to ask a server, by name."""
+
+
+def _convert(answer: object, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise EncoderError(f"the answer is not as it must be: {one_line(error)}") from error
+
+
+def _stacked(embeddings: Sequence[str | list[float | None]]) -> FloatArray:
+    """Embeddings (n, d), whether they came as numbers or as base64 of float32, little-endian."""
+    try:
+        with np.errstate(over="ignore"):
+            rows = [
+                np.frombuffer(base64.b64decode(one, validate=True), dtype="<f4")
+                if isinstance(one, str)
+                else np.array(one, dtype=np.float64).astype(np.float32)
+                for one in embeddings
+            ]
+    except (binascii.Error, ValueError) as error:
+        raise EncoderError(f"an embedding in the answer is not base64 of float32: {one_line(error)}") from error
+    sizes = {len(row) for row in rows}
+    if len(sizes) != 1 or 0 in sizes:
+        raise EncoderError(f"the answer holds embeddings of sizes {', '.join(map(str, sorted(sizes)))}")
+    return np.stack(rows).astype(np.float32)
+
+
+class Said(msgspec.Struct):
+    """What a server said of a model, and the model that its answers named."""
+
+    said: dict[str, Any]
+    answers: str = ""
 
 
 class OpenAIEncoder:
@@ -80,7 +201,7 @@ class OpenAIEncoder:
             batch: most sentences a request.
             batch_tokens: most tokens a request; a longer sentence goes alone.
             in_flight: requests under way at once.
-            timeout: seconds to wait for an answer.
+            timeout: seconds that a request may take in all.
             retries: how often a request that may yet succeed is sent again.
             requests_a_minute: no more than these; 0 for no limit.
             tokens_a_minute: no more than these; 0 for no limit.
@@ -89,50 +210,77 @@ class OpenAIEncoder:
         Raises:
             CardError: a value that cannot be.
         """
-        _check_positive(batch=batch, batch_tokens=batch_tokens, in_flight=in_flight, dimensions=dimensions or 1)
-        _check_positive(requests_a_minute=requests_a_minute + 1, tokens_a_minute=tokens_a_minute + 1)
-        self.name, self.api_name, self.api = name or model, api, choose("api of a server", api, APIS)
+        least: dict[str, float] = {
+            "batch": batch,
+            "batch_tokens": batch_tokens,
+            "in_flight": in_flight,
+            "dimensions": dimensions or 1,
+        }
+        least |= {"requests_a_minute": requests_a_minute + 1, "tokens_a_minute": tokens_a_minute + 1}
+        for key, value in least.items():
+            if value < 1:
+                raise CardError(f"{key} is too small; give a positive number")
+        if encoding not in ("float", "base64"):
+            raise CardError(f"encoding '{encoding}' is neither 'float' nor 'base64'")
+        self.name, self.model, self.dimensions, self.encoding = name or model, model, dimensions, encoding
+        self.api_name, self.api, self.body = api, choose("api of a server", api, APIS), dict(body or {})
+        for key in self.body.keys() & self.api.own:
+            raise CardError(f"body: '{key}' cannot be set: stsbench sets it")
         self.prompt = Prompt(prompt, prompt_template)
-        self.asked = RequestFacts(model=model, dimensions=dimensions, encoding=encoding, body=dict(body or {}))
-        self.asked.check(self.api.own)
-        pace = RateLimit(requests_a_minute=requests_a_minute, tokens_a_minute=tokens_a_minute)
-        self.link = Link(url, key_variable=key_variable, timeout=timeout, retries=retries, pace=pace)
-        self.batch, self.batch_tokens, self.in_flight = batch, batch_tokens, in_flight
-        self.count = Counter(tokenizer)
-        self._answered: int | None = None
+        self.link = Link(url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
+        self.batch, self.batch_tokens, self.in_flight, self.tokenizer = batch, batch_tokens, in_flight, tokenizer
+        self._size = dimensions
+        self._answers: dict[str, str] = {}
+
+    @property
+    def _memory(self) -> Path:
+        """The file of what the server said when it last gave embeddings: a run whose server is gone finds them by it."""
+        place = json.dumps((self.link.url, self.api_name, self.model))
+        return settings.cache_folder() / "served" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
+
+    def _recall(self) -> Said | None:
+        try:
+            return msgspec.json.decode(self._memory.read_bytes(), type=Said)
+        except (OSError, msgspec.DecodeError, RecursionError):
+            return None
 
     @cached_property
-    def _said(self) -> dict[str, object] | None:
+    def _said(self) -> Said | None:
         """What the server says of its model, now or when it last gave embeddings; None where neither is known."""
-        said = self.link.ask_about(self.api.about_path)
-        place = (self.link.url, self.api_name, self.asked.model)
-        return recall(place) if said is None else self.api.about(said, self.asked.model)
+        said, known = self.link.ask_about(self.api.about_path), self._recall()
+        if said is None:
+            return known
+        mine = self.api.about(said, self.model)
+        return Said(
+            {key: mine[key] for key in self.api.says if mine.get(key) is not None}, known.answers if known else ""
+        )
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of what is asked and of what the server says of its model; its address is no part of it."""
-        asked = self.asked
         return fingerprint(
             {
                 "kind": "openai",
                 "code": CODE_VERSION,
                 "api": self.api_name,
-                "model": asked.model,
-                "dimensions": asked.dimensions,
-                "encoding": asked.encoding,
-                "body": dict(asked.body),
+                "model": self.model,
+                "dimensions": self.dimensions,
+                "encoding": self.encoding,
+                "body": self.body,
                 "template": self.prompt.facts(),
-                "server": self._said or {},
+                "server": self._said.said if self._said else {},
             }
         )
 
     @property
     def notes(self) -> list[str]:
         """What a reader of its scores should know."""
-        said = ", ".join(f"{key} {value}" for key, value in (self._said or {}).items())
+        known = self._said or Said({})
+        said = ", ".join(f"{key} {value}" for key, value in known.said.items())
+        answers = self._answers.get("model", known.answers)
         return [
-            f"embedded by a server that calls its model '{self.asked.model}': which weights those are is not known"
-            f"{f'; it says {said}' if said else ''}"
+            f"embedded by a server that calls its model '{self.model}': which weights those are is not known"
+            f"{f'; it says {said}' if said else ''}{f'; its answers name {shown(answers)}' if answers else ''}"
         ]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
@@ -147,15 +295,25 @@ class OpenAIEncoder:
     @property
     def width(self) -> int:
         """The size of an embedding: the one asked for, that of earlier answers, or found by asking for one word."""
-        if self.asked.dimensions is not None:
-            return self.asked.dimensions
-        if self._answered is None:
+        if self._size is None:
             self.ask(["a"], threading.Event())
-        return self._answered or 0
+        return self._size or 0
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
         """How many tokens the server would be sent; without a tokenizer an estimate."""
-        return int(self.count(self._texts(sentences)).sum())
+        return int(self._costs(self._texts(sentences)).sum())
+
+    @cached_property
+    def _counter(self) -> TokenCounter:
+        from stsbench.encoders.transformer.backbone import TokenCounter
+
+        return TokenCounter(self.tokenizer)
+
+    def _costs(self, texts: Sequence[str]) -> IndexArray:
+        """The tokens of each text (n,); without a tokenizer by bytes, and one more a text for special tokens."""
+        if self.tokenizer:
+            return np.array(self._counter(texts) if len(texts) else [], dtype=np.int64)
+        return -(-np.array([len(text.encode()) for text in texts], dtype=np.int64) // BYTES_A_TOKEN) + 1
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
         """Hand on the embeddings (m, d) of some rows (m,) as they come, until all have.
@@ -172,16 +330,26 @@ class OpenAIEncoder:
                 raise SourceError(
                     f"no server answers at {self.link.url}; start it, or give another by --set url=ADDRESS"
                 )
-            costs = self.count(texts)
-            requests = requests_of(np.flatnonzero(full), costs, count=self.batch, tokens=self.batch_tokens)
-            _Asking(self, texts, sentences, keep).run(requests)
+            _Asking(self, texts, sentences, keep).run(self._requests(np.flatnonzero(full), self._costs(texts)))
         if not full.all():
             keep(np.flatnonzero(~full), np.zeros((int((~full).sum()), self.width), dtype=np.float32))
 
     def _texts(self, sentences: Sequence[str]) -> list[str]:
-        from stsbench.encoders.transformer.opening import valid_text
+        from stsbench.encoders.transformer.backbone import valid_text
 
         return [valid_text(text) for text in self.prompt.around(sentences)]
+
+    def _requests(self, rows: IndexArray, costs: IndexArray) -> list[IndexArray]:
+        """Cut rows into requests of not too many texts and tokens, longest first; a text that is too long goes alone."""
+        requests: list[list[int]] = []
+        left = 0
+        for row in rows[np.argsort(-costs[rows], kind="stable")].tolist():
+            if not requests or len(requests[-1]) == self.batch or costs[row] > left:
+                requests.append([])
+                left = self.batch_tokens
+            requests[-1].append(row)
+            left -= int(costs[row])
+        return [np.array(request, dtype=np.int64) for request in requests]
 
     def ask(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
         """Send one request: its embeddings (n, d), NaN where the server gave no number.
@@ -189,20 +357,28 @@ class OpenAIEncoder:
         Raises:
             NotAsked: ``stop`` was set before it could be sent; others as :meth:`embed_into`.
         """
-        body, tokens = self.api.request(self.asked, texts), int(self.count(texts).sum())
-        answer = self.link.post(self.api.path, body, tokens=tokens, stop=stop)
+        size = {} if self.dimensions is None else {"dimensions": self.dimensions}
+        body = {**self.body, **self.api.request(texts, self.model, self.encoding), **size}
+        answer = self.link.post(self.api.path, body, tokens=int(self._costs(texts).sum()), stop=stop)
+        where = f"the server at {self.link.url}"
         try:
-            rows = self.api.read(answer, len(texts))
+            rows, model = self.api.read(answer, len(texts))
         except EncoderError as error:
-            raise EncoderError(f"the server at {self.link.url}: {error}") from error
-        wanted = self.asked.dimensions
-        if wanted is not None and rows.shape[1] != wanted:
+            raise EncoderError(f"{where}: {error}") from error
+        if self.dimensions not in (None, rows.shape[1]):
             raise EncoderError(
-                f"the server at {self.link.url} gave embeddings of size {rows.shape[1]}, not the {wanted} of 'dimensions': "
-                f"it does not offer them for '{self.asked.model}'; leave dimensions out"
+                f"{where} gave embeddings of size {rows.shape[1]}, not the {self.dimensions} of 'dimensions': "
+                f"it does not offer them for '{self.model}'; leave dimensions out"
             )
-        self._answered = rows.shape[1]
-        remember((self.link.url, self.api_name, self.asked.model), self._said or {})
+        if (before := self._answers.setdefault("model", model)) != model:
+            raise EncoderError(
+                f"{where} answered as model {shown(before)}, and now as {shown(model)}: "
+                "it was changed in mid-run; run again with another --store"
+            )
+        self._size = rows.shape[1]
+        now = Said(self._said.said if self._said else {}, model)
+        if self._recall() != now:
+            write_whole(self._memory, msgspec.json.encode(now, order="sorted"))
         return rows
 
 
@@ -216,32 +392,50 @@ class _Asking:
         self.pending: dict[Future[FloatArray], IndexArray] = {}
 
     def run(self, requests: Sequence[IndexArray]) -> None:
-        """Send all; after a failure send no more, keep what was under way, and raise the first failure."""
+        """Send all; after a failure send no more, keep what was under way, and raise the first failure.
+
+        The first text and the last are asked for again alone, the first before other requests are sent.
+        """
+        self.again = {int(requests[0][0]), int(requests[-1][-1])}
         with ThreadPoolExecutor(self.encoder.in_flight, thread_name_prefix="stsbench-server") as self.pool:
-            for rows in requests:
-                self._send(rows)
-            while self.pending:
-                try:
-                    for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
-                        self._take(future)
-                except BaseException as error:  # Ctrl-C too: what is under way is paid for
-                    self._fail(error)
-        if self.failure is not None:
-            raise self.failure
+            for some in (requests[:1], requests[1:]):
+                for rows in some:
+                    self._send(rows)
+                while self.pending:
+                    try:
+                        for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
+                            self._take(future)
+                    except BaseException as error:  # Ctrl-C too: what is under way is paid for
+                        self._fail(error)
+                if self.failure is not None:
+                    raise self.failure
 
     def _send(self, rows: IndexArray) -> None:
-        texts = [self.texts[row] for row in rows]
-        self.pending[self.pool.submit(self._ask, texts)] = rows
+        self.pending[self.pool.submit(self._ask, rows.tolist())] = rows
 
-    def _ask(self, texts: Sequence[str]) -> FloatArray:
+    def _ask(self, rows: Sequence[int]) -> FloatArray:
         try:
-            return self.encoder.ask(texts, self.stop)
+            found = self.encoder.ask([self.texts[row] for row in rows], self.stop)
+            for at, row in enumerate(rows):
+                if row in self.again and len(rows) > 1 and np.isfinite(found[at]).all():
+                    self._compare(found[at], self.encoder.ask([self.texts[row]], self.stop)[0], len(rows))
+            return found
         except TooLarge:
             raise
         except BaseException:
             # Before this thread takes the next request.
             self.stop.set()
             raise
+
+    def _compare(self, among: FloatArray, alone: FloatArray, n: int) -> None:
+        """Compare a text's embedding with that of the text alone: a server may give right embeddings to wrong texts."""
+        moved = float(np.linalg.norm(among - alone) / max(float(np.linalg.norm(alone)), 1e-12))
+        if not moved <= SAME:
+            raise EncoderError(
+                f"the server at {self.encoder.link.url} embeds a text otherwise alone than among {n} (its embedding moves by "
+                f"{moved:.2g} of its length): its answers are in another order, or its model has changed; try --set batch=1, "
+                "with another --store"
+            )
 
     def _fail(self, error: BaseException) -> None:
         self.failure = self.failure or error
@@ -266,5 +460,5 @@ class _Asking:
         if finite.any():
             self.keep(rows[finite], found[finite])
         if not finite.all():
-            text = self.sentences[rows[int(np.argmin(finite))]]
-            raise EncoderError(f"encoder '{self.encoder.name}' returned NaN or infinity for the sentence '{text[:60]}'")
+            where = which_sentence(self.sentences, int(rows[int(np.argmin(finite))]))
+            raise EncoderError(f"encoder '{self.encoder.name}' returned NaN or infinity for {where}")

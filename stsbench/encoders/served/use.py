@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.core.errors import CardError, EncoderError, SourceError, one_line
+from stsbench.core.provenance import fingerprint
 from stsbench.data.verify import file_digest
-from stsbench.encoders.seams import FloatArray
-from stsbench.errors import CardError, EncoderError, SourceError, one_line
-from stsbench.provenance.identity import fingerprint
+from stsbench.encoders.base import FloatArray
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""

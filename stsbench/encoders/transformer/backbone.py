@@ -1,10 +1,20 @@
-"""A loaded model with its tokenizer: token ids in, hidden states out."""
+"""A checkpoint's tokenizer and model, loaded from its folder alone and seen to be whole: token ids in, hidden states out.
+
+Some models' states depend on padding, whatever the mask says: ConvBERT's convolutions read across a sentence's end, FNet transforms its
+padding too, Nyströmformer's landmarks are means over it. In a batch with longer sentences such a model gives another embedding, and so
+another score where other tasks are scored beside: each sentence is computed with others of its own length alone.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,19 +22,244 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from stsbench.encoders.checkpoints.checkpoint import Checkpoint
-from stsbench.encoders.devices import free_memory, sent_to
+from stsbench.core.errors import EncoderError, one_line
+from stsbench.core.provenance import fingerprint
+from stsbench.encoders.backends import Backend, free_memory, sent_to
+from stsbench.encoders.base import DeviceMemory
+from stsbench.encoders.checkpoint import Adapter, Checkpoint, check_padding, check_size, odd_sizes, read_json
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.runtimes.backends import Backend
-from stsbench.encoders.runtimes.network import Network
-from stsbench.encoders.seams import DeviceMemory
-from stsbench.encoders.transformer.adapters import Adapter
-from stsbench.encoders.transformer.opening import load_model, load_tokenizer, valid_text
-from stsbench.encoders.transformer.padding import by_lengths, padding_matters, states_by_length
+from stsbench.encoders.network import Network
 from stsbench.encoders.transformer.pooling import Pooling
-from stsbench.errors import EncoderError
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
+    """Load a checkpoint's tokenizer.
+
+    Raises:
+        EncoderError: it cannot be loaded, or knows no words.
+    """
+    check_padding(checkpoint.folder / "tokenizer_config.json")
+    with quiet():
+        tokenizer = _load(transformers.AutoTokenizer, checkpoint)
+    check_vocabulary(tokenizer, checkpoint.folder)
+    return tokenizer
+
+
+def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
+    """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
+
+    Returns:
+        The model, and the names of the tensors that the checkpoint lacks.
+
+    Raises:
+        EncoderError: it cannot be loaded, or a tensor has another shape.
+    """
+    with quiet():
+        _check_size(kind, checkpoint)
+        model, info = _load(
+            kind,
+            checkpoint,
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # the loading info names them, refused below
+            **options,
+        )
+    missing = sorted(info.get("missing_keys") or [])
+    wrong = sorted(f"'{key}' {tuple(found)}, not {tuple(due)}" for key, found, due in info.get("mismatched_keys") or [])
+    if wrong:
+        raise EncoderError(f"{checkpoint.folder}: the weights have {wrong[0]} ({len(wrong)} tensors in all)")
+    return model, missing
+
+
+def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
+    """Refuse a tokenizer of special tokens alone, which transformers makes where the vocabulary's file is missing."""
+    words = len(tokenizer) - len(set(tokenizer.all_special_ids))
+    # The mark of a word's beginning may be among them (T5).
+    if words < 2:
+        raise EncoderError(
+            f"{folder}: the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing"
+        )
+
+
+def valid_text(sentence: str) -> str:
+    """Half a surrogate pair, as of an emoji cut in two, is no text to a tokenizer."""
+    return sentence if sentence.isascii() else sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class _Notes(logging.Handler):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.said.append(record.getMessage())
+
+
+@contextmanager
+def quiet() -> Iterator[list[str]]:
+    """Keep the libraries from reporting on a load, which we check ourselves; gives what they would have said."""
+    from transformers.utils import logging as transformers_logging
+
+    notes, loggers = (
+        _Notes(),
+        [transformers_logging.get_logger("transformers"), logging.getLogger("sentence_transformers")],
+    )
+    before = [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+        logger.propagate, logger.handlers = False, [notes]
+    try:
+        with warnings.catch_warnings():
+            # Between transformers and tokenizers, whose versions are a user's to choose.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield notes.said
+    finally:
+        for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+            logger.propagate, logger.handlers = propagate, handlers
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def _load(kind: Any, checkpoint: Checkpoint, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+    is_model = kind is not transformers.AutoTokenizer
+    folder = checkpoint.weights[0].parent if is_model else checkpoint.folder
+    try:
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
+    except Exception as error:  # what others wrote makes transformers raise anything
+        what = "model" if is_model else "tokenizer"
+        # Not every transformers names the key.
+        odd = odd_sizes(read_json(folder / "config.json"))
+        raise EncoderError(f"{folder}: the {what} cannot be loaded: {_why(error)}{odd}") from error
+    except BaseException as error:
+        # The package tokenizers, written in Rust, panics on some broken files.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise EncoderError(f"{folder}: the tokenizer cannot be loaded: {_why(error)}") from error
+
+
+def _why(error: BaseException) -> str:
+    said = one_line(error)[:300]
+    return said if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {said}"
+
+
+def _check_size(kind: Any, checkpoint: Checkpoint) -> None:  # noqa: ANN401 - transformers is untyped
+    """Refuse a configuration that asks for more than its weights hold, before any memory is asked for."""
+    folder = checkpoint.weights[0].parent
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            model = kind.from_config(config)
+    except Exception:
+        # It cannot be made at all: loading says why.
+        return
+    check_size(model, checkpoint.weights)
+
+
+class TokenCounter:
+    """Counts the tokens of texts, without those that a tokenizer adds."""
+
+    def __init__(self, model: str, *, revision: str = "unpinned") -> None:
+        """Open the tokenizer of a folder or of a model on the Hub.
+
+        Args:
+            model: a checkpoint's folder or its name on the Hub.
+            revision: its commit on the Hub.
+
+        Raises:
+            SourceError: it cannot be had.
+            EncoderError: it cannot be loaded.
+        """
+        files = Checkpoint(folder=_folder(model, revision), revision=None, weights=())
+        self._tokenizer = load_tokenizer(files)
+        self.identity = fingerprint(files.digests(), files.libraries())
+
+    def __call__(self, texts: Sequence[str]) -> list[int]:
+        """The tokens of each text."""
+        found = self._tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return [len(ids) for ids in found["input_ids"]]
+
+
+def _folder(model: str, revision: str) -> Path:
+    if Path(model).is_dir():
+        return Path(model)
+    from stsbench.data.hub import fetch_tokenizer
+
+    return fetch_tokenizer(model, revision=revision, without="give a checkpoint's folder in a card of your own").path
+
+
+LENGTHS = (5, 12)
+"""Of the two made sentences that tell, in tokens."""
+ModelInputs = Mapping[str, torch.Tensor]
+
+
+@torch.no_grad()
+def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa: ANN401 - transformers is untyped
+    """Whether a model gives the tokens of a sentence other states beside a longer one than alone.
+
+    Asked in the model's own numbers, without autocast: its rounding is larger than what tells.
+    """
+    short, long = LENGTHS
+    table = int(model.get_input_embeddings().num_embeddings)
+    known = [number for number in range(max(table - long - 1, 0), table) if number != pad]
+    ids = torch.tensor([(known * long)[:long]] * 2, device=device)
+    mask = torch.arange(long, device=device) < torch.tensor(LENGTHS, device=device)[:, None]
+    training = bool(getattr(model, "training", False))
+    if training:
+        model.eval()
+    with torch.autocast(device.type, enabled=False):
+        alone = model(input_ids=ids[:1, :short]).last_hidden_state[0]
+        beside = model(input_ids=ids.where(mask, pad), attention_mask=mask.long()).last_hidden_state[0, :short]
+    if training:
+        model.train()
+    return not padded_alike(
+        alone.float().cpu().numpy(), beside.float().cpu().numpy(), str(alone.dtype).removeprefix("torch.")
+    )
+
+
+def padded_alike(alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str) -> bool:
+    """Whether what is computed in a type of numbers is the same beside longer sentences as alone, but for rounding."""
+    finite = np.isfinite(alone)
+    far = np.abs(alone[finite] - beside[finite]).max(initial=0)
+    return bool(far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0))
+
+
+def by_lengths(batch: ModelInputs) -> Iterator[tuple[torch.Tensor, ModelInputs]]:
+    """The rows (b,) of each length in a batch padded on one side, with their ids (b', t') without padding."""
+    ids, mask = batch["input_ids"], batch["attention_mask"] != 0
+    lengths = mask.sum(dim=1)
+    for length in sorted(set(lengths.tolist())):
+        rows = lengths == length
+        yield rows, {"input_ids": ids[rows][mask[rows]].view(-1, length)}
+
+
+def states_by_length(
+    batch: ModelInputs, compute: Callable[[ModelInputs], Sequence[torch.Tensor]]
+) -> list[torch.Tensor]:
+    """The states (b, t, h) that rows of each length have by themselves, zeros at padding.
+
+    Args:
+        batch: ``input_ids`` and ``attention_mask``, (b, t) each, padded on one side.
+        compute: from ids (b', t') without padding to states (b', t', h).
+    """
+    mask = batch["attention_mask"] != 0
+    whole: list[torch.Tensor] = []
+    for rows, part in by_lengths(batch):
+        found = compute(part)
+        whole = whole or [state.new_zeros((*mask.shape, state.shape[-1])) for state in found]
+        for all_states, states in zip(whole, found, strict=True):
+            all_states[mask & rows[:, None]] = states.flatten(0, 1)
+    return whole
+
 
 TOKENIZE_AT_ONCE = 8192
+ENCODER_ALONE = ("t5", "mt5", "umt5")
+"""Types of models whose encoder alone embeds, as in Sentence-T5 (Ni et al. 2022, arXiv 2108.08877); the decoder is not loaded."""
 
 
 class Backbone:
@@ -63,13 +298,16 @@ class Backbone:
         tokenizer = load_tokenizer(checkpoint)
 
         def make(dtype: str) -> Any:  # noqa: ANN401 - transformers
-            model, missing = load_model(transformers.AutoModel, checkpoint, dtype=dtype)
+            halved = checkpoint.config().get("model_type") in ENCODER_ALONE
+            kind = transformers.AutoModelForTextEncoding if halved else transformers.AutoModel
+            model, missing = load_model(kind, checkpoint, dtype=dtype)
             _check_pooler(missing, checkpoint, needs_pooler=pooling.through_head)
             for adapter in adapters:
                 model = adapter.merged_into(model)
             model = model.eval()
             if bidirectional:
                 attend_both_ways(model)
+            _check_runs(model, checkpoint)
             return model
 
         network = Network(
@@ -82,6 +320,7 @@ class Backbone:
             make=make,
             layers=pooling.states,
             through_head=pooling.through_head,
+            tokenizer=tokenizer,
         )
         return cls(tokenizer, backend.model(network), place)
 
@@ -112,7 +351,7 @@ class Backbone:
         """Return model inputs (b, t); a batch without padding has no attention mask.
 
         Positions count tokens and never padding, so that neighbours in a batch do not matter.
-        A model that cannot be told positions has its padding on the right whatever was asked.
+        A model that takes no positions has its padding on the right whatever was asked.
         """
         left = left and (self._numbers_itself or self._takes_positions)
         ids, mask = tokens.padded(rows, pad=self.pad_token, left=left)
@@ -132,7 +371,7 @@ class Backbone:
         """Return the position ids (b, t) that the model itself gives a batch with its padding on the right.
 
         Raises:
-            EncoderError: the model cannot be told other positions than its own.
+            EncoderError: the model takes no other positions than its own.
         """
         if not self._takes_positions:
             raise EncoderError(f"{type(self.model).__name__} takes no positions; leave out what changes them")
@@ -149,8 +388,7 @@ class Backbone:
     @cached_property
     def minds_padding(self) -> bool:
         """Whether the states of tokens depend on the padding beside them, mask or not: a convolution, a Fourier transform."""
-        # Not asked of other runtimes: a file in int8 may round by what else is in a batch, padding or not.
-        return isinstance(self.model, torch.nn.Module) and padding_matters(self.model, self.pad_token, self.device)
+        return padding_matters(self.model, self.pad_token, self.device)
 
     def padded_states(self, batch: Mapping[str, torch.Tensor], layers: Sequence[int]) -> list[torch.Tensor]:
         """The hidden states (b, t, h) of a batch as it stands, whether or not padding is minded."""
@@ -198,6 +436,16 @@ def _depth_and_width(config: Any) -> tuple[int, int]:  # noqa: ANN401 - transfor
         return int(config.num_hidden_layers), int(config.hidden_size)
     except (AttributeError, TypeError, ValueError) as error:
         raise EncoderError(f"a model of type '{config.model_type}' does not say its layers and hidden size") from error
+
+
+@torch.inference_mode()
+def _check_runs(model: Any, checkpoint: Checkpoint) -> None:  # noqa: ANN401 - transformers is untyped
+    """Refuse a model that wants more than token ids, as one whose decoder wants the beginning of its text."""
+    try:
+        model(input_ids=torch.ones((1, 2), dtype=torch.long))
+    except Exception as error:  # whatever a model of others raises
+        what = f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a sentence alone"
+        raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
 
 
 def _check_pooler(missing: Sequence[str], checkpoint: Checkpoint, *, needs_pooler: bool) -> None:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
-from stsbench.encoders.engine.embed import embed_all
-from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.runtimes.backends import backend_kind
-from stsbench.encoders.seams import DeviceMemory, FloatArray
-from stsbench.encoders.transformer.adapters import Adapter
-from stsbench.encoders.transformer.modules import named_prompt
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.core.provenance import fingerprint
+from stsbench.encoders.backends import backend_kind
+from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray, variant_name
+from stsbench.encoders.checkpoint import Adapter, find_checkpoint
+from stsbench.encoders.described import named_prompt, similarity_notes
+from stsbench.encoders.engine.embed import TOKEN_BUDGET, Engine, Noticed, Progress, StoredEncoder, embed_all
+from stsbench.encoders.engine.store import Keys, Shelf
+from stsbench.encoders.engine.tokens import TokenIds, plan_batches
 from stsbench.encoders.transformer.pooling import Pooling, last_of
-from stsbench.encoders.transformer.prompt import Prompt
-from stsbench.encoders.transformer.templates import cut_to_fit, second_copies
-from stsbench.errors import CardError, EncoderError
-from stsbench.provenance.identity import fingerprint
+from stsbench.encoders.transformer.prompt import Prompt, cut_to_fit, second_copies
 
 if TYPE_CHECKING:
     import torch
 
     from stsbench.encoders.transformer.backbone import Backbone
+
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
@@ -102,7 +104,10 @@ class TransformerEncoder:
             model, revision=revision, package=package, subfolder=subfolder, sha256=sha256, also=kind.on_hub(file)
         )
         self.backend = kind(self.checkpoint.folder, file=file, dtype=dtype, device=device)
-        text = named_prompt(self.checkpoint.folder, prompt_name) if prompt_name else prompt
+        # The files that say how it is run lie above the subfolder of its transformer.
+        above = len(PurePath(subfolder).parts)
+        self._root = self.checkpoint.folder.parents[above - 1] if above else self.checkpoint.folder
+        text = named_prompt(self._root, prompt_name) if prompt_name else prompt
         self.prompt = Prompt(text, prompt_template, add_full_stop)
         if self.pooling.of_second_copy and self.prompt.places != 2:
             raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
@@ -119,8 +124,8 @@ class TransformerEncoder:
 
     @property
     def notes(self) -> list[str]:
-        """What runs the network, where that is not torch."""
-        return self.backend.notes
+        """What runs the network, where that is not torch, and by what else than cosine its files compare."""
+        return [*self.backend.notes, *similarity_notes(self._root)]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -251,3 +256,149 @@ class TransformerEncoder:
                 f"{self.name}: a sentence has no mask token left within {self.max_length} tokens; raise max_length"
             )
         return marked
+
+
+def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int) -> FloatArray:
+    """Return embeddings (n, d) with the model in training mode, every row under its own dropout mask.
+
+    A sentence that comes twice is embedded twice.
+
+    Raises:
+        EncoderError: the encoder is no transformer of ours, or its model drops nothing.
+    """
+    import torch
+
+    inner = encoder.encoder if isinstance(encoder, StoredEncoder) else encoder
+    if not isinstance(inner, TransformerEncoder):
+        raise EncoderError(f"encoder '{encoder.name}' has no dropout that could be on while fitting; set dropout=false")
+    model = inner.backbone.model
+    if not any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.modules()):
+        raise EncoderError(f"the model of encoder '{encoder.name}' has no dropout; set dropout=false")
+    tokens = inner.tokenize(sentences)
+    rows = np.zeros((len(sentences), inner.backbone.width), dtype=np.float32)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model.train()
+        try:
+            for batch in plan_batches(tokens.lengths, budget=TOKEN_BUDGET):
+                rows[batch] = inner.embed_tokens(tokens, batch)
+        finally:
+            model.eval()
+    return rows
+
+
+Pooled = Callable[["Sequence[torch.Tensor]", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+"""From the hidden states (b, t, h) of all layers, the token ids (b, t) and the mask (b, t), to embeddings (b, h)."""
+
+
+def with_pooling(base: TransformerEncoder, pooling: Pooling) -> TransformerEncoder:
+    """Return the same encoder under another pooling; the loaded model is shared."""
+    made = copy(base)
+    made.backbone = base.backbone
+    made.pooling, made.name = pooling, variant_name(base.name, {"pooling": str(pooling)})
+    vars(made).pop("fingerprint", None)
+    return made
+
+
+def pooled_by(pooling: Pooling) -> Pooled:
+    """What a pooling makes of the states of all layers."""
+
+    def pool(states: Sequence[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        # A batch without padding is pooled without a mask, as when it is embedded alone.
+        whole = bool((mask != 0).all())
+        return pooling.pool([states[at] for at in pooling.states(len(states) - 1)], None if whole else mask)
+
+    return pool
+
+
+class OnePass:
+    """A transformer whose embeddings (n, k * h) are k poolings side by side."""
+
+    fingerprint = None
+
+    def __init__(self, base: TransformerEncoder, ways: Sequence[Pooled]) -> None:
+        """Keep the transformer and the k ways to pool."""
+        self.base, self.ways, self.name = base, ways, base.name
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, k * h)."""
+        return embed_all(self, sentences)
+
+    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
+        """Return the token ids of each sentence."""
+        return self.base.tokenize(sentences)
+
+    def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
+        """Return the embeddings (b, k * h) of some of the tokenised sentences as one batch."""
+        import torch
+
+        backbone = self.base.backbone
+        found = np.zeros((len(rows), len(self.ways), backbone.width), dtype=np.float32)
+        full = tokens.lengths[rows] > 0
+        if full.any():
+            with torch.inference_mode():
+                batch = backbone.collate(tokens, rows[full], left=self.base.padding_side == "left")
+                states = backbone.hidden_states(batch, range(backbone.depth + 1))
+                mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+                for at, way in enumerate(self.ways):
+                    pooled = way(states, batch["input_ids"], mask).float()
+                    if self.base.normalise:
+                        pooled = torch.nn.functional.normalize(pooled, dim=-1)
+                    found[full, at] = pooled.cpu().numpy()
+        return found.reshape(len(rows), -1)
+
+
+class SplitShelf(Shelf):
+    """Several shelves, filled together: embeddings (n, k * h) are cut into k parts of one size."""
+
+    def __init__(self, shelves: Sequence[Shelf]) -> None:
+        """Keep the shelves."""
+        super().__init__(None)
+        self.shelves = shelves
+
+    @property
+    def width(self) -> int | None:
+        """Not known: nothing is kept here."""
+        return None
+
+    def find(self, keys: Keys) -> IndexArray:
+        """Return -1 for each key that one of the shelves lacks, (n,)."""
+        return np.min([shelf.find(keys) for shelf in self.shelves], axis=0)  # type: ignore[no-any-return]
+
+    def add(self, keys: Keys, embeddings: FloatArray) -> None:
+        """Add each part to its shelf, where that lacks it."""
+        for shelf, part in zip(self.shelves, np.split(embeddings, len(self.shelves), axis=1), strict=True):
+            new = shelf.find(keys) < 0
+            if new.any():
+                shelf.add(keys[new], np.ascontiguousarray(part[new]))
+
+    def flush(self) -> None:
+        """Write all shelves."""
+        for shelf in self.shelves:
+            shelf.flush()
+
+
+def fill(
+    base: TransformerEncoder,
+    ways: Sequence[Pooled],
+    engines: Sequence[Engine],
+    sentences: Sequence[str],
+    *,
+    progress: Progress | None = None,
+    noticed: Noticed | None = None,
+) -> None:
+    """Embed what the shelves of some engines lack, all in one forward pass a sentence.
+
+    Args:
+        base: the transformer.
+        ways: how its states are pooled.
+        engines: for each way that of the encoder which pools so.
+        sentences: what is embedded.
+        progress: hears how far it is.
+        noticed: hears what is no failure.
+    """
+    shelves = [engine.shelf for engine in engines]
+    Engine(OnePass(base, ways), SplitShelf(shelves), progress=progress, noticed=noticed).prepare(sentences)
+    for shelf in shelves:
+        if shelf.watch is not None:
+            shelf.watch.complete()

@@ -2,7 +2,8 @@
 
 On a CPU oneDNN, part of torch, multiplies with weights that are packed once. It takes an activation or a sum into the same
 pass. Left to itself torch takes MKL in float32, which does without the wide instructions of AMD processors, and packs weights in
-bfloat16 anew for each batch. Share of the processor's time and of its peak: ``benchmarks/encode.py``.
+bfloat16 anew for each batch. ``minilm`` over 500 sentences, one thread of an AMD EPYC, in turns: torch's own layers take 1.18 to 1.26 times
+the processor's time in float32, 1.03 to 1.15 in bfloat16. Share of the processor's peak: ``benchmarks/encode.py``.
 """
 
 from __future__ import annotations

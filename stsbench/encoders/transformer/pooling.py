@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, ClassVar
 
-from stsbench.errors import CardError, EncoderError, did_you_mean
+from stsbench.core.errors import CardError, EncoderError, did_you_mean
 
 if TYPE_CHECKING:
     import torch

@@ -1,15 +1,13 @@
 """Any sentence-transformers checkpoint as an encoder, run by that library: Dense, LSTM, CNN, word embeddings and so on.
 
 A checkpoint that is a transformer with one pooling only is better run by our own engine, as
-:mod:`stsbench.encoders.told` finds out.
+:mod:`stsbench.encoders.described` finds out.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain
@@ -18,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.checkpoints.checkpoint import Checkpoint, locate_checkpoint
-from stsbench.encoders.facts import check_sentences
-from stsbench.encoders.runtimes.backends import TorchBackend, backend_kind
-from stsbench.encoders.seams import FloatArray
-from stsbench.encoders.transformer.modules import digests, named_prompt, read_modules
-from stsbench.errors import CardError, EncoderError, one_line
-from stsbench.provenance.identity import fingerprint
+from stsbench.core.errors import CardError, EncoderError, one_line
+from stsbench.core.provenance import fingerprint
+from stsbench.encoders.backends import TorchBackend, backend_kind
+from stsbench.encoders.base import FloatArray, check_sentences
+from stsbench.encoders.checkpoint import Checkpoint, locate_checkpoint
+from stsbench.encoders.described import digests, named_prompt, read_modules, similarity_notes
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Raise when a change here can change an embedding: stored ones are then not reused."""
 BATCH = 32
 _MISSING = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
@@ -94,8 +91,8 @@ class SentenceTransformerEncoder:
 
     @property
     def notes(self) -> list[str]:
-        """What runs the transformer, where that is not torch."""
-        return self.backend.notes
+        """What runs the transformer, where that is not torch, and by what else than cosine its files compare."""
+        return [*self.backend.notes, *similarity_notes(self.folder)]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -147,10 +144,37 @@ class SentenceTransformerEncoder:
         check_sentences(sentences)
         if not len(sentences):
             return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
-        from stsbench.encoders.transformer.opening import valid_text
+        from stsbench.encoders.transformer.backbone import valid_text
 
+        texts = [valid_text(sentence) for sentence in sentences]
+        return self._by_length(texts) if self.minds_padding else self._embed(texts)
+
+    @cached_property
+    def minds_padding(self) -> bool:
+        """Whether embeddings depend on the longer sentences beside them: those of a CNN over a padding that is not zero, say."""
+        from stsbench.encoders.transformer.backbone import padded_alike
+
+        texts = _made_sentences(self.network)
+        together = self._embed(texts)
+        alone = np.concatenate([self._embed([text]) for text in texts])
+        return not padded_alike(alone, together, self.backend.dtype)
+
+    def _by_length(self, texts: Sequence[str]) -> FloatArray:
+        """Embeddings (n, d) of texts, each beside those of as many tokens alone."""
+        lengths: list[int] = []
+        for text in texts:
+            mask = self.network.preprocess([text], prompt=self.prompt).get("attention_mask")
+            # What does not say how many tokens a text has embeds each text alone.
+            lengths.append(int(mask.sum()) if mask is not None else -len(lengths) - 1)
+        embeddings = np.zeros((len(texts), self.network.get_embedding_dimension() or 0), dtype=np.float32)
+        for length in set(lengths):
+            rows = [row for row, found in enumerate(lengths) if found == length]
+            embeddings[rows] = self._embed([texts[row] for row in rows])
+        return embeddings
+
+    def _embed(self, texts: Sequence[str]) -> FloatArray:
         embeddings = self.network.encode(
-            [valid_text(sentence) for sentence in sentences],
+            list(texts),
             # Said even when empty: without a word the library would take the checkpoint's default.
             prompt=self.prompt,
             batch_size=BATCH,
@@ -160,13 +184,23 @@ class SentenceTransformerEncoder:
         return np.ascontiguousarray(embeddings, dtype=np.float32)
 
 
+def _made_sentences(network: Any) -> list[str]:  # noqa: ANN401 - see network
+    """Texts of 1 to 13 words that a model knows, and one of 40, for sentence length alone to differ."""
+    tokenizer: Any = getattr(network, "tokenizer", None)
+    known = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
+    # Marks of a word's beginning are no part of it.
+    words = [word for token in known if (word := token.lstrip("▁Ġ")).isalpha()] or ["a"]
+    step = max(1, len(words) // 64)
+    return [" ".join(words[place * step % len(words)] for place in range(size)) for size in (*range(1, 14), 40)]
+
+
 def _load(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     import torch
 
-    from stsbench.encoders.transformer.opening import check_vocabulary
+    from stsbench.encoders.transformer.backbone import check_vocabulary, quiet
 
     try:
-        with _quiet() as said:
+        with quiet() as said:
             from sentence_transformers import SentenceTransformer
 
             network = SentenceTransformer(
@@ -194,40 +228,3 @@ def _cut_at(network: Any, max_length: int, positions: Sequence[int], folder: Pat
         network.max_seq_length = max_length
     except AttributeError as error:
         raise CardError(f"max_length {max_length}: {folder} reads any length, and cannot cut") from error
-
-
-class _Notes(logging.Handler):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
-        self.said.append(record.getMessage())
-
-
-@contextmanager
-def _quiet() -> Iterator[list[str]]:
-    """Keep the libraries from reporting on the load; gives what they would have said."""
-    from transformers.utils import logging as transformers_logging
-
-    notes, loggers = (
-        _Notes(),
-        [transformers_logging.get_logger("transformers"), logging.getLogger("sentence_transformers")],
-    )
-    before = [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-        logger.propagate, logger.handlers = False, [notes]
-    try:
-        yield notes.said
-    finally:
-        for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
-            logger.setLevel(level)
-            logger.propagate, logger.handlers = propagate, handlers
-        if bars:
-            transformers_logging.enable_progress_bar()

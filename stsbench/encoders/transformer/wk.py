@@ -35,8 +35,8 @@ import numpy.typing as npt
 import torch
 from numba import njit
 
-from stsbench.encoders.seams import IndexArray
-from stsbench.errors import EncoderError
+from stsbench.core.errors import EncoderError
+from stsbench.encoders.base import IndexArray
 
 Floats = npt.NDArray[np.float64]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stsbench.core.errors import CardError, EncoderError, one_line
+from stsbench.core.provenance import fingerprint
 from stsbench.data.verify import file_digest
-from stsbench.encoders.checkpoints.checkpoint import locate_checkpoint, read_json
-from stsbench.encoders.seams import FloatArray, IndexArray
-from stsbench.errors import CardError, EncoderError, one_line
-from stsbench.provenance.identity import fingerprint
+from stsbench.encoders.base import FloatArray, IndexArray
+from stsbench.encoders.checkpoint import locate_checkpoint, read_json
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
@@ -105,7 +105,7 @@ class Model2VecEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); a sentence without a known token is a zero vector."""
-        from stsbench.encoders.transformer.opening import valid_text
+        from stsbench.encoders.transformer.backbone import valid_text
 
         table = self._table
         embeddings = np.zeros((len(sentences), table.vectors.shape[1]), dtype=np.float32)

@@ -1,19 +1,33 @@
-"""Recurrent layers over batches of sentences, for embedding and for training."""
+"""Encoders that read a sentence word by word: InferSent, Skip-Thoughts, Quick-Thoughts, and their layers, for training too.
+
+Skip-Thoughts (Kiros et al. 2015) and Quick-Thoughts (Logeswaran & Lee 2018) are GRUs side by side: each half has its own word table and
+GRU and embeds the whole sentence with its last state; the halves are scaled to length 1 one by one and joined. Unknown words are read
+as one word of the vocabulary, never dropped. InferSent (Conneau et al. 2017, arXiv 1705.02364) is the maximum over the states of a
+bidirectional LSTM. Both versions that were released are here, with their words around a sentence, their tokenisers and what their
+maximum does with padding. Words without a vector are dropped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from stsbench.core.errors import CardError, DataError, EncoderError, choose, did_you_mean
+from stsbench.encoders.backends import check_device, pick_device
+from stsbench.encoders.base import FloatArray
+from stsbench.encoders.converted import remembered_digest
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
-from stsbench.encoders.seams import FloatArray
-from stsbench.errors import choose
+from stsbench.encoders.words.vectors import WordVectors, open_vectors
+from stsbench.encoders.words.words import CONFIG, SavedConfig, SavedEncoder, find_vectors
 
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
@@ -68,12 +82,9 @@ class Gru(nn.Module):
             cell: which GRU.
         """
         super().__init__()
-        make = {"torch": self._torch, "tensorflow": ResetBeforeGru}[cell]
+        cells: dict[str, type[nn.Module]] = {"torch": LastState, "tensorflow": ResetBeforeGru}
+        make = choose("cell", cell, cells)
         self.directions = nn.ModuleList(make(word_size, hidden) for _ in range(2 if bidirectional else 1))
-
-    @staticmethod
-    def _torch(word_size: int, hidden: int) -> nn.Module:
-        return LastState(word_size, hidden)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, d) of word vectors (b, t, w)."""
@@ -161,3 +172,313 @@ def _batches(lengths: npt.NDArray[np.int64], batch: int | None) -> list[npt.NDAr
         return list(plan_batches(lengths, budget=TOKEN_BUDGET))
     order = np.argsort(-lengths)
     return [order[start : start + batch] for start in range(0, len(order), batch)]
+
+
+Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
+
+
+def _shapes(make: Callable[[], nn.Module]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a layer's weights, without the memory for them."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in make().state_dict().items()}
+
+
+class Half(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One GRU and its word table."""
+
+    word_size: Size
+    hidden: Size
+    """Size of the state, of each direction."""
+    bidirectional: bool = False
+    cell: GruCell = "torch"
+
+    @property
+    def size(self) -> int:
+        """Size of its embedding."""
+        return self.hidden * (2 if self.bidirectional else 1)
+
+    def gru(self) -> Gru:
+        """The layer, with weights yet to be loaded."""
+        return Gru(self.word_size, self.hidden, bidirectional=self.bidirectional, cell=self.cell)
+
+    def shapes(self, words: int) -> dict[str, tuple[int, ...]]:
+        """The weights' shapes, where the vocabulary has this many words."""
+        gru = {f"gru.{name}": shape for name, shape in _shapes(self.gru).items()}
+        return {"embedding": (words, self.word_size), **gru}
+
+
+class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
+    """``config.json`` of a saved Skip-Thoughts or Quick-Thoughts encoder."""
+
+    halves: dict[str, Half]
+    unknown: str
+    """The word that unknown words are read as."""
+    eos: str = ""
+    """The word for a sentence's end, where the vocabulary has one."""
+
+    def shapes(self, words: int) -> dict[str, tuple[int, ...]]:
+        """The weights' shapes, where the vocabulary has this many words."""
+        return {
+            f"{name}.{key}": shape for name, half in self.halves.items() for key, shape in half.shapes(words).items()
+        }
+
+
+class GruHalvesEncoder(SavedEncoder[HalvesConfig]):
+    """Embeds with the halves of a saved encoder, each of length 1; a sentence without words is the zero vector."""
+
+    KIND = "skip_thoughts"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        halves: Sequence[str] = (),
+        tokens: str = "whitespace",
+        append_eos: bool = False,
+        normalise: bool = True,
+        device: str = "auto",
+    ) -> None:
+        """Find the folder.
+
+        Args:
+            model: a folder written by a training run or by ``stsbench convert``.
+            name: what results call the encoder.
+            revision: the Hub commit, where ``model`` is a Hub id.
+            halves: which of the folder's halves to join, in this order; default all.
+            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
+            append_eos: end every sentence with the vocabulary's own word for that, as in training.
+            normalise: scale each half to length 1, as the papers' code does.
+            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        """
+        check_device(device)
+        super().__init__(HalvesConfig, model, name, revision, tokens)
+        for half in halves:
+            if half not in self.config.halves:
+                known = ", ".join(self.config.halves)
+                raise CardError(
+                    f"{self.folder.path} has no half '{half}'{did_you_mean(half, self.config.halves)}; it has {known}"
+                )
+        self.halves = tuple(halves or self.config.halves)
+        if append_eos and not self.config.eos:
+            raise CardError(f"append_eos: the vocabulary of {self.folder.path} has no word for a sentence's end")
+        self.append_eos, self.normalise, self.device = append_eos, normalise, device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of all that decides an embedding."""
+        return self._identity(halves=self.halves, append_eos=self.append_eos, normalise=self.normalise)
+
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Each word's row; of a doubled word the first."""
+        rows = super().vocabulary
+        for needed in filter(None, (self.config.unknown, self.config.eos)):
+            if needed not in rows:
+                raise EncoderError(f"{self.folder.path}: vocab.txt lacks the word '{needed}' that config.json names")
+        return rows
+
+    @cached_property
+    def networks(self) -> dict[str, tuple[torch.Tensor, Gru]]:
+        """Each half's word table (words, w) and GRU."""
+        tensors = self.folder.tensors(self.config.shapes(len(self.folder.words())))
+        networks = {}
+        for name in self.halves:
+            gru, start = self.config.halves[name].gru(), f"{name}.gru."
+            gru.load_state_dict({key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)})
+            networks[name] = (tensors[f"{name}.embedding"], gru.eval().to(pick_device(self.device)))
+        return networks
+
+    @property
+    def device_used(self) -> str | None:
+        """The device the GRUs are on; None where they were never loaded."""
+        if "networks" not in self.__dict__:
+            return None
+        _, gru = next(iter(self.networks.values()))
+        return str(next(gru.parameters()).device)
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+
+        def embed(ids: npt.NDArray[np.int64], lengths: torch.Tensor) -> torch.Tensor:
+            parts = []
+            for table, gru in self.networks.values():
+                device = next(gru.parameters()).device
+                last = gru(table[torch.from_numpy(ids).clamp(min=0)].to(device), lengths)
+                parts.append(torch.nn.functional.normalize(last, dim=1) if self.normalise else last)
+            return torch.cat(parts, dim=1)
+
+        size = sum(self.config.halves[name].size for name in self.halves)
+        return embed_planned(self.ids(sentences), embed, d=size)
+
+    def ids(self, sentences: Sequence[str]) -> TokenIds:
+        """Return the rows of each sentence's words."""
+        unknown = self.vocabulary[self.config.unknown]
+        end = [self.vocabulary[self.config.eos]] if self.append_eos else []
+        return TokenIds.from_lists(
+            [[self.vocabulary.get(word, unknown) for word in self.split(sentence)] + end for sentence in sentences]
+        )
+
+
+class SkipThoughtsEncoder(GruHalvesEncoder):
+    """Skip-Thoughts: uni-skip, bi-skip or both (combine-skip, 4,800 values as released)."""
+
+
+class QuickThoughtsEncoder(GruHalvesEncoder):
+    """Quick-Thoughts: [f; g], 2,400 values as released; MC-QT joins two such models."""
+
+    KIND = "quick_thoughts"
+
+
+RELEASED_BATCH = 64
+PADDINGS = ("zeros", "batch", "masked")
+
+
+class Release(NamedTuple):
+    """What goes with a release of InferSent."""
+
+    bos: str
+    eos: str
+    padding: Padding
+    vectors: str
+
+
+VERSIONS = {
+    1: Release(bos="<s>", eos="</s>", padding="zeros", vectors="glove.840B.300d.txt"),
+    2: Release(bos="<p>", eos="</p>", padding="masked", vectors="crawl-300d-2M.vec"),
+}
+
+
+class InferSentConfig(SavedConfig, frozen=True, kw_only=True):
+    """``config.json`` of a saved InferSent."""
+
+    version: Literal[1, 2]
+    word_size: Size
+    hidden: Size
+    vectors: str
+    """The file of word vectors it was trained with; a path only with its hash."""
+    vectors_sha256: str = ""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The weights' shapes."""
+        return _shapes(lambda: BiLstm(self.word_size, self.hidden))
+
+
+class InferSentEncoder(SavedEncoder[InferSentConfig]):
+    """Embeds with a saved InferSent and the word vectors it was trained with, (n, 2 x hidden)."""
+
+    KIND = "infersent"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        vectors: str = "",
+        tokens: str = "whitespace",
+        padding: Literal["", "zeros", "batch", "masked"] = "",
+        device: str = "auto",
+    ) -> None:
+        """Find the folder and the word vectors.
+
+        Args:
+            model: a folder written by a training run or by ``stsbench convert``.
+            name: what results call the encoder.
+            revision: the Hub commit, where ``model`` is a Hub id.
+            vectors: the file of word vectors; default the one that the folder names.
+            tokens: ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2).
+            padding: ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as
+                version 1 was released, in batches of 64; nothing is stored then, since a sentence
+                depends on its neighbours.
+            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        """
+        check_device(device)
+        super().__init__(InferSentConfig, model, name, revision, tokens)
+        self.version = VERSIONS[self.config.version]
+        if padding and padding not in PADDINGS:
+            raise CardError(
+                f"unknown padding '{padding}'{did_you_mean(padding, PADDINGS)}; known: {', '.join(PADDINGS)}"
+            )
+        self.padding: Padding = padding or self.version.padding
+        self.device = device
+        due = self.config.vectors_sha256
+        if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:
+            # Who made the folder would have any file of this machine opened.
+            raise DataError(
+                f"{self.folder.path / CONFIG}: names word vectors in a folder and no sha256 of them; "
+                "name the file by --set vectors=FILE"
+            )
+        found = find_vectors(vectors or self.config.vectors, hub="", hub_file="", revision="unpinned")
+        self.vectors_path = found.path
+        self.vectors_sha256 = remembered_digest(found.path)
+        if not vectors and due and self.vectors_sha256 != due:
+            raise DataError(
+                f"{found.path}: not the word vectors of {self.folder.path} (sha256 {self.vectors_sha256[:12]}, "
+                f"config.json {due[:12]}); name others by --set vectors=FILE if you mean to"
+            )
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """The hash of all that decides an embedding; None where its neighbours do too."""
+        if self.padding == "batch":
+            return None
+        return self._identity(vectors=self.vectors_sha256, padding=self.padding)
+
+    @cached_property
+    def vectors(self) -> WordVectors:
+        """The opened word vectors."""
+        vectors = open_vectors(self.vectors_path, sha256=self.vectors_sha256)
+        if vectors.shape[1] != self.config.word_size:
+            raise EncoderError(
+                f"{self.vectors_path}: vectors of size {vectors.shape[1]}; {self.folder.path} needs "
+                f"{self.config.word_size}"
+            )
+        return vectors
+
+    @cached_property
+    def network(self) -> BiLstm:
+        """The loaded LSTM."""
+        # First the weights, whose shapes are checked: a configuration alone may ask for any memory.
+        tensors = self.folder.tensors(self.config.shapes())
+        network = BiLstm(self.config.word_size, self.config.hidden)
+        network.load_state_dict(tensors)
+        return network.eval().to(pick_device(self.device))
+
+    @property
+    def device_used(self) -> str | None:
+        """The device the LSTM is on; None where it was never loaded."""
+        return str(next(self.network.parameters()).device) if "network" in self.__dict__ else None
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d); where not even the sentence's end has a vector, it is the zero vector."""
+        tokens = self._rows(sentences)
+        distinct, places = np.unique(tokens.ids, return_inverse=True)
+        table = torch.from_numpy(np.pad(self.vectors.take(distinct.astype(np.int64)), ((0, 1), (0, 0))))
+        device = next(self.network.parameters()).device
+
+        def embed(ids: npt.NDArray[np.int64], lengths: torch.Tensor) -> torch.Tensor:
+            # Padding, -1, is the table's last row.
+            return pool_max(self.network(table[torch.from_numpy(ids)].to(device), lengths), self.padding)
+
+        batch = RELEASED_BATCH if self.padding == "batch" else None
+        placed = TokenIds(places.astype(np.int32), tokens.offsets)
+        return embed_planned(placed, embed, d=2 * self.config.hidden, batch=batch)
+
+    def unknown(self, sentences: Sequence[str]) -> list[str]:
+        """Return the sentences without a known word, embedded as what stands around every sentence."""
+        words = [self.split(sentence) for sentence in sentences]
+        known = self._known(words)
+        return [s for s, split in zip(sentences, words, strict=True) if not any(w in known for w in split)]
+
+    def _rows(self, sentences: Sequence[str]) -> TokenIds:
+        """The rows of each sentence's known words, those around the sentence among them."""
+        words = [[self.version.bos, *self.split(sentence), self.version.eos] for sentence in sentences]
+        known = self._known(words)
+        return TokenIds.from_lists([[known[w] for w in split if w in known] for split in words])
+
+    def _known(self, words: Sequence[Sequence[str]]) -> dict[str, int]:
+        listed = sorted({word for split in words for word in split})
+        rows = self.vectors.find(listed).tolist()
+        return {word: row for word, row in zip(listed, rows, strict=True) if row >= 0}

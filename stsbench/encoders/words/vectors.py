@@ -1,9 +1,14 @@
-"""Word vector files, converted once to arrays on disk: millions of vectors are never in memory.
+"""Files of word vectors (GloVe text, word2vec and fastText text, ``.npz``), converted once to arrays on disk.
 
-A converted folder holds ``vectors.npy`` (n, d) and ``words.txt``, one word a line in the file's
-order. Three arrays find a word: its 64-bit hash in ``hashes.npy`` (n,), which is sorted, the row
-at the same place of ``rows.npy`` (n,), and the word itself, at ``offsets.npy`` (n + 1,) of
-``words.txt``: two words of one hash are told apart. Of a doubled word the first is found.
+Text has a word and its d values a line, parted by single blanks; word2vec's and fastText's begin with a line ``n d``. GloVe 840B has
+words with blanks in them: of a line with more fields than d + 1 the last d are the vector, unless the field before them is a number
+too. Nothing is skipped: a line with too few or too many values, with something else than finite numbers, with a NUL byte or bad UTF-8
+ends the reading. A header may promise fewer vectors than follow, never more.
+
+A converted folder holds ``vectors.npy`` (n, d) and ``words.txt``, one word a line in the file's order, so that millions of vectors are
+never in memory. Three arrays find a word: its 64-bit hash in ``hashes.npy`` (n,), which is sorted, the row at the same place of
+``rows.npy`` (n,), and the word itself, at ``offsets.npy`` (n + 1,) of ``words.txt``: two words of one hash are not confused. Of a
+doubled word the first is found.
 """
 
 from __future__ import annotations
@@ -11,27 +16,215 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from stsbench import settings
-from stsbench.encoders.checkpoints.sealed import is_sealed, seal
-from stsbench.encoders.seams import FloatArray
-from stsbench.encoders.words.vector_files import VectorBlock, read_blocks
-from stsbench.errors import DataError, OutputError
-from stsbench.files.whole import remove_stale, scratch_beside
-from stsbench.provenance.identity import fingerprint
+from stsbench.core import settings
+from stsbench.core.errors import DataError, OutputError, one_line
+from stsbench.core.files import MOST_BYTES, MOST_TIMES, check_is_file, remove_stale, scratch_beside
+from stsbench.core.provenance import fingerprint
+from stsbench.encoders.base import FloatArray
+from stsbench.encoders.converted import is_sealed, seal
+
+PIECE_BYTES = 8 << 20
+LONGEST_LINE = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+_PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
+_ODD_BLANKS = (b"  ", b"\t", b"\r", b"\v", b"\f")
+
+
+class VectorBlock(NamedTuple):
+    """Some words (m,) and their vectors (m, d), as they follow in the file."""
+
+    words: list[bytes]
+    vectors: FloatArray
+
+
+def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
+    """Read a file of word vectors, or its first ``limit`` ones, in blocks of some megabytes.
+
+    Raises:
+        DataError: the file is not as it must be; names the line, or the row of an ``.npz``.
+    """
+    check_is_file(path)
+    count = 0
+    for block in _npz_blocks(path) if path.suffix == ".npz" else _text_blocks(path, limit):
+        count += len(block.words)
+        cut = None if limit is None else len(block.words) - max(count - limit, 0)
+        yield VectorBlock(block.words[:cut], block.vectors[:cut])
+        if limit is not None and count >= limit:
+            return
+    if not count:
+        raise DataError(f"{path}: holds no word vectors")
+
+
+def _text_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
+    pieces = _lines(path)
+    first = next(pieces, [b""])
+    promised, width = _header(first[0])
+    if width < 1:
+        raise DataError(f"{path}: line 1: expected a word and its values, got '{_shown(first[0])}'")
+    number, count = 1, 0
+    if promised is not None:
+        first, number = first[1:], 2
+    for lines in chain([first], pieces):
+        if limit is not None:
+            lines = lines[: limit - count]
+        if lines:
+            yield _block(lines, width, path, number + count)
+        count += len(lines)
+        if count == limit:
+            return
+    if promised is not None and count < promised:
+        raise DataError(f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again")
+
+
+def _lines(path: Path) -> Iterator[list[bytes]]:
+    """The lines of a file, some megabytes at a time."""
+    rest = b""
+    with path.open("rb") as stream:
+        if stream.read(8).startswith(_PACKED):
+            raise DataError(f"{path}: is packed; unpack it and give the text file in it")
+        stream.seek(0)
+        if stream.read(len(_BOM)) != _BOM:
+            stream.seek(0)
+        while piece := stream.read(PIECE_BYTES):
+            *lines, rest = (rest + piece).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                raise DataError(f"{path}: has a line of over a million bytes; is it text?")
+            if lines:
+                yield lines
+    if rest:
+        yield [rest]
+
+
+def _header(line: bytes) -> tuple[int | None, int]:
+    """How many vectors the first line promises, None where it is a vector itself, and their size."""
+    fields = line.split()
+    if len(fields) == 2 and all(field.isdigit() for field in fields):
+        return int(fields[0]), int(fields[1])
+    return None, line.rstrip().count(b" ")
+
+
+def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlock:
+    """Read lines, the first of which has this number in the file; raises DataError naming a bad one."""
+    split = [_split(line, width) for line in lines]
+    good = [pair for pair in split if pair is not None]
+    vectors = _numbers([values for _, values in good], width) if len(good) == len(lines) else None
+    words = [word for word, _ in good]
+    if vectors is not None and _is_text(words):
+        return VectorBlock(words, vectors)
+    # One of them is bad or oddly spaced: each is read by itself.
+    rows = []
+    for at, (line, pair) in enumerate(zip(lines, split, strict=True)):
+        row = _numbers([pair[1]], width) if pair is not None and _is_text([pair[0]]) else None
+        if row is None:
+            raise DataError(f"{path}: line {number + at}: {_fault(line, width)}")
+        rows.append(row)
+    return VectorBlock(words, np.concatenate(rows))
+
+
+def _split(line: bytes, width: int) -> tuple[bytes, bytes] | None:
+    """A line's word and its values; None where it has not this many."""
+    line = line.rstrip()
+    extra = line.count(b" ") - width
+    if extra == 0:
+        word, _, values = line.partition(b" ")
+        return word, values
+    if extra < 0:
+        return None
+    word, *fields = line.rsplit(b" ", width)
+    if _numbers([word.rpartition(b" ")[2]], 1) is not None:
+        return None
+    return word, b" ".join(fields)
+
+
+def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
+    """Values of some lines as numbers (len(lines), width); None where they are anything else."""
+    joined = b" ".join(lines)
+    if len(lines) > 1 and any(blank in joined for blank in _ODD_BLANKS):
+        return None
+    with warnings.catch_warnings():
+        # An older numpy warns of what is no number, and leaves it out with all that follows.
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            # As float64 first, as Python's float() and both papers' code read them.
+            values = np.fromstring(joined, sep=" ")
+        except (ValueError, DeprecationWarning):
+            return None
+    if values.size != len(lines) * width:
+        return None
+    with np.errstate(over="ignore"):
+        vectors: FloatArray = values.astype(np.float32).reshape(len(lines), width)
+    return vectors if np.isfinite(vectors).all() else None
+
+
+def _is_text(words: list[bytes]) -> bool:
+    joined = b"\n".join(words)
+    try:
+        joined.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in joined
+
+
+def _fault(line: bytes, width: int) -> str:
+    """What is wrong with a line that cannot be read."""
+    if b"\0" in line:
+        return "has a NUL byte; is it a binary file? Give vectors as text or .npz"
+    if not _is_text([line]):
+        return f"is not UTF-8 ('{_shown(line)}')"
+    word, *fields = line.rstrip().split(b" ")
+    bad = [field for field in fields[-width:] if _numbers([field], 1) is None]
+    if bad and len(fields) >= width:
+        return f"'{_shown(bad[0])}' is not a finite number (the word is '{_shown(word)}')"
+    return f"{len(fields)} values, expected {width} (the word is '{_shown(word)}')"
+
+
+def _shown(line: bytes) -> str:
+    return line[:40].decode("utf-8", "replace")
+
+
+def _npz_blocks(path: Path) -> Iterator[VectorBlock]:
+    """The arrays ``words`` (n,) and ``vectors`` (n, d), float, without a pickle."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(one.file_size for one in archive.infolist())
+            if unpacked > max(MOST_BYTES, MOST_TIMES * path.stat().st_size):
+                raise DataError(f"{path}: refused to read: it unpacks to {unpacked >> 20:,} MiB")
+        with np.load(path, allow_pickle=False) as arrays:
+            words, vectors = arrays["words"], arrays["vectors"]
+    except KeyError as error:
+        raise DataError(f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError) as error:
+        raise DataError(f"{path}: is not a complete .npz file ({one_line(error)})") from error
+    if words.dtype.kind != "U" or vectors.dtype.kind != "f" or words.ndim != 1 or vectors.shape[:-1] != words.shape:
+        raise DataError(
+            f"{path}: 'words' must be text (n,) and 'vectors' float (n, d); they are {words.dtype} {words.shape} and "
+            f"{vectors.dtype} {vectors.shape}"
+        )
+    with np.errstate(over="ignore"):
+        vectors = vectors.astype(np.float32, copy=False)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise DataError(f"{path}: the vector of row {int(np.argmin(finite))} is not finite")
+    yield VectorBlock([word.encode("utf-8") for word in words.tolist()], vectors)
+
 
 FORMAT = 1
 """Raise when a change here can change a converted folder."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class WordVectors:
     """A converted folder: the index memory-mapped, the vectors (n, d) read as they are asked for."""
 
@@ -53,15 +246,7 @@ class WordVectors:
         n, d = vectors.shape
         if not len(hashes) == len(rows) == len(offsets) - 1 == n or offsets[-1] != len(words):
             raise ValueError(f"{folder} is not whole")
-        return cls(
-            path=folder / "vectors.npy",
-            shape=(n, d),
-            start=vectors.offset,
-            hashes=hashes,
-            rows=rows,
-            offsets=offsets,
-            words=words,
-        )
+        return cls(folder / "vectors.npy", (n, d), vectors.offset, hashes, rows, offsets, words)
 
     def find(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return each word's row, (len(words),); -1 for a word without a vector."""

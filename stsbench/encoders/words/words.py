@@ -1,35 +1,256 @@
-"""The mean of word vectors (GloVe, word2vec, fastText): the oldest baseline, in its two recipes.
+"""Encoders of words: sentences to words, saved encoders' folders, the mean of word vectors, FastSent's sum.
 
-``whitespace`` is SentEval's bag of words: tokens are what white space parts, as they stand, and
-those without a vector are dropped. ``sbert`` is sentence-transformers' ``WordEmbeddings``, a
-different method: 386 stop words and punctuation marks are dropped first, and a token is looked
-up as it is, then without punctuation around it, then in lower case. In both a sentence with no
-word left is the zero vector, which :meth:`WordsEncoder.unknown` names.
+The mean of word vectors (GloVe, word2vec, fastText) is the oldest baseline, in two recipes. ``whitespace`` is SentEval's bag of
+words: tokens are what white space parts, as they stand, and those without a vector are dropped. ``sbert`` is
+sentence-transformers' ``WordEmbeddings``, a different method: 386 stop words and punctuation marks are dropped first, and a token is
+looked up as it is, then without punctuation around it, then in lower case. In both a sentence with no word left is the zero vector,
+which :meth:`WordsEncoder.unknown` names. FastSent is of Hill et al. 2016 (arXiv 1602.03483).
 """
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench import settings
-from stsbench.encoders.checkpoints.digest_cache import remembered_digest
-from stsbench.encoders.facts import check_sentences
-from stsbench.encoders.seams import FloatArray
+from stsbench.core import settings
+from stsbench.core.errors import CardError, DataError, EncoderError, OutputError, SourceError, choose, one_line
+from stsbench.core.files import check_is_file, remove, scratch_beside, write_whole
+from stsbench.core.provenance import fingerprint
+from stsbench.data.verify import file_digest
+from stsbench.encoders.base import FloatArray, check_sentences
+from stsbench.encoders.checkpoint import locate_checkpoint
+from stsbench.encoders.converted import remembered_digest
+from stsbench.encoders.described import FILE, write_saved
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.errors import CardError, DataError, SourceError, choose
-from stsbench.provenance.identity import fingerprint
+
+if TYPE_CHECKING:
+    import torch
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
 CHUNK = 1024
+WordSplit = Callable[[str], list[str]]
+"""A sentence to its words."""
+
+
+def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
+    """Return the function that parts a sentence into words.
+
+    NLTK's rules need no data of NLTK's: a text of several sentences is read as one, so that only
+    its last full stop is parted from its word. The papers' code splits sentences first.
+
+    Raises:
+        UnknownName: no tokeniser of this name.
+        EncoderError: it needs NLTK, which is not installed.
+    """
+    split = choose("tokens", name, TOKENISERS).make()
+    return (lambda sentence: split(sentence.lower())) if lowercase else split
+
+
+def libraries(name: str) -> tuple[str, ...]:
+    """The packages whose version may change what a tokeniser does."""
+    return choose("tokens", name, TOKENISERS).libraries
+
+
+def _treebank(*, moses: bool) -> WordSplit:
+    try:
+        from nltk.tokenize import NLTKWordTokenizer
+    except ImportError as error:
+        raise EncoderError(
+            "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'; or --set tokens=whitespace for tokenised text"
+        ) from error
+    words: WordSplit = NLTKWordTokenizer().tokenize
+
+    def split(sentence: str) -> list[str]:
+        parted = words(sentence)
+        return " ".join(parted).replace(" n't ", "n 't ").split() if moses else parted
+
+    return split
+
+
+class Tokeniser(NamedTuple):
+    """What makes a tokeniser, and the packages whose version may change what it does."""
+
+    make: Callable[[], WordSplit]
+    libraries: tuple[str, ...] = ()
+
+
+TOKENISERS: Mapping[str, Tokeniser] = {
+    # What white space parts.
+    "whitespace": Tokeniser(lambda: str.split),
+    # NLTK's Penn Treebank rules.
+    "ptb": Tokeniser(lambda: _treebank(moses=False), ("nltk",)),
+    # These, with "n't" split as Moses does, which is how InferSent 2 was trained.
+    "moses": Tokeniser(lambda: _treebank(moses=True), ("nltk",)),
+}
+
+
+CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
+
+
+class SavedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``config.json`` of a saved encoder of words."""
+
+    lowercase: bool = False
+
+
+ConfigT = TypeVar("ConfigT", bound=SavedConfig)
+
+
+class WordFolder:
+    """The folder of a saved encoder of words: ``config.json``, ``model.safetensors``, ``vocab.txt``, ``stsbench.json``."""
+
+    def __init__(self, model: str, *, revision: str = "unpinned") -> None:
+        """Find the folder: a path, or a Hub id; its files are read when they are asked for.
+
+        Raises:
+            SourceError: it cannot be had.
+            EncoderError: it holds no weights.
+        """
+        self.path, self.revision = locate_checkpoint(model, revision=revision)
+        for name in (CONFIG, WEIGHTS):
+            if not (self.path / name).is_file():
+                raise EncoderError(f"{self.path}: no {name}; is it the folder of a saved encoder?")
+
+    def config(self, record: type[ConfigT]) -> ConfigT:
+        """Read ``config.json`` strictly; raises EncoderError naming the key."""
+        try:
+            return msgspec.json.decode((self.path / CONFIG).read_bytes(), type=record)
+        except (OSError, msgspec.DecodeError) as error:
+            raise EncoderError(f"{self.path / CONFIG}: cannot be read: {one_line(error)}") from error
+
+    def words(self) -> list[str]:
+        """Read ``vocab.txt``: one word a line, in the order of the table's rows."""
+        path = self.path / VOCABULARY
+        try:
+            words = path.read_bytes().decode("utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
+        return words[:-1] if words[-1] == "" else words
+
+    def tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+        """Read the weights, which must be of these names and shapes.
+
+        Raises:
+            EncoderError: one is missing, too much, or of another shape.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        path = self.path / WEIGHTS
+        try:
+            tensors = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
+        check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, shapes, where=str(path))
+        return {name: tensors[name].float() for name in shapes}
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of each file that can change an embedding."""
+        names = [name for name in (CONFIG, WEIGHTS, VOCABULARY) if (self.path / name).is_file()]
+        return {name: file_digest(self.path / name) for name in names}
+
+
+def check_shapes(found: Mapping[str, tuple[int, ...]], due: Mapping[str, tuple[int, ...]], *, where: str) -> None:
+    """Raise EncoderError where tensors are not those that an architecture has."""
+    for name, shape in due.items():
+        if name not in found:
+            raise EncoderError(f"{where}: the tensor '{name}' is missing")
+        if found[name] != shape:
+            raise EncoderError(f"{where}: the tensor '{name}' has shape {found[name]}, not {shape}")
+    if extra := sorted(found.keys() - due):
+        raise EncoderError(f"{where}: has an unknown tensor '{extra[0]}'")
+
+
+class SavedEncoder(Generic[ConfigT]):
+    """What all encoders share that are saved as such a folder: its parts, the tokeniser, the vocabulary."""
+
+    KIND: str
+    config: ConfigT
+
+    def __init__(self, record: type[ConfigT], model: str, name: str, revision: str, tokens: str) -> None:
+        """Find the folder and read its configuration."""
+        self.name = name or model
+        self.folder = WordFolder(model, revision=revision)
+        self.revision = self.folder.revision
+        self.config = self.folder.config(record)
+        self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
+
+    def _identity(self, **facts: object) -> str:
+        """The hash of all that decides an embedding: the files, the tokens, and what the kind adds."""
+        own = {"kind": self.KIND, "code": CODE_VERSION, "files": self.folder.digests(), "tokens": self.tokens}
+        return fingerprint({**own, **facts}, libraries(self.tokens))
+
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Each word's row; of a doubled word the first."""
+        return {word: row for row, word in reversed(list(enumerate(self.folder.words())))}
+
+    def unknown(self, sentences: Sequence[str]) -> list[str]:
+        """Return the sentences without a known word."""
+        return [s for s in sentences if not any(word in self.vocabulary for word in self.split(s))]
+
+
+def write_word_folder(
+    folder: Path,
+    *,
+    kind: str,
+    config: msgspec.Struct,
+    tensors: Mapping[str, torch.Tensor],
+    words: Sequence[str] = (),
+    params: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write an encoder's folder, which ``load_encoder`` opens.
+
+    Args:
+        folder: where; files of the same names are replaced.
+        kind: the encoder's kind.
+        config: its architecture and how it reads text.
+        tensors: its weights by name.
+        words: the vocabulary, in the order of the table's rows.
+        params: further parameters to run it with.
+
+    Raises:
+        OutputError: the folder cannot be written, or a word holds a line end.
+    """
+    if any("\n" in word or word == "" for word in words):
+        raise OutputError(f"{folder / VOCABULARY}: a word of the vocabulary is empty or holds a line end")
+    _write_weights(folder / WEIGHTS, tensors)
+    if words:
+        write_whole(folder / VOCABULARY, "".join(f"{word}\n" for word in words).encode())
+    # In their order: the halves of an encoder are joined in it.
+    facts = json.dumps(msgspec.to_builtins(config), indent=1)
+    write_whole(folder / CONFIG, f"{facts}\n".encode())
+    # The last: a folder with it is whole.
+    write_saved(folder, kind, params or {})
+    return folder / FILE
+
+
+def _write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors so that the file is there whole or not at all; they may be gigabytes and are not copied."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    scratch = scratch_beside(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, scratch)
+        scratch.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise OutputError(f"{path.parent}: cannot be written: {one_line(error)}") from error
+    finally:
+        remove(scratch)
+
+
 Bags = list[list[int]]
 """The rows of each sentence's words, in their order."""
 Lookup = Callable[[set[str]], dict[str, int]]
@@ -198,6 +419,7 @@ def find_vectors(file: str | None, *, hub: str, hub_file: str, revision: str) ->
     if file:
         places = [Path(file).expanduser(), *([folder / file] if folder else [])]
         for place in places:
+            check_is_file(place)
             if place.is_file():
                 return Found(place)
     if hub:
@@ -208,3 +430,63 @@ def find_vectors(file: str | None, *, hub: str, hub_file: str, revision: str) ->
     home = next((f" from {url}" for start, url in HOMES.items() if Path(str(file)).name.startswith(start)), "")
     where = f"into '{folder}'" if folder else "into a folder and set STSBENCH_VECTORS to it"
     raise SourceError(f"word vectors '{file}' are not on this machine; put {Path(str(file)).name}{home} {where}")
+
+
+class FastSentConfig(SavedConfig, frozen=True, kw_only=True):
+    """``config.json`` of a saved FastSent."""
+
+    size: int
+
+
+class FastSentEncoder(SavedEncoder[FastSentConfig]):
+    """Embeds with the sum, or the mean, of source vectors; a sentence without a known word is the zero vector.
+
+    Cosine does not see the difference between sum and mean; a probe does.
+    """
+
+    KIND = "fastsent"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        mean: bool = False,
+        tokens: str = "whitespace",
+    ) -> None:
+        """Find the folder.
+
+        Args:
+            model: a folder written by a training run.
+            name: what results call the encoder.
+            revision: the Hub commit, where ``model`` is a Hub id.
+            mean: the mean of the word vectors instead of their sum.
+            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
+        """
+        super().__init__(FastSentConfig, model, name, revision, tokens)
+        self.mean = mean
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of all that decides an embedding."""
+        return self._identity(mean=self.mean)
+
+    @cached_property
+    def table(self) -> torch.Tensor:
+        """The source vectors, (words, d)."""
+        return self.folder.tensors({"source": (len(self.folder.words()), self.config.size)})["source"]
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        table = self.table.numpy()
+        embeddings = np.zeros((len(sentences), self.config.size), dtype=np.float32)
+        for start in range(0, len(sentences), CHUNK):
+            bags = [
+                [self.vocabulary[word] for word in self.split(sentence) if word in self.vocabulary]
+                for sentence in sentences[start : start + CHUNK]
+            ]
+            sums = sum_vectors(bags, lambda rows: table[rows])
+            lengths = np.array([[max(len(bag), 1)] for bag in bags])
+            embeddings[start : start + len(bags)] = sums / lengths if self.mean else sums
+        return embeddings

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.evaluators.probe.classifier import ProbeProtocol
-from stsbench.evaluators.probe.evaluator import ProbeEvaluator
-from stsbench.evaluators.probe.logreg import ConvergedProtocol
-from stsbench.evaluators.probe.minibatch import MinibatchProtocol
-from stsbench.evaluators.probe.protocols import PROTOCOLS
+from stsbench.evaluators.probe.evaluator import PROTOCOLS, ConvergedProtocol, MinibatchProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.items import ProbeProtocol
 
 __all__ = ["PROTOCOLS", "ConvergedProtocol", "MinibatchProtocol", "ProbeEvaluator", "ProbeProtocol"]

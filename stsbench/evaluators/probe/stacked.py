@@ -15,13 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.encoders.seams import IndexArray
-from stsbench.evaluators.probe.classifier import ProbeItems
-from stsbench.evaluators.probe.draws import first_weights
-from stsbench.evaluators.probe.features import combine_sides
-from stsbench.evaluators.probe.minibatch_settings import MinibatchSettings, parse_optimiser
-from stsbench.evaluators.probe.pool import EmbeddingBlock, Features, Pool
-from stsbench.evaluators.probe.training import Fold, Mask, TrainedClassifier, train_until_stopped
+from stsbench.encoders.base import IndexArray
+from stsbench.evaluators.probe.items import EmbeddingBlock, Features, Pool, ProbeItems, combine_sides, first_weights
+from stsbench.evaluators.probe.minibatch import (
+    Fold,
+    Mask,
+    MinibatchSettings,
+    TrainedClassifier,
+    parse_optimiser,
+    train_until_stopped,
+)
 
 STACK_VALUES = 1 << 26
 """Weights and activations of one stack at most: 256 MiB each, a handful of times over for moments and gradients."""

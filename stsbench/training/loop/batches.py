@@ -1,15 +1,24 @@
-"""Which rows make which batch: fixed by seed and batch number alone, so that a run can be resumed anywhere."""
+"""Which rows make which batch, fixed by seed and batch number alone, and batches made ahead by other processes.
+
+So a batch is the same whoever makes it, a run can be resumed anywhere, and it leaves out the batches that were
+learned from without making them.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import sys
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import torch
 
-from stsbench.cards.recipe import TrainingFacts
-from stsbench.errors import CardError, TrainingError
+from stsbench.core import settings
+from stsbench.core.cards import TrainingFacts
+from stsbench.core.errors import CardError, StsbenchError, TrainingError
 from stsbench.training.seams import Batch, Learner, Rows
 
 
@@ -45,11 +54,9 @@ class BatchPlan:
         if count < 2:
             raise TrainingError(f"the corpus has {count} rows; there is nothing to contrast")
         together = facts.batch_size * ranks
-        whole_only = facts.drop_last or ranks > 1
-        per_epoch = count // together if whole_only else math.ceil(count / together)
-        # A last batch of one row has nothing to be told apart from.
-        if not whole_only and count % together == 1:
-            per_epoch -= 1
+        whole, left = divmod(count, together)
+        # A last batch of one row has no negatives.
+        per_epoch = whole + (left > 1 and not facts.drop_last and ranks == 1)
         if per_epoch == 0:
             raise TrainingError(f"the corpus has {count} rows, a batch takes {together}; lower batch_size")
         total = (
@@ -90,14 +97,78 @@ class Batches(torch.utils.data.Dataset[Batch]):
         """Make one batch."""
         plan = self.plan
         epoch, place = divmod(number, plan.per_epoch)
+        if epoch not in self._orders:
+            # The second number keeps these draws apart from those of batches.
+            rng = np.random.default_rng([plan.seed, 1 << 40, epoch])
+            self._orders = {epoch: self.learner.order(plan.count, rng, batch=plan.batch_size * plan.ranks)}
         start = (place * plan.ranks + plan.rank) * plan.batch_size
-        rows = self._order(epoch)[start : start + plan.batch_size]
+        rows = self._orders[epoch][start : start + plan.batch_size]
         return self.learner.collate(rows, np.random.default_rng([plan.seed, number, plan.rank]))
 
-    def _order(self, epoch: int) -> Rows:
-        if epoch not in self._orders:
-            self._orders.clear()
-            # The second number keeps these draws apart from those of batches.
-            rng = np.random.default_rng([self.plan.seed, 1 << 40, epoch])
-            self._orders[epoch] = self.learner.order(self.plan.count, rng, batch=self.plan.batch_size * self.plan.ranks)
-        return self._orders[epoch]
+
+MOST = 4
+"""Workers that a GPU has at most, unless another number is asked for."""
+_MISTAKE = "mistake"
+
+
+def check_workers(asked: int | None, learner: Learner, *, ranks: int) -> int:
+    """Return how many processes make batches: those asked for, by default none for a CPU and a few for a GPU.
+
+    Raises:
+        CardError: some were asked for where there can be none.
+    """
+    why = "" if sys.platform == "linux" else "they need Linux"
+    if not learner.made_ahead:
+        why = f"what {type(learner).__name__} makes batches with cannot be shared out"
+    if asked and why:
+        raise CardError(f"--workers {asked}: {why}; leave it out")
+    if asked is not None or why or learner.student.device.type == "cpu":
+        return asked or 0
+    return max(0, min(MOST, len(os.sched_getaffinity(0)) // ranks - 1))
+
+
+def load_batches(batches: Batches, *, workers: int, pin: bool) -> torch.utils.data.DataLoader[Batch]:
+    """Hand out the batches of a run in order, each as :func:`open_batch` takes it."""
+    if workers:
+        # Threads of a tokenizer do not survive the fork, nor does a process that waits for them.
+        settings.tokenize_in_one_thread()
+    return torch.utils.data.DataLoader(
+        _Handed(batches),
+        # Not a list of them all: a run may have a billion batches.
+        sampler=range(len(batches)),
+        batch_size=1,
+        collate_fn=itemgetter(0),
+        pin_memory=pin,
+        num_workers=workers,
+        # Corpus and tokenizer are there as they are; nothing of the model is copied.
+        multiprocessing_context="fork" if workers else None,
+    )
+
+
+class _Handed(torch.utils.data.Dataset[Batch]):
+    """Batches, or what the user can put right: an error that left a worker by itself would be no such one any more."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, number: int) -> Batch:
+        try:
+            return self.batches[number]
+        except StsbenchError as error:
+            return {_MISTAKE: error}
+
+
+def open_batch(batch: Batch, device: torch.device) -> Batch:
+    """Move a batch to its device, which is not waited for; raises what went wrong when it was made."""
+    if _MISTAKE in batch:
+        raise batch[_MISTAKE]
+    return {name: _moved(value, device) for name, value in batch.items()}
+
+
+def _moved(value: Any, device: torch.device) -> Any:  # noqa: ANN401 - what a method's batches hold
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    return {name: _moved(inner, device) for name, inner in value.items()} if isinstance(value, dict) else value

@@ -1,33 +1,15 @@
-"""Tensors of all ranks as one, with exact gradients."""
+"""Processes that train together: which is which, and their tensors as one, with exact gradients."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.nn.functional import all_gather
 
-from stsbench.errors import CardError
-
-
-class _Gather(torch.autograd.Function):
-    """All ranks' tensors, one below the other; backwards, all ranks' gradients of the own one summed."""
-
-    @staticmethod
-    def forward(context: Any, local: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - torch names no type
-        pieces = [torch.empty_like(local) for _ in range(dist.get_world_size())]
-        dist.all_gather(pieces, local)
-        context.rows = len(local)
-        return torch.cat(pieces)
-
-    @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - as above
-        (gradient,) = gradients
-        # A copy: the gradient may be another one's too.
-        summed = gradient.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(summed)
-        start = dist.get_rank() * context.rows
-        return summed[start : start + context.rows]
+from stsbench.core.errors import CardError
 
 
 def gather_views(local: torch.Tensor) -> torch.Tensor:
@@ -37,15 +19,12 @@ def gather_views(local: torch.Tensor) -> torch.Tensor:
     gradients it sends back to the others are summed, and what DistributedDataParallel
     averages over ranks is the gradient that one process with the joined batch has.
     """
-    if not _many():
-        return local
-    joined: torch.Tensor = _Gather.apply(local.contiguous())  # type: ignore[no-untyped-call]
-    return joined
+    return torch.cat(all_gather(local.contiguous())) if many_ranks() else local  # type: ignore[no-untyped-call]
 
 
-def check_negatives(rows: int) -> None:
-    """Raise CardError where a batch of so many sentences has none that another is to be told apart from."""
-    if rows < 2 and not _many():
+def check_negatives(rows: int, *, gathered: bool = True) -> None:
+    """Raise CardError where a batch of so many sentences, those of other ranks gathered or not, has no negatives."""
+    if rows < 2 and not (gathered and many_ranks()):
         raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
 
 
@@ -56,20 +35,55 @@ def gather_pairs(local: torch.Tensor, views: int) -> list[torch.Tensor]:
 
 def own_rows(joined: torch.Tensor) -> torch.Tensor:
     """This rank's rows of what :func:`gather_views` has joined: (ranks * b, …) to (b, …)."""
-    return joined.chunk(dist.get_world_size())[dist.get_rank()] if _many() else joined
+    return joined.chunk(dist.get_world_size())[dist.get_rank()] if many_ranks() else joined
 
 
 def joint_mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """The mean over all ranks of values whose local sum and number are given; 0 where there are none.
 
-    Scaled so that the average over ranks of the gradients is the mean's own.
+    Every rank has the same value. Its gradient is scaled so that the ranks' average is the mean's own.
     """
-    if _many():
-        count = count.clone()
-        dist.all_reduce(count)
-        total = total * dist.get_world_size()
-    return total / count.clamp(min=1)
+    if not many_ranks():
+        return total / count.clamp(min=1)
+    joint = torch.stack([total.detach().double(), count.double()])
+    dist.all_reduce(joint)
+    own = total * (dist.get_world_size() / joint[1].clamp(min=1)).to(total.dtype)
+    mean = (joint[0] / joint[1].clamp(min=1)).to(total.dtype)
+    return own + (mean - own).detach()
 
 
-def _many() -> bool:
+def many_ranks() -> bool:
+    """Whether several processes train together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """A process among those that train together."""
+
+    rank: int
+    ranks: int
+    device: str
+    _state: Any = None
+
+    @classmethod
+    def find(cls, device: str = "auto") -> Place:
+        """Find this process's place; the first call joins it to the others."""
+        from accelerate import PartialState
+
+        # The library joins processes on CPUs only when asked to.
+        state = PartialState(cpu=device == "cpu" or not torch.cuda.is_available())
+        own = str(state.device) if device == "auto" else device
+        return cls(int(state.process_index), int(state.num_processes), own, state)
+
+    def agree(self, wish: bool) -> bool:
+        """What the first process wishes, in all of them: each has a clock of its own, and all must take the same way."""
+        if self.ranks == 1:
+            return wish
+        wished = torch.tensor([wish], dtype=torch.uint8, device=self.device)
+        dist.broadcast(wished, 0)
+        return bool(wished.item())
+
+    def wait(self) -> None:
+        """Wait for all the others to come here."""
+        self._state.wait_for_everyone()

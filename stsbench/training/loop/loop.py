@@ -18,27 +18,63 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
-from stsbench.cards.recipe import SelectionFacts, TrainingFacts
-from stsbench.encoders.seams import Encoder
-from stsbench.encoders.unfinished import WHOLE, last_checkpoint
-from stsbench.errors import CardError, OutputError, Stopped, TrainingError, one_line
-from stsbench.files.whole import write_whole
-from stsbench.training.loop.ahead import load_batches, open_batch
-from stsbench.training.loop.batches import Batches, BatchPlan
-from stsbench.training.loop.curve import CurveFile, Point
-from stsbench.training.loop.interrupt import Interrupt
-from stsbench.training.loop.losses import Losses
+from stsbench.core.cards import SelectionFacts, TrainingFacts
+from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, one_line
+from stsbench.core.files import write_whole
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.runs import WHOLE, last_checkpoint
+from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, open_batch
+from stsbench.training.loop.gather import Place
+from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_scheduler
-from stsbench.training.loop.place import Place
-from stsbench.training.loop.selection import OnProgress, Selection
-from stsbench.training.loop.step import prepare_step
+from stsbench.training.loop.selection import CurveFile, Interrupt, Losses, OnProgress, Point, Selection
 from stsbench.training.seams import Batch, Learner
+from stsbench.training.student import Student
+
+OLD_NAME = "gradient_checkpointing_enable"
+
+
+def check_step(learner: Learner, facts: TrainingFacts) -> None:
+    """Refuse what the method or the model cannot be run with.
+
+    Raises:
+        CardError: says which key to leave out.
+    """
+    method, model = type(learner).__name__, learner.student.model
+    if facts.chunk is not None and not learner.chunks:
+        raise CardError(
+            f"[training] chunk: {method}'s loss is not a function of embeddings alone; leave it out, or use "
+            "checkpointing = true"
+        )
+    if facts.checkpointing and not model.supports_gradient_checkpointing:
+        raise CardError(
+            f"[training] checkpointing: {type(model).__name__} has no layers to compute again; leave it out"
+        )
+    training = learner.training
+    if facts.checkpointing and not learner.train().student.model.training:
+        raise CardError(f"[training] checkpointing: {method} runs its model as in tests, which keeps all; leave it out")
+    learner.train(training)
+
+
+def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
+    """Set a learner up for the steps of a recipe; raises as :func:`check_step`."""
+    check_step(learner, facts)
+    for student in (module for module in learner.modules() if isinstance(module, Student)):
+        student.chunk = facts.chunk
+        # Asked once, of the model as it is loaded; a compiled one would be compiled again for the question.
+        _ = student.backbone.minds_padding
+        if facts.checkpointing:
+            # One method under two names; the older one is soon gone.
+            new = getattr(student.model, "activation_checkpointing_enable", None)
+            (new or getattr(student.model, OLD_NAME))({"use_reentrant": False})
+        if facts.compile:
+            student.compile_model()
+    speed_up(learner, compiled=facts.compile)
+
 
 REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
 LOG_EVERY = 10
-SENT = ("loss", "gradient_norm", "rate")
-"""What of a curve's point the library sends to loggers by itself, every ``LOG_EVERY`` steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +122,16 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
     """
     place, interrupt = run.place, Interrupt(alone=run.place.ranks == 1)
     plan = BatchPlan.make(run.training, run.rows, seed=run.seed, rank=place.rank, ranks=place.ranks)
-    losses = Losses(run.folder, learner.student.device)
     selection = Selection(
-        learner, run.selection, run.validate, plan, on_progress=run.on_progress, interrupt=interrupt, losses=losses
+        learner,
+        run.selection,
+        run.validate,
+        plan,
+        place=place,
+        checkpoint_seconds=run.checkpoint_seconds,
+        on_progress=run.on_progress,
+        interrupt=interrupt,
+        losses=Losses(run.folder, learner.student.device),
     )
     checkpoint = last_checkpoint(run.folder) if resume else None
     if checkpoint is not None:
@@ -99,8 +142,14 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
     place.wait()
     if place.rank == 0:
         selection.on_point.append(CurveFile(run.folder, selection.curve).add)
-    prepare_step(learner, run.training, ranks=place.ranks)
-    trainer = _make_loop(learner, run, plan, selection)
+    prepare_step(learner, run.training)
+    try:
+        trainer = Loop(learner, run, plan, selection)
+    except (RuntimeError, ValueError) as error:
+        # Raised where a logger that was asked for is unknown or not installed.
+        if not run.report_to:
+            raise
+        raise TrainingError(f"--report-to {', '.join(run.report_to)}: {one_line(error)}") from error
     with _quiet(), _one_line_errors(run.folder), interrupt:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if selection.interrupted(trainer.state.global_step):
@@ -109,16 +158,6 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
         )
     selection.restore()
     return TrainingOutcome(curve=selection.curve, chosen=selection.kept, steps=trainer.state.global_step)
-
-
-def _make_loop(learner: Learner, run: Run, plan: BatchPlan, selection: Selection) -> Loop:
-    try:
-        return Loop(learner, run, plan, selection)
-    except (RuntimeError, ValueError) as error:
-        # Raised where a logger that was asked for is unknown or not installed.
-        if not run.report_to:
-            raise
-        raise TrainingError(f"--report-to {', '.join(run.report_to)}: {one_line(error)}") from error
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]
@@ -158,7 +197,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             model=learner,
             args=arguments,
             train_dataset=Batches(learner, plan),
-            callbacks=[selection.callback(run.checkpoint_seconds, run.place)],
+            callbacks=[selection],
         )
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
         for callback in self.callback_handler.callbacks:
@@ -173,7 +212,8 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     def report(self, point: Point) -> None:
         """Send a validation to the loggers; loss, gradient norm and rate the library sends itself."""
         of_validation = ("score", "alignment", "uniformity")
-        own = {name: value for name, value in point.items() if name not in ("step", "candidate", *SENT)}
+        sent = ("step", "candidate", "loss", "gradient_norm", "rate")
+        own = {name: value for name, value in point.items() if name not in sent}
         self.log({f"eval_{name}" if name in of_validation else name: value for name, value in own.items()})
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:  # noqa: ANN401 - the library's
@@ -247,7 +287,7 @@ def take_one_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is u
 
 @contextmanager
 def _reading(checkpoint: Path | str | None) -> Iterator[None]:
-    """A checkpoint that was damaged after it was written is no bug, and no reason to start anew unasked."""
+    """Report a checkpoint that was damaged after it was written in one line; training never starts anew unasked."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, UnpicklingError, SafetensorError) as error:
@@ -259,7 +299,7 @@ def _reading(checkpoint: Path | str | None) -> Iterator[None]:
 
 @contextmanager
 def _one_line_errors(folder: Path) -> Iterator[None]:
-    """A disk that fills up is no bug."""
+    """Report a disk that is full in one line."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -276,7 +316,7 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The library's advice on things that are as we want them is not the user's business."""
+    """Keep the library's advice on things that are as we want them from the user."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from stsbench.cards.recipe import TrainingFacts
-from stsbench.errors import CardError, choose
+from stsbench.core.cards import TrainingFacts
+from stsbench.core.errors import CardError, choose
 
 Schedule = Callable[[int], float]
 """Step to the factor by which the learning rate is multiplied."""
@@ -28,13 +28,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float = 0.0,
+        self, params: Iterable[Any], *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float = 0.0
     ) -> None:
         """As :class:`torch.optim.AdamW`."""
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
@@ -79,17 +73,18 @@ def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim
             groups.setdefault((name.startswith("student."), decayed), []).append(parameter)
     if not groups:
         raise CardError(f"method {type(module).__name__} leaves nothing to train")
-    return _optimiser(
-        [
-            {
-                "params": params,
-                "weight_decay": facts.weight_decay if decayed else 0.0,
-                "lr": facts.learning_rate * (1.0 if of_student else facts.head_rate),
-            }
-            for (of_student, decayed), params in groups.items()
-        ],
-        facts,
-    )
+    kind = choose("optimiser", facts.optimiser, OPTIMISERS)
+    if not kind.has_betas and facts.betas != UNUSED.betas:
+        raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
+    options = [
+        {
+            "params": params,
+            "weight_decay": facts.weight_decay if decayed else 0.0,
+            "lr": facts.learning_rate * (1.0 if of_student else facts.head_rate),
+        }
+        for (of_student, decayed), params in groups.items()
+    ]
+    return kind.make(options, facts)
 
 
 class OptimiserKind(NamedTuple):
@@ -116,13 +111,6 @@ OPTIMISERS: Mapping[str, OptimiserKind] = {
     ),
     "sgd": OptimiserKind(lambda groups, facts: torch.optim.SGD(groups, lr=facts.learning_rate), has_betas=False),
 }
-
-
-def _optimiser(groups: list[dict[str, Any]], facts: TrainingFacts) -> torch.optim.Optimizer:
-    kind = choose("optimiser", facts.optimiser, OPTIMISERS)
-    if not kind.has_betas and facts.betas != UNUSED.betas:
-        raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
-    return kind.make(groups, facts)
 
 
 def check_names(facts: TrainingFacts) -> None:

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from stsbench.registry.names import Registry
+from stsbench.core.registry import Registry
 
 METHODS_BY_TRAINER = {
     "loop": {
-        "angle": "stsbench.training.methods.angle:AnglE",
-        "clear": "stsbench.training.methods.clear:CLEAR",
-        "consert": "stsbench.training.methods.consert:ConSERT",
+        "angle": "stsbench.training.methods.sbert:AnglE",
+        "clear": "stsbench.training.methods.views:CLEAR",
+        "consert": "stsbench.training.methods.views:ConSERT",
         "contrastive_tension": "stsbench.training.methods.contrastive_tension:ContrastiveTension",
         "contrastive_tension_in_batch": "stsbench.training.methods.contrastive_tension:ContrastiveTensionInBatch",
-        "cosent": "stsbench.training.methods.cosent:CoSENT",
+        "cosent": "stsbench.training.methods.sbert:CoSENT",
         "declutr": "stsbench.training.methods.declutr:DeCLUTR",
         "diffcse": "stsbench.training.methods.diffcse:DiffCSE",
-        "esimcse": "stsbench.training.methods.esimcse:ESimCSE",
+        "esimcse": "stsbench.training.methods.after_simcse:ESimCSE",
         "is_bert": "stsbench.training.methods.is_bert:ISBERT",
-        "mixcse": "stsbench.training.methods.mixcse:MixCSE",
-        "mlm": "stsbench.training.methods.mlm:MaskedLanguageModel",
+        "mixcse": "stsbench.training.methods.after_simcse:MixCSE",
+        "mlm": "stsbench.training.methods.denoising:MaskedLanguageModel",
         "promptbert": "stsbench.training.methods.promptbert:PromptBERT",
-        "rankcse": "stsbench.training.methods.rankcse:RankCSE",
+        "rankcse": "stsbench.training.methods.after_simcse:RankCSE",
         "sbert": "stsbench.training.methods.sbert:SBERT",
-        "sbert_regression": "stsbench.training.methods.sbert_regression:SBERTRegression",
-        "sbert_triplets": "stsbench.training.methods.sbert_triplets:SBERTTriplets",
+        "sbert_regression": "stsbench.training.methods.sbert:SBERTRegression",
+        "sbert_triplets": "stsbench.training.methods.sbert:SBERTTriplets",
         "self_guided": "stsbench.training.methods.self_guided:SelfGuided",
         "simcse": "stsbench.training.methods.simcse:SimCSE",
-        "simcse_plus_plus": "stsbench.training.methods.simcse_plus_plus:SimCSEPlusPlus",
-        "simcse_positives": "stsbench.training.methods.simcse_positives:SimCSEPositives",
-        "tsdae": "stsbench.training.methods.tsdae:TSDAE",
+        "simcse_plus_plus": "stsbench.training.methods.after_simcse:SimCSEPlusPlus",
+        "simcse_positives": "stsbench.training.methods.simcse:SimCSEPositives",
+        "tsdae": "stsbench.training.methods.denoising:TSDAE",
     },
     "rounds": {
         "infersent": "stsbench.training.words.infersent:InferSentTraining",
-        "skip_thoughts": "stsbench.training.words.skip_thoughts:SkipThoughtsTraining",
-        "quick_thoughts": "stsbench.training.words.quick_thoughts:QuickThoughtsTraining",
+        "skip_thoughts": "stsbench.training.words.gru_halves:SkipThoughtsTraining",
+        "quick_thoughts": "stsbench.training.words.gru_halves:QuickThoughtsTraining",
         "fastsent": "stsbench.training.words.fastsent:FastSentTraining",
     },
 }

@@ -6,21 +6,20 @@ Carlsson et al. 2021, https://openreview.net/forum?id=Ov_sMNau-PF.
 from __future__ import annotations
 
 import copy
-import math
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 
+from stsbench.core.errors import CardError, TrainingError
 from stsbench.data.corpora.corpus import number_texts
-from stsbench.encoders.seams import Encoder
-from stsbench.errors import CardError, TrainingError
+from stsbench.encoders.base import Encoder
 from stsbench.training.loop.gather import gather_views
-from stsbench.training.loop.saving import save_student
+from stsbench.training.methods.sbert import check_scale
 from stsbench.training.objectives import GivenEmbeddings, library_loss
 from stsbench.training.seams import Batch, Columns, Learner, Rows
-from stsbench.training.student import Student
+from stsbench.training.student import Student, save_student
 
 
 class TwoStudents(Learner):
@@ -133,8 +132,7 @@ class ContrastiveTensionInBatch(TwoStudents):
             dropout_in_training: on while training, as in sentence-transformers.
         """
         super().__init__(student, dropout=dropout_in_training)
-        if not 0 < scale < math.inf:
-            raise CardError(f"scale {scale}: must be more than 0; 20 is usual")
+        check_scale(scale)
         from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives
 
         self.loss = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2"), scale=scale).to(student.device)

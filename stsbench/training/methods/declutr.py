@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from stsbench.core.errors import CardError
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.errors import CardError
-from stsbench.training.augmentation.masking import IGNORED, hidden_token_loss, mean_of_rows, row_losses
-from stsbench.training.kept_tokens import KeptTokens
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.masking import mean_of_rows, row_losses
 from stsbench.training.objectives import nt_xent
-from stsbench.training.seams import Batch, Columns, Learner, Rows
+from stsbench.training.seams import Batch, Columns, Learner, Rows, weighted_sum
 from stsbench.training.spans import Span, Spans, sample_spans
 from stsbench.training.student import Student
 
@@ -64,9 +63,6 @@ class DeCLUTR(Learner):
             mlm_rate: the share of tokens hidden in anchors.
             respell: spans are made text and tokenised again, as in the official code; else their tokens are kept,
                 which differs where a span begins within a word.
-
-        Raises:
-            CardError: nothing to learn is left.
         """
         super().__init__(student)
         if min(contrastive_weight, mlm_weight) < 0 or contrastive_weight == mlm_weight == 0:
@@ -103,11 +99,10 @@ class DeCLUTR(Learner):
         """
         super().prepare(columns)
         lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)
-        self.documents = KeptTokens(lengths, self._tokenized)
         shortest = np.sort(np.argsort(lengths, kind="stable")[:CHECKED])
         for start in range(0, len(shortest), TOKENIZE_AT_ONCE):
             rows = shortest[start : start + TOKENIZE_AT_ONCE]
-            self._sample(rows, self.documents(rows), np.random.default_rng(0))
+            self._sample(rows, self._tokenized(rows), np.random.default_rng(0))
 
     def _tokenized(self, rows: Rows) -> TokenIds:
         """The tokens of some documents, whole."""
@@ -128,11 +123,11 @@ class DeCLUTR(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Anchors (rows * anchors, t) with tokens hidden and their labels; positives, those of an anchor together."""
-        documents = self.documents(rows)
+        documents = self._tokenized(rows)
         spans = list(enumerate(self._sample(rows, documents, rng)))
         anchors = self._inputs(documents, [(at, span) for at, found in spans for span in found.anchors])
         if self.mlm_weight:
-            anchors["input_ids"], anchors["labels"] = self.hide(anchors, rng, rate=self.mlm_rate)
+            anchors = self.hide(anchors, rng, rate=self.mlm_rate)
         batch: Batch = {"anchors": anchors}
         if self.contrastive_weight:
             around = [(at, span) for at, found in spans for each in found.positives for span in each]
@@ -161,37 +156,22 @@ class DeCLUTR(Learner):
             losses["contrastive"] = nt_xent(gather_views(anchors), gather_views(mean), temperature=self.temperature)
         if mlm is not None:
             losses["mlm"] = mlm
-        weights = {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
-        return {"loss": torch.stack([weights[name] * loss for name, loss in losses.items()]).sum(), **losses}
+        return weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
 
     def _anchors(self, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The embeddings of the anchors, and the loss of guessing what is hidden in them."""
-        if self.student.chunk is not None and "labels" in tokens:
-            return self._anchors_in_chunks(tokens)
-        hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """The embeddings of the anchors, and the loss of guessing what is hidden in them, of one pass."""
 
         def embed(part: Tokens) -> torch.Tensor:
-            inputs = {name: value for name, value in part.items() if name != "labels"}
-            states = self.student.hidden_states(inputs, (*self.student.layers(), -1))
-            if "labels" in part:
-                at = part["labels"] != IGNORED
-                hidden.append((states[-1][at], part["labels"][at]))
-            return self.student.pooled(states[:-1], part["attention_mask"])
-
-        embeddings = by_length(tokens, embed, unpadded=self.student.unpadded(tokens))
-        if not hidden:
-            return embeddings, None
-        states, labels = (torch.cat(each) for each in zip(*hidden, strict=True))
-        return embeddings, hidden_token_loss(self.student.language_model, states, labels)
-
-    def _anchors_in_chunks(self, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same in chunks: beside each anchor's embedding stands the loss of what is hidden in it."""
-
-        def embed(part: Tokens) -> torch.Tensor:
-            inputs = {name: value for name, value in part.items() if name != "labels"}
+            inputs = {name: part[name] for name in ("input_ids", "attention_mask")}
             *states, last = self.student.hidden_states(inputs, (*self.student.layers(), -1))
+            embeddings = self.student.pooled(states, part["attention_mask"])
+            if "labels" not in part:
+                return embeddings
+            # Beside each embedding stands the loss of what is hidden in its text.
             loss = row_losses(self.student.language_model, last, part["labels"])
-            return torch.cat([self.student.pooled(states, part["attention_mask"]), loss[:, None]], dim=1)
+            return torch.cat([embeddings, loss[:, None]], dim=1)
 
-        found = by_length(tokens, embed, chunk=self.student.chunk, unpadded=self.student.unpadded(tokens))
+        found = by_length(tokens, embed, chunk=self.student.chunk, unpadded=self.student.unpadded)
+        if "labels" not in tokens:
+            return found, None
         return found[:, :-1], mean_of_rows(found[:, -1], tokens["labels"])

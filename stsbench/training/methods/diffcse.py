@@ -12,17 +12,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from stsbench.encoders.checkpoints.checkpoint import find_checkpoint
-from stsbench.errors import CardError, EncoderError, choose
-from stsbench.training.augmentation.fill import load_masked_language_model
-from stsbench.training.augmentation.masking import IGNORED, language_model_head
+from stsbench.core.errors import CardError, EncoderError, choose
+from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop.gather import joint_mean, own_rows
+from stsbench.training.loop.on_cpu import is_unpadded
 from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.loop.unpadded import is_unpadded
-from stsbench.training.methods.two_views import TwoViews
+from stsbench.training.masking import IGNORED, language_model_head
+from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.objectives import info_nce
-from stsbench.training.seams import Batch, Rows
+from stsbench.training.seams import Batch, Rows, weighted_sum
 from stsbench.training.student import Student
+from stsbench.training.texts import load_masked_language_model
 
 
 class DiffCSE(TwoViews):
@@ -54,17 +54,20 @@ class DiffCSE(TwoViews):
                 the Hub; default the student's own start.
             generator_revision: its commit on the Hub.
             temperature: of the cosine.
-
-        Raises:
-            SourceError: the generator cannot be had.
-            EncoderError: it is no masked language model, or has another vocabulary.
         """
         super().__init__(student)
         if detection_weight <= 0:
             raise CardError(f"detection_weight {detection_weight:g}: give more than 0; the paper has 0.005")
         self.released = choose("variant", variant, {"paper": False, "released": True})
         self.detection_weight, self.mask_rate, self.temperature = detection_weight, mask_rate, temperature
-        self.projection = self._make_projection()
+        # Two layers, each followed by batch norm; the last of these has no weights.
+        width = student.backbone.width
+        layers = [torch.nn.Linear(width, 2 * width, bias=False), torch.nn.Linear(2 * width, width, bias=False)]
+        for layer in layers:
+            torch.nn.init.normal_(layer.weight, std=getattr(student.model.config, "initializer_range", 0.02))
+        norms = [torch.nn.BatchNorm1d(2 * width), torch.nn.BatchNorm1d(width, affine=False)]
+        made = torch.nn.Sequential(layers[0], norms[0], torch.nn.ReLU(), layers[1], norms[1])
+        self.projection = made.to(student.device)
         self.discriminator = copy.deepcopy(student)
         self.detector = torch.nn.Linear(student.backbone.width, 2).to(student.device)
         start = find_checkpoint(generator, revision=generator_revision) if generator else student.checkpoint
@@ -76,16 +79,6 @@ class DiffCSE(TwoViews):
         self.generator.requires_grad_(False).to(student.device)
         self.train(self.training)
 
-    def _make_projection(self) -> torch.nn.Module:
-        """Two layers, each followed by batch norm; the last of these has no weights."""
-        width = self.student.backbone.width
-        layers = [torch.nn.Linear(width, 2 * width, bias=False), torch.nn.Linear(2 * width, width, bias=False)]
-        for layer in layers:
-            torch.nn.init.normal_(layer.weight, std=getattr(self.student.model.config, "initializer_range", 0.02))
-        norms = [torch.nn.BatchNorm1d(2 * width), torch.nn.BatchNorm1d(width, affine=False)]
-        made = torch.nn.Sequential(layers[0], norms[0], torch.nn.ReLU(), layers[1], norms[1])
-        return made.to(self.student.device)
-
     def train(self, mode: bool = True) -> Self:
         """As every module, but the generator has dropout in the released code alone."""
         super().train(mode)
@@ -95,9 +88,7 @@ class DiffCSE(TwoViews):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences twice, and the same with tokens hidden."""
         batch = super().collate(rows, rng)
-        hidden, labels = self.hide(batch["views"], rng, rate=self.mask_rate)
-        batch["hidden"] = {"input_ids": hidden, "labels": labels}
-        return batch
+        return {**batch, "hidden": self.hide(batch["views"], rng, rate=self.mask_rate)}
 
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
         """The contrastive loss, and that of telling which tokens were replaced."""
@@ -107,8 +98,7 @@ class DiffCSE(TwoViews):
         contrastive = info_nce(first, second, temperature=self.temperature)
         edited = self.edit(tokens, batch["hidden"])
         detection = self.detect(tokens, edited, torch.cat([own_rows(first), own_rows(second)]))
-        loss = contrastive + self.detection_weight * detection
-        return {"loss": loss, "contrastive": contrastive, "detection": detection}
+        return weighted_sum({"contrastive": contrastive, "detection": detection}, {"detection": self.detection_weight})
 
     @torch.no_grad()
     def edit(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
@@ -126,18 +116,9 @@ class DiffCSE(TwoViews):
             width = tokens["input_ids"].shape[1] - ids.shape[1]
             return F.pad(part["shown"].masked_scatter(where, guesses), (0, width))
 
-        given = {
-            "input_ids": hidden["input_ids"],
-            "attention_mask": tokens["attention_mask"],
-            "guessed": guessed,
-            "shown": tokens["input_ids"],
-        }
-        edited = by_length(
-            given,
-            fill,
-            chunk=self.student.chunk,
-            unpadded=is_unpadded(self.generator.base_model, tokens["attention_mask"]),
-        )
+        given = {**hidden, "guessed": guessed, "shown": tokens["input_ids"]}
+        unpadded = is_unpadded(self.generator.base_model)
+        edited = by_length(given, fill, chunk=self.student.chunk, unpadded=unpadded)
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -172,6 +153,6 @@ class DiffCSE(TwoViews):
             "replaced": replaced,
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
-        unpadded = self.discriminator.unpadded(tokens) and not self.released
+        unpadded = self.discriminator.unpadded and not self.released
         losses = by_length(given, lose, chunk=self.student.chunk, unpadded=unpadded)
         return joint_mean(losses.sum(), counted.sum())

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from stsbench.encoders.seams import Encoder
+from stsbench.core.errors import CardError, choose
+from stsbench.encoders.base import Encoder
 from stsbench.encoders.transformer.pooling import Mean, masked_mean
-from stsbench.errors import CardError, choose
+from stsbench.training.loop.gather import check_negatives
 from stsbench.training.loop.parts import Tokens
-from stsbench.training.loop.saving import save_student
 from stsbench.training.objectives import jsd_mutual_information
 from stsbench.training.seams import Batch, Learner, Rows
-from stsbench.training.student import Student, StudentEncoder
+from stsbench.training.student import Student, StudentEncoder, save_student
 
 ACTIVATIONS: Mapping[str, Callable[[], torch.nn.Module]] = {"none": torch.nn.Identity, "relu": torch.nn.ReLU}
 
@@ -75,10 +75,7 @@ class ISBERT(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, once."""
-        if len(rows) < 2:
-            raise CardError(
-                "[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more"
-            )
+        check_negatives(len(rows), gathered=False)
         return {"views": self.views(("text",), rows)}
 
     def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made

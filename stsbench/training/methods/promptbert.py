@@ -1,31 +1,67 @@
-"""PromptBERT: the mask token of a template stands for the sentence; two templates make the views of a contrast.
-
-Jiang et al. 2022, arXiv 2201.04337, https://aclanthology.org/2022.emnlp-main.603; details of the official code.
-"""
+"""Templates with a mask token around sentences: as tokens, and without a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from stsbench.core.errors import CardError, choose
+from stsbench.encoders.base import Encoder
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import Encoder
 from stsbench.encoders.transformer.pooling import MaskToken, last_of
-from stsbench.encoders.transformer.prompt import Prompt
-from stsbench.errors import CardError, choose
-from stsbench.training.head import make_head
+from stsbench.encoders.transformer.prompt import PLACE, Prompt, cut_to_fit
 from stsbench.training.loop.gather import check_negatives, gather_views
 from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.loop.saving import save_student
 from stsbench.training.objectives import info_nce
 from stsbench.training.seams import Batch, Learner, Rows
-from stsbench.training.student import Student, StudentEncoder
-from stsbench.training.templates import MaskTemplate
+from stsbench.training.student import Student, StudentEncoder, make_head, save_student
+
+
+@dataclass(frozen=True)
+class MaskTemplate:
+    """A prompt with one place for a sentence and one mask token, and the tokens before and after the sentence."""
+
+    prompt: Prompt
+    before: list[int]
+    after: list[int]
+
+    @classmethod
+    def make(cls, prompt: Prompt, student: Student) -> MaskTemplate:
+        """Read a prompt with a student's tokenizer.
+
+        Raises:
+            CardError: the tokenizer has no mask token, or the prompt not one of it or of places for a sentence.
+        """
+        tokenizer: Any = student.backbone.tokenizer
+        mask = tokenizer.mask_token
+        if mask is None or prompt.places != 1 or prompt.template.count(mask) != 1:
+            raise CardError(f"template '{prompt.template}' needs one {PLACE} where the sentence goes and one {mask}")
+        first, last = (tokenizer(part)["input_ids"] for part in prompt.template.split(PLACE))
+        # One special token stands at each end, as with BERT and RoBERTa.
+        return cls(prompt, first[:-1], last[1:])
+
+    @property
+    def size(self) -> int:
+        """Tokens without a sentence, special ones included."""
+        return len(self.before) + len(self.after)
+
+    def tokens(self, student: Student, sentences: Sequence[str]) -> TokenIds:
+        """The token ids of sentences in the template; one that is too long is cut, never the template."""
+        cut = cut_to_fit(student.backbone.tokenizer, self.prompt, sentences, student.max_length)
+        return student.tokenize(self.prompt.around(cut))
+
+    def alone(self, student: Student, lengths: torch.Tensor) -> Tokens:
+        """The template without a sentence, at the positions that it has around sentences of so many tokens (k,): (k, t)."""
+        ids = torch.tensor([*self.before, *self.after], device=lengths.device).repeat(len(lengths), 1)
+        mask = torch.ones_like(ids)
+        positions = student.backbone.positions(mask).clone()
+        positions[:, len(self.before) :] += lengths[:, None]
+        return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
 
 
 class PromptBERT(Learner):
@@ -94,7 +130,7 @@ class PromptBERT(Learner):
             return MaskToken().pool(states, part["attention_mask"], last_of(part["input_ids"], mask))
 
         chunk = self.student.chunk if torch.is_grad_enabled() else None
-        return by_length(tokens, embed, chunk=chunk, unpadded=self.student.unpadded(tokens))
+        return by_length(tokens, embed, chunk=chunk, unpadded=self.student.unpadded)
 
     def denoised(self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate) -> torch.Tensor:
         """Embeddings (b, h) less the template's own; sentences of one length have that in common, with its dropout."""

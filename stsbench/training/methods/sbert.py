@@ -1,19 +1,59 @@
-"""SBERT's classification objective: the relation of two sentences from their embeddings and how they differ.
-
-Reimers and Gurevych 2019, https://aclanthology.org/D19-1410, section 3.
-"""
+"""Methods that learn from pairs: SBERT's objectives, triplets in batches, and gold scores by order (CoSENT, AnglE)."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections import deque
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from stsbench.errors import CardError, DataError, did_you_mean
-from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns
-from stsbench.training.seams import Batch, Columns, Learner, Rows
+from stsbench.core.errors import CardError, DataError, choose, did_you_mean
+from stsbench.data.corpora.corpus import number_texts
+from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views, many_ranks
+from stsbench.training.methods.simcse import PAIRING
+from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns, library_loss, pairs_in_batch
+from stsbench.training.seams import Batch, Columns, Learner, Rows, weighted_sum
 from stsbench.training.student import Student
+
+GoldScores = npt.NDArray[np.float64]
+"""One of each pair, (n,)."""
+
+
+class ScoredPairs(Learner):
+    """A batch is pairs and their scores; a method says what of the scores it learns from."""
+
+    chunks = True
+    needs = ("first", "second", "score")
+
+    def prepare(self, columns: Columns) -> None:
+        """Take the scores; raises as :meth:`learned_scores`."""
+        super().prepare(columns)
+        scores = np.array(list(columns["score"]), dtype=np.float64)
+        self.scores = torch.from_numpy(self.learned_scores(scores)).float()
+
+    def learned_scores(self, scores: GoldScores) -> GoldScores:
+        """What is learned from the scores of all pairs, (n,); by default they themselves.
+
+        Raises:
+            DataError: one is no number; says which.
+        """
+        if len(wrong := np.flatnonzero(~np.isfinite(scores))):
+            raise DataError(f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is no number; leave the pair out")
+        return scores
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """First sentences above second ones, and their scores (b,)."""
+        return {"views": self.views(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)]}
+
+
+def check_scale(scale: float) -> None:
+    """Raise CardError where cosines cannot be multiplied by a scale."""
+    if not 0 < scale < math.inf:
+        raise CardError(f"scale {scale}: must be more than 0; 20 is usual")
+
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 """The classes, numbered as in the authors' code."""
@@ -26,18 +66,15 @@ FEATURES = {
 
 
 class SBERT(Learner):
-    """Softmax over the relations of natural language inference; the classifier is gone afterwards."""
+    """Softmax over the relations of natural language inference; the classifier is gone afterwards.
+
+    Reimers and Gurevych 2019, https://aclanthology.org/D19-1410, section 3.
+    """
 
     chunks = True
     needs = ("first", "second", "label")
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        features: str | list[str] = "sbert",
-        bias: bool = True,
-    ) -> None:
+    def __init__(self, student: Student, *, features: str | list[str] = "sbert", bias: bool = True) -> None:
         """Add the classifier.
 
         Args:
@@ -49,7 +86,13 @@ class SBERT(Learner):
         super().__init__(student)
         from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
 
-        self.softmax = SoftmaxLoss(GivenEmbeddings(), student.backbone.width, len(LABELS), **_switches(features))
+        asked = set(feature_names(features))
+        switches = {name: group <= asked for name, group in FEATURES.items()}
+        if left := asked.difference(*(group for name, group in FEATURES.items() if switches[name])):
+            raise CardError(
+                f"features: SBERT's classifier does not take {min(left)} by itself; give u with v, |u-v|, u*v"
+            )
+        self.softmax = SoftmaxLoss(GivenEmbeddings(), student.backbone.width, len(LABELS), **switches)
         if not bias:
             self.softmax.classifier.register_parameter("bias", None)
         self.softmax.to(student.device)
@@ -83,10 +126,245 @@ class SBERT(Learner):
         return {"loss": self.softmax.loss_fct(logits, batch["labels"]), "accuracy": accuracy}
 
 
-def _switches(features: str | list[str]) -> dict[str, bool]:
-    """Which of :data:`FEATURES` are on."""
-    asked = set(feature_names(features))
-    switches = {name: group <= asked for name, group in FEATURES.items()}
-    if left := asked.difference(*(group for name, group in FEATURES.items() if switches[name])):
-        raise CardError(f"features: SBERT's classifier does not take {min(left)} by itself; give u with v, |u-v|, u*v")
-    return switches
+class SBERTRegression(ScoredPairs):
+    """Squared error between the cosine and the gold score, scaled to at most 1 (section 3 of SBERT's paper)."""
+
+    def __init__(self, student: Student, *, highest_score: float = 5.0) -> None:
+        """Choose the scale.
+
+        Args:
+            student: what is trained.
+            highest_score: of the corpus; scores are divided by it.
+        """
+        super().__init__(student)
+        if highest_score <= 0:
+            raise CardError(f"highest_score {highest_score}: must be more than 0; STS-B's is 5")
+        self.highest_score = highest_score
+        from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+
+        self.loss = CosineSimilarityLoss(GivenEmbeddings())
+
+    def learned_scores(self, scores: GoldScores) -> GoldScores:
+        """The scores from 0 to 1.
+
+        Raises:
+            DataError: a score below 0 or above the highest.
+        """
+        wrong = np.flatnonzero(~((scores >= 0) & (scores <= self.highest_score)))
+        if len(wrong):
+            raise DataError(
+                f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}; "
+                "set highest_score to the corpus's"
+            )
+        return scores / self.highest_score
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The mean squared error."""
+        u, v = self.student.embed(batch["views"]).chunk(2)
+        return {"loss": library_loss(self.loss, u, v, labels=batch["scores"])}
+
+
+class SBERTTriplets(Learner):
+    """Each anchor finds its positive, over batches in which no text occurs twice, as sentence-transformers trains on NLI.
+
+    Its MultipleNegativesRankingLoss, cosines times a scale of 20, softmax over all positives and negatives of the batch, is
+    supervised SimCSE's loss at temperature 0.05. What differs is the order of the corpus.
+    """
+
+    chunks = True
+
+    def __init__(
+        self, student: Student, *, views: Literal["pairs", "triplets"] = "triplets", scale: float = 20.0
+    ) -> None:
+        """Choose the columns and the scale.
+
+        Args:
+            student: what is trained.
+            views: anchors with positives, or with negatives too.
+            scale: of the cosine; the inverse of SimCSE's temperature.
+        """
+        super().__init__(student)
+        check_scale(scale)
+        from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+        self.needs = choose("views", views, PAIRING)
+        self.loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=scale)
+
+    def prepare(self, columns: Columns) -> None:
+        """Number the distinct texts, (n, columns)."""
+        super().prepare(columns)
+        self.texts = number_texts(*(columns[name] for name in self.needs)).T
+
+    def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
+        """Shuffled, then rows put off that share a text with one before them in their batch.
+
+        A batch takes the first rows left that share none. Where no more such are left, the last
+        rows come as they are: a corpus with one text in most rows has no other order.
+        """
+        waiting = deque(super().order(count, rng, batch=batch).tolist())
+        placed: list[int] = []
+        while waiting:
+            taken = self._distinct(waiting, batch)
+            placed += taken
+            if len(taken) < batch:
+                placed += waiting
+                break
+        return np.array(placed, dtype=np.int64)
+
+    def _distinct(self, waiting: deque[int], batch: int) -> list[int]:
+        """Take from the front of those waiting up to one batch of rows without a common text."""
+        seen: set[int] = set()
+        taken: list[int] = []
+        put_off: list[int] = []
+        while waiting and len(taken) < batch:
+            row = waiting.popleft()
+            texts = self.texts[row].tolist()
+            if seen.isdisjoint(texts):
+                taken.append(row)
+                seen.update(texts)
+            else:
+                put_off.append(row)
+        waiting.extendleft(reversed(put_off))
+        return taken
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """All columns one below the other."""
+        if len(self.needs) < 3:
+            check_negatives(len(rows))
+        return {"views": self.views(self.needs, rows)}
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The cross-entropy over the sentences of all ranks."""
+        columns = gather_pairs(self.student.embed(batch["views"]), len(self.needs))
+        return {"loss": library_loss(self.loss, *columns)}
+
+
+class CoSENT(ScoredPairs):
+    """The order of a batch's cosines, over all pairs of pairs whose scores differ; what the scores are does not count.
+
+    Su 2022, https://kexue.fm/archives/8847; Huang et al. 2024, https://doi.org/10.1109/TASLP.2024.3402087.
+    """
+
+    def __init__(self, student: Student, *, scale: float = 20.0) -> None:
+        """Choose the scale.
+
+        Args:
+            student: what is trained.
+            scale: of the cosines; 20 in the author's code.
+        """
+        super().__init__(student)
+        check_scale(scale)
+        from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+
+        self.loss = CoSENTLoss(GivenEmbeddings(), scale=scale)
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The logarithm of one plus the sum over wrongly ordered pairs, those of all ranks together."""
+        u, v = gather_pairs(self.student.embed(batch["views"]), 2)
+        return {"loss": library_loss(self.loss, u, v, labels=gather_views(batch["scores"]))}
+
+
+class AnglE(ScoredPairs):
+    """Three losses over one batch of pairs: two of order, by the angle of complex numbers and by cosine, and one of contrast.
+
+    Li and Li 2024, arXiv 2309.12871, https://aclanthology.org/2024.acl-long.101; details of the official code.
+    """
+
+    def __init__(
+        self,
+        student: Student,
+        *,
+        angle_weight: float = 0.02,
+        cosine_weight: float = 1.0,
+        contrastive_weight: float = 1.0,
+        angle_scale: float = 20.0,
+        cosine_scale: float = 20.0,
+        temperature: float = 0.05,
+        lowest_positive: float = 1.0,
+        positives: Literal["own", "released"] = "own",
+        doubled_texts: Literal["keep", "drop"] = "keep",
+    ) -> None:
+        """Choose a variant.
+
+        Args:
+            student: what is trained.
+            angle_weight: of the order by angle; the official code's values for STS-B.
+            cosine_weight: of the order by cosine, CoSENT's loss; 0 leaves it out.
+            contrastive_weight: of the contrast with the other sentences of the batch; 0 leaves it out.
+            angle_scale: of the angles, the inverse of a temperature.
+            cosine_scale: of the cosines that are ordered.
+            temperature: of the contrast.
+            lowest_positive: pairs of this score and above are positives in the contrast, as released; others have none.
+            positives: ``released`` with the others that the code takes for positives by mistake where scores are not
+                0 and 1: it multiplies a sentence's number by its score, and equal products meet.
+            doubled_texts: ``drop`` as released: a batch lacks the pairs of which it has a text already; in one process alone.
+        """
+        super().__init__(student)
+        weights = {"angle": angle_weight, "cosine": cosine_weight, "contrastive": contrastive_weight}
+        if min(weights.values()) < 0 or not any(weights.values()):
+            raise CardError("angle_weight, cosine_weight and contrastive_weight: give 0 or more, one above 0")
+        if not min(angle_scale, cosine_scale, lowest_positive) > 0:
+            raise CardError("angle_scale, cosine_scale and lowest_positive must be more than 0; 20, 20 and 1 are usual")
+        from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
+
+        self.weights = {name: weight for name, weight in weights.items() if weight}
+        self.orders = {
+            "angle": AnglELoss(GivenEmbeddings(), scale=angle_scale),
+            "cosine": CoSENTLoss(GivenEmbeddings(), scale=cosine_scale),
+        }
+        self.temperature, self.lowest_positive = temperature, lowest_positive
+        self.by_product = choose("positives", positives, {"own": False, "released": True})
+        self.drops_doubled = choose("doubled_texts", doubled_texts, {"keep": False, "drop": True})
+
+    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+        """First sentences above second ones, and their scores, all (b, …); of doubled texts the first alone, if asked for."""
+        batch = super().collate(rows, rng)
+        if not self.drops_doubled:
+            return batch
+        if many_ranks():
+            raise CardError("doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'")
+        kept = torch.tensor(_without_doubled(batch["views"]["input_ids"]))
+        if not len(kept):
+            raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
+        both = torch.cat([kept, kept + len(rows)])
+        return {"views": {name: ids[both] for name, ids in batch["views"].items()}, "scores": batch["scores"][kept]}
+
+    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+        """The weighted sum, over the pairs of all ranks, and its parts."""
+        u, v = gather_pairs(self.student.embed(batch["views"]), 2)
+        scores = gather_views(batch["scores"])
+        parts = {
+            name: library_loss(self.orders[name], u, v, labels=scores)
+            if name in self.orders
+            else pairs_in_batch(u, v, self.targets(scores), temperature=self.temperature)
+            for name in self.weights
+        }
+        return weighted_sum(parts, self.weights)
+
+    def targets(self, scores: torch.Tensor) -> torch.Tensor:
+        """Which sentences are positives of which, bool (2b, 2b), all first sentences before all second ones."""
+        b = len(scores)
+        rows = torch.arange(2 * b, device=scores.device)
+        partners = rows.roll(b)
+        positive = (scores >= self.lowest_positive).repeat(2)
+        numbers, others = rows, partners
+        if self.by_product:
+            # The code has each pair's sentences side by side, and scores cut to whole numbers.
+            times = scores.floor().long().repeat(2)
+            side_by_side = 2 * (rows % b) + rows // b
+            numbers, others = side_by_side * times, side_by_side[partners] * times
+        return (others[:, None] == numbers[None, :]) & positive[:, None] & positive[None, :]
+
+
+def _without_doubled(ids: torch.Tensor) -> list[int]:
+    """Which pairs the official code's collator keeps, of padded ids (2b, t): neither text is one it has read before."""
+    seen: set[tuple[int, ...]] = set()
+    kept = []
+    for number, texts in enumerate(zip(*(map(tuple, view.tolist()) for view in ids.chunk(2)), strict=True)):
+        for text in texts:
+            if text in seen:
+                break
+            seen.add(text)
+        else:
+            kept.append(number)
+    return kept

@@ -12,13 +12,13 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
+from stsbench.core.errors import CardError, EncoderError, choose
 from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
-from stsbench.errors import CardError, EncoderError, choose
 from stsbench.training.loop.gather import check_negatives, gather_views
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.objectives import SELF_GUIDED, anchored_l2, nt_xent, self_guided
-from stsbench.training.seams import Batch, Learner, Rows
+from stsbench.training.seams import Batch, Learner, Rows, weighted_sum
 from stsbench.training.student import Student
 
 TRANSLATION = "translation"
@@ -58,10 +58,6 @@ class SelfGuided(Learner):
             freeze_embeddings: the student's embedding module is not trained.
             head: the contrast is under a projection head, which is dropped afterwards (the paper); else bare.
             head_width: of the head's two layers.
-
-        Raises:
-            EncoderError: the model has no embedding module to freeze.
-            CardError: invalid values.
         """
         super().__init__(student)
         if regulariser < 0 or head_width < 1:
@@ -80,18 +76,15 @@ class SelfGuided(Learner):
                     f"{type(student.model).__name__} has no module 'embeddings' to freeze; use freeze_embeddings = false"
                 )
             embeddings.requires_grad_(False)
-        self.head = self._make_head(head_width) if head else torch.nn.Identity()
+        self.head: torch.nn.Module = torch.nn.Identity()
+        if head:
+            layers = [torch.nn.Linear(student.backbone.width, head_width), torch.nn.Linear(head_width, head_width)]
+            for layer in layers:
+                torch.nn.init.normal_(layer.weight, std=getattr(student.model.config, "initializer_range", 0.02))
+                torch.nn.init.zeros_(layer.bias)
+            # GELU after each, the last one too.
+            self.head = torch.nn.Sequential(layers[0], torch.nn.GELU(), layers[1], torch.nn.GELU()).to(student.device)
         self.train(self.training)
-
-    def _make_head(self, width: int) -> torch.nn.Module:
-        """Two layers, each followed by GELU, the last one too."""
-        std = getattr(self.student.model.config, "initializer_range", 0.02)
-        layers = [torch.nn.Linear(self.student.backbone.width, width), torch.nn.Linear(width, width)]
-        for layer in layers:
-            torch.nn.init.normal_(layer.weight, std=std)
-            torch.nn.init.zeros_(layer.bias)
-        head = torch.nn.Sequential(layers[0], torch.nn.GELU(), layers[1], torch.nn.GELU())
-        return head.to(self.student.device)
 
     def train(self, mode: bool = True) -> Self:
         """As every module, but the fixed copy stays in evaluation mode unless it is to have dropout."""
@@ -122,16 +115,11 @@ class SelfGuided(Learner):
             hidden = self.fixed_layers(batch["tokens"])
             if "layers" in batch:
                 hidden = hidden[torch.arange(len(hidden), device=hidden.device), batch["layers"]][:, None]
-            contrastive = self_guided(
-                gather_views(anchors),
-                gather_views(self.head(hidden)),
-                temperature=self.temperature,
-                variant=self.variant,
-            )
+            cls, states = gather_views(anchors), gather_views(self.head(hidden))
+            contrastive = self_guided(cls, states, temperature=self.temperature, variant=self.variant)
         if not self.regulariser:
             return {"loss": contrastive}
-        distance = self.distance()
-        return {"loss": contrastive + self.regulariser * distance, "contrastive": contrastive, "distance": distance}
+        return weighted_sum({"contrastive": contrastive, "distance": self.distance()}, {"distance": self.regulariser})
 
     def fixed_layers(self, tokens: Tokens) -> torch.Tensor:
         """Every layer of the fixed copy pooled, the embedding output first: (b, depth + 1, h), without gradient."""

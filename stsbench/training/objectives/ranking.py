@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
-from stsbench.errors import choose
-from stsbench.training.objectives.arithmetic import check_rows, check_temperature, cosines, in_float32
+from stsbench.core.errors import choose
+from stsbench.training.objectives.contrastive import check_rows, cosines, in_float32
 
 LEAST = 1e-7
 """What the released code keeps probabilities, and sums of exponentials, above."""
@@ -20,13 +20,7 @@ FORMULAS = {"paper": False, "released": True}
 
 @in_float32
 def rankings(a: torch.Tensor, b: torch.Tensor, *, temperature: float) -> torch.Tensor:
-    """Return the cosines of all rows of ``a`` (b, d) with all of ``b`` (b, d), divided by a temperature: (b, b).
-
-    Raises:
-        ValueError: shapes that do not fit.
-        StsbenchError: a temperature that is not positive.
-    """
-    check_temperature(temperature)
+    """Return the cosines of all rows of ``a`` (b, d) with all of ``b`` (b, d), divided by a temperature: (b, b)."""
     check_rows(a=a, b=b)
     return cosines(a, b) / temperature
 
@@ -44,16 +38,7 @@ def ranking_consistency(
     With P the softmax of the cosines of ``view_a[i]`` with all of ``view_b``, and Q that of ``view_b[i]`` with all of
     ``view_a``: half of KL(P, M) + KL(Q, M), M = (P + Q) / 2. As released the logarithm of M is clamped from below
     at 1e-7, so M is 1 everywhere: what is left is minus the mean entropy of P and Q, and no divergence.
-
-    Args:
-        view_a: (b, d).
-        view_b: (b, d), row for row the other views of the same sentences.
-        temperature: divides the cosines.
-        formulas: which of the two.
-
-    Raises:
-        ValueError: shapes that do not fit.
-        StsbenchError: a temperature that is not positive.
+    The views are (b, d), row for row of the same sentences.
     """
     similarities = rankings(view_a, view_b, temperature=temperature)
     logs = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])  # (2, b, b)
@@ -69,16 +54,15 @@ def ranking_consistency(
 def list_net(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """Return the cross-entropy of a student's ranking against a teacher's, by which sentence comes first.
 
-    ``-sum_j softmax(teacher)_ij log softmax(student)_ij``, j not i, mean over the sentences i.
-
-    Args:
-        student: (b, b), similarities divided by a temperature.
-        teacher: (b, b), the same of a teacher, by its own temperature.
-
-    Raises:
-        ValueError: shapes that do not fit, or a single sentence.
+    ``-sum_j softmax(teacher)_ij log softmax(student)_ij``, j not i, mean over the sentences i. Both are similarities (b, b),
+    each divided by a temperature of its own. Raises ValueError for a single sentence.
     """
-    student, teacher = _of_others(student, teacher)
+    check_rows(student=student, teacher=teacher)
+    b = len(student)
+    if b < 2:
+        raise ValueError("a batch of one sentence has no others to rank; give two at least")
+    others = ~torch.eye(b, dtype=torch.bool, device=student.device)
+    student, teacher = (one[others].view(b, b - 1) for one in (student, teacher))
     return -(teacher.softmax(dim=1) * student.log_softmax(dim=1)).sum() / len(student)
 
 
@@ -90,15 +74,8 @@ def list_mle(
 
     ``-sum_k log exp(s_k) / sum_{l >= k} exp(s_l)``, s the similarities of a sentence in the teacher's falling order,
     itself among them. As released 1e-7 is added to each sum, of exponentials over the largest: what is far
-    below it in the student's similarities has no order of its own.
-
-    Args:
-        student: (b, b), similarities divided by a temperature.
-        teacher: (b, b), similarities whose order alone counts.
-        formulas: which of the two.
-
-    Raises:
-        ValueError: shapes that do not fit.
+    below it in the student's similarities has no order of its own. Both are similarities (b, b), the student's divided by
+    a temperature; of the teacher's the order alone counts.
     """
     check_rows(student=student, teacher=teacher)
     ranked = student.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
@@ -108,13 +85,3 @@ def list_mle(
     else:
         below = ranked.flip(1).logcumsumexp(dim=1).flip(1)
     return (below - ranked).sum() / len(ranked)
-
-
-def _of_others(*similarities: torch.Tensor) -> list[torch.Tensor]:
-    """Each without the sentences' similarities with themselves: (b, b) to (b, b - 1)."""
-    check_rows(**{f"similarities {number}": one for number, one in enumerate(similarities, 1)})
-    b = len(similarities[0])
-    if b < 2:
-        raise ValueError("a batch of one sentence has no others to rank; give two at least")
-    others = ~torch.eye(b, dtype=torch.bool, device=similarities[0].device)
-    return [one[others].view(b, b - 1) for one in similarities]

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from stsbench.errors import choose
-from stsbench.training.objectives.arithmetic import check_rows, check_temperature, cosines, in_float32
-from stsbench.training.objectives.contrastive import info_nce, nt_xent
+from stsbench.core.errors import choose
+from stsbench.training.objectives.contrastive import check_rows, cosines, first_wins, in_float32, info_nce, nt_xent
 
 
 @in_float32
@@ -39,11 +38,9 @@ def self_guided(cls: torch.Tensor, hidden: torch.Tensor, *, temperature: float, 
 
     Raises:
         UnknownName: no such variant.
-        ValueError: shapes that do not fit, or several layers for a variant that takes one.
-        StsbenchError: a temperature that is not positive.
+        ValueError: several layers for a variant that takes one.
     """
     chosen = choose("self-guided variant", variant, SELF_GUIDED)
-    check_temperature(temperature)
     if hidden.ndim != 3 or hidden.shape[1] == 0:
         raise ValueError(f"hidden is {tuple(hidden.shape)}; it must be (b, k, d) with k at least 1")
     if not chosen.every_layer and hidden.shape[1] != 1:
@@ -52,36 +49,25 @@ def self_guided(cls: torch.Tensor, hidden: torch.Tensor, *, temperature: float, 
     return chosen.loss(cls, hidden, temperature)
 
 
-def _base(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
-    return nt_xent(cls, hidden[:, 0], temperature=temperature)
-
-
 def _opt1(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
     own = torch.eye(len(cls), dtype=torch.bool, device=cls.device)
-    others = (cosines(cls, cls) / temperature).masked_fill(own, -torch.inf)
-    logits = torch.cat([cosines(cls, hidden[:, 0]) / temperature, others], dim=1)  # (b, 2b)
-    return F.cross_entropy(logits, torch.arange(len(cls), device=cls.device))
-
-
-def _opt2(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
-    return info_nce(cls, hidden[:, 0], temperature=temperature)
+    others = cosines(cls, cls).masked_fill(own, -torch.inf)
+    return first_wins(torch.cat([cosines(cls, hidden[:, 0]), others], dim=1) / temperature)  # (b, 2b)
 
 
 def _opt2_released(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
     logits = cosines(cls, hidden[:, 0]) / temperature  # (b, b)
     dropped = torch.zeros_like(logits, dtype=torch.bool)
-    dropped[1:, 0] = True
-    dropped[:1, 1:2] = True
-    return F.cross_entropy(logits.masked_fill(dropped, -torch.inf), torch.arange(len(cls), device=cls.device))
+    dropped[1:, 0] = dropped[:1, 1:2] = True
+    return first_wins(logits.masked_fill(dropped, -torch.inf))
 
 
 def _opt3(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
     b, k, _ = hidden.shape
     logits = cosines(cls, hidden.flatten(0, 1)).view(b, b, k) / temperature
     own = torch.eye(b, dtype=torch.bool, device=cls.device)
-    positives = logits[own]  # (b, k)
     negatives = logits.masked_fill(own[:, :, None], -torch.inf).flatten(1).logsumexp(dim=1)
-    return -F.logsigmoid(positives - negatives[:, None]).mean()
+    return -F.logsigmoid(logits[own] - negatives[:, None]).mean()
 
 
 class SelfGuidedVariant(NamedTuple):
@@ -92,9 +78,9 @@ class SelfGuidedVariant(NamedTuple):
 
 
 SELF_GUIDED: Mapping[str, SelfGuidedVariant] = {
-    "base": SelfGuidedVariant(_base),
+    "base": SelfGuidedVariant(lambda cls, hidden, temperature: nt_xent(cls, hidden[:, 0], temperature=temperature)),
     "opt1": SelfGuidedVariant(_opt1),
-    "opt2": SelfGuidedVariant(_opt2),
+    "opt2": SelfGuidedVariant(lambda cls, hidden, temperature: info_nce(cls, hidden[:, 0], temperature=temperature)),
     "opt3": SelfGuidedVariant(_opt3, every_layer=True),
     "opt2-released": SelfGuidedVariant(_opt2_released),
 }
@@ -120,10 +106,9 @@ def anchored_l2(parameters: Mapping[str, torch.Tensor], initial: Mapping[str, to
         )
     distances = []
     for name, parameter in parameters.items():
-        start = initial[name]
-        if start.shape != parameter.shape:
-            raise ValueError(f"{name} is {tuple(parameter.shape)}, but was {tuple(start.shape)}")
+        if initial[name].shape != parameter.shape:
+            raise ValueError(f"{name} is {tuple(parameter.shape)}, but was {tuple(initial[name].shape)}")
         # It keeps no difference for the backward pass, a whole model of them.
         wide = torch.promote_types(parameter.dtype, torch.float32)
-        distances.append(F.mse_loss(parameter.to(wide), start.detach().to(wide), reduction="sum"))
+        distances.append(F.mse_loss(parameter.to(wide), initial[name].detach().to(wide), reduction="sum"))
     return torch.stack(distances).sum()

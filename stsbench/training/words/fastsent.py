@@ -8,27 +8,71 @@ thousand values; neighbours are not seen over the border of a block of sentences
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from numba import njit
 
+from stsbench.core.errors import TrainingError
+from stsbench.encoders.base import Encoder, FloatArray, IndexArray
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import Encoder, FloatArray, IndexArray
-from stsbench.encoders.words.fastsent import FastSentConfig, FastSentEncoder
-from stsbench.encoders.words.folder import write_word_folder
-from stsbench.encoders.words.tokenisers import tokeniser
-from stsbench.errors import TrainingError
-from stsbench.training.loop.resuming import TrainingState
+from stsbench.encoders.words.words import FastSentConfig, FastSentEncoder, tokeniser, write_word_folder
 from stsbench.training.seams import Columns
-from stsbench.training.words.huffman import HuffmanTree
-from stsbench.training.words.rounds import Round, StandaloneMethod, TrainingJob, WeightsKeeper, check_loss
-from stsbench.training.words.vocabulary import Vocabulary, centres, read_ordered
+from stsbench.training.words.rounds import (
+    Round,
+    StandaloneMethod,
+    TrainingJob,
+    Vocabulary,
+    WeightsKeeper,
+    centres,
+    check_loss,
+    read_ordered,
+)
+
+
+class HuffmanTree(NamedTuple):
+    """Every word's way from the root, one behind the other.
+
+    Word w takes ``codes[offsets[w]:offsets[w + 1]]`` (0 left, 1 right) at the inner nodes
+    ``points[...]`` of the same places; ``words`` words have ``words - 1`` inner nodes.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    points: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, counts: Sequence[int]) -> HuffmanTree:
+        """Build the tree; of equal counts the word that stands first, and a word before a node, is joined first."""
+        n = len(counts)
+        heap = [(int(count), i) for i, count in enumerate(counts)]
+        heapq.heapify(heap)
+        children: list[tuple[int, int]] = []
+        for node in range(n - 1):
+            (left_count, left), (right_count, right) = heapq.heappop(heap), heapq.heappop(heap)
+            children.append((left, right))
+            heapq.heappush(heap, (left_count + right_count, n + node))
+        ways: list[tuple[list[int], list[int]]] = [([], []) for _ in range(n)]
+        stack: list[tuple[int, list[int], list[int]]] = [(heap[0][1], [], [])] if heap else []
+        while stack:
+            node, codes, points = stack.pop()
+            if node < n:
+                ways[node] = (codes, points)
+                continue
+            here = [*points, node - n]
+            left, right = children[node - n]
+            stack += [(left, [*codes, 0], here), (right, [*codes, 1], here)]
+        offsets = np.cumsum([0, *(len(codes) for codes, _ in ways)])
+        all_codes = np.array([code for codes, _ in ways for code in codes], dtype=np.int64)
+        all_points = np.array([point for _, points in ways for point in points], dtype=np.int64)
+        return cls(offsets=offsets.astype(np.int64), points=all_points, codes=all_codes)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 TABLE, LIMIT = 1000, 6.0
@@ -183,8 +227,12 @@ class FastSentTraining(StandaloneMethod):
         tokens, often = TokenIds.from_lists(vocabulary.ids(sentences)), self.keep(vocabulary)
         tree = HuffmanTree.of(vocabulary.counts.tolist())
         source, nodes = self.weights(len(vocabulary), job.seed)
-        learnt = TrainingState({"source": torch.from_numpy(source), "nodes": torch.from_numpy(nodes)})
-        keeper = WeightsKeeper(job, lambda to: self._write(to, source, vocabulary), self._load, learnt)
+        keeper = WeightsKeeper(
+            job,
+            lambda to: self._write(to, source, vocabulary),
+            self._load,
+            {"source": torch.from_numpy(source), "nodes": torch.from_numpy(nodes)},
+        )
         starts = range(0, len(sentences), self.batch_size)
         total, done = len(sentences) * self.epochs, keeper.step
         done_before = len(starts) * len(keeper.rounds)

@@ -10,17 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.checkpoints.digest_cache import remembered_digest
+from stsbench.core.errors import TrainingError
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.converted import remembered_digest
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import Encoder
-from stsbench.encoders.words.folder import write_word_folder
-from stsbench.encoders.words.infersent import VERSIONS, InferSentConfig, InferSentEncoder
-from stsbench.encoders.words.recurrent import BiLstm, Padding, pool_max
-from stsbench.encoders.words.tokenisers import tokeniser
+from stsbench.encoders.words.recurrent import VERSIONS, BiLstm, InferSentConfig, InferSentEncoder, Padding, pool_max
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.encoders.words.words import find_vectors
-from stsbench.errors import TrainingError
-from stsbench.training.loop.resuming import TrainingState
+from stsbench.encoders.words.words import find_vectors, tokeniser, write_word_folder
 from stsbench.training.seams import Columns, Rows
 from stsbench.training.words.rounds import (
     Round,
@@ -44,17 +40,12 @@ class PairClassifier(nn.Module):
         """Make the head over embeddings of this size."""
         super().__init__()
         self.encoder, self.padding = encoder, padding
-        between: list[list[nn.Module]] = [[], []]
-        if nonlinear:
-            between = [[nn.Tanh(), nn.Dropout(dropout)] for _ in between]
-        self.head = nn.Sequential(
-            *([nn.Dropout(dropout)] if nonlinear else []),
-            nn.Linear(4 * size, head),
-            *between[0],
-            nn.Linear(head, head),
-            *between[1],
-            nn.Linear(head, classes),
-        )
+        layers: list[nn.Module] = []
+        for wide, narrow in ((4 * size, head), (head, head), (head, classes)):
+            if nonlinear:
+                layers += [*([nn.Tanh()] if layers else []), nn.Dropout(dropout)]
+            layers.append(nn.Linear(wide, narrow))
+        self.head = nn.Sequential(*layers)
 
     def forward(self, first: BatchSide, second: BatchSide) -> Tensor:
         """Return logits (b, c)."""
@@ -119,7 +110,17 @@ class InferSentTraining(StandaloneMethod):
 
     def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
         """Train on the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
-        config, vectors = self._open_vectors()
+        path = find_vectors(self.vectors, hub="", hub_file="", revision="unpinned").path
+        digest = remembered_digest(path)
+        vectors = open_vectors(path, sha256=digest)
+        config = InferSentConfig(
+            version=self.version,
+            word_size=vectors.shape[1],
+            hidden=self.hidden,
+            vectors=self.vectors,
+            vectors_sha256=digest,
+            lowercase=self.lowercase,
+        )
         pairs, classes = self._read(columns, vectors)
         model = self.model(config.word_size, classes)
         optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
@@ -129,8 +130,9 @@ class InferSentTraining(StandaloneMethod):
             raise TrainingError(
                 f"{len(pairs.labels)} pairs, of which {cut} to learn from; give more, or another held_out"
             )
-        learnt = TrainingState(model.state_dict(), optimiser)
-        keeper = WeightsKeeper(job, lambda to: self._write(to, config, model), self._load, learnt)
+        keeper = WeightsKeeper(
+            job, lambda to: self._write(to, config, model), self._load, model.state_dict(), optimiser
+        )
         words = len(pairs.first.ids) + len(pairs.second.ids)
         job.clock.expect(-(-cut // self.batch_size) * self.epochs, words * self.epochs, done=keeper.step)
         rate, finished = optimiser.param_groups[0], False
@@ -201,20 +203,6 @@ class InferSentTraining(StandaloneMethod):
         group["lr"] = rate
         return float(loss.detach())
 
-    def _open_vectors(self) -> tuple[InferSentConfig, WordVectors]:
-        path = find_vectors(self.vectors, hub="", hub_file="", revision="unpinned").path
-        digest = remembered_digest(path)
-        vectors = open_vectors(path, sha256=digest)
-        config = InferSentConfig(
-            version=self.version,
-            word_size=vectors.shape[1],
-            hidden=self.hidden,
-            vectors=self.vectors,
-            vectors_sha256=digest,
-            lowercase=self.lowercase,
-        )
-        return config, vectors
-
     def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
         """Look up the words of all pairs; without a known word, a sentence is one zero vector."""
         split, facts = tokeniser(self.tokens, lowercase=self.lowercase), VERSIONS[self.version]
@@ -232,8 +220,7 @@ class InferSentTraining(StandaloneMethod):
         return LabelledPairs(TokenIds.from_lists(ids[0]), TokenIds.from_lists(ids[1]), labels, table), len(names)
 
     def _write(self, folder: Path, config: InferSentConfig, model: PairClassifier) -> None:
-        params = {"tokens": self.tokens}
-        tensors = model.encoder.state_dict()
+        tensors, params = model.encoder.state_dict(), {"tokens": self.tokens}
         write_word_folder(folder, kind="infersent", config=config, tensors=tensors, params=params)
 
     def _load(self, folder: Path) -> Encoder:

@@ -1,24 +1,30 @@
-"""What the methods with a training of their own share: how one opens, its rounds, what is kept, and when to stop."""
+"""What methods that train themselves share: how one opens, ordered text, rounds, the weights that are kept, and when to stop."""
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
-from stsbench.encoders.seams import Encoder
-from stsbench.errors import TrainingError
-from stsbench.training.loop.resuming import TrainingState, forget_state, read_state, write_state
-from stsbench.training.seams import Columns, Rows, Validate, seen_with
+from stsbench.core.errors import TrainingError, one_line
+from stsbench.core.files import write_whole
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.runs import STATE
+from stsbench.training.seams import Columns, Rows, Validate, seen_with, worth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ class Clock:
             steps: of a whole training, at most.
             tokens: that it reads.
             limit: after how many steps it ends all the same.
-            done: steps of an earlier run that this one goes on from.
+            done: steps of an earlier run that this one resumes.
         """
         self.planned = min(steps, limit or steps)
         self.tokens, self.before = round(tokens * self.planned / max(steps, 1)), done
@@ -66,7 +72,7 @@ class Clock:
 
     @property
     def done(self) -> int:
-        """Steps done, with those of an earlier run that this one goes on from."""
+        """Steps done, with those of an earlier run that this one resumes."""
         return self.before + max(0, len(self.ticks) - 1)
 
     def is_over(self, loss: float) -> bool:
@@ -79,7 +85,7 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """One training of a method: for whom, and with which draws."""
+    """One training of a method: for whom, and with which draws; see :meth:`StandaloneMethod.fit`."""
 
     folder: Path
     seed: int
@@ -114,7 +120,7 @@ class StandaloneMethod(ABC):
         resume: bool = False,
         clock: Clock | None = None,
     ) -> list[Round]:
-        """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to go on from.
+        """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
 
         Args:
             columns: the corpus.
@@ -123,19 +129,18 @@ class StandaloneMethod(ABC):
             validate: scores an encoder; the best weights are kept by it, without it the last.
             on_round: called with every round.
             untrained: called with the score of the weights before the first step.
-            resume: go on from the last round of a training that was stopped, to the same weights.
+            resume: resume from the last round of a training that was stopped, to the same weights.
             clock: when to stop; default after ``seconds``.
 
         Raises:
             TrainingError: the loss is not finite, or there is nothing to learn from.
         """
         torch.manual_seed(seed)
-        rng, clock = np.random.default_rng(seed), clock or Clock(self.seconds)
         job = TrainingJob(
             folder=folder,
             seed=seed,
-            rng=rng,
-            clock=clock,
+            rng=np.random.default_rng(seed),
+            clock=clock or Clock(self.seconds),
             validate=validate,
             on_round=on_round,
             untrained=untrained,
@@ -149,24 +154,36 @@ class StandaloneMethod(ABC):
 
 
 class WeightsKeeper:
-    """Writes the weights that score best, or the last ones where nothing scores them, and what is gone on from."""
+    """Writes the weights that score best, or the last ones where nothing scores them, and the state to resume from.
+
+    The state is one file, whole or not there: all that a training changes, the optimiser's own and torch's generator.
+    """
 
     def __init__(
-        self, job: TrainingJob, write: Callable[[Path], object], load: Callable[[Path], Encoder], learnt: TrainingState
+        self,
+        job: TrainingJob,
+        write: Callable[[Path], object],
+        load: Callable[[Path], Encoder],
+        tensors: Mapping[str, torch.Tensor],
+        optimiser: torch.optim.Optimizer | None = None,
     ) -> None:
-        """Take how weights are written, opened and scored; a resumed job has its earlier rounds back at once."""
-        self.job, self.write, self.load, self.learnt = job, write, load, learnt
+        """Take how weights are written and opened, and what is learned in place; a resumed job has its earlier rounds back.
+
+        Raises:
+            TrainingError: the state of another training lies there: the text is another, or a size.
+        """
+        self.job, self.write, self.load = job, write, load
+        self.tensors, self.optimiser = tensors, optimiser
         self.trial = job.folder / "trial"
         self.rounds: list[Round] = []
         self.best: float = -math.inf
         if not job.resume:
-            forget_state(job.folder)
+            shutil.rmtree((job.folder / STATE).parent, ignore_errors=True)
         if job.validate is not None and (score := self._score()) is not None:
             job.untrained(score)
             shutil.rmtree(self.trial, ignore_errors=True)
-        if (state := read_state(job.folder, learnt)) is not None:
-            self.rounds = [Round(**one) for one in state["rounds"]]
-            self.best = state["best"] if state["best"] is not None else -math.inf
+        if (job.folder / STATE).is_file():
+            self._restore()
         for ended in self.rounds:
             job.on_round(ended)
 
@@ -191,18 +208,67 @@ class WeightsKeeper:
         """
         job, score = self.job, self._score()
         merit = score if merit is None else merit
-        kept = merit is None or merit > self.best
+        kept = merit is None or worth(merit) > self.best or not any(one.kept for one in self.rounds)
         if kept:
-            self.best = self.best if merit is None else merit
+            self.best = self.best if merit is None else worth(merit)
             for path in self.trial.iterdir():
                 path.replace(job.folder / path.name)
         shutil.rmtree(self.trial, ignore_errors=True)
         plain, seen = (None, {}) if score is None else (float(score), seen_with(score))
         ended = Round(step=step, loss=sum(losses) / len(losses), score=plain, kept=kept, facts={**facts, **seen})
         self.rounds.append(ended)
-        write_state(job.folder, self.learnt, rounds=self.rounds, best=self.best if math.isfinite(self.best) else None)
+        self._write_state()
         job.on_round(ended)
         return ended
+
+    def _write_state(self) -> None:
+        state = {f"learnt.{name}": tensor.detach() for name, tensor in self.tensors.items()}
+        own = self.optimiser.state_dict()["state"] if self.optimiser else {}
+        for number, values in own.items():
+            state |= {f"optimiser.{number}.{key}": value for key, value in values.items() if value is not None}
+        facts = {
+            "rounds": [asdict(one) for one in self.rounds],
+            "best": self.best if math.isfinite(self.best) else None,
+            "rates": [group["lr"] for group in self.optimiser.param_groups] if self.optimiser else [],
+        }
+        content = save({**state, "random": torch.get_rng_state()}, {"facts": json.dumps(facts)})
+        write_whole(self.job.folder / STATE, content)
+
+    def _restore(self) -> None:
+        folder = self.job.folder
+        try:
+            with safe_open(folder / STATE, framework="pt") as stored:
+                facts: dict[str, Any] = json.loads(stored.metadata()["facts"])
+                state = {name: stored.get_tensor(name) for name in stored.keys()}
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise TrainingError(
+                f"{folder / STATE}: cannot be read: {one_line(error)}; pass --fresh to train again"
+            ) from error
+        for name, tensor in self.tensors.items():
+            if f"learnt.{name}" not in state or state[f"learnt.{name}"].shape != tensor.shape:
+                raise TrainingError(f"{folder}: its checkpoint is of another training; pass --fresh to train again")
+        with torch.no_grad():
+            for name, tensor in self.tensors.items():
+                tensor.copy_(state[f"learnt.{name}"])
+        if self.optimiser:
+            own: dict[int, dict[str, torch.Tensor]] = {}
+            for name in state:
+                if name.startswith("optimiser."):
+                    _, number, key = name.split(".", 2)
+                    own.setdefault(int(number), {})[key] = state[name]
+            self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": own})
+            for group, rate in zip(self.optimiser.param_groups, facts["rates"], strict=True):
+                group["lr"] = rate
+        torch.set_rng_state(state["random"])
+        self.rounds = [Round(**one) for one in facts["rounds"]]
+        self.best = facts["best"] if facts["best"] is not None else -math.inf
+
+
+def count_learnt(folder: Path) -> int:
+    """How many numbers are learnt, by the state that was written last."""
+    with safe_open(folder / STATE, framework="pt") as stored:
+        names = [name for name in stored.keys() if name.startswith("learnt.")]
+        return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
 
 
 def run_steps(
@@ -236,3 +302,81 @@ def check_loss(loss: float, step: int, folder: Path) -> float:
             f"the loss is {loss} at step {step}; lower the learning rate; {folder} keeps the best weights so far"
         )
     return loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """Words by falling frequency, the special ones first; ``counts`` is (words,), 0 for a special one."""
+
+    words: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        sentences: Iterable[Sequence[str]],
+        *,
+        specials: Sequence[str] = (),
+        limit: int | None = None,
+        min_count: int = 1,
+    ) -> Vocabulary:
+        """Count words; those equally frequent stand in alphabetical order.
+
+        Args:
+            sentences: tokenised text.
+            specials: words put first, whatever their frequency.
+            limit: the most words there may be, the special ones among them.
+            min_count: leave out what is rarer.
+
+        Raises:
+            TrainingError: no word is left.
+        """
+        counted = Counter(word for sentence in sentences for word in sentence if word not in specials)
+        kept = sorted((word for word, n in counted.items() if n >= min_count), key=lambda w: (-counted[w], w))
+        kept = kept[: None if limit is None else max(limit - len(specials), 0)]
+        if not kept:
+            raise TrainingError(f"no word occurs {min_count} times: nothing to learn from; lower min_count")
+        counts = [0] * len(specials) + [counted[word] for word in kept]
+        return cls(words=(*specials, *kept), counts=np.array(counts, dtype=np.int64))
+
+    def __len__(self) -> int:
+        """Number of words."""
+        return len(self.words)
+
+    def ids(self, sentences: Iterable[Sequence[str]], *, unknown: str | None = None) -> list[list[int]]:
+        """Return each sentence's ids; a word that is not there is read as ``unknown``, or left out."""
+        rows = {word: row for row, word in enumerate(self.words)}
+        if unknown is None:
+            return [[rows[word] for word in sentence if word in rows] for sentence in sentences]
+        return [[rows.get(word, rows[unknown]) for word in sentence] for sentence in sentences]
+
+
+class Ordered(NamedTuple):
+    """Ordered text: the words of each sentence, the number of its document (n,), and the vocabulary."""
+
+    sentences: list[list[str]]
+    documents: npt.NDArray[np.int64]
+    vocabulary: Vocabulary
+
+
+def read_ordered(columns: Columns, split: Callable[[str], list[str]], **counting: Any) -> Ordered:  # noqa: ANN401
+    """Read ordered text; ``counting`` is how :meth:`Vocabulary.of` makes its vocabulary.
+
+    Text without the column ``document_id`` is one document, as the papers' code reads books.
+
+    Raises:
+        TrainingError: fewer than three sentences, or no word is left.
+    """
+    texts = columns["text"]
+    if len(texts) < 3:
+        raise TrainingError(f"ordered text of {len(texts)} sentence(s); neighbours need three at least")
+    numbers = columns.get("document_id", ())
+    documents = np.asarray(numbers, dtype=np.int64) if len(numbers) else np.zeros(len(texts), dtype=np.int64)
+    sentences = [split(text) for text in texts]
+    return Ordered(sentences, documents, Vocabulary.of(sentences, **counting))
+
+
+def centres(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The sentences that have a neighbour on either side in their own document."""
+    inner = (documents[1:-1] == documents[:-2]) & (documents[1:-1] == documents[2:])
+    return np.flatnonzero(inner) + 1

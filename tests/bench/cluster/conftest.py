@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stsbench import settings as places
-from stsbench.bench.cluster.joining import QUIET
+from stsbench.bench.workers import QUIET
+from stsbench.core import settings as places
 
 
 @pytest.fixture(scope="session")

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from stsbench.bench.cells import RunSettings
-from stsbench.bench.cluster.executor import ClusterRun, on_ray
-from stsbench.bench.cluster.hands import Hands
-from stsbench.bench.cluster.joining import is_alone, joined
-from stsbench.bench.crowd import Crowd
-from stsbench.bench.listener import Listener
-from stsbench.bench.run import cells_to_do, run
-from stsbench.bench.work import Work
+from stsbench.bench.listener import Crowd, Listener
+from stsbench.bench.on_ray import ClusterRun, Hands, on_ray
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.run import Work, run
+from stsbench.bench.workers import is_alone, joined, refuse_others
+from stsbench.core.errors import EncoderError, StsbenchError
+from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine.drift import FILE
-from stsbench.encoders.fitted.fitted import PostProcessed
+from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
-from stsbench.errors import EncoderError, StsbenchError
 from stsbench.results.record import Result
 from tests.encoders.fakes import Neighbourly, Plain, Shifted, Unsteady
 from tests.own_tasks import TASKS, outside_run, place, plan_of
@@ -60,7 +60,7 @@ class Heard:
         )
 
 
-def spread(ray: Any, settings: RunSettings, heard: Heard, **facts: Any) -> list[Result]:
+def spread(ray: Any, settings: RunPlan, heard: Heard, **facts: Any) -> list[Result]:
     def executor(work: Work, parts: Any) -> Iterator[Result]:
         hands = Hands(ray, settings)
         hands.__dict__.update(facts)
@@ -132,7 +132,7 @@ def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
     list(run(local, Listener()))
     heard = Heard()
     settings = plan_of(place, Plain(), monkeypatch, store=place / "ours", on="ray", gpus_per_encoder=2)
-    theirs = {"is_shared": False, "workers_settings": replace(settings, store=place / "theirs")}
+    theirs = {"is_shared": False, "workers_plan": replace(settings, store=place / "theirs")}
     assert len(spread(ray, settings, heard, **theirs)) == 3
     assert outside_run(place / "results") == outside_run(place / "local")
     assert [len(list((place / where).rglob(FILE))) for where in ("ours", "theirs")] == [1, 1]
@@ -158,8 +158,47 @@ def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ra
     assert set(before) < set(after) and all(after[name] != before[name] for name in before if name.endswith("json"))
 
 
+@needs_ray
+def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray):
+    unsteady = Unsteady(str(place / "marks"), times=9, how="hangs")
+    monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", unsteady)
+    monkeypatch.setattr("stsbench.bench.listener.STILL_SECONDS", 0.1)
+    encoders = ["tests.bench.cluster.test_executor:UNSTEADY", ALL[-1]]
+    heard = Heard()
+    settings = plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=1, timeout=4.0)
+    assert [one.encoder for one in spread(ray, settings, heard)] == ["steady"] * 3
+    assert heard.failed == ["unsteady: not done within 4 s (--timeout)"]
+    assert any(re.match("no progress for 0 minutes: .*unsteady: embedding", line) for line in heard.noticed)
+
+
+@needs_ray
+def test_workers_of_other_versions_are_refused(place, monkeypatch, ray):
+    heard = Heard()
+    settings = plan_of(place, None, monkeypatch, encoders=ALL[-1:], on="ray", gpus_per_encoder=1)
+    wanted = {**scoring_versions(), "torch": "0.1"}
+    assert spread(ray, settings, heard, versions=wanted) == []
+    (failed,) = heard.failed
+    assert re.fullmatch(
+        r"steady: the worker \S+ has torch [\d.+a-z]+ and not 0.1, as .*: install the same versions on .*", failed
+    )
+    with pytest.raises(StsbenchError, match="and not 0.1, as the machine of the run has"):
+        refuse_others(ray, wanted)
+    refuse_others(ray, {**scoring_versions(), "commit of stsbench": ""})
+
+
+def test_a_ray_that_starts_too_slowly_is_a_mistake_of_one_line(monkeypatch):
+    def init(*_: Any, **__: Any) -> None:
+        raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray does
+
+    monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: True)
+    monkeypatch.setattr("stsbench.bench.workers.import_module", lambda name: SimpleNamespace(init=init))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(StsbenchError, match="^Ray does not start: The current node timed out during startup.$"):
+        joined("ray").__enter__()
+
+
 def test_ray_that_is_missing_is_a_mistake_of_one_line(monkeypatch):
-    monkeypatch.setattr("stsbench.bench.cluster.joining.find_spec", lambda name: None)
+    monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: None)
     with pytest.raises(StsbenchError, match="needs Ray, which is not installed; run: pip install 'stsbench.ray.'"):
         joined("ray").__enter__()
 
@@ -174,7 +213,7 @@ def test_ray_is_its_own_where_no_cluster_is_named(monkeypatch):
 @needs_ray
 def test_a_cluster_that_does_not_answer_is_a_mistake_of_one_line():
     # In a process of its own: Ray's client takes over the one that it is tried in.
-    code = "from stsbench.bench.cluster.joining import joined; joined('ray://127.0.0.1:1').__enter__()"
+    code = "from stsbench.bench.workers import joined; joined('ray://127.0.0.1:1').__enter__()"
     tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "StsbenchError: no Ray cluster answers at 'ray://127.0.0.1:1'" in tried.stderr
 
@@ -201,8 +240,8 @@ def test_what_a_cluster_does_not_take_is_a_mistake_of_one_line(place, monkeypatc
 
 def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
     list(run(plan_of(place, Plain(), monkeypatch), Listener()))
-    monkeypatch.setattr("stsbench.bench.cluster.executor.joined", lambda on: pytest.fail("it is started"))
+    monkeypatch.setattr("stsbench.bench.on_ray.joined", lambda on: pytest.fail("it is started"))
     settings = plan_of(place, Plain(), monkeypatch, on="ray")
-    work = Work(cells_to_do(settings), settings, Listener())
+    work = Work(settings, Listener())
     assert len(list(on_ray(work, list(work.parts())))) == 3
     assert Path(settings.out).is_dir()

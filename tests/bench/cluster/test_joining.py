@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.cluster import joining
-from stsbench.bench.cluster.joining import files_lent, is_everywhere, is_shared
-from stsbench.encoders.loading import load_encoder
-from stsbench.provenance.identity import identity
+from stsbench.bench import workers as joining
+from stsbench.bench.workers import files_lent, is_everywhere, is_shared
+from stsbench.core.provenance import identity
+from stsbench.encoders.load import load_encoder
 from tests.training.students import sentences
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")

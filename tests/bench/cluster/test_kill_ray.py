@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extr
 
 START = """
 import signal, sys
-from stsbench.bench.cluster import hands
+from stsbench.bench import on_ray as hands
 from stsbench.cli import main
 from stsbench.encoders.engine import embed as engine, store
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.cluster.worker import (
+from stsbench.bench.listener import Listener
+from stsbench.bench.run import Work, run
+from stsbench.bench.workers import (
     TELL_SECONDS,
     Handed,
     InStore,
@@ -21,14 +23,11 @@ from stsbench.bench.cluster.worker import (
     score,
     tokenise,
 )
-from stsbench.bench.listener import Listener
-from stsbench.bench.run import cells_to_do, run
-from stsbench.bench.work import Work
+from stsbench.core.errors import EncoderError
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.engine.drift import FILE
 from stsbench.encoders.engine.embed import BatchShare
 from stsbench.encoders.engine.store import Keys
-from stsbench.errors import EncoderError
 from stsbench.results.folder import write_result
 from tests.encoders.fakes import Neighbourly, Plain
 from tests.own_tasks import outside_run, place, plan_of
@@ -43,7 +42,7 @@ def tell(reports: list[Report] | None = None) -> Tell:
 def scored(work: Work, store: Path | None, embedded: InStore | None) -> Handed:
     """What a worker makes of all tasks."""
     (part,) = work.parts()
-    settings, tasks = replace(work.settings, store=store), list(work.tasks.values())
+    settings, tasks = replace(work.plan, store=store), list(work.tasks.values())
     return score(tell(), work.encoder(part), settings, [[0]] * len(tasks), embedded, *tasks)
 
 
@@ -52,7 +51,7 @@ def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
     encoder = Neighbourly()
     settings = plan_of(place, encoder, monkeypatch)
     list(run(settings, Listener()))
-    work = Work(cells_to_do(settings), settings, Listener())
+    work = Work(settings, Listener())
     (part,) = work.parts()
     known, tasks = work.encoder(part), list(work.tasks.values())
     texts = sorted({text for task in tasks for text in task.texts()})
@@ -75,7 +74,7 @@ def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
 def test_a_store_that_is_not_shared_is_carried(place, monkeypatch):
     settings = plan_of(place, Plain(), monkeypatch)
     list(run(settings, Listener()))
-    work = Work(cells_to_do(settings), settings, Listener())
+    work = Work(settings, Listener())
     (part,) = work.parts()
     known, tasks = work.encoder(part), list(work.tasks.values())
     texts = sorted({text for task in tasks for text in task.texts()})
@@ -125,7 +124,7 @@ def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
     encoder = Same()
     monkeypatch.setattr(engine, "CHUNK", 1)
     settings = plan_of(place, encoder, monkeypatch, store=None)
-    work = Work(cells_to_do(settings), settings, Listener())
+    work = Work(settings, Listener())
     (part,) = work.parts()
     handed = scored(work, None, None)
     assert [one.task for one in handed.results] == ["pets"]
@@ -135,7 +134,7 @@ def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
 
 def test_a_worker_tells_how_far_it_is_not_too_often(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("stsbench.bench.cluster.worker.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("stsbench.bench.workers.time.monotonic", lambda: now[0])
     reports: list[Report] = []
     report = tell(reports)
     report(0, 0)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import re
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from stsbench import settings
-from stsbench.cards.catalogue import Catalogue
-from stsbench.data.corpora.corpus import Corpus
-from stsbench.data.corpora.load import load_corpus
+from stsbench.core import settings
+from stsbench.core.cards import CorpusFacts
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError, UnknownName
+from stsbench.data.corpora.corpus import Corpus, split_sentences
+from stsbench.data.corpora.load import load_corpus, read_training_text, select_columns
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
-from stsbench.errors import DataError, SourceError, UnknownName
+from stsbench.recipes.plan import TrainPlan, load_text, outline
 from tests import hub_server
 from tests.hub_files import sha256
+from tests.recipes.little import little_recipe
 
 hub = hub_server.hub
 
@@ -291,3 +299,277 @@ def test_labels_of_the_labelled_pairs():
         "contradiction": 6086,
         "entailment": 6015,
     }
+
+
+LINES = 'A cat.\nsaid "hi", twice\n\nun café\u2028still\n'
+PACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.compress, ".gz": gzip.compress}
+ROWS = ["A cat.", 'said "hi", twice', "", "un café\u2028still"]
+
+
+def write_of_tables(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    raw = content.encode() if isinstance(content, str) else content
+    path.write_bytes(PACKERS[path.suffix](raw) if path.suffix in PACKERS else raw)
+    return path
+
+
+def rows(path: Path, *, header: bool = True, limit: int | None = None) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in read_training_text(path, header=header, limit=limit).to_pylist()]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.xz", "a.txt.gz"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_lines(tmp_path, name, ends):
+    path = write_of_tables(tmp_path, name, LINES.replace("\n", ends))
+    assert read_training_text(path, header=True).to_pydict() == {"text": ROWS}
+    assert read_training_text(path, header=True, limit=2).to_pydict() == {"text": ROWS[:2]}
+    # A last line without an end is a line all the same; a byte order mark is no text.
+    assert rows(write_of_tables(tmp_path, name, b"\xef\xbb\xbf" + LINES.strip().encode())) == [(row,) for row in ROWS]
+
+
+def test_limit_reads_no_further(tmp_path):
+    whole = lzma.compress(b"a line\n" * 200_000 + bytes(range(256)) * 4000)
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(whole[: len(whole) // 2])
+    assert len(rows(path, limit=10)) == 10
+    with pytest.raises(DataError, match="is cut off; restore it"):
+        read_training_text(path, header=True)
+
+
+def test_csv_is_quoted_and_cells_stay_text(tmp_path):
+    path = write_of_tables(tmp_path, "a.csv", 'sent0,sent1\n"a, ""b""\nc",12\nNA,\nnull,007\n')
+    assert read_training_text(path, header=True).to_pydict() == {
+        "sent0": ['a, "b"\nc', "NA", "null"],
+        "sent1": ["12", "", "007"],
+    }
+    assert rows(path, limit=1) == [('a, "b"\nc', "12")]
+
+
+def test_tsv_is_not_quoted(tmp_path):
+    path = write_of_tables(tmp_path, "a.tsv", '1\t"a\n2\tb"c\n')
+    assert read_training_text(path, header=False).to_pydict() == {"f0": ["1", "2"], "f1": ['"a', 'b"c']}
+    assert read_training_text(path, header=True).column_names == ["1", '"a']
+
+
+def test_jsonl_and_parquet(tmp_path):
+    path = write_of_tables(tmp_path, "a.jsonl.gz", '{"text": "a", "label": 1}\n{"text": "b\\nc", "label": 2}\n')
+    assert rows(path) == [("a", 1), ("b\nc", 2)]
+    parquet.write_table(pa.table({"anchor": ["a", "b"], "positive": ["c", None]}), tmp_path / "a.parquet")
+    assert rows(tmp_path / "a.parquet") == [("a", "c"), ("b", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "", "a.txt: the file is empty"),
+        ("a.txt.xz", "\n \n", "a.txt.xz: the file is empty"),
+        ("a.txt", b"fine\nna\xefve\n", "a.txt: line 2: not valid UTF-8; save the file as UTF-8"),
+        ("a.csv", b"x,y\n1,\xff\n", "a.csv: line 2: not valid UTF-8"),
+        ("a.txt", "text".encode("utf-16"), "a.txt: is UTF-16; save it as UTF-8"),
+        ("a.txt", b"fine\nmodel\x00\n", "a.txt: line 2: a NUL byte; is it text?"),
+        (
+            "a.csv",
+            "x,y\n1,2\n3\n",
+            "a.csv: not a valid .csv file: CSV parse error: Row #3: Expected 2 columns, got 1: 3",
+        ),
+        ("a.jsonl", '{"text": "a"}\n{"text"\n', "a.jsonl: line 2: not valid JSON: Input data was truncated"),
+        ("a.parquet", "text\n", "a.parquet: not a valid .parquet file: "),
+        ("a.docx", "text\n", "a.docx: '.docx' is not a kind of training text; known: .txt, .csv, "),
+        ("a.xz", "text\n", "a.xz: '' is not a kind of training text"),
+    ],
+)
+def test_a_fault_is_one_line(tmp_path, name, content, message):
+    with pytest.raises(DataError, match=re.escape(message)) as error:
+        read_training_text(write_of_tables(tmp_path, name, content), header=True)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+def test_a_damaged_archive_is_one_line(tmp_path, suffix, pack):
+    packed = pack(b"some text that goes on\n" * 50)
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(packed[:-9])
+    with pytest.raises(DataError, match=f"a.txt{suffix}: is cut off; restore it"):
+        read_training_text(path, header=True)
+    for content in (b"plain text\n", packed[:20] + b"\x07\x07\x07" + packed[23:]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"a.txt{suffix}: is not a {suffix} file, or is damaged; restore it"):
+            read_training_text(path, header=True)
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(DataError, match="a.txt: cannot be read: No such file or directory"):
+        read_training_text(tmp_path / "a.txt", header=True)
+
+
+def test_columns_get_our_names():
+    table = pa.table({"sent0": ["a"], "sent1": ["b"], "more": ["c"]})
+    assert select_columns(table, {"positive": "sent1", "anchor": 0}, where="f").to_pydict() == {
+        "positive": ["b"],
+        "anchor": ["a"],
+    }
+    with pytest.raises(DataError, match=re.escape("f: no column 'sent2' (has sent0, sent1, more); did you mean 'sent")):
+        select_columns(table, {"anchor": "sent2"}, where="f")
+    with pytest.raises(DataError, match=re.escape("f: no column 3 (has 3, counted from 0)")):
+        select_columns(table, {"anchor": 3}, where="f")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three? 4 and on", ["One.", "Two!", "Three?", "4 and on"]),
+        (
+            'He said "Go." Then he went. (It was late.) End.',
+            ['He said "Go."', "Then he went.", "(It was late.)", "End."],
+        ),
+        (
+            "Mr. Smith met J. R. Jones of the U.S. Navy, St. Ives.",
+            ["Mr. Smith met J. R. Jones of the U.S. Navy, St. Ives."],
+        ),
+        ("It cost 3.5 m. in all... and more.", ["It cost 3.5 m. in all... and more."]),
+        ("  Blanks.   Go \n on.  ", ["Blanks.", "Go \n on."]),
+        ("", []),
+    ],
+)
+def test_sentences(text, sentences):
+    assert split_sentences(text) == sentences
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+
+
+LABELLED = """premise,hypothesis,label
+a man,a person,entailment
+a man,a dog,contradiction
+a man,a father,neutral
+a cup,a thing,entailment
+a cup,a mug,neutral
+a cup,a jug,neutral
+a cup,a tree,contradiction
+a cup,a mouse,contradiction
+a boat,a ship,entailment
+"""
+GRADED = "sentence1,sentence2,score\na,b,4.5\nc,d,4\ne,f,1.25\ng,h,0\n"
+
+
+def chosen(folder: Path, text: str = LABELLED, *, seed: int = 0, **facts: Any) -> Corpus:
+    """A file of text as a recipe that says so takes it."""
+    (folder / "pairs.csv").write_text(text)
+    card = little_recipe("simcse", data=CorpusFacts(corpus=str(folder / "pairs.csv"), **facts))
+    return load_text(TrainPlan(name="little", card=card, seed=seed, out=folder))
+
+
+def rows_of_choosing(corpus: Corpus) -> list[tuple[Any, ...]]:
+    return [tuple(corpus[at].values()) for at in range(len(corpus))]
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [("label = entailment", 3), ("label=contradiction", 3), ("label != neutral", 6), ("first = a cup", 5)],
+)
+def test_rows_of_a_label_alone(tmp_path, condition, left):
+    found = chosen(tmp_path, where=condition)
+    assert len(found) == left and found.columns == ["first", "second", "label"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"), [("score >= 4", 2), ("score > 1", 3), ("score<4", 2), ("score != 0", 3)]
+)
+def test_rows_of_some_scores_alone(tmp_path, condition, left):
+    assert len(chosen(tmp_path, GRADED, where=condition)) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "says"),
+    [
+        (LABELLED, "label = entailmnt", "leaves 0 of 9 rows; did you mean 'entailment'.*labels: contradiction, ent"),
+        (LABELLED, "lable = entailment", "has no lable; did you mean 'label'"),
+        (LABELLED, "entailment", "give COLUMN = VALUE"),
+        (LABELLED, "label = ", "give COLUMN = VALUE"),
+        (LABELLED, "label >= neutral", "label is text; compare it by = or !="),
+        (GRADED, "score = high", "score is a number, 'high' is not"),
+        (GRADED, "score > 4.2", "leaves 1 of 4 rows"),
+    ],
+)
+def test_what_is_no_condition_is_one_line(tmp_path, text, condition, says):
+    with pytest.raises(CardError, match=f"where '{condition}': .*{says}"):
+        chosen(tmp_path, text, where=condition)
+
+
+def test_labelled_pairs_are_positives_whatever_their_label_unless_a_condition_says_which(tmp_path):
+    assert chosen(tmp_path, form="pairs").columns == ["anchor", "positive"]
+    assert len(chosen(tmp_path, form="pairs")) == 9
+    assert rows_of_choosing(chosen(tmp_path, form="pairs", where="label = entailment")) == [
+        ("a man", "a person"), ("a cup", "a thing"), ("a boat", "a ship"),
+    ]  # fmt: skip
+
+
+def test_pairs_of_one_first_sentence_are_a_triplet(tmp_path):
+    found = chosen(tmp_path, form="triplets")
+    assert found.columns == ["anchor", "positive", "negative"]
+    assert rows_of_choosing(found) == [("a man", "a person", "a dog"), ("a cup", "a thing", "a tree")]
+
+
+def test_a_neutral_pair_is_a_second_negative(tmp_path):
+    found = chosen(tmp_path, form="two_negatives")
+    assert found.columns == ["anchor", "positive", "negative", "second_negative"]
+    assert rows_of_choosing(found) == [
+        ("a man", "a person", "a dog", "a father"),
+        ("a cup", "a thing", "a tree", "a mug"),
+    ]
+
+
+def test_a_form_that_the_corpus_cannot_have_is_refused(tmp_path):
+    with pytest.raises(StsbenchError, match="did you mean 'triplets'"):
+        chosen(tmp_path, form="triplet")
+    with pytest.raises(CardError, match="form 'triplets': 1 first sentences"):
+        chosen(tmp_path, LABELLED.partition("a cup")[0] + "a boat,a ship,entailment\n", form="triplets")
+    with pytest.raises(DataError, match="has no label"):
+        chosen(tmp_path, GRADED, form="triplets")
+
+
+@pytest.mark.parametrize(("wanted", "times"), [(1, 9), (2, 4), (5, 1), (9, 1)])
+def test_drawn_rows_are_repeated_to_the_length_of_the_corpus(tmp_path, wanted, times):
+    found, once = (
+        rows_of_choosing(chosen(tmp_path, rows=wanted, upsample=up)) if up or wanted > 1 else [] for up in (True, False)
+    )
+    assert len(found) == wanted * times and len(set(found)) == wanted
+    assert found == (once or found[:1]) * times
+
+
+def test_what_is_drawn_is_the_seed_s_and_of_the_rows_that_fit(tmp_path):
+    found = [rows_of_choosing(chosen(tmp_path, where="label = neutral", rows=2, seed=seed)) for seed in range(6)]
+    assert len(set(map(tuple, found))) > 1 and {row[2] for draw in found for row in draw} == {"neutral"}
+
+
+def test_rows_that_are_too_few_or_not_said_are_refused(tmp_path):
+    with pytest.raises(CardError, match="rows 1: the corpus has 9, and two are the fewest"):
+        chosen(tmp_path, rows=1)
+    with pytest.raises(CardError, match="upsample repeats the rows that are drawn; give 'rows' too"):
+        chosen(tmp_path, upsample=True)
+
+
+@pytest.mark.parametrize("facts", [{"where": "text != a"}, {"rows": 2, "upsample": True}])
+def test_ordered_text_is_left_whole(tmp_path, monkeypatch, facts):
+    import pyarrow as pa
+
+    book = Corpus(name="book", table=pa.table({"text": ["a", "b", "c"], "document_id": [0, 0, 0]}))
+    monkeypatch.setattr("stsbench.data.corpora.load.load_corpus", lambda name, **where: book)
+    with pytest.raises(
+        CardError, match=rf"\[data\] {next(key for key in facts if key != 'rows')}: corpus 'book' is ordered"
+    ):
+        chosen(tmp_path, **facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "allnli, 942,069 rows"),
+        ({"where": "label = entailment"}, "allnli"),
+        ({"form": "triplets"}, "allnli"),
+        ({"rows": 1000}, "allnli, 1,000 rows"),
+        ({"rows": 1000, "upsample": True}, "allnli, 942,000 rows"),
+        ({"rows": 1000, "upsample": True, "form": "pairs"}, "allnli"),
+    ],
+)
+def test_an_outline_tells_how_many_rows_where_the_cards_do(tmp_path, facts, said):
+    card = little_recipe("simcse", data=CorpusFacts(corpus="allnli", **facts))
+    assert outline(TrainPlan(name="little", card=card, seed=0, out=tmp_path))["corpus"] == said

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from stsbench.cards.catalogue import Catalogue
-from stsbench.data.corpora.documents import FileProgress
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError
 from stsbench.data.corpora.load import load_corpus
-from stsbench.data.corpora.making import make_corpus
-from stsbench.encoders.transformer.token_counts import TokenCounter
-from stsbench.errors import DataError, OutputError, SourceError, StsbenchError
+from stsbench.data.corpora.making import FileProgress, make_corpus
+from stsbench.encoders.transformer.backbone import TokenCounter
 from tests import hub_server
 from tests.hub_files import parquet as parquet_bytes
 from tests.hub_files import tiny_bert

@@ -22,10 +22,10 @@ from hypothesis import given
 from hypothesis import settings as settings_
 from hypothesis import strategies as st
 
-from stsbench import settings
-from stsbench.cards.facts import HubSource
-from stsbench.data.hub import fetch_archive, unpacking
-from stsbench.errors import SourceError
+from stsbench.core import settings
+from stsbench.core.cards import HubSource
+from stsbench.core.errors import SourceError
+from stsbench.data.hub import archives, fetch_archive
 from tests import hub_server
 from tests.hub_files import sha256, tar
 from tests.hub_server import Hub
@@ -114,7 +114,7 @@ def test_what_no_data_archive_needs_is_refused(hub: Hub, bad: tarfile.TarInfo, e
 
 
 def test_too_many_files_are_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(unpacking, "MOST_MEMBERS", 1)
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 1)
     serve(hub, tar(MEMBERS))
     assert "more than 1 files" in refused()
 
@@ -146,7 +146,7 @@ def test_links_count_with_what_they_lead_to(hub: Hub, monkeypatch: pytest.Monkey
     """Each folder links twice to the one before: 2 ** 30 files from thirty links."""
     doubled = [member(f"d{at}/{side}", tarfile.SYMTYPE, f"../d{at - 1}") for at in range(1, 30) for side in "ab"]
     serve(hub, tar({"d0/x.txt": b"x"}, *doubled))
-    monkeypatch.setattr(unpacking, "MOST_MEMBERS", 200)
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 200)
     assert "with what its links lead to it holds more than 200 files" in refused()
 
 
@@ -199,13 +199,13 @@ def test_a_header_in_many_pieces_is_refused_too(hub: Hub):
 BOMB = """
 import resource, sys
 from pathlib import Path
-import stsbench.data.hub.unpacking as unpacking
-from stsbench.errors import SourceError
+import stsbench.data.hub.archives as archives
+from stsbench.core.errors import SourceError
 into = Path(sys.argv[2])
 into.mkdir()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    unpacking.unpack_archive(Path(sys.argv[1]), into, where="it")
+    archives.unpack_archive(Path(sys.argv[1]), into, where="it")
 except SourceError as error:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
 """
@@ -244,7 +244,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, kind: bytes, why: str, packed: s
 def test_xz_asks_for_no_dictionary_of_gigabytes(tmp_path: Path):
     (tmp_path / "x.tar.xz").write_bytes(_with_dictionary(lzma.compress(tar(MEMBERS), preset=0)))
     with pytest.raises(SourceError, match=r"takes more than 256 MiB to decompress"):
-        unpacking.unpack_archive(tmp_path / "x.tar.xz", tmp_path / "into", where="it")
+        archives.unpack_archive(tmp_path / "x.tar.xz", tmp_path / "into", where="it")
 
 
 def _with_dictionary(packed: bytes) -> bytes:
@@ -274,7 +274,7 @@ def test_whatever_the_bytes_unpacking_ends_in_one_line(data: st.DataObject):
         archive.write_bytes(bytes(whole))
         into.mkdir()
         with suppress(SourceError):
-            unpacking.unpack_archive(archive, into, where="it")
+            archives.unpack_archive(archive, into, where="it")
         assert {p.name for p in Path(scratch).iterdir()} == {"x.tar", "into"}
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.encoders.engine import budget as budgets
+from stsbench.encoders.base import DeviceMemory
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.engine.store import Shelf
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.seams import DeviceMemory
 from tests.encoders.fakes import Array, Neighbourly, Rows
 
 TEXTS = [f"{'word ' * (i % 9)}{i}" for i in range(900)]
@@ -63,7 +62,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the devices spend, and small batches."""
     now = [0.0]
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr("stsbench.encoders.engine.budget.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("stsbench.encoders.engine.embed.time.perf_counter", lambda: now[0])
     monkeypatch.setattr(engines, "TOKEN_BUDGET", 40)
     return now
 
@@ -105,7 +104,7 @@ def test_the_next_run_embeds_in_the_same_batches(clock, tmp_path):
 
 
 def test_few_sentences_and_a_processor_keep_the_usual_batches(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(budgets, "ENOUGH", 10**6)
+    monkeypatch.setattr(engines, "ENOUGH", 10**6)
     few, processor, plain = OnDevice(clock), OnDevice(clock), Neighbourly()
     monkeypatch.setattr(processor, "device_memory", lambda: None)
     for encoder in (few, processor, plain):

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stsbench.core.errors import OutputError
 from stsbench.encoders.engine.store import Shelf, text_keys
-from stsbench.errors import OutputError
 from tests.encoders.engine.test_store import blocks, fill, held, rows_of, texts
 
 
@@ -75,18 +75,6 @@ def test_a_flipped_bit_anywhere_is_found(tmp_path):
         assert held(shelf, 2) == [False, False], at
         path.write_bytes(whole)
     assert held(Shelf(tmp_path), 2) == [True, True]
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_block_with_what_is_no_number_is_dropped(tmp_path, value):
-    shelf = Shelf(tmp_path)
-    fill(shelf, 3)
-    rows = rows_of(3, 5)
-    rows[1, 2] = value
-    shelf.add(text_keys(texts(3, 5)), rows)
-    shelf.flush()
-    reader = Shelf(tmp_path)
-    assert (held(reader, 5), reader.dropped) == ([True] * 3 + [False] * 2, 1)
 
 
 def test_a_block_of_another_size_is_dropped(tmp_path):

@@ -91,20 +91,12 @@ def test_padded_tokens_stay_within_the_budget(budget):
         assert len(rows) * max(lengths[rows].max(), 1) <= budget or len(rows) == 1
 
 
-def test_a_sentence_longer_than_the_budget_goes_alone():
-    assert plan([200, 3, 100, 3], budget=64) == [[0], [2], [1, 3]]
-
-
 def test_equal_lengths_have_no_padding():
     lengths = np.repeat([9, 7, 3], [41, 52, 60])
     batches = plan(lengths, 63)
     # 63 tokens are 7 sentences of 9; the last 6 of 41 fill most of a batch and go alone.
     assert [len(rows) for rows in batches[:6]] == [7, 7, 7, 7, 7, 6]
     assert {len(set(lengths[rows].tolist())) for rows in batches} == {1}
-
-
-def test_a_short_run_of_equal_lengths_shares_its_batch():
-    assert plan([8, 7, 7, 7, 7, 6, 6, 6], budget=64) == [list(range(8))]
 
 
 def test_hardly_a_token_is_padding():
@@ -121,9 +113,17 @@ def test_the_plan_depends_on_the_lengths_alone():
     assert plan([4, 4, 4], budget=4) == [[0], [1], [2]]
 
 
-def test_empty_input_has_no_batches():
-    assert plan([]) == []
-
-
-def test_rows_of_no_tokens_are_planned_like_any():
-    assert plan([0, 0, 2], budget=2) == [[2], [0, 1]]
+@pytest.mark.parametrize(
+    ("lengths", "budget", "batches"),
+    [
+        # A sentence longer than the budget goes alone.
+        ([200, 3, 100, 3], 64, [[0], [2], [1, 3]]),
+        # A short run of equal lengths shares its batch.
+        ([8, 7, 7, 7, 7, 6, 6, 6], 64, [list(range(8))]),
+        # Sentences of no tokens are planned like any.
+        ([0, 0, 2], 2, [[2], [0, 1]]),
+        ([], 64, []),
+    ],
+)
+def test_plans(lengths, budget, batches):
+    assert plan(lengths, budget) == batches

@@ -1,4 +1,4 @@
-"""A small server of embeddings on the loopback interface, of OpenAI's way and TEI's, that fails as it is told to."""
+"""A small server of embeddings on the loopback interface, of OpenAI's way and TEI's, that fails as a test says."""
 
 from __future__ import annotations
 
@@ -60,8 +60,15 @@ class Server:
 
     @property
     def texts(self) -> list[str]:
-        """Every text that it has embedded, each as often as it was."""
-        return [text for texts in self.answered for text in texts]
+        """Every text that it has embedded, each as often as it was; but not those of :attr:`again`."""
+        again = self.again
+        return [text for texts in self.answered for text in texts if text not in again or len(texts) > 1]
+
+    @property
+    def again(self) -> list[str]:
+        """The texts that it was asked for alone after it had embedded them among others."""
+        among = {text for texts in self.answered if len(texts) > 1 for text in texts}
+        return [text for texts in self.answered if len(texts) == 1 for text in texts if text in among]
 
     def fault(self, body: bytes) -> Fault | None:
         with self.lock:

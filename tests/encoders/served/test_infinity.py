@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from stsbench import settings
-from stsbench.bench.shelf import open_shelf
+from stsbench.bench.embed import open_shelf
+from stsbench.core import settings
+from stsbench.core.errors import SourceError
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.loading import load_encoder
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.served.openai import OpenAIEncoder
-from stsbench.errors import SourceError
 
 PROGRAM = os.environ.get("STSBENCH_INFINITY", "")
 pytestmark = [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import copy
 import re
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -17,14 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench import settings
-from stsbench.bench.shelf import open_shelf
+from stsbench.bench.embed import open_shelf
+from stsbench.core import settings
+from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
+from stsbench.encoders.base import ENCODERS, ServedEncoder, make_encoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
-from stsbench.encoders.kinds import ENCODERS, make_encoder
-from stsbench.encoders.seams import ServedEncoder
 from stsbench.encoders.served import link
 from stsbench.encoders.served.openai import OpenAIEncoder
-from stsbench.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
 from tests.encoders.served.server import Server, serving
 
 TEXTS = [f"sentence {'number ' * (i % 7)}{i}" for i in range(50)]
@@ -106,7 +107,7 @@ NAN = base64.b64encode(np.array([np.nan] * 8, "<f4").tobytes()).decode()
         (replaced(index="0"), "not as it must be"),
         (replaced(embedding=[1.0] * 7), "sizes 7, 8"),
         (replaced(embedding=[]), "sizes 0, 8"),
-        (replaced(embedding=[None] * 8), "returned NaN or infinity for the sentence 'sentence number"),
+        (replaced(embedding=[None] * 8), "returned NaN or infinity for sentence "),
         (replaced(embedding=[float("nan")] * 8), "returned NaN or infinity"),
         (replaced(embedding=[1e99] * 8), "returned NaN or infinity"),
         (replaced(embedding=NAN), "returned NaN or infinity"),
@@ -120,6 +121,75 @@ def test_a_wrong_answer_is_refused(server, change, message):
     server.fail(change=change)
     with pytest.raises(EncoderError, match=message):
         encoder(server).encode(TEXTS)
+
+
+def test_wrong_order_under_right_indices_is_refused(server, tmp_path):
+    rows: Any = lambda answer: [row["embedding"] for row in answer["data"]]  # noqa: E731
+    turned: Any = lambda answer: {  # noqa: E731
+        "data": [{**row, "embedding": other} for row, other in zip(answer["data"], rows(answer)[::-1], strict=True)]
+    }
+    server.fail(change=turned)
+    made = encoder(server)
+    engine = Engine(made, open_shelf(tmp_path, made))
+    with pytest.raises(EncoderError, match=r"otherwise alone than among 8 .* another order, or its model has changed"):
+        engine.prepare(TEXTS)
+    # Nothing of it is kept, and one text at a time is as it should be.
+    assert len(engine.missing(TEXTS)) == len(TEXTS) and server.again
+    np.testing.assert_array_equal(encoder(server, batch=1).encode(TEXTS[:3]), expected(server, TEXTS[:3]))
+
+
+def test_of_many_texts_the_first_and_the_last_are_asked_again(server):
+    encoder(server).encode(TEXTS)
+    assert [len(texts) for texts in server.answered[:2]] == [8, 1] and len(server.again) == 2
+    assert server.again[0] == server.answered[0][0]
+    longest, shortest = max(map(len, TEXTS)), min(map(len, TEXTS))
+    assert len(server.again[0]) >= longest - 1 and len(server.again[1]) <= shortest + 1
+    # Rounding may move an embedding.
+    server.fail(
+        change=lambda answer: [[value * 1.01 for value in row] for row in answer] if len(answer) > 1 else answer
+    )
+    assert encoder(server, api="tei").encode(TEXTS).shape == (50, 8)
+
+
+def test_a_model_that_changes_in_mid_run_stops_it(server, tmp_path):
+    models = iter([*["m-1"] * 4, *["m-2"] * 9])
+    server.fail(change=lambda answer: {**answer, "model": next(models)})
+    made = encoder(server, in_flight=1)
+    engine = Engine(made, open_shelf(tmp_path, made))
+    with pytest.raises(EncoderError, match="answered as model 'm-1', and now as 'm-2': it was changed in mid-run"):
+        engine.prepare(TEXTS)
+    assert "its answers name 'm-1'" in made.notes[0] and len(engine.missing(TEXTS)) == 50 - 3 * 8
+    # Another process, whose embeddings are all stored, says so too.
+    assert "its answers name 'm-1'" in encoder(server).notes[0]
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n"], ids=["headers", "body"])
+def test_a_request_has_a_total_time(start):
+    def drip() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                connection.sendall(start or b"HTTP/1.1 200 OK\r\nX-Long: ")
+                with connection, suppress(OSError):
+                    while not over.wait(0.02):
+                        connection.sendall(b"1")
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        made = OpenAIEncoder("m", url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", timeout=0.3, retries=1)
+        stop = threading.Event()
+        began = time.monotonic()
+        with pytest.raises(
+            SourceError, match=r"no embeddings in 2 attempts: no answer in 0.3 s \(--set timeout=SECONDS"
+        ):
+            made.ask(["a"], stop)
+        assert 0.5 < time.monotonic() - began < 5
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_tei_answers_are_checked_too(server):
@@ -153,8 +223,8 @@ def test_what_may_pass_is_tried_again(server, fault):
 @pytest.mark.parametrize("date", [False, True])
 def test_nobody_asks_before_the_time_that_the_server_names(server, date):
     until = datetime.now(UTC) + timedelta(seconds=3)
-    told = format_datetime(until, usegmt=True) if date else "1.5"
-    server.fail(status=429, body=b"{}", headers={"Retry-After": told}, times=1)
+    named = format_datetime(until, usegmt=True) if date else "1.5"
+    server.fail(status=429, body=b"{}", headers={"Retry-After": named}, times=1)
     encoder(server, in_flight=1).encode(TEXTS)
     refused, again = server.times[:2]
     assert again - refused >= 1.4
@@ -192,7 +262,7 @@ def test_shares_of_several_workers_pay_for_nothing_twice(server, tmp_path, monke
     server.answered.clear()
     for number in range(3):
         sent = copy.deepcopy(made)
-        assert "sk-secret" not in str(sent.link.__getstate__()) and "_client" not in vars(sent.link)
+        assert "sk-secret" not in str(sent.link.__reduce__()) and not vars(sent.link)["_idle"]
         Engine(sent, open_shelf(tmp_path, sent)).prepare(TEXTS, share=BatchShare(number, 3))
     assert Counter(server.texts) == Counter(TEXTS)
     assert not Engine(made, open_shelf(tmp_path, made)).missing(TEXTS)
@@ -240,7 +310,7 @@ def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplo
     server.key = "another"
     with pytest.raises(EncoderError, match=r"answered 401: no key: Bearer \*\*\*; set MY_KEY to a key") as caught:
         engine.prepare(["more"])
-    told = [
+    shown = [
         str(caught.value),
         repr(made),
         str(vars(made)),
@@ -251,7 +321,7 @@ def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplo
     ]
     files = [path.read_bytes() for folder in (tmp_path, settings.cache_folder()) for path in folder.rglob("*.*")]
     assert files and not any(b"sk-secret" in content for content in files)
-    assert not any("sk-secret" in text for text in told)
+    assert not any("sk-secret" in text for text in shown)
     monkeypatch.delenv("MY_KEY")
     with pytest.raises(StsbenchError, match="the environment variable MY_KEY holds no key"):
         encoder(server, key_variable="MY_KEY").encode(["a"])
@@ -314,23 +384,24 @@ def test_one_bad_embedding_costs_no_other(server, tmp_path):
 
 def test_ctrl_c_keeps_what_is_under_way(server, tmp_path):
     made = encoder(server, in_flight=2, batch=5)
-    first, stopped = threading.Lock(), threading.Event()
+    # The first request, its text that is asked for again, and one of the two that are then under way.
+    at_once, stopped = threading.Semaphore(3), threading.Event()
 
-    def first_at_once(answer: Any) -> Any:
-        assert first.acquire(blocking=False) or stopped.wait(30)
+    def some_at_once(answer: Any) -> Any:
+        assert at_once.acquire(blocking=False) or stopped.wait(30)
         return answer
 
     def stop(done: int, total: int) -> None:
-        if done:
+        if done > 5:
             stopped.set()
             raise KeyboardInterrupt
 
-    server.fail(change=first_at_once)
+    server.fail(change=some_at_once)
 
     with pytest.raises(KeyboardInterrupt):
         Engine(made, open_shelf(tmp_path, made), progress=stop).prepare(TEXTS)
     kept = len(TEXTS) - len(Engine(made, open_shelf(tmp_path, made)).missing(TEXTS))
-    assert kept == len(server.texts) < len(TEXTS)
+    assert 10 < kept == len(server.texts) < len(TEXTS)
 
 
 def test_what_is_stored_is_found_without_the_server(tmp_path):

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stsbench.core.errors import CardError, EncoderError, SourceError
 from stsbench.encoders.served import use
 from stsbench.encoders.served.use import UniversalSentenceEncoder
-from stsbench.errors import CardError, EncoderError, SourceError
 
 SENTENCES = ["the cat sat", "a", "", "😀 שלום עולם", "the cat " * 2000, "half \ud83d", "the cat sat"]
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 import transformers
 
-from stsbench.encoders.loading import find_encoder, load_encoder
-from stsbench.encoders.transformer import adapters
+from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName
+from stsbench.encoders import checkpoint as adapters
+from stsbench.encoders.load import find_encoder, load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
 from tests import hub_server
 from tests.encoders.made_checkpoints import change
 from tests.hub_files import sha256

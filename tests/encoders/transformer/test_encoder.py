@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.engine import embed as engine
-from stsbench.encoders.seams import TokenEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.errors import CardError, EncoderError
-from tests.encoders.tiny import LONGEST, SENTENCES
+from tests.encoders.tiny import LONGEST, SENTENCES, bytes_tokenizer, save
 from tests.encoders.transformer.test_pooling import NAMES, literal_pool
 
 Array = np.ndarray[Any, np.dtype[np.floating]]
@@ -60,9 +61,6 @@ def alone(folder: Path, sentence: str, pooling: str) -> Array:
         head: Array = output.pooler_output[0].numpy()
         return head
     return literal_pool(pooling, states)
-
-
-# --- the contract ---
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,16 +165,13 @@ def test_a_full_stop_where_promptberts_evaluation_adds_one(tiny, sentence, ended
 
 
 def test_the_cards_that_promptberts_evaluation_made_add_the_full_stop():
-    from stsbench.cards.catalogue import Catalogue
+    from stsbench.core.catalogue import Catalogue
 
     catalogue = Catalogue()
     cards = {name: catalogue.encoder(name) for name in catalogue.paths("baselines")}
     theirs = [name for name, card in cards.items() if any(row.startswith("promptbert/") for row in card.published)]
     assert set(theirs) >= {"promptbert-bert-base", "promptbert-roberta-base", "bert-base-prompt"}
     assert [name for name in theirs if cards[name].params.get("add_full_stop") is not True] == []
-
-
-# --- the fingerprint ---
 
 
 def test_the_fingerprint_changes_with_every_choice(tiny):
@@ -217,9 +212,6 @@ def copy(folder: Path, to: Path) -> Path:
     import shutil
 
     return Path(shutil.copytree(folder, to))
-
-
-# --- choices that cannot be ---
 
 
 @pytest.mark.parametrize(
@@ -263,9 +255,6 @@ def test_wrong_choices_are_refused_at_the_first_sentence(tiny, kind, choice, mes
     assert message in str(caught.value)
 
 
-# --- numbers ---
-
-
 @pytest.mark.parametrize("pooling", ["mean", "mean(1,-1)", "cls", "max"])
 def test_bfloat16_is_close_to_float32(tiny, pooling):
     wide, narrow = (make(tiny, "bert", pooling=pooling, dtype=dtype) for dtype in ("float32", "bfloat16"))
@@ -285,3 +274,29 @@ def test_tokenizing_in_parts_changes_nothing(tiny, monkeypatch):
     parts = encoder.tokenize(SENTENCES)
     assert parts.ids.tolist() == whole.ids.tolist()
     assert parts.offsets.tolist() == whole.offsets.tolist()
+
+
+def make_encoder_decoder(folder: Path, kind: Any, config: Any, **sizes: int) -> Path:
+    tokenizer, vocab = bytes_tokenizer(["<pad>", "</s>", "<unk>"])
+    made = config(vocab_size=len(vocab), d_model=16, pad_token_id=0, decoder_start_token_id=0, **sizes)
+    return save(folder, kind, made, tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize("saved_as", [transformers.T5Model, transformers.T5EncoderModel])
+def test_of_a_t5_the_encoder_alone_embeds(tmp_path, saved_as):
+    sizes = {"d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+    folder = make_encoder_decoder(tmp_path, saved_as, transformers.T5Config, **sizes)
+    encoder = TransformerEncoder(str(folder))
+    model = transformers.T5EncoderModel.from_pretrained(str(folder)).eval()
+    for sentence, row in zip(SENTENCES[:4:2], encoder.encode(SENTENCES[:4:2]), strict=True):
+        ids = torch.tensor([encoder.backbone.tokenizer(sentence)["input_ids"]])
+        np.testing.assert_allclose(row, model(ids).last_hidden_state[0].mean(dim=0).detach(), rtol=0, atol=2e-5)
+
+
+def test_a_model_that_wants_more_than_a_sentence_is_one_line(tmp_path):
+    sizes = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "encoder_layers", "decoder_layers"), 2)
+    folder = make_encoder_decoder(tmp_path, transformers.PegasusModel, transformers.PegasusConfig, **sizes)
+    encoder = TransformerEncoder(str(folder))
+    with pytest.raises(EncoderError, match="PegasusModel does not run on the tokens of a sentence alone: ") as caught:
+        encoder.encode(["dog"])
+    assert "\n" not in str(caught.value)

@@ -7,8 +7,7 @@ import pytest
 
 from stsbench.encoders.engine.embed import Engine, embed_all
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.one_pass import OnePass, fill, pooled_by, with_pooling
+from stsbench.encoders.transformer.encoder import OnePass, TransformerEncoder, fill, pooled_by, with_pooling
 from stsbench.encoders.transformer.pooling import Pooling
 
 TEXTS = ["a b c", "a b c d e f g", "", "b a", "c c c c c c c c c"]

@@ -10,8 +10,10 @@ import pytest
 import torch
 from transformers import AutoModel, ConvBertConfig, ConvBertModel, FNetConfig, FNetModel
 
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.transformer.padding import by_lengths, padding_matters
+from stsbench.core.errors import EncoderError
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.backbone import padding_matters
+from tests.encoders import made_checkpoints as made
 from tests.encoders.tiny import LONGEST, bytes_tokenizer, save
 
 SENTENCES = ["a dog", "a dog runs", "no", "half of the dogs run in a park", "run", "a dog ran"]
@@ -53,15 +55,53 @@ def test_neighbours_do_not_matter(request: pytest.FixtureRequest, make_: str, si
     assert encoder.backbone.minds_padding
     expected = np.stack([states.mean(dim=0).numpy() for states in alone(folder)])
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=2e-5)
-    for at, sentence in enumerate(SENTENCES):
-        np.testing.assert_allclose(encoder.encode([sentence])[0], expected[at], rtol=0, atol=2e-5)
+    assert not neighbours_matter(encoder, SENTENCES)
+    if make_ == "fnet":
+        assert not neighbours_matter(load_encoder(str(folder), params={"pooling": "cls"}), SENTENCES), "its own head"
 
 
-def test_a_head_of_the_model_s_own_sees_no_padding_either(fnet: Path):
-    encoder: Any = load_encoder(str(fnet), params={"pooling": "cls"})
-    together = encoder.encode(SENTENCES)
-    for at, sentence in enumerate(SENTENCES):
-        np.testing.assert_allclose(encoder.encode([sentence])[0], together[at], rtol=0, atol=1e-5)
+def neighbours_matter(encoder: Any, sentences: list[str]) -> bool:
+    together = encoder.encode(sentences)
+    alone = np.concatenate([encoder.encode([sentence]) for sentence in sentences])
+    return not np.allclose(alone, together, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx", "openvino"])
+@pytest.mark.parametrize("kind", ["transformer", "sentence_transformer"])
+def test_neighbours_do_not_matter_in_any_kind_and_runtime(convbert: Path, tmp_path: Path, kind: str, backend: str):
+    if backend != "torch":
+        pytest.importorskip(
+            {"onnx": "onnxruntime"}.get(backend, backend), reason=f"the extra '{backend}' is not installed"
+        )
+    from sentence_transformers.sentence_transformer import modules as m
+
+    steps = [m.Transformer(str(convbert)), m.Pooling(16, "mean"), m.Dense(16, 4)]
+    folder = convbert if kind == "transformer" else made.save(tmp_path / "made", *steps)
+    encoder: Any = load_encoder(str(folder), params={"backend": backend})
+    in_torch: Any = load_encoder(str(folder))
+    assert not neighbours_matter(encoder, SENTENCES)
+    np.testing.assert_allclose(encoder.encode(SENTENCES), in_torch.encode(SENTENCES), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("padding", [0.0, 3.0])
+def test_a_cnn_over_padding_that_is_not_zero_sees_one_sentence_alone(tmp_path: Path, padding: float):
+    from sentence_transformers.sentence_transformer import modules as m
+
+    folder = made.save(tmp_path / "cnn", made.word_embeddings(padding), m.CNN(8, 6), m.Pooling(18, "max"))
+    encoder: Any = load_encoder(str(folder))
+    sentences = ["dog", "the dog ran", "a dog runs on the mat and the cat sat on the mat", "cat sat"]
+    assert not neighbours_matter(encoder, sentences)
+    together = encoder.network.encode(sentences, show_progress_bar=False)
+    assert np.allclose(together, encoder.encode(sentences), atol=1e-5) == (not padding)
+
+
+def test_a_runtime_that_computes_other_numbers_than_torch_is_refused(fnet: Path):
+    pytest.importorskip("openvino", reason="the extra 'openvino' is not installed")
+    encoder: Any = load_encoder(str(fnet), params={"backend": "openvino"})
+    with pytest.raises(
+        EncoderError, match=r"OpenVINO computes other numbers with it than torch .* leave 'backend' out"
+    ):
+        encoder.encode(SENTENCES)
 
 
 @pytest.mark.parametrize("made", ["bert", "roberta", "gpt2", "qwen", "mpnet"])
@@ -72,10 +112,7 @@ def test_models_that_keep_to_the_mask_do_not_mind(tiny: Any, made: str):
         assert not padding_matters(model, 1, torch.device("cpu")) and model.training is training
 
 
-def test_rows_of_a_length_come_together_without_padding():
-    ids = torch.tensor([[7, 8, 0, 0], [5, 6, 7, 8], [9, 9, 0, 0], [0, 0, 3, 4]])
-    found = {
-        tuple(rows.nonzero().flatten().tolist()): part["input_ids"].tolist()
-        for rows, part in by_lengths({"input_ids": ids, "attention_mask": (ids != 0).long()})
-    }
-    assert found == {(0, 2, 3): [[7, 8], [9, 9], [3, 4]], (1,): [[5, 6, 7, 8]]}
+def test_rounding_under_autocast_is_not_taken_for_padding(tiny: Any):
+    model = AutoModel.from_pretrained(str(tiny["bert"]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not padding_matters(model, 1, torch.device("cpu"))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.transformer.pooling import ALIASES, Pooling
-from stsbench.errors import CardError, EncoderError
 from tests.encoders.transformer.test_wk import literal_wk
 
 Array = np.ndarray[Any, np.dtype[np.floating[Any]]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stsbench.core.errors import CardError
 from stsbench.encoders.transformer.prompt import Prompt
-from stsbench.errors import CardError
 
 
 @pytest.mark.parametrize(

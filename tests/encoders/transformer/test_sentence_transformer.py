@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.seams import Encoder
-from stsbench.encoders.transformer.modules import digests, plain_transformer_params
+from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName
+from stsbench.core.provenance import without_versions
+from stsbench.encoders.base import Encoder, notes_of
+from stsbench.encoders.described import digests, plain_transformer_params
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
-from stsbench.errors import CardError, EncoderError, SourceError, UnknownName
-from stsbench.provenance.identity import without_versions
-from tests.encoders.made_checkpoints import MAKES, SENTENCES, change
+from tests.encoders.made_checkpoints import MAKES, SENTENCES, change, save
 from tests.hub_server import hub
 from tests.pickles import Call, written
 
@@ -112,9 +114,6 @@ def test_half_precision_is_a_choice(saved, make):
         SentenceTransformerEncoder(str(saved[make]), dtype="float23")
 
 
-# --- what it is ---
-
-
 def test_fingerprint_changes_with_what_decides_embeddings(saved, dense):
     def of(folder: Path = dense, **params: Any) -> str:
         return SentenceTransformerEncoder(str(folder), **params).fingerprint
@@ -141,6 +140,66 @@ def test_fingerprint_changes_with_what_decides_embeddings(saved, dense):
     assert "1_CNN/pytorch_model.bin" in digests(saved["cnn"])
 
 
+@pytest.mark.parametrize("name", ["onnx", "openvino", "eval", "runs", "checkpoint-12", ".hidden", "a link"])
+def test_every_file_that_the_modules_lead_to_counts(dense, tmp_path, name):
+    (dense / "2_Dense").rename(tmp_path / "weights" if name == "a link" else dense / name)
+    if name == "a link":
+        (dense / name).symlink_to(tmp_path / "weights")
+        (dense / name / "round").symlink_to(tmp_path / "weights")
+    modules = json.loads((dense / "modules.json").read_text())
+    modules[2]["path"] = name
+    (dense / "modules.json").write_text(json.dumps(modules))
+    before = SentenceTransformerEncoder(str(dense)).fingerprint
+    assert SentenceTransformerEncoder(str(dense)).encode(SENTENCES).shape == (len(SENTENCES), 4)
+    weights = dense / name / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert SentenceTransformerEncoder(str(dense)).fingerprint != before
+
+
+def test_a_router_in_the_checkpoints_own_folder_is_run_as_the_library_does(bert, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules as m
+
+    ways = {
+        "query": [m.Transformer(str(bert)), m.Pooling(16, "mean")],
+        "document": [m.Transformer(str(bert)), m.Pooling(16, "cls")],
+    }
+    folder = save(tmp_path / "router", m.Router(ways, default_route="document"))
+    encoder = SentenceTransformerEncoder(str(folder))
+    expected = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES, show_progress_bar=False)
+    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
+    assert {"router_config.json", "document_1_Pooling/config.json", "query_0_Transformer/model.safetensors"} <= {
+        *digests(folder)
+    }
+    change(folder / "query_0_Transformer" / "config.json", _attn_implementation="someone/kernel")
+    with pytest.raises(
+        EncoderError, match="'_attn_implementation' is 'someone/kernel', which is not run here; remove it"
+    ):
+        SentenceTransformerEncoder(str(folder))
+
+
+def test_embeddings_are_as_long_as_the_files_say_and_another_similarity_is_noted(bert, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules as m
+
+    steps = [m.Transformer(str(bert)), m.Pooling(16, "mean")]
+    folder = save(tmp_path / "model", *steps, truncate_dim=4, similarity_fn_name="dot")
+    found = load_encoder(str(folder))
+    expected = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES, show_progress_bar=False)
+    assert expected.shape == (len(SENTENCES), 4)
+    np.testing.assert_allclose(found.encode(SENTENCES), expected, atol=1e-5)
+    assert notes_of(found) == ["its files compare embeddings by dot; here all are compared by cosine"]
+    change(folder / "config_sentence_transformers.json", truncate_dim=None)
+    whole = load_encoder(str(folder))
+    assert (type(whole), whole.encode(["dog"]).shape) == (TransformerEncoder, (1, 16))
+    assert notes_of(whole) == notes_of(found)
+    change(folder / "config_sentence_transformers.json", truncate_dim=0, similarity_fn_name="cosine")
+    with pytest.raises(
+        EncoderError, match=r"config_sentence_transformers.json: Expected `int` >= 1 - at `\$.truncate_dim`"
+    ):
+        load_encoder(str(folder))
+
+
 def test_nothing_is_loaded_for_a_fingerprint(saved):
     encoder = SentenceTransformerEncoder(str(saved["dense"]), name="mine")
     assert len(without_versions(encoder.fingerprint)) == 64
@@ -156,9 +215,6 @@ def test_a_hub_checkpoint_comes_with_all_its_modules(saved, hub, make):
     assert (fetched.name, fetched.revision) == ("owner/name", commit)
     assert fetched.fingerprint == local.fingerprint
     assert fetched.encode(SENTENCES).tobytes() == local.encode(SENTENCES).tobytes()
-
-
-# --- what is refused ---
 
 
 def test_code_of_the_checkpoint_is_never_run(dense):

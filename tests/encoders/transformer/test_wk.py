@@ -5,9 +5,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from stsbench.core.errors import EncoderError
 from stsbench.encoders.transformer import wk
 from stsbench.encoders.transformer.wk import wk_layers, wk_pool
-from stsbench.errors import EncoderError
 
 Array = npt.NDArray[np.floating]
 

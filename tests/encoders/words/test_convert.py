@@ -3,12 +3,10 @@ import pytest
 import torch
 
 from stsbench.cli import main
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts
-from stsbench.encoders.words.expansion import expand_vocabulary
-from stsbench.encoders.words.gru_halves import SkipThoughtsEncoder
-from stsbench.encoders.words.infersent import InferSentEncoder
-from stsbench.errors import CardError, EncoderError, SourceError
+from stsbench.core.errors import CardError, EncoderError, SourceError
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts, expand_vocabulary
+from stsbench.encoders.words.recurrent import InferSentEncoder, SkipThoughtsEncoder
 from tests.encoders.words.word_encoders import SENTENCES, WORDS, write_halves, write_infersent, write_vectors
 from tests.encoders.words.word_files import cache
 

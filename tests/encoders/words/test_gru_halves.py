@@ -1,11 +1,9 @@
-from typing import Any
-
 import numpy as np
 import pytest
 
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.words.gru_halves import GruHalvesEncoder, Half, QuickThoughtsEncoder, SkipThoughtsEncoder
-from stsbench.errors import CardError, EncoderError
+from stsbench.core.errors import CardError, EncoderError, UnknownName
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.words.recurrent import GruHalvesEncoder, Half, QuickThoughtsEncoder, SkipThoughtsEncoder
 from tests.encoders.words.word_encoders import SENTENCES, WORDS, write_halves
 
 KINDS = {"skip_thoughts": SkipThoughtsEncoder, "quick_thoughts": QuickThoughtsEncoder}
@@ -101,36 +99,27 @@ def test_unknown_words_are_read_as_one_word_and_the_end_only_if_asked_for(encode
     assert encoder.unknown(SENTENCES) == ["unknown words", ""]
 
 
-def test_fingerprint_changes_with_what_decides_embeddings(encoder):
-    make, path, half = type(encoder), str(encoder.folder.path), next(iter(encoder.config.halves))
-    assert make(path, name="x").fingerprint == encoder.fingerprint
-    variants: list[dict[str, Any]] = [{}, {"halves": [half]}, {"append_eos": True}, {"normalise": False}]
-    assert len({make(path, **variant).fingerprint for variant in variants}) == 4
-    (encoder.folder.path / "vocab.txt").write_text("\n".join(reversed(WORDS)) + "\n")
-    assert make(path).fingerprint != encoder.fingerprint
-
-
 def test_the_two_kinds_of_one_folder_are_told_apart(tmp_path):
     folder = str(write_halves(tmp_path / "m", "x", {"f": Half(word_size=3, hidden=2)}))
     assert SkipThoughtsEncoder(folder).fingerprint != QuickThoughtsEncoder(folder).fingerprint
 
 
 def test_a_broken_folder_is_one_line(encoder):
+    assert encoder.fingerprint
     path = encoder.folder.path / "vocab.txt"
-    path.write_text("\n".join(WORDS[2:]) + "\n")
-    with pytest.raises(EncoderError, match="vocab.txt lacks the word 'UNK'"):
-        type(encoder)(str(encoder.folder.path)).encode(["a"])
-    path.write_text("\n".join([*WORDS, "more"]) + "\n")
-    with pytest.raises(EncoderError, match=r"embedding' has shape \(9, 3\), not \(10, 3\)"):
-        type(encoder)(str(encoder.folder.path)).encode(["a"])
-    path.write_bytes(b"\xff\n")
-    with pytest.raises(EncoderError, match="vocab.txt: cannot be read"):
-        type(encoder)(str(encoder.folder.path)).encode(["a"])
+    for content, message in (
+        ("\n".join(WORDS[2:]).encode(), "vocab.txt lacks the word 'UNK'"),
+        ("\n".join([*WORDS, "more"]).encode(), r"embedding' has shape \(9, 3\), not \(10, 3\)"),
+        (b"\xff\n", "vocab.txt: cannot be read"),
+    ):
+        path.write_bytes(content)
+        broken = type(encoder)(str(encoder.folder.path))
+        with pytest.raises(EncoderError, match=message):
+            broken.encode(["a"])
+        assert broken.fingerprint != encoder.fingerprint
 
 
 def test_a_file_fetched_with_the_weights_names_none_but_our_kinds(encoder):
-    from stsbench.errors import UnknownName
-
     (encoder.folder.path / "stsbench.json").write_text('{"kind": "os:system", "params": {}}')
     with pytest.raises(UnknownName, match="unknown kind of saved encoder 'os:system'"):
         load_encoder(encoder.folder.path)

@@ -13,10 +13,10 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from stsbench.encoders.loading import find_encoder, load_encoder
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.load import find_encoder, load_encoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.encoders.words.model2vec import Model2VecEncoder
-from stsbench.errors import CardError, EncoderError
 from tests.encoders.made_checkpoints import SENTENCES, change
 
 MODULES = [{"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}]

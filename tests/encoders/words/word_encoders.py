@@ -7,10 +7,8 @@ from pathlib import Path
 import torch
 
 from stsbench.data.verify import file_digest
-from stsbench.encoders.words.fastsent import FastSentConfig
-from stsbench.encoders.words.folder import write_word_folder
-from stsbench.encoders.words.gru_halves import Half, HalvesConfig
-from stsbench.encoders.words.infersent import InferSentConfig
+from stsbench.encoders.words.recurrent import Half, HalvesConfig, InferSentConfig
+from stsbench.encoders.words.words import FastSentConfig, write_word_folder
 
 VECTORS = {
     1: "<s> 0.5 -0.25 1\n</s> -0.5 0.25 0.75\n",

@@ -13,7 +13,7 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit
-from stsbench.encoders.seams import FloatArray
+from stsbench.encoders.base import FloatArray
 from stsbench.evaluators.probe import MinibatchProtocol
 
 IntArray = npt.NDArray[np.int64]

@@ -11,12 +11,12 @@ import pytest
 import torch
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
+from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
-from stsbench.encoders.seams import FloatArray
-from stsbench.errors import DataError
+from stsbench.encoders.base import FloatArray
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe import pool as pool_module
-from stsbench.evaluators.probe.order import toolkit_order
+from stsbench.evaluators.probe import items as pool_module
+from stsbench.evaluators.probe.items import toolkit_order
 from stsbench.evaluators.seams import Scores
 from tests.evaluators.probe.helpers import (
     Embedder,
@@ -162,6 +162,7 @@ def test_a_task_read_from_disk_scores_the_same_within_bounded_memory(protocol, m
     rules = SMALL if protocol == "small" else PROTOCOLS[protocol]
     whole = ProbeEvaluator(rules, features="concat_mul_abs")(splits, embed, seed=0)
     monkeypatch.setattr(pool_module, "CHUNK_BYTES", 40 * 2 * 6 * 4)  # forty pairs
+    monkeypatch.setattr("stsbench.encoders.base.ROWS", 80)
     read = ProbeEvaluator(rules, features="concat_mul_abs", memory=0)(splits, watched, seed=0)
     assert np.array_equal(predictions(whole), predictions(read))
     assert whole.scores == read.scores
@@ -199,6 +200,7 @@ def test_features_of_many_pairs_are_never_all_in_memory(monkeypatch, tmp_path):
         return peak
 
     monkeypatch.setattr(pool_module, "CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr("stsbench.encoders.base.ROWS", 128)
     peak_of(small, 0)  # imports
     # The embeddings are 10 MB and their features 20 MB; orders and labels take some dozens of bytes a pair.
     assert peak_of(split, memory=0) < 4e6

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from stsbench.errors import StsbenchError, UnknownName
+from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.minibatch_settings import Optimiser, parse_optimiser
+from stsbench.evaluators.probe.minibatch import Optimiser, parse_optimiser
 
 
 def test_senteval_is_what_the_papers_used():

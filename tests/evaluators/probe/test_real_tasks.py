@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stsbench.core.registry import call_with_params
 from stsbench.data.splits import Split
 from stsbench.data.task import load_task
 from stsbench.evaluators.probe import PROTOCOLS, ProbeEvaluator
-from stsbench.registry.names import call_with_params
 from tests.evaluators.probe.helpers import View
 
 pytestmark = pytest.mark.data

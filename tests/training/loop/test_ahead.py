@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.errors import CardError, DataError, StsbenchError
+from stsbench.core.errors import CardError, DataError, StsbenchError
 from stsbench.training.loop import loop
-from stsbench.training.loop.ahead import check_workers, load_batches, open_batch
-from stsbench.training.loop.batches import Batches, BatchPlan
+from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
 from stsbench.training.methods.declutr import DeCLUTR
-from stsbench.training.methods.simcse import SimCSE
-from stsbench.training.methods.simcse_positives import SimCSEPositives
+from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
 from stsbench.training.seams import Batch, Columns, Learner
 from tests.training.methods.runs import Killed
 from tests.training.students import run_facts, sentences, student, weights
@@ -91,14 +89,14 @@ def test_any_number_of_workers_leaves_the_same_bytes_also_of_a_run_that_was_kill
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_is_wrong_with_a_batch_is_told_when_its_turn_comes_and_as_it_is(masked_lm, tmp_path, workers):
-    told: list[Any] = []
+def test_what_is_wrong_with_a_batch_is_reported_when_its_turn_comes_and_as_it_is(masked_lm, tmp_path, workers):
+    heard: list[Any] = []
     with pytest.raises(DataError) as caught:
-        loop.train_learner(made(masked_lm, Failing), run_facts(tmp_path, 50, workers=workers, on_progress=told.append))
+        loop.train_learner(made(masked_lm, Failing), run_facts(tmp_path, 50, workers=workers, on_progress=heard.append))
     assert (str(caught.value), caught.value.hint) == ("row 31: is not text; leave it out", "leave it out")
     batches = Batches(made(masked_lm, Rowed), plan())
     first = next(number for number in range(len(batches)) if 30 in batches[number]["rows"])
-    assert told[-1].step == first > 0
+    assert heard[-1].step == first > 0
 
 
 def test_a_gpu_has_some_workers_and_a_cpu_those_asked_for(masked_lm, monkeypatch):

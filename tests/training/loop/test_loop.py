@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,18 @@ import pytest
 import torch
 from safetensors.torch import save_model
 
-from stsbench.cards.recipe import TrainingFacts
-from stsbench.encoders import unfinished
-from stsbench.errors import CardError, OutputError, TrainingError
+from stsbench.core.cards import TrainingFacts
+from stsbench.core.errors import CardError, OutputError, TrainingError
+from stsbench.encoders import runs as unfinished
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
+from tests.training.methods.runs import whole_and_resumed
 from tests.training.students import run_facts, sentences, student, weights
 
+NAN = math.nan
 TEXTS = sentences(50)
 
 
@@ -150,8 +153,12 @@ def test_patience(masked_lm, tmp_path, counts, series, stops):
     assert loop.train_learner(learner(masked_lm), run).steps == stops
 
 
-class Killed(BaseException):
-    """As a kill: nothing may be written after it."""
+@pytest.mark.parametrize(("series", "step", "stops"), [([NAN, 1, 2, 1.5, 1.4], 15, 25), ([NAN] * 5, 5, 15)])
+def test_scores_that_are_no_numbers_are_below_all_others(masked_lm, tmp_path, series, step, stops):
+    scores = iter(series)
+    run = run_facts(tmp_path, 50, validate=lambda _: next(scores), training={"steps": 60}, selection={"patience": 2})
+    outcome = loop.train_learner(learner(masked_lm), run)
+    assert outcome.chosen is not None and outcome.chosen["step"] == step and outcome.steps == stops
 
 
 @pytest.mark.parametrize(
@@ -169,20 +176,8 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(masked_lm, tmp_path, p
         made.prepare({"text": TEXTS})
         return made
 
-    options: dict[str, Any] = {"training": {"steps": 14, "accumulate": 2}, "checkpoint_seconds": 0.0}
-    whole = fresh()
-    curve = loop.train_learner(whole, run_facts(tmp_path / "whole", 50, **options)).curve
-
-    def killer(progress: Any) -> None:
-        if progress.step == at:
-            raise Killed
-
-    with pytest.raises(Killed):
-        loop.train_learner(fresh(), run_facts(tmp_path / "cut", 50, on_progress=killer, **options))
-    resumed = fresh()
-    outcome = loop.train_learner(resumed, run_facts(tmp_path / "cut", 50, **options), resume=True)
-    assert outcome.curve == curve
-    assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
+    whole, resumed = whole_and_resumed(fresh, tmp_path, 50, at=at, steps=14, accumulate=2)
+    assert resumed.same_as(whole)
 
 
 def test_a_half_written_checkpoint_is_passed_over(masked_lm, tmp_path):
@@ -291,13 +286,13 @@ def test_frozen_parts_are_not_trained(masked_lm, tmp_path):
     assert any((before[n] != after[n]).any() for n in before)
 
 
-def test_progress_is_told_at_every_step(masked_lm, tmp_path):
-    told: list[Any] = []
-    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=told.append))
-    assert [one.step for one in told] == list(range(11))
-    assert {one.steps for one in told} == {10}
-    assert told[4].score is None and told[5].score == told[5].best
-    assert isinstance(told[0].loss, float) and np.isfinite(told[-1].loss)
+def test_progress_is_reported_at_every_step(masked_lm, tmp_path):
+    heard: list[Any] = []
+    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=heard.append))
+    assert [one.step for one in heard] == list(range(11))
+    assert {one.steps for one in heard} == {10}
+    assert heard[4].score is None and heard[5].score == heard[5].best
+    assert isinstance(heard[0].loss, float) and np.isfinite(heard[-1].loss)
 
 
 def test_the_curve_survives_in_each_checkpoint(masked_lm, tmp_path):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.cards.recipe import TrainingFacts
-from stsbench.errors import CardError
+from stsbench.core.cards import TrainingFacts
+from stsbench.core.errors import CardError
 from stsbench.training.loop.optimisers import UncorrectedAdamW, make_optimiser, make_schedule
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.loading import load_encoder
+from stsbench.encoders.load import load_encoder
 from stsbench.training.loop import loop
 from stsbench.training.seams import Batch, Learner
 from stsbench.training.student import Student
@@ -77,11 +77,11 @@ class Trained(NamedTuple):
 
 
 def whole_and_resumed(
-    fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4, keep: str = "best"
+    fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4, keep: str = "best", **training: Any
 ) -> tuple[Trained, Trained]:
     """An undisturbed run, which moves the weights, and one that is cut off after a step and resumed."""
     selection = {"every": 3, "keep": keep}
-    options: dict[str, Any] = {"training": {"steps": 6}, "selection": selection, "checkpoint_seconds": 0.0}
+    options: dict[str, Any] = {"training": {"steps": 6, **training}, "selection": selection, "checkpoint_seconds": 0.0}
     before, whole, resumed = weights(fresh()), fresh(), fresh()
     curve = loop.train_learner(whole, run_facts(folder / "whole", rows, **options)).curve
     assert any((before[name] != after).any() for name, after in weights(whole).items())

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.loading import load_encoder
-from stsbench.errors import CardError, TrainingError
+from stsbench.core.errors import CardError, TrainingError
+from stsbench.encoders.load import load_encoder
 from stsbench.training.loop import loop
 from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
-from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
+from tests.training.methods.runs import first_batch, values
 from tests.training.students import run_facts, sentences, student, weights
 
 TEXTS = list(dict.fromkeys(sentences(40, seed=1)))[:24]
@@ -171,13 +171,6 @@ def test_the_better_copy_is_kept(masked_lm, tmp_path):
     made.save(tmp_path / "saved", chosen=1)
     np.testing.assert_allclose(load_encoder(tmp_path / "saved").encode(TEXTS), seen[3], atol=1e-5)
     assert not np.allclose(seen[3], seen[2], atol=1e-5)
-
-
-@pytest.mark.parametrize("make", [pairs, pytest.param(in_batch, marks=pytest.mark.slow)])
-def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path, make):
-    whole, resumed = whole_and_resumed(lambda: make(masked_lm), tmp_path, 24)
-    assert resumed.same_as(whole)
-    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 @pytest.mark.parametrize("make", [pairs, in_batch])

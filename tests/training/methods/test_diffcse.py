@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from stsbench.errors import CardError, EncoderError
-from stsbench.training.augmentation.masking import IGNORED
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.training.loop import loop
+from stsbench.training.masking import IGNORED
 from stsbench.training.methods.diffcse import DiffCSE
 from stsbench.training.objectives import info_nce
 from tests.encoders.made_checkpoints import save_bert
@@ -134,8 +134,8 @@ def test_the_paper_s_detection_leaves_padding_out_and_is_literal(masked_lm):
             }
             (states,) = made.discriminator.hidden_states(one, (-1,), transform=given)
             for at in range(n):
-                told = F.log_softmax(made.detector(states[0, at]).double(), dim=0)
-                total -= float(told[int(edited[row, at] != tokens["input_ids"][row, at])])
+                verdict = F.log_softmax(made.detector(states[0, at]).double(), dim=0)
+                total -= float(verdict[int(edited[row, at] != tokens["input_ids"][row, at])])
                 count += 1
     assert found["detection"] == pytest.approx(total / count, rel=1e-4)
     assert found["contrastive"] == pytest.approx(contrastive, rel=1e-4)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.loading import load_encoder
+from stsbench.core.errors import CardError
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
-from stsbench.errors import CardError
 from stsbench.training.loop import loop
 from stsbench.training.methods.is_bert import ISBERT
-from tests.training.methods.runs import first_batch, values, whole_and_resumed
+from tests.training.methods.runs import first_batch, values
 from tests.training.students import run_facts, sentences, student, weights
 
 TEXTS = [*sentences(23, seed=1, longest=12), "dog"]
@@ -105,14 +105,6 @@ def test_a_saved_folder_keeps_the_convolutions_in_both_libraries(masked_lm, tmp_
     np.testing.assert_allclose(theirs.encode(TEXTS), validated, atol=1e-5)
     bare = made.student.encoder().encode(TEXTS)
     assert bare.shape != validated.shape and opened.encode([]).shape == made.encoders()[0].encode([]).shape
-
-
-@pytest.mark.parametrize(
-    "params", [{}, pytest.param({"activation": "relu", "mask_padding": False}, marks=pytest.mark.slow)]
-)
-def test_a_resumed_run_is_the_undisturbed_one(masked_lm, tmp_path, params):
-    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, **params), tmp_path, 24)
-    assert resumed.same_as(whole)
 
 
 def test_training_brings_the_loss_down_and_moves_both_parts(masked_lm, tmp_path):

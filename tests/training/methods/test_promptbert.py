@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.loading import load_encoder
-from stsbench.errors import CardError
-from stsbench.training.loop import loop
+from stsbench.core.errors import CardError
+from stsbench.encoders.load import load_encoder
 from stsbench.training.methods.promptbert import PromptBERT
 from stsbench.training.methods.simcse import SimCSE
-from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
-from tests.training.students import run_facts, sentences, student
+from tests.training.methods.runs import first_batch, reopened_apart, values
+from tests.training.students import sentences, student
 from tests.training.tensors import made
 
 TEMPLATES = {"template": "today {} sleeps [MASK] never", "second_template": "always {} on [MASK]"}
@@ -126,21 +125,6 @@ def test_sentence_transformers_opens_the_folder_for_sentences_in_the_template(ma
         model.encode(list(learner.tested.around(TEXTS))), learner.encoders()[0].encode(TEXTS), atol=1e-5
     )
     assert not model.encode(["dog cat"]).any()
-
-
-def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path):
-    whole, resumed = whole_and_resumed(lambda: prompted(masked_lm), tmp_path, 24)
-    assert resumed.same_as(whole)
-    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
-    assert any(name.startswith("head.") for name in whole.learner.state_dict())
-
-
-def test_training_lowers_the_loss(masked_lm, tmp_path):
-    training = {"steps": 40, "learning_rate": 3e-3}
-    curve = loop.train_learner(
-        prompted(masked_lm), run_facts(tmp_path, 24, training=training, selection={"every": 10})
-    ).curve
-    assert curve[-1]["loss"] < curve[0]["loss"]
 
 
 @pytest.mark.parametrize("template", ["today {}", "{} {} [MASK]", "[MASK] {} [MASK]"])

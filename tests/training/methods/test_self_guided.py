@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.errors import CardError
+from stsbench.core.errors import CardError
 from stsbench.training.loop import loop
 from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.seams import Batch
-from tests.training.methods.runs import first_batch, literal_nt_xent, reopened_apart, values, whole_and_resumed
+from tests.training.methods.runs import first_batch, literal_nt_xent, values
 from tests.training.students import run_facts, sentences, student
 
 TEXTS = sentences(40)
@@ -204,16 +204,6 @@ def test_one_sentence_alone_is_one_line(masked_lm):
 def test_numbers_that_make_no_sense_are_one_line(masked_lm):
     with pytest.raises(CardError, match="regulariser -1"):
         learner(masked_lm, regulariser=-1.0)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [pytest.param({"variant": "base"}, marks=pytest.mark.slow), {"variant": "opt3", "fixed_dropout": True}],
-)
-def test_resumed_and_saved(masked_lm, tmp_path, params):
-    whole, resumed = whole_and_resumed(lambda: learner(masked_lm, dropout=0.1, **params), tmp_path, 40)
-    assert resumed.same_as(whole)
-    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
 
 
 def test_training_lowers_the_loss_and_leaves_the_copy_alone(masked_lm, tmp_path):

@@ -1,13 +1,24 @@
-"""info_nce and nt_xent against scalar loops, and against what the official codes compute."""
+"""The contrastive losses beside scalar loops, and beside what the official codes compute."""
+
+from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from stsbench.errors import StsbenchError
-from stsbench.training.objectives import info_nce, nt_xent
+from stsbench.training.objectives import (
+    dimension_contrast,
+    info_nce,
+    jsd_mutual_information,
+    mixed_info_nce,
+    nt_xent,
+    off_dropout_info_nce,
+    queued_info_nce,
+    quick_thoughts,
+)
 from tests.training.tensors import cosine, made
 
 ANCHOR, OTHER, HARD = (made(5, 7, key=key) for key in (1, 2, 3))
@@ -140,48 +151,6 @@ def test_lengths_do_not_matter():
     )
 
 
-def test_gradients_are_exact():
-    a, p, h = (made(4, 3, key=key).requires_grad_() for key in (1, 2, 3))
-    assert torch.autograd.gradcheck(lambda x, y: info_nce(x, y, temperature=0.3), (a, p))
-    assert torch.autograd.gradcheck(
-        lambda x, y, z: info_nce(x, y, z, temperature=0.3, hard_negative_weight=0.7), (a, p, h)
-    )
-    assert torch.autograd.gradcheck(lambda x, y: nt_xent(x, y, temperature=0.3), (a, p))
-
-
-def test_float32_is_near_float64():
-    a, p, h = (made(64, 32, key=key) for key in (1, 2, 3))
-    x, y, z = a.float(), p.float(), h.float()
-    for exact, found in (
-        (info_nce(a, p, temperature=0.05), info_nce(x, y, temperature=0.05)),
-        (info_nce(a, p, h, temperature=0.05), info_nce(x, y, z, temperature=0.05)),
-        (nt_xent(a, p, temperature=0.05), nt_xent(x, y, temperature=0.05)),
-    ):
-        assert (exact.dtype, found.dtype) == (torch.float64, torch.float32)
-        assert found.item() == pytest.approx(exact.item(), rel=2e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_computed_in_float32(dtype):
-    a, p, h = (made(8, 16, key=key, dtype=dtype) for key in (1, 2, 3))
-    wide = info_nce(a.float(), p.float(), h.float(), temperature=0.05)
-    found = info_nce(a, p, h, temperature=0.05)
-    assert (found.dtype, found.item()) == (torch.float32, wide.item())
-    found = nt_xent(a.requires_grad_(), p, temperature=0.05)
-    assert (found.dtype, found.item()) == (torch.float32, nt_xent(a.float(), p.float(), temperature=0.05).item())
-    (gradient,) = torch.autograd.grad(found, a)
-    assert gradient.dtype == dtype and gradient.isfinite().all()
-
-
-def test_autocast_does_not_reach_the_losses():
-    a, p, h = (made(8, 16, key=key, dtype=torch.float32) for key in (1, 2, 3))
-    outside = info_nce(a, p, h, temperature=0.05).item(), nt_xent(a, p, temperature=0.05).item()
-    with torch.autocast("cpu", torch.bfloat16):
-        assert (a @ p.T).dtype == torch.bfloat16
-        inside = info_nce(a, p, h, temperature=0.05).item(), nt_xent(a, p, temperature=0.05).item()
-    assert inside == outside
-
-
 def test_a_tiny_temperature_does_not_overflow():
     # e^1000 and e^-1000 are no float64: the sums must not be taken literally.
     a, p = torch.eye(4), -torch.eye(4)
@@ -204,27 +173,316 @@ def test_a_zero_row_has_cosine_zero_and_a_finite_gradient():
     assert info_nce(*alone, temperature=0.05).item() == pytest.approx(math.log(2))
 
 
-def test_what_does_not_fit_is_told():
-    with pytest.raises(ValueError, match=r"positive is \(4, 7\), but anchor is \(5, 7\)"):
-        info_nce(ANCHOR, OTHER[:4], temperature=0.05)
-    with pytest.raises(ValueError, match=r"hard_negative is \(1, 7\), but anchor is \(5, 7\)"):
-        info_nce(ANCHOR, OTHER, HARD[:1], temperature=0.05)
-    with pytest.raises(ValueError, match=r"view_a is \(5, 1, 7\); it must be \(b, d\)"):
-        nt_xent(ANCHOR[:, None], OTHER[:, None], temperature=0.05)
-    with pytest.raises(ValueError, match=r"view_a is \(0, 7\)"):
-        nt_xent(ANCHOR[:0], OTHER[:0], temperature=0.05)
-    for temperature in (0.0, -0.05, math.inf, math.nan):
-        with pytest.raises(StsbenchError, match=f"temperature {temperature}: it must be a positive number"):
-            info_nce(ANCHOR, OTHER, temperature=temperature)
-        with pytest.raises(StsbenchError, match="temperature"):
-            nt_xent(ANCHOR, OTHER, temperature=temperature)
-    with pytest.raises(StsbenchError, match="without hard negatives"):
-        info_nce(ANCHOR, OTHER, temperature=0.05, hard_negative_weight=0.5)
-
-
 def test_normalising_first_and_torch_agree():
     # The same by another way: cross-entropy over one matrix of all views.
     views = F.normalize(torch.cat([ANCHOR, OTHER]), dim=1)
     logits = (views @ views.T / 0.1).fill_diagonal_(-1e9)
     expected = F.cross_entropy(logits, torch.tensor([5, 6, 7, 8, 9, 0, 1, 2, 3, 4]))
     assert nt_xent(ANCHOR, OTHER, temperature=0.1).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+NEGATIVES_ANCHOR, NEGATIVES_OTHER, STILL, QUEUE = (made(5, 7, key=key) for key in (1, 2, 3, 4))
+FILLED = torch.tensor([True, False, True, True, False])
+
+
+def share(own: float, others: list[float]) -> float:
+    """Minus the log of a logit's share among others, its own not among them."""
+    return math.log(math.exp(own) + math.fsum(map(math.exp, others))) - own
+
+
+def literal_queued(a: torch.Tensor, p: torch.Tensor, queue: torch.Tensor, t: float) -> float:
+    losses = []
+    for i in range(len(a)):
+        others = [cosine(a[i], p[j]) / t for j in range(len(a)) if j != i]
+        losses.append(share(cosine(a[i], p[i]) / t, others + [cosine(a[i], one) / t for one in queue]))
+    return math.fsum(losses) / len(losses)
+
+
+def literal_mixed(a: torch.Tensor, p: torch.Tensor, t: float, mixing: float, variant: str) -> float:
+    n, losses = len(a), []
+
+    def mix(rows: torch.Tensor, i: int) -> torch.Tensor:
+        return mixing * rows[i] + (1 - mixing) * rows[(i + 1) % n]
+
+    unit = p / p.norm(dim=1, keepdim=True)
+    for i in range(n):
+        others = [cosine(a[i], p[j]) / t for j in range(n) if j != i]
+        if variant == "paper":
+            others.append(cosine(a[i], mix(unit, i)) / t)
+        else:
+            # The mix of the sentence before is mostly i's own positive; that of anchor i mostly the next anchor.
+            others += [0.0 if (j + 1) % n == i else cosine(a[i], mix(p, j)) / t for j in range(n)]
+            others += [0.0 if (i + 1) % n == j else cosine(mix(a, i), p[j]) / t for j in range(n)]
+        losses.append(share(cosine(a[i], p[i]) / t, others))
+    return math.fsum(losses) / n
+
+
+def literal_dimensions(x: torch.Tensor, y: torch.Tensor, t: float) -> float:
+    def standard(values: list[float]) -> list[float]:
+        mean = math.fsum(values) / len(values)
+        variance = math.fsum((v - mean) ** 2 for v in values) / len(values)
+        return [(v - mean) / math.sqrt(variance + 1e-5) for v in values]
+
+    first, second = ([standard(column) for column in view.T.tolist()] for view in (x, y))
+    logits = [[math.fsum(i * j for i, j in zip(a, b, strict=True)) / len(x) / t for b in second] for a in first]
+    return math.fsum(share(row[c], row[:c] + row[c + 1 :]) for c, row in enumerate(logits)) / len(logits)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+@pytest.mark.parametrize("positive", [NEAR, NEGATIVES_OTHER])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_agree_with_scalar_loops_negatives(n, positive, temperature):
+    a, p, s = NEGATIVES_ANCHOR[:n], positive[:n], STILL[:n]
+
+    def near(value: float) -> Any:
+        return pytest.approx(value, rel=1e-11, abs=1e-13)
+
+    found = queued_info_nce(a, p, QUEUE, FILLED, temperature=temperature).item()
+    assert found == near(literal_queued(a, p, QUEUE[FILLED], temperature))
+    for variant in ("paper", "released"):
+        found = mixed_info_nce(a, p, temperature=temperature, mixing=0.2, variant=variant).item()
+        assert found == near(literal_mixed(a, p, temperature, 0.2, variant))
+    for part in (1.0, 0.9):
+        found = off_dropout_info_nce(a, p, s, temperature=temperature, positive_share=part).item()
+        each = [
+            share(
+                part * cosine(a[i], p[i]) / temperature,
+                [cosine(s[i], s[j]) / temperature for j in range(n) if j != i],
+            )
+            for i in range(n)
+        ]
+        assert found == near(math.fsum(each) / n)
+    found = dimension_contrast(a, p, temperature=temperature).item()
+    assert found == near(literal_dimensions(a, p, temperature))
+
+
+def test_a_queue_without_a_filled_place_is_simcse():
+    empty = queued_info_nce(
+        NEGATIVES_ANCHOR, NEGATIVES_OTHER, QUEUE, torch.zeros(5, dtype=torch.bool), temperature=0.05
+    )
+    assert empty.item() == pytest.approx(
+        info_nce(NEGATIVES_ANCHOR, NEGATIVES_OTHER, temperature=0.05).item(), rel=1e-13
+    )
+
+
+def test_the_queue_s_loss_is_what_esimcse_computes():
+    # cl_forward of caskcsg/sentemb@5eeec55, ESimCSE/esimcse/models.py, with the first three rows of the queue as pre_z1.
+    official = {
+        (0.05, "near"): 0.0027687175270503152,
+        (0.05, "other"): 0.6961592121385055,
+        (0.5, "near"): 0.8314348193469379,
+        (0.5, "other"): 1.1499894358191576,
+    }
+    for (temperature, name), value in official.items():
+        positive = {"near": NEAR, "other": NEGATIVES_OTHER}[name]
+        found = queued_info_nce(NEGATIVES_ANCHOR, positive, QUEUE, torch.arange(5) < 3, temperature=temperature)
+        assert found.item() == pytest.approx(value, rel=1e-11)
+
+
+def test_mixed_negatives_are_what_mixcse_s_code_computes():
+    # cl_forward of BDBC-KG-NLP/MixCSE_AAAI2022@884145e, mixcse/models_mix.py, lambdas = 0.25.
+    official = {
+        (0.05, "near"): 0.028406893872308336,
+        (0.05, "other"): 1.2395779159557638,
+        (0.5, "near"): 1.4161518427865205,
+        (0.5, "other"): 1.8051605361198484,
+    }
+    for (temperature, name), value in official.items():
+        positive = {"near": NEAR, "other": NEGATIVES_OTHER}[name]
+        found = mixed_info_nce(NEGATIVES_ANCHOR, positive, temperature=temperature, mixing=0.25, variant="released")
+        assert found.item() == pytest.approx(value, rel=1e-11)
+    # The squared lengths of its gradients, at 0.05 for anchor and positive.
+    a, p = NEGATIVES_ANCHOR.clone().requires_grad_(), NEGATIVES_OTHER.clone().requires_grad_()
+    loss = mixed_info_nce(a, p, temperature=0.05, mixing=0.25, variant="released")
+    squares = [gradient.square().sum().item() for gradient in torch.autograd.grad(loss, (a, p))]
+    assert squares == pytest.approx([5.3760419742921535, 5.0482233016202], rel=1e-11)
+
+
+def test_no_gradient_flows_through_a_mix():
+    # Were it not so, a positive would be pushed away as part of its own mix.
+    p = NEGATIVES_OTHER.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(mixed_info_nce(NEGATIVES_ANCHOR, p, temperature=0.5, mixing=0.2), p)
+    moved = NEGATIVES_OTHER.clone()
+    moved[0] += 1e-6 * STILL[0]
+    unit = NEGATIVES_OTHER / NEGATIVES_OTHER.norm(dim=1, keepdim=True)
+    mixes = 0.2 * unit + 0.8 * unit.roll(-1, 0)
+
+    def held(positive: torch.Tensor) -> float:
+        losses = []
+        for i in range(5):
+            others = [cosine(NEGATIVES_ANCHOR[i], positive[j]) / 0.5 for j in range(5) if j != i]
+            own = cosine(NEGATIVES_ANCHOR[i], positive[i]) / 0.5
+            losses.append(share(own, [*others, cosine(NEGATIVES_ANCHOR[i], mixes[i]) / 0.5]))
+        return math.fsum(losses) / 5
+
+    slope = (held(moved) - held(NEGATIVES_OTHER)) / 1e-6
+    assert float(gradient[0] @ STILL[0]) == pytest.approx(slope, rel=1e-4)
+
+
+def test_both_parts_are_what_simcse_plus_plus_computes():
+    # cl_forward of Jiahao004/SimCSE-plus-plus@899e49b, simcse/models_re_vicreg.py: pos_ratio 1 and 0.9; then the
+    # dimensions' part by itself, sw_temp 5 and 0.5. It adds log(1e-45) to what we leave out.
+    official = {
+        (0.05, 1.0, "near"): 1.633478759899276e-05,
+        (0.05, 1.0, "other"): 0.0025618885849286953,
+        (0.05, 0.9, "near"): 0.00010126038098974277,
+        (0.5, 1.0, "near"): 0.48374078545483024,
+        (0.5, 0.9, "other"): 0.758055405874419,
+    }
+    for (temperature, part, name), value in official.items():
+        positive = {"near": NEAR, "other": NEGATIVES_OTHER}[name]
+        found = off_dropout_info_nce(NEGATIVES_ANCHOR, positive, STILL, temperature=temperature, positive_share=part)
+        assert found.item() == pytest.approx(value, rel=1e-10)
+    dimensions = {
+        (5.0, "near"): 1.7891328484383757,
+        (5.0, "other"): 1.8417434984067487,
+        (0.5, "near"): 0.9220120474333285,
+        (0.5, "other"): 1.3365963989332061,
+    }
+    for (temperature, name), value in dimensions.items():
+        found = dimension_contrast(
+            NEGATIVES_ANCHOR, {"near": NEAR, "other": NEGATIVES_OTHER}[name], temperature=temperature
+        )
+        assert found.item() == pytest.approx(value, rel=1e-10)
+
+
+LOCAL, POOLED = made(4, 5, 6, key=1), made(4, 6, key=2)
+LENGTHS = [5, 3, 1, 4]
+MASK = (torch.arange(5) < torch.tensor(LENGTHS)[:, None]).long()
+
+
+def softplus(x: float) -> float:
+    return math.log1p(math.exp(-abs(x))) + max(x, 0.0)
+
+
+def literal(local: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor) -> float:
+    """Every token with every sentence."""
+    positives, negatives = [], []
+    for i, states in enumerate(local.tolist()):
+        for state, token in zip(states, mask[i].tolist(), strict=True):
+            for j, embedding in enumerate(pooled.tolist()):
+                score = math.fsum(x * y for x, y in zip(state, embedding, strict=True))
+                if token and i == j:
+                    positives.append(math.log(2) - softplus(-score))
+                elif token:
+                    negatives.append(softplus(score) - math.log(2))
+    n, b = int(mask.sum()), len(pooled)
+    assert (len(positives), len(negatives)) == (n, n * (b - 1))
+    return math.fsum(negatives) / (n * (b - 1)) - math.fsum(positives) / n
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 20.0, 1000.0])
+@pytest.mark.parametrize("b", [2, 3, 4])
+def test_agrees_with_a_double_loop(b, scale):
+    local, mask, pooled = scale * LOCAL[:b], MASK[:b], POOLED[:b]
+    found = jsd_mutual_information(local, mask, pooled).item()
+    assert found == pytest.approx(literal(local, mask, pooled), rel=1e-12)
+
+
+def test_is_what_the_released_code_computes():
+    # MutualInformationLoss of yanzhangnlp/IS-BERT@ea6622c on these tensors (its masks off the GPU).
+    assert jsd_mutual_information(LOCAL, MASK, POOLED).item() == pytest.approx(0.018593919726449526, rel=1e-11)
+    assert jsd_mutual_information(10 * LOCAL, MASK, POOLED).item() == pytest.approx(5.866727960649394, rel=1e-12)
+
+
+def test_nothing_told_apart_is_zero_and_all_is_minus_two_log_two():
+    assert jsd_mutual_information(torch.zeros(3, 2, 4), torch.ones(3, 2), torch.ones(3, 4)).item() == 0
+    apart = 200 * torch.eye(3) - 100  # 100 with the own, -100 with the others
+    loss = jsd_mutual_information(apart[:, None], torch.ones(3, 1), torch.eye(3)).item()
+    assert loss == pytest.approx(-2 * math.log(2), rel=1e-6)
+    assert jsd_mutual_information(-apart[:, None], torch.ones(3, 1), torch.eye(3)).item() > 100
+
+
+@pytest.mark.parametrize("score", [-21.0, 21.0])
+def test_no_threshold_beyond_which_softplus_is_rounded(score):
+    # Scores with the own sentence and with the other one, alike for both.
+    local = torch.full((2, 1, 1), score, dtype=torch.float64)
+    loss = jsd_mutual_information(local, torch.ones(2, 1), torch.ones(2, 1, dtype=torch.float64)).item()
+    assert loss == pytest.approx(softplus(score) + softplus(-score) - 2 * math.log(2), rel=1e-14)
+
+
+def test_padding_has_no_part_in_it():
+    expected = jsd_mutual_information(LOCAL, MASK, POOLED).item()
+    garbage = LOCAL.masked_fill(MASK[:, :, None] == 0, 1e30)
+    assert jsd_mutual_information(garbage, MASK, POOLED).item() == expected
+    longer = torch.cat([LOCAL, made(4, 3, 6, key=9)], dim=1), torch.cat([MASK, torch.zeros(4, 3)], dim=1)
+    assert jsd_mutual_information(*longer, POOLED).item() == pytest.approx(expected, rel=1e-13)
+    local = garbage.requires_grad_()
+    (gradient,) = torch.autograd.grad(jsd_mutual_information(local, MASK, POOLED), local)
+    assert gradient.isfinite().all() and (gradient[MASK == 0] == 0).all()
+
+
+def test_the_order_of_the_batch_does_not_matter_mutual_information():
+    order = torch.tensor([2, 0, 3, 1])
+    assert jsd_mutual_information(LOCAL[order], MASK[order], POOLED[order]).item() == pytest.approx(
+        jsd_mutual_information(LOCAL, MASK, POOLED).item(), rel=1e-12
+    )
+
+
+def test_large_scores_do_not_overflow():
+    local = torch.full((2, 3, 4), 1e4).requires_grad_()
+    loss = jsd_mutual_information(local, torch.ones(2, 3), torch.tensor([[1e4] * 4, [-1e4] * 4]))
+    (gradient,) = torch.autograd.grad(loss, local)
+    assert loss.isfinite() and gradient.isfinite().all()
+
+
+def ordered_literal(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Sentence by sentence: its scores, the own one 0, against its neighbours in equal shares."""
+    b = len(first)
+    losses = []
+    for i in range(b):
+        scores = [
+            0.0 if i == j else math.fsum(x * y for x, y in zip(first[i].tolist(), second[j].tolist(), strict=True))
+            for j in range(b)
+        ]
+        total = math.log(math.fsum(map(math.exp, scores)))
+        beside = [j for j in (i - 1, i + 1) if 0 <= j < b]
+        losses.append(math.fsum(total - scores[j] for j in beside) / len(beside))
+    return math.fsum(losses) / b
+
+
+@pytest.mark.parametrize("b", [2, 3, 6])
+def test_agrees_with_a_slow_computation(b):
+    first, second = made(b, 5, key=1), made(b, 5, key=2)
+    assert quick_thoughts(first, second).item() == pytest.approx(ordered_literal(first, second), rel=1e-13)
+
+
+def test_is_what_the_released_code_computes_ordered():
+    # The scorer and loss of lajanugen/S2V@397b8b1, src/s2v_model.py, run in TensorFlow 2.21 on these tensors.
+    for b, value in {2: 0.6183082139811612, 6: 2.3723025947161562}.items():
+        assert quick_thoughts(made(b, 5, key=1), made(b, 5, key=2)).item() == pytest.approx(value, rel=1e-13)
+
+
+def test_the_own_sentence_counts_as_a_score_of_zero():
+    # Two sentences, scores 3 and 5 with the other: log(1 + e^-3), log(1 + e^-5); the own 100 and -7 unseen.
+    first = torch.eye(2, dtype=torch.float64)
+    second = torch.tensor([[100.0, 5.0], [3.0, -7.0]], dtype=torch.float64)
+    expected = (math.log1p(math.exp(-3)) + math.log1p(math.exp(-5))) / 2
+    assert quick_thoughts(first, second).item() == pytest.approx(expected, rel=1e-13)
+
+
+def test_ends_have_one_neighbour_and_the_rest_two():
+    # All scores 0: log b for every sentence, whatever its targets, as they sum to 1.
+    zeros = torch.zeros(6, 3, dtype=torch.float64)
+    assert quick_thoughts(zeros, zeros).item() == pytest.approx(math.log(6), rel=1e-13)
+    # Pulling a sentence in the middle towards one neighbour alone costs: the other's half is missed.
+    first, second = torch.zeros(3, 1, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.float64)
+    first[1], second[0] = 10, 1
+    total = math.log(math.exp(10) + 2)
+    assert quick_thoughts(first, second).item() == pytest.approx((2 * math.log(3) + total - 5) / 3, rel=1e-13)
+
+
+def test_the_order_matters_and_its_reverse_does_not():
+    first, second = made(6, 5, key=1), made(6, 5, key=2)
+    before = quick_thoughts(first, second).item()
+    assert quick_thoughts(first.flip(0), second.flip(0)).item() == pytest.approx(before, rel=1e-13)
+    order = torch.tensor([0, 2, 1, 3, 5, 4])
+    assert abs(quick_thoughts(first[order], second[order]).item() - before) > 0.01
+
+
+def test_large_scores_do_not_overflow_in_quick_thoughts():
+    first, second = made(6, 5, key=1), made(6, 5, key=2)
+    large = (1e3 * first.float()).requires_grad_()
+    loss = quick_thoughts(large, 1e3 * second.float())
+    (gradient,) = torch.autograd.grad(loss, large)
+    assert loss.isfinite() and gradient.isfinite().all()

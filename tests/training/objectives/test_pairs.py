@@ -1,11 +1,32 @@
-"""What classifiers of pairs are given, feature by feature."""
+"""What classifiers of pairs are given, and losses of sentence-transformers over embeddings that are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import pytest
 import torch
+from sentence_transformers.sentence_transformer.losses import (
+    ContrastiveTensionLoss,
+    ContrastiveTensionLossInBatchNegatives,
+    CoSENTLoss,
+    CosineSimilarityLoss,
+    MultipleNegativesRankingLoss,
+    SoftmaxLoss,
+)
 
-from stsbench.errors import StsbenchError, UnknownName
-from stsbench.training.objectives import PAIR_FEATURES, feature_names, pair_features
-from tests.training.tensors import made
+from stsbench.training.objectives import (
+    PAIR_FEATURES,
+    GivenEmbeddings,
+    feature_names,
+    given_columns,
+    info_nce,
+    library_loss,
+    nt_xent,
+    pair_features,
+)
+from tests.training.tensors import cosine, in_batch_tension, made
 
 U = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
 V = torch.tensor([[4.0, -5.0], [0.5, -1.0]])
@@ -54,12 +75,132 @@ def test_the_dtype_stays_and_gradients_pass():
     assert (gradient == 0).all()
 
 
-def test_what_does_not_fit_is_told():
-    with pytest.raises(UnknownName, match="unknown pair features 'sberd'; did you mean 'sbert'"):
-        pair_features(U, V, "sberd")
-    with pytest.raises(UnknownName, match=r"unknown pair feature '\|u-w\|'; did you mean '\|u-v\|'"):
-        pair_features(U, V, ["u", "|u-w|"])
-    with pytest.raises(StsbenchError, match="no pair features; name some of u, v"):
-        pair_features(U, V, [])
-    with pytest.raises(ValueError, match=r"v is \(1, 2\), but u is \(2, 2\)"):
-        pair_features(U, V[:1], "sbert")
+A, B = made(16, 6, key=1), made(16, 6, key=2)
+LABELS = torch.tensor([1.0] + [0.0] * 7 + [1.0] + [0.0] * 7)
+"""The authors' batch: twice one sentence with itself and seven pairs of others."""
+
+
+def tension(a: torch.Tensor, b: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return library_loss(ContrastiveTensionLoss(GivenEmbeddings()), a, b, labels=labels)
+
+
+def ranking(*columns: torch.Tensor) -> torch.Tensor:
+    return library_loss(MultipleNegativesRankingLoss(GivenEmbeddings(), scale=10.0), *columns)
+
+
+def regression(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return library_loss(CosineSimilarityLoss(GivenEmbeddings()), a, b, labels=torch.linspace(0, 1, len(a)))
+
+
+def literal(a: torch.Tensor, b: torch.Tensor, labels: torch.Tensor) -> float:
+    """The binary cross-entropy, pair by pair."""
+    losses = []
+    for x, y, label in zip(a.tolist(), b.tolist(), labels.tolist(), strict=True):
+        same = 1 / (1 + math.exp(-math.fsum(i * j for i, j in zip(x, y, strict=True))))
+        losses.append(-math.log(same if label else 1 - same))
+    return math.fsum(losses)
+
+
+def test_tension_agrees_with_the_definition_and_the_released_code():
+    found = tension(A, B, LABELS).item()
+    assert found == pytest.approx(literal(A, B, LABELS), rel=1e-13)
+    # compareSents and the loss of FreddeFrallan/Contrastive-Tension@75293a8, run in TensorFlow 2.21: the mean.
+    assert found / 16 == pytest.approx(1.8274503143732737, rel=1e-13)
+    # As sentence-transformers 6.2.0 gave it.
+    assert found == pytest.approx(29.239205029972375, rel=1e-13)
+    assert tension(A[:1], B[:1], LABELS[:1]).item() == pytest.approx(literal(A[:1], B[:1], LABELS[:1]), rel=1e-13)
+
+
+def test_the_second_case_is_not_the_one_the_paper_prints():
+    a, b = torch.tensor([[2.0]]), torch.tensor([[1.0]])
+    loss = tension(a, b, torch.tensor([0])).item()
+    assert loss == pytest.approx(math.log1p(math.exp(2)), rel=1e-6)  # -log (1 - sigmoid(2))
+    assert abs(loss - math.log1p(math.exp(2 - 1))) > 0.5  # -log sigmoid(1 - 2)
+
+
+def test_labels_of_any_type():
+    expected = tension(A, B, LABELS).item()
+    assert tension(A, B, LABELS.bool()).item() == tension(A, B, LABELS.long()).item() == expected
+
+
+def test_dot_products_are_raw_and_large_ones_do_not_overflow():
+    assert tension(3 * A, B, LABELS).item() == pytest.approx(literal(3 * A, B, LABELS), rel=1e-13)
+    a = torch.full((2, 4), 100.0).requires_grad_()
+    b = torch.tensor([[-100.0] * 4, [100.0] * 4])
+    loss = tension(a, b, torch.tensor([1, 0]))
+    (gradient,) = torch.autograd.grad(loss, a)
+    assert loss.item() == pytest.approx(80_000) and gradient.isfinite().all()
+
+
+def literal_in_batch(a: torch.Tensor, b: torch.Tensor, scale: float) -> float:
+    losses = []
+    for one, other in ((a, b), (b, a)):
+        for i in range(len(a)):
+            scores = [scale * cosine(one[i], other[j]) for j in range(len(a))]
+            losses.append(math.log(math.fsum(map(math.exp, scores))) - scores[i])
+    return math.fsum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("scale", [2.0, 20.0])
+def test_in_batch_tension_is_info_nce_both_ways(scale):
+    a, b = made(5, 7, key=1), made(5, 7, key=2)
+    found = in_batch_tension(a, b, scale).item()
+    assert found == pytest.approx(literal_in_batch(a, b, scale), rel=1e-12)
+    # As sentence-transformers 6.2.0 gave it, with two fixed encoders.
+    assert found == pytest.approx({20.0: 0.3840544827142392, 2.0: 0.8906215220954081}[scale], rel=1e-12)
+    both = info_nce(a, b, temperature=1 / scale) + info_nce(b, a, temperature=1 / scale)
+    assert found == pytest.approx(both.item() / 2, rel=1e-12)
+
+
+def test_ranking_is_info_nce_with_and_without_negatives():
+    a, b, c = made(5, 7, key=1), made(5, 7, key=2), made(5, 7, key=3)
+    assert ranking(a, b).item() == pytest.approx(info_nce(a, b, temperature=0.1).item(), rel=1e-12)
+    assert ranking(a, b, c).item() == pytest.approx(info_nce(a, b, c, temperature=0.1).item(), rel=1e-12)
+
+
+def test_nt_xent_is_two_rankings_with_the_views_exchanged():
+    # The library has no such loss; of one side it is the ranking with the other anchors as negatives too.
+    a, b = made(5, 7, key=1), made(5, 7, key=2)
+    loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=10.0, directions=("query_to_doc", "query_to_query"))
+    both = library_loss(loss, a, b) + library_loss(loss, b, a)
+    assert nt_xent(a, b, temperature=0.1).item() == pytest.approx(both.item() / 2, rel=1e-12)
+
+
+def test_regression_is_the_squared_error_of_the_cosine():
+    a, b = made(5, 7, key=1), made(5, 7, key=2)
+    errors = [(cosine(x, y) - i / 4) ** 2 for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    assert regression(a, b).item() == pytest.approx(math.fsum(errors) / 5, rel=1e-12)
+
+
+def test_any_other_loss_of_the_library_serves_too():
+    a, b, scores = made(5, 7, key=1), made(5, 7, key=2), torch.tensor([0.1, 0.9, 0.4, 0.4, 0.7])
+    close = [20 * cosine(x, y) for x, y in zip(a, b, strict=True)]
+    wrong = [close[i] - close[j] for i in range(5) for j in range(5) if scores[i] < scores[j]]
+    found = library_loss(CoSENTLoss(GivenEmbeddings()), a, b, labels=scores).item()
+    assert found == pytest.approx(math.log1p(math.fsum(map(math.exp, wrong))), rel=1e-9)
+
+
+def test_the_classifier_is_given_both_and_how_they_differ():
+    loss = SoftmaxLoss(GivenEmbeddings(), 6, 3).double()
+    _, logits = loss(given_columns(A, B), None)
+    weight, bias = loss.classifier.weight.tolist(), loss.classifier.bias.tolist()
+    for u, v, found in zip(A.tolist(), B.tolist(), logits.tolist(), strict=True):
+        features = [*u, *v, *(abs(x - y) for x, y in zip(u, v, strict=True))]
+        wanted = [math.fsum(map(float.__mul__, row, features)) + b for row, b in zip(weight, bias, strict=True)]
+        assert found == pytest.approx(wanted, rel=1e-12)
+
+
+LOSSES: list[Callable[..., torch.Tensor]] = [
+    lambda a, b: tension(a, b, LABELS[: len(a)]),
+    in_batch_tension,
+    ranking,
+    regression,
+]
+
+
+def test_the_scale_is_learned():
+    scale = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
+    a, b = made(4, 3, key=1).requires_grad_(), made(4, 3, key=2).requires_grad_()
+    assert torch.autograd.gradcheck(in_batch_tension, (a, b, scale))
+    ((name, parameter),) = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2")).named_parameters()
+    assert name == "logit_scale" and parameter.requires_grad and parameter.exp().item() == pytest.approx(20)

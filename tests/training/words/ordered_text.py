@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.seams import Encoder
+from stsbench.encoders.base import Encoder
 
 _SUBJECTS = {
     "cat": ["the cat sleeps here", "a kitten purrs softly", "its whiskers twitch slowly"],

@@ -1,13 +1,18 @@
+"""FastSent's training beside the released code's values, its Huffman tree and vocabulary."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
 import numpy as np
 import pytest
 
-from stsbench.encoders.loading import load_encoder
-from stsbench.errors import TrainingError
-from stsbench.training.words.fastsent import SIGMOID, FastSentTraining
-from stsbench.training.words.huffman import HuffmanTree
-from stsbench.training.words.vocabulary import Vocabulary
+from stsbench.core.errors import TrainingError
+from stsbench.encoders.load import load_encoder
+from stsbench.training.words.fastsent import SIGMOID, FastSentTraining, HuffmanTree
+from stsbench.training.words.rounds import Vocabulary
 from tests.training.words.ordered_text import STORY, neighbours_are_near
-from tests.training.words.test_huffman import COUNTS, ways
 
 SENTENCES = [[0, 1], [2, 0, 0], [3, 4, 6, 5], [1, 2], []]
 RELEASED_SOURCE = [[-0.4720227, -0.3788898, 0.014986, 0.2675843], [0.2639886, 0.4355551, -0.492507, -0.2412079]]
@@ -128,9 +133,10 @@ def test_blocks_and_documents_part_neighbours(tmp_path):
         FastSentTraining(size=4).fit({"text": ["a"]}, folder=tmp_path, seed=1)
 
 
-def test_the_best_round_is_kept(tmp_path):
+@pytest.mark.parametrize("first", [0.3, math.nan])
+def test_the_best_round_is_kept(tmp_path, first: float):
     # Untrained weights are scored first and never kept.
-    scores = iter([0.95, 0.3, 0.9, 0.1])
+    scores = iter([0.95, first, 0.9, 0.1])
     seen: list[bytes] = []
 
     def validate(encoder) -> float:
@@ -138,9 +144,10 @@ def test_the_best_round_is_kept(tmp_path):
         return next(scores)
 
     training = FastSentTraining(size=4, min_count=1, epochs=3)
-    told: list[float] = []
-    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1, validate=validate, untrained=told.append)
-    assert told == [0.95] and [r.score for r in rounds] == [0.3, 0.9, 0.1]
+    heard: list[float] = []
+    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1, validate=validate, untrained=heard.append)
+    assert heard == [0.95] and [r.score for r in rounds] == pytest.approx([first, 0.9, 0.1], nan_ok=True)
+    assert [r.kept for r in rounds] == [True, True, False]
     assert (tmp_path / "run/model.safetensors").read_bytes() == seen[2]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
         "checkpoints",
@@ -173,3 +180,52 @@ def test_a_run_with_sampling_repeats_itself(tmp_path):
     rounds = training.fit(STORY, folder=tmp_path / "a", seed=1)
     assert training.fit(STORY, folder=tmp_path / "b", seed=1) == rounds
     assert rounds != FastSentTraining(size=8, min_count=1, epochs=3).fit(STORY, folder=tmp_path / "c", seed=1)
+
+
+COUNTS = [19, 17, 11, 7, 5, 3, 2]
+# What the released FastSent and gensim 4.4 give for the same counts.
+RELEASED = [
+    ([1, 1], [5, 4]),
+    ([0, 1], [5, 3]),
+    ([0, 0], [5, 3]),
+    ([1, 0, 0], [5, 4, 2]),
+    ([1, 0, 1, 0], [5, 4, 2, 1]),
+    ([1, 0, 1, 1, 1], [5, 4, 2, 1, 0]),
+    ([1, 0, 1, 1, 0], [5, 4, 2, 1, 0]),
+]
+
+
+def ways(tree: HuffmanTree) -> list[tuple[list[int], list[int]]]:
+    pairs = itertools.pairwise(tree.offsets.tolist())
+    return [(tree.codes[a:b].tolist(), tree.points[a:b].tolist()) for a, b in pairs]
+
+
+def test_tree_is_the_released_one():
+    assert ways(HuffmanTree.of(COUNTS)) == RELEASED
+
+
+def test_frequent_words_have_short_ways_and_none_begins_another():
+    rng = np.random.default_rng(0)
+    counts = np.sort(rng.zipf(1.5, size=300))[::-1].tolist()
+    codes = ["".join(map(str, codes)) for codes, _ in ways(HuffmanTree.of(counts))]
+    assert len(set(codes)) == 300
+    assert not any(a != b and b.startswith(a) for a in codes for b in codes)
+    for (a, n), (b, m) in itertools.pairwise(zip(codes, counts, strict=True)):
+        assert n == m or len(a) <= len(b)
+    # As short as any code can be: Kraft's sum is 1.
+    assert sum(2.0 ** -len(code) for code in codes) == pytest.approx(1)
+
+
+def test_probabilities_of_all_words_sum_to_one():
+    rng = np.random.default_rng(1)
+    tree, nodes, state = HuffmanTree.of(COUNTS), rng.normal(size=(len(COUNTS), 5)), rng.normal(size=5)
+    total = 0.0
+    for codes, points in ways(tree):
+        sides = 1 - 2 * np.array(codes)
+        total += float(np.prod(1 / (1 + np.exp(-sides * (nodes[points] @ state)))))
+    assert total == pytest.approx(1)
+
+
+def test_one_word_and_none_have_no_way():
+    assert ways(HuffmanTree.of([5])) == [([], [])]
+    assert ways(HuffmanTree.of([])) == []

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.encoders.loading import load_encoder
-from stsbench.encoders.words.infersent import InferSentEncoder
-from stsbench.errors import TrainingError
+from stsbench.core.errors import TrainingError
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.words.recurrent import InferSentEncoder
 from stsbench.training.words.infersent import BatchSide, InferSentTraining
 from tests.encoders.words.word_encoders import COMMON, VECTORS, waves
 from tests.encoders.words.word_files import cache

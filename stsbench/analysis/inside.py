@@ -1,0 +1,331 @@
+"""What lies inside an encoder: ``layers`` and ``tokens``.
+
+The score of each layer under each pooling, from one forward pass (SG, figure 1); word embeddings by the frequency of words
+(BERT-flow, table 1), and scores without the most frequent tokens (ConSERT, figure 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.core import settings
+from stsbench.core.errors import DataError, EncoderError, choose
+from stsbench.encoders.base import Embed, Encoder, FloatArray, blocks
+from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.words.words import WordsEncoder, mean_vectors
+from stsbench.numbers.statistics import Float64Array, IntArray
+
+if TYPE_CHECKING:
+    from stsbench.encoders.transformer.encoder import TransformerEncoder
+    from stsbench.plots.chart import Chart
+
+POOLINGS = ("cls", "mean", "max")
+
+
+class Layers(EncoderAnalysis):
+    """The score of any task, layer by layer; layer 0 is the word embeddings."""
+
+    about = "score by layer and pooling, all from one forward pass (SG figure 1)"
+    printed = ("layers",)
+
+    def __init__(self, poolings: Sequence[str] = POOLINGS, picture: str = "lines") -> None:
+        """Say what is pooled, and how it is drawn.
+
+        Args:
+            poolings: names that take a layer, as ``cls`` in ``cls(3)``.
+            picture: ``lines``, or ``heat`` for a heat map.
+        """
+        self.poolings, self.picture = poolings, choose("picture of layers", picture, LAYER_PICTURES)
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Score each layer under each pooling of one encoder."""
+        base = transformer_of(subject)
+        engines = layer_engines(subject, base, self.poolings)
+        rows = []
+        for (pooling, layer), engine in engines.items():
+            try:
+                scores = subject.score(engine)
+                score, (low, high) = scores.score, scores.interval
+            except EncoderError:
+                # The first token's word embedding is the same in every sentence: layer 0 has no correlation under cls.
+                score = low = high = float("nan")
+            rows.append({"pooling": pooling, "layer": layer, "score": score, "low": low, "high": high})
+        return Measurement({"layers": rows})
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """A panel an encoder."""
+        return self.picture(tables["layers"], title)
+
+
+def _layer_lines(rows: Sequence[PlainRow], title: str) -> Chart:
+    from stsbench.plots.lines import LinePoint, draw_lines
+
+    points = [
+        LinePoint(r["pooling"], r["layer"], 100 * r["score"], (100 * r["low"], 100 * r["high"]), r["encoder"])
+        for r in rows
+        if not math.isnan(r["score"])
+    ]
+    return draw_lines(points, sizes="layer (0: word embeddings)", values="score × 100", title=title)
+
+
+def _layer_heat(rows: Sequence[PlainRow], title: str) -> Chart:
+    from stsbench.plots.plane import HeatCell, draw_heat
+
+    cells = [HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"]) for r in rows]
+    return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
+
+
+LAYER_PICTURES: Mapping[str, Callable[[Sequence[PlainRow], str], Chart]] = {"lines": _layer_lines, "heat": _layer_heat}
+"""How layers are drawn."""
+
+
+def transformer_of(subject: Subject) -> TransformerEncoder:
+    """The encoder of a subject, if it is a transformer whose layers can be had; raises EncoderError."""
+    from stsbench.encoders.transformer.encoder import TransformerEncoder
+
+    encoder: Encoder = subject.known.encoder
+    if not isinstance(encoder, TransformerEncoder):
+        raise EncoderError(f"encoder '{subject.name}' has no layers that can be pooled; give one of kind transformer")
+    return encoder
+
+
+def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence[str]) -> dict[tuple[str, int], Engine]:
+    """The engine of each pooling of each layer, by both; what they lack of the task is embedded in one pass.
+
+    Raises:
+        CardError: a pooling takes no layer.
+    """
+    from stsbench.encoders.transformer.encoder import fill, pooled_by, with_pooling
+    from stsbench.encoders.transformer.pooling import Pooling
+
+    depth = base.backbone.depth
+    wanted = {
+        # The last layer by the name that it has alone: its embeddings are stored under that.
+        (name, layer): Pooling.parse(f"{name}({-1 if layer == depth else layer})")
+        for name in poolings
+        for layer in range(depth + 1)
+    }
+    engines = {key: subject.engine(with_pooling(base, pooling)) for key, pooling in wanted.items()}
+    ways = [pooled_by(pooling) for pooling in wanted.values()]
+    fill(base, ways, list(engines.values()), subject.task.texts(), progress=subject.progress)
+    return engines
+
+
+EDGES = (0, 100, 500, 5000, 10000)
+"""The bands of ranks of BERT-flow's table 1."""
+NEAR = (3, 5, 7)
+REMOVED = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class NearVectors(NamedTuple):
+    """Of q vectors the distances to their k nearest others, and their k largest dot products; both (q, k), the nearest first."""
+
+    distances: Float64Array
+    products: Float64Array
+
+
+def near_vectors(x: npt.NDArray[np.floating], at: IntArray, k: int) -> NearVectors:
+    """Return how near the k nearest rows of x (n, d) are to its rows ``at`` (q,), themselves left out; n > k.
+
+    Rows are taken as they are, of any length: BERT-flow, section 3.2.
+    """
+    queries = x[at].astype(np.float64)
+    squares = (queries**2).sum(axis=1)
+    distance, product = np.full((len(at), k), np.inf), np.full((len(at), k), -np.inf)
+    start = 0
+    for block in blocks(x):
+        rows = block.astype(np.float64)
+        dots = queries @ rows.T
+        apart = np.sqrt(np.maximum(squares[:, None] + (rows**2).sum(axis=1) - 2 * dots, 0.0))
+        itself = at[:, None] == np.arange(start, start + len(rows))
+        apart[itself], dots[itself] = np.inf, -np.inf
+        distance = np.partition(np.concatenate([distance, apart], axis=1), k - 1, axis=1)[:, :k]
+        product = -np.partition(np.concatenate([-product, -dots], axis=1), k - 1, axis=1)[:, :k]
+        start += len(rows)
+    return NearVectors(np.sort(distance, axis=1), -np.sort(-product, axis=1))
+
+
+def read_counts(name: str) -> list[str]:
+    """The words of a file of words and their counts, the most frequent first.
+
+    Raises:
+        DataError: there is no such file, or a line is not a word and a number.
+    """
+    folder = settings.vectors_folder()
+    path = next((one for one in (Path(name), *([folder / name] if folder else [])) if one.is_file()), None)
+    if path is None:
+        raise DataError(
+            f"there is no file of words and counts '{name}', here or in STSBENCH_VECTORS; --set counts=FILE"
+        )
+    counts: Counter[str] = Counter()
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            word, _, count = line.rstrip("\n").rpartition(" ")
+            if not word or not count.isdecimal():
+                raise DataError(f"{path}, line {number}: is not a word, a space and a count")
+            counts[word] += int(count)
+    return [word for word, _ in counts.most_common()]
+
+
+class TokenFrequency(EncoderAnalysis):
+    """Word embeddings by rank of frequency, and the score without the most frequent tokens of the task."""
+
+    about = "word embeddings by frequency (BERT-flow table 1), the score without the most frequent (ConSERT figure 4)"
+    printed = ("bands", "removal")
+
+    def __init__(
+        self,
+        counts: str = "enwiki_vocab_min200.txt",
+        removed: Sequence[int] = REMOVED,
+        sample: int = 1000,
+        seed: int = 0,
+        picture: str = "removal",
+    ) -> None:
+        """Say what is looked at.
+
+        Args:
+            counts: a file of words and their counts; a path, or a name in ``STSBENCH_VECTORS``.
+            removed: how many of the most frequent tokens are left out of the mean.
+            sample: of so many words of a band neighbours are looked for.
+            seed: what they are drawn by.
+            picture: ``removal``, or ``bands``.
+        """
+        check_least("sample", sample, 1)
+        check_least("seed", seed, 0)
+        check_least("the smallest of removed", min(removed, default=-1), 0)
+        self.counts, self.removed, self.sample, self.seed = counts, sorted(set(removed)), sample, seed
+        self.picture = choose("picture of tokens", picture, TOKEN_PICTURES)
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Measure one encoder."""
+        words = read_counts(self.counts)
+        encoder = subject.known.encoder
+        if isinstance(encoder, WordsEncoder):
+            rows = encoder.vectors.find(words)
+            x = encoder.vectors.take(rows[rows >= 0])
+            places = np.where(rows >= 0, np.cumsum(rows >= 0) - 1, -1)
+            removal = _without_words(subject, encoder, self.removed)
+        else:
+            x, places = _input_embeddings(subject, words)
+            removal = _without_tokens(subject, self.removed)
+        scored: list[PlainRow] = []
+        for k, embed in removal:
+            scores = subject.score(embed)
+            scored.append({"removed": k, "score": scores.score, "low": scores.interval[0], "high": scores.interval[1]})
+        return Measurement({"bands": list(self._bands(x, places)), "removal": scored})
+
+    def _bands(self, x: FloatArray, places: IntArray) -> Iterator[PlainRow]:
+        """Each band of ranks; ``places`` are the rows of x by rank, -1 for a word without one."""
+        rng = np.random.default_rng(self.seed)
+        for low, high in pairwise(EDGES):
+            mine = places[low:high][places[low:high] >= 0]
+            if len(mine) < 1 or len(x) <= max(NEAR):
+                continue
+            drawn = np.sort(rng.permutation(mine)[: self.sample])
+            row = {"from": low, "to": high, "words": len(mine), "norm": float(np.linalg.norm(x[mine], axis=1).mean())}
+            near = near_vectors(x, drawn, max(NEAR))
+            distances = {f"distance_{k}": float(near.distances[:, :k].mean()) for k in NEAR}
+            yield {**row, **distances, **{f"product_{k}": float(near.products[:, :k].mean()) for k in NEAR}}
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """Scores by how many tokens are left out, or the bands."""
+        return self.picture(tables, title)
+
+
+def _input_embeddings(subject: Subject, words: Sequence[str]) -> tuple[FloatArray, IntArray]:
+    """The input word embeddings (v, h) of a transformer, and the row of each word, -1 where it is not one token."""
+    backbone = transformer_of(subject).backbone
+    x: FloatArray = backbone.model.get_input_embeddings().weight.detach().float().cpu().numpy()
+    # As inside a sentence: of some tokenizers a space belongs to the word behind it.
+    texts = [f" {word}" for word in words[: EDGES[-1]]]
+    ids = backbone.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return x, np.array([one[0] if len(one) == 1 else -1 for one in ids], dtype=np.int64)
+
+
+def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int, Embed]]:
+    """What embeds with so many token types left out of a transformer's mean; all from one forward pass."""
+    import torch
+
+    from stsbench.encoders.token_removal import PartialMeanEncoder, frequent_tokens
+    from stsbench.encoders.transformer.encoder import Pooled, fill
+    from stsbench.encoders.transformer.pooling import Mean
+
+    base = transformer_of(subject)
+    if not isinstance(base.pooling, Mean):
+        raise EncoderError(f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'")
+    texts = subject.task.texts()
+    frequent = frequent_tokens(base.tokenize(texts), max(removed))
+    made = [(k, PartialMeanEncoder(base, frequent[:k], name=subject.name)) for k in removed if k]
+
+    def way(encoder: PartialMeanEncoder) -> Pooled:
+        gone = torch.from_numpy(encoder.removed)
+
+        def pool(states: Sequence[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            kept = (mask > 0) & ~torch.isin(ids, gone.to(ids.device))
+            return base.pooling.pool([states[at] for at in base.pooling.states(len(states) - 1)], kept.long())
+
+        return pool
+
+    engines = [(k, subject.engine(encoder)) for k, encoder in made]
+    if made:
+        ways = [way(encoder) for _, encoder in made]
+        fill(base, ways, [engine for _, engine in engines], texts, progress=subject.progress)
+    return [*([(0, subject.embed)] if 0 in removed else []), *engines]
+
+
+class _FewerWords:
+    """A mean of word vectors without some of them."""
+
+    fingerprint = None
+
+    def __init__(self, base: WordsEncoder, gone: frozenset[int]) -> None:
+        self.base, self.gone, self.name = base, gone, base.name
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        bags = [[row for row in bag if row not in self.gone] for bag in self.base.bags(sentences)]
+        return mean_vectors(bags, self.base.vectors).astype(np.float32)
+
+
+def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[int]) -> list[tuple[int, Embed]]:
+    counts = Counter(row for bag in encoder.bags(subject.task.texts()) for row in bag)
+    frequent = [row for row, _ in counts.most_common(max(removed))]
+    return [(k, Engine(_FewerWords(encoder, frozenset(frequent[:k])), Shelf(None))) for k in removed]
+
+
+def _removal(tables: Tables, title: str) -> Chart:
+    from stsbench.plots.lines import LinePoint, draw_lines
+
+    points = [
+        LinePoint(row["encoder"], row["removed"], 100 * row["score"], (100 * row["low"], 100 * row["high"]))
+        for row in tables["removal"]
+    ]
+    what = "most frequent tokens that are left out of the mean"
+    return draw_lines(points, sizes=what, values="score × 100", title=title, scale="log2p1")
+
+
+def _bands(tables: Tables, title: str) -> Chart:
+    from stsbench.plots.plane import HeatCell, draw_heat
+
+    rows = tables["bands"]
+    first = {row["encoder"]: row for row in reversed(rows)}
+    columns = ["norm", *(f"distance_{k}" for k in NEAR)]
+    cells = [
+        HeatCell(f"{row['from']} to {row['to']}", column.replace("_", " "), row[column] / first[row["encoder"]][column], row["encoder"])
+        for row in rows
+        for column in columns
+    ]  # fmt: skip
+    return draw_heat(cells, rows="rank", columns="", values="times that of the most frequent", title=title, form=".2f")
+
+
+TOKEN_PICTURES: Mapping[str, Callable[[Tables, str], Chart]] = {"removal": _removal, "bands": _bands}
+"""How tokens are drawn."""

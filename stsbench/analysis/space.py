@@ -1,0 +1,285 @@
+"""Where sentences lie among each other: ``spectrum``, ``map`` and ``neighbours``.
+
+How many directions embeddings use and how far they point one way (SimCSE, figure F.1); positives in a plane (SG's appendix); the
+nearest sentences of a query, and how far encoders agree on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.core.errors import choose
+from stsbench.encoders.base import EmbeddingRows, blocks
+from stsbench.numbers.similarity import unit_rows
+from stsbench.numbers.statistics import Float64Array, IntArray
+
+if TYPE_CHECKING:
+    from stsbench.plots.chart import Chart
+
+
+def singular_values(x: EmbeddingRows) -> Float64Array:
+    """Return the singular values of embeddings (n, d), (d,), the largest first.
+
+    The rows are read once, a block at a time: the values are the roots of the eigenvalues of xᵀx in float64. Those below
+    1e-8 of the largest are rounding.
+    """
+    found: Float64Array = np.sqrt(np.maximum(np.linalg.eigvalsh(_products(x))[::-1], 0.0))
+    return found
+
+
+def mean_cosine(x: EmbeddingRows) -> float:
+    """Return the mean cosine of all distinct pairs of rows of x (n, d), n of 2 or more; a zero vector has cosine 0.
+
+    Where anisotropy is measured, random pairs estimate it (Ethayarajh 2019, section 3.4). Here it is exact: the squared
+    length of the sum of unit vectors, less each one's own, over n(n - 1).
+    """
+    total, own = np.zeros(x.shape[1]), 0.0
+    for block in blocks(x):
+        unit = unit_rows(block)
+        total, own = total + unit.sum(axis=0), own + float((unit * unit).sum())
+    return float((total @ total - own) / (x.shape[0] * (x.shape[0] - 1)))
+
+
+def partition_isotropy(x: EmbeddingRows) -> float:
+    """Return the isotropy of x (n, d) by its partition function, above 0 and up to 1; 1: all directions are alike.
+
+    It is the smallest over the largest of Z(c), the sum of exp(c . row), where c is each eigenvector of xᵀx, both ways
+    round (Mu and Viswanath 2018, section 2.2). Rows are scaled to a mean length of 1 first: without that the number depends
+    on the scale of embeddings.
+    """
+    length = sum(float(np.linalg.norm(block.astype(np.float64), axis=1).sum()) for block in blocks(x)) / x.shape[0]
+    if length == 0:
+        return 1.0
+    _, directions = np.linalg.eigh(_products(x))
+    both = np.concatenate([directions, -directions], axis=1) / length
+    sums = sum(np.exp(block.astype(np.float64) @ both).sum(axis=0) for block in blocks(x))
+    return float(np.min(sums) / np.max(sums))
+
+
+def _products(x: EmbeddingRows, mean: Float64Array | float = 0.0) -> Float64Array:
+    total = np.zeros((x.shape[1], x.shape[1]))
+    for block in blocks(x):
+        rows = block.astype(np.float64) - mean
+        total += rows.T @ rows
+    return total
+
+
+class Spectrum(EncoderAnalysis):
+    """Singular values and isotropy of the distinct sentences of all splits of a task."""
+
+    about = "singular values, isotropy and the mean cosine of all pairs of sentences (SimCSE figure F.1)"
+    printed = ("encoders",)
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Measure one encoder."""
+        x = subject.embed(subject.task.task.texts())
+        values = singular_values(x)
+        shares = values / max(float(values[0]), 1e-300)
+        weights = values / max(float(values.sum()), 1e-300)
+        used = weights[weights > 0]
+        row = {
+            "sentences": x.shape[0],
+            "dimensions": x.shape[1],
+            "mean_cosine": mean_cosine(x),
+            "isotropy": partition_isotropy(x),
+            # The exponential of their entropy (Roy and Vetterli 2007).
+            "effective_rank": float(np.exp(-(used * np.log(used)).sum())),
+            "first_share": float(values[0] ** 2 / max(float((values**2).sum()), 1e-300)),
+        }
+        spectrum = [{"index": at, "value": float(share)} for at, share in enumerate(shares, start=1)]
+        return Measurement({"encoders": [row], "values": spectrum})
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """Singular values as shares of the largest, a line an encoder; those that are rounding are left out."""
+        from stsbench.plots.lines import LinePoint, draw_lines
+
+        rows = [row for row in tables["values"] if row["value"] > 1e-6]
+        points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
+        return draw_lines(
+            points, sizes="index of the singular value", values="share of the largest", title=title, value_scale="log10"
+        )
+
+
+def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
+    """Return the mean (d,) of x (n, d) and its two main directions (d, 2), the largest variance first.
+
+    A direction's sign is such that its largest number is positive.
+    """
+    mean = sum(block.astype(np.float64).sum(axis=0) for block in blocks(x)) / x.shape[0]
+    _, vectors = np.linalg.eigh(_products(x, mean))
+    plane = vectors[:, ::-1][:, :2]
+    signs = np.sign(plane[np.abs(plane).argmax(axis=0), np.arange(plane.shape[1])])
+    return mean, plane * signs
+
+
+def _pca(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
+    mean, plane = principal_plane(every)
+    found: Float64Array = (drawn - mean) @ plane
+    return found
+
+
+def _tsne(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
+    from sklearn.manifold import TSNE
+
+    near = min(30.0, (len(drawn) - 1) / 3)
+    found = TSNE(metric="cosine", init="random", perplexity=near, random_state=seed).fit_transform(drawn)
+    return np.asarray(found, dtype=np.float64)
+
+
+class Projection(NamedTuple):
+    """How points (n, 2) are made of all embeddings and of those that are drawn, and what their axes are."""
+
+    make: Callable[[EmbeddingRows, Float64Array, int], Float64Array]
+    axes: tuple[str, str]
+
+
+PROJECTIONS: Mapping[str, Projection] = {
+    "pca": Projection(_pca, ("first main direction", "second main direction")),
+    "tsne": Projection(_tsne, ("t-SNE 1", "t-SNE 2")),
+}
+
+
+class SentenceMap(EncoderAnalysis):
+    """Pairs above a gold score in a plane."""
+
+    about = "sentences in a plane, positives joined, and how long the joins are"
+    printed = ("encoders",)
+
+    def __init__(self, method: str = "pca", above: float = 4.0, pairs: int = 60, seed: int = 0) -> None:
+        """Say what is drawn and how.
+
+        Args:
+            method: ``pca``, the plane of most variance of all sentences, or ``tsne`` of those that are drawn.
+            above: pairs are joined above this gold score.
+            pairs: how many are drawn.
+            seed: what they are drawn by.
+        """
+        check_least("pairs", pairs, 3)
+        check_least("seed", seed, 0)
+        self.projection = choose("method of a map", method, PROJECTIONS)
+        self.above, self.pairs, self.seed = above, pairs, seed
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Place the sentences by one encoder."""
+        split = subject.pairs()
+        close = subject.positives(split, self.above, least=3)
+        drawn = np.sort(np.random.default_rng(self.seed).permutation(close)[: self.pairs])
+        x = subject.embed(split.texts())
+        rows = np.concatenate([drawn, drawn + split.n])
+        points = self.projection.make(x, x.take(rows).astype(np.float64), self.seed)
+        first, second = np.split(points, 2)
+        joins = np.linalg.norm(first - second, axis=1)
+        apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+        any_two = float(apart[np.triu_indices(len(points), 1)].mean())
+        number = {"join": float(joins.mean()), "any_two": any_two, "ratio": float(joins.mean()) / max(any_two, 1e-300)}
+        ends = ((pair, side, point) for side, ends in enumerate((first, second), 1) for pair, point in enumerate(ends))
+        table = [{"pair": pair, "side": side, "x": float(x), "y": float(y)} for pair, side, (x, y) in ends]
+        return Measurement({"encoders": [number], "points": table})
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """A panel an encoder."""
+        from stsbench.plots.plane import Spot, draw_spots
+
+        spots = [Spot(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}") for row in tables["points"]]
+        across, up = self.projection.axes
+        return draw_spots(spots, across=across, up=up, title=title, same_scale=False)
+
+
+class Nearest(NamedTuple):
+    """For each of q queries its k nearest rows, the nearest first, and their cosines; both (q, k)."""
+
+    rows: IntArray
+    cosines: Float64Array
+
+
+def nearest(queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray | None = None) -> Nearest:
+    """Return the k rows of x (n, d) nearest to each query (q, d) by cosine; of equals the first.
+
+    Args:
+        queries: what is looked for.
+        x: read a block at a time.
+        k: how many, at most n.
+        but: for each query the row that is itself, (q,), which is passed over; -1 for none.
+    """
+    wanted = unit_rows(np.concatenate(list(blocks(queries))))
+    rows = np.empty((len(wanted), 0), dtype=np.int64)
+    cosines = np.empty((len(wanted), 0))
+    start = 0
+    for block in blocks(x):
+        found = wanted @ unit_rows(block).T
+        at = np.arange(start, start + len(block))
+        if but is not None:
+            found[but[:, None] == at[None, :]] = -np.inf
+        rows = np.concatenate([rows, np.broadcast_to(at, found.shape)], axis=1)
+        cosines = np.concatenate([cosines, found], axis=1)
+        best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+        rows, cosines = np.take_along_axis(rows, best, axis=1), np.take_along_axis(cosines, best, axis=1)
+        start += len(block)
+    return Nearest(rows, cosines)
+
+
+class Neighbours(EncoderAnalysis):
+    """Nearest sentences among the distinct ones of a task's split."""
+
+    about = "the nearest sentences of a query by each encoder, and the share of neighbours that two encoders share"
+    printed = ("side_by_side", "agreement")
+
+    def __init__(self, query: Sequence[str] | str = (), k: int = 5, sample: int = 500, seed: int = 0) -> None:
+        """Say what is looked for.
+
+        Args:
+            query: a sentence, or some; default three of the task's, drawn by the seed.
+            k: how many neighbours.
+            sample: of so many of the task's sentences neighbours are compared between encoders.
+            seed: what they are drawn by.
+        """
+        for name, value in (("k", k), ("sample", sample), ("seed", seed)):
+            check_least(name, value, 0 if name == "seed" else 1)
+        self.query, self.k, self.sample, self.seed = [query] if isinstance(query, str) else query, k, sample, seed
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Find the neighbours by one encoder."""
+        texts = list(dict.fromkeys(subject.task.texts()))
+        drawn = np.random.default_rng(self.seed).permutation(len(texts))[: self.sample]
+        queries = list(self.query) or [texts[at] for at in drawn[:3]]
+        place = {text: at for at, text in enumerate(texts)}
+        itself = np.array([place.get(text, -1) for text in queries])
+        x = subject.embed(texts)
+        found = nearest(subject.array(queries), x, self.k, but=itself)
+        rows = [
+            {"query": query, "rank": rank + 1, "cosine": float(cosine), "sentence": texts[at]}
+            for query, ats, cosines in zip(queries, *found, strict=True)
+            for rank, (at, cosine) in enumerate(zip(ats.tolist(), cosines.tolist(), strict=True))
+        ]
+        return Measurement({"neighbours": rows}, (rows, nearest(x.take(drawn), x, self.k, but=drawn).rows.tolist()))
+
+    def across(self, kept: Mapping[str, Any]) -> Tables:
+        """The neighbours side by side, and the share of them that each two encoders share."""
+        lists = [rows for rows, _ in kept.values()]
+        beside: list[PlainRow] = [
+            {"query": same[0]["query"], "rank": same[0]["rank"]}
+            | dict(zip(kept, (r["sentence"] for r in same), strict=True))
+            for same in zip(*lists, strict=True)
+        ]
+        agreement: list[PlainRow] = [
+            {"encoder": one, "other": other, "shared": _shared(mine, theirs)}
+            for (one, (_, mine)), (other, (_, theirs)) in product(kept.items(), repeat=2)
+        ]
+        return {"side_by_side": beside, "agreement": agreement}
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """Which encoders find the same neighbours."""
+        from stsbench.plots.plane import HeatCell, draw_heat
+
+        cells = [HeatCell(row["encoder"], row["other"], 100 * row["shared"]) for row in tables["agreement"]]
+        return draw_heat(cells, rows="", columns="", values="shared neighbours in percent", title=title)
+
+
+def _shared(mine: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> float:
+    """The mean share of its neighbours that a sentence has in both lists."""
+    return float(np.mean([len({*a} & {*b}) / len(a) for a, b in zip(mine, theirs, strict=True)]))

@@ -1,0 +1,231 @@
+"""What training changes: ``shift`` and ``sweep``.
+
+Encoders trained on the target's own text against those trained on other text (SG, domain shift); scores over what was replaced of a
+recipe, from the cells of a results folder (as ConSERT's figures 5 to 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from stsbench.analysis.robustness import score_change
+from stsbench.analysis.run import Analysis, Bed, EncoderAnalysis, Measurement, PlainRow, Subject, Tables
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, UnknownName
+from stsbench.core.names import variants
+from stsbench.numbers.statistics import spearman, spread
+
+if TYPE_CHECKING:
+    from stsbench.plots.chart import Chart
+
+
+class Shift(EncoderAnalysis):
+    """The first encoder's score, and what each other one's differs by; runs of several seeds are one encoder."""
+
+    about = "what an encoder loses that was trained on other text than the first one (SG, domain shift)"
+    printed = ("encoders",)
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Keep the cosines of one encoder, and what it was trained on."""
+        run = subject.known.run
+        trained = {
+            "text": run.card.data.corpus if run is not None else None,
+            "overlap": subject.known.overlap_with(subject.task.name),
+        }
+        return Measurement({}, (subject.known.name, trained, subject.cosines, subject.pairs()))
+
+    def across(self, kept: Mapping[str, Any]) -> Tables:
+        """The differences from the first encoder, paired over the same items."""
+        groups: dict[str, list[Any]] = {}
+        for name, *rest in kept.values():
+            groups.setdefault(name, []).append(rest)
+        if len(groups) < 2:
+            raise DataError("shift compares encoders: name that trained on the target's text, then others")
+        split = next(iter(kept.values()))[3]
+        cosines = {name: np.array([one[1] for one in mine]) for name, mine in groups.items()}
+        first = next(iter(cosines))
+        rows = []
+        for name, mine in cosines.items():
+            scores = spread([spearman(row, split.gold) for row in mine])
+            change = score_change(cosines[first], mine, split) if name != first else None
+            row = {"encoder": name, **groups[name][0][0], "seeds": len(mine), "score": scores.mean}
+            ends = dict(zip(("change", "low", "high"), change or (None,) * 3, strict=True))
+            rows.append({**row, "deviation": scores.deviation, **ends})
+        return {"encoders": rows}
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """The differences from the first encoder."""
+        from stsbench.plots import drawn_name
+        from stsbench.plots.dots import Dot, draw_dots
+
+        first, *others = tables["encoders"]
+        dots = [
+            Dot.difference(
+                row["encoder"] + (f", trained on {row['text']}" if row["text"] else ""),
+                "",
+                *(100 * row[key] for key in ("change", "low", "high")),
+            )
+            for row in others
+        ]
+        text = f", trained on {first['text']}," if first["text"] else ""
+        what = f"score × 100 less that of {drawn_name(first['encoder'])}{text}\nwith its 95% interval; ○ it may be 0"
+        return draw_dots(dots, axis=what, title=title, zero=True)
+
+
+Replaced = tuple[tuple[str, Any], ...]
+"""What was replaced of a recipe, by key."""
+
+
+class SweepCells(Analysis):
+    """Scores of ``recipe+key=value``, with the mean and the deviation over seeds; nothing is embedded."""
+
+    about = "score over a setting of a recipe, from the results of recipe+key=value; mean and deviation over seeds"
+    printed = ("points", "grid")
+    reads_results = True
+
+    def __init__(self, by: str = "") -> None:
+        """Say what is drawn.
+
+        Args:
+            by: the key, where results vary several; default the only one.
+        """
+        self.by = by
+
+    def tables(self, bed: Bed) -> Tables:
+        """Gather the scores: points by one key, and a grid by two keys or by the two values of one key."""
+        points: list[PlainRow] = []
+        grid: list[PlainRow] = []
+        results = bed.results()
+        for name in bed.names:
+            cells: dict[Replaced, list[float]] = {}
+            for result in results:
+                stem, replaced = list(variants(result.encoder))[-1]
+                if stem == name:
+                    cells.setdefault(tuple(sorted(replaced.items(), key=str)), []).append(result.score)
+            if not any(cells):
+                raise DataError(
+                    f"there are no results of '{name}' with values replaced for {bed.task}, as {name}+temperature=0.1; "
+                    "'stsbench train --set' and 'stsbench run' make them"
+                )
+            shared, cells = _shared(cells)
+            recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
+            keys = dict.fromkeys(key for changes in cells for key, _ in changes)
+            own = {key: value for key in keys if (value := recipe_value(name, key, bed.catalogue)) is not None}
+            for changes, scores in cells.items():
+                points += [
+                    {"recipe": recipe, **_value(changes, key, own), **_scores(scores)}
+                    for key in keys
+                    if _alone(changes, key, own)
+                ]
+                if place := _place(changes):
+                    grid.append({"recipe": recipe, **place, **_scores(scores)})
+        return {"points": sorted(points, key=_order), "grid": grid}
+
+    def draw(self, tables: Tables, title: str) -> Chart:
+        """A line over a number, dots over words, a heat map over two."""
+        keys = list(dict.fromkeys(row["key"] for name in ("points", "grid") for row in tables[name]))
+        if self.by and self.by not in keys:
+            raise UnknownName("key of the sweep", self.by, keys)
+        if len(keys) > 1 and not self.by:
+            raise DataError(f"the results vary {' and '.join(keys)}; draw one: --set by={keys[0]}")
+        by = self.by or keys[0]
+        grid = [row for row in tables["grid"] if row["key"] == by]
+        points = [row for row in tables["points"] if row["key"] == by]
+        if grid:
+            return _draw_grid(grid, by, title)
+        if all(_is_number(row["value"]) for row in points):
+            return _draw_line(points, by, title)
+        return _draw_words(points, by, title)
+
+
+def _shared(cells: Mapping[Replaced, list[float]]) -> tuple[Replaced, dict[Replaced, list[float]]]:
+    """What all cells have replaced alike, as a sweep's ``[set]``; and the cells by what is replaced beside it."""
+    first, *others = cells
+    shared = tuple(one for one in first if others and all(one in other for other in others))
+    return shared, {tuple(one for one in changes if one not in shared): scores for changes, scores in cells.items()}
+
+
+def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN401 - any value of a recipe
+    """What a recipe's own card says for a key of ``--set``; None where it says nothing, or there is no card."""
+    if name not in catalogue.paths("trainers"):
+        return None
+    card: Mapping[str, Any] = msgspec.to_builtins(catalogue.recipe(name))
+    part, _, last = key.rpartition(".")
+    places = [part] if part else ["params", "training", "student", "data", "selection"]
+    return next((card[place][last] for place in places if last in card.get(place, {})), None)
+
+
+def _order(row: PlainRow) -> tuple[Any, ...]:
+    value = row["value"]
+    return row["recipe"], row["key"], not _is_number(value), value if _is_number(value) else str(value)
+
+
+def _alone(changes: Replaced, key: str, own: Mapping[str, Any]) -> bool:
+    """Whether nothing but this key is replaced, by one value; the recipe itself has its own value."""
+    if not changes:
+        return key in own and not isinstance(own[key], list | tuple)
+    return [one for one, _ in changes] == [key] and not isinstance(changes[0][1], list | tuple)
+
+
+def _value(changes: Replaced, key: str, own: Mapping[str, Any]) -> PlainRow:
+    return {"key": key, "value": changes[0][1] if changes else own[key]}
+
+
+def _place(changes: Replaced) -> PlainRow | None:
+    """The row and the column of a cell: of two keys, or of a key with two values, as a pair of augmentations."""
+    if len(changes) == 2:
+        (first, row), (second, column) = changes
+        return {"key": f"{first} x {second}", "row": str(row), "column": str(column)}
+    values = changes[0][1] if len(changes) == 1 else ()
+    if isinstance(values, list | tuple) and len(values) == 2:
+        return {"key": changes[0][0], "row": str(values[0]), "column": str(values[1])}
+    return None
+
+
+def _scores(scores: Sequence[float]) -> PlainRow:
+    found = spread(scores)
+    return {"seeds": len(scores), "score": found.mean, "deviation": found.deviation}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _ends(row: PlainRow) -> tuple[float, float] | None:
+    """One deviation of seeds to each side, in points."""
+    if row["deviation"] is None:
+        return None
+    return 100 * (row["score"] - row["deviation"]), 100 * (row["score"] + row["deviation"])
+
+
+WHAT = "score × 100, mean and deviation over seeds"
+
+
+def _draw_line(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
+    from stsbench.plots.lines import LinePoint, draw_lines
+
+    sizes = [row["value"] for row in rows]
+    wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
+    points = [LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row)) for row in rows]
+    return draw_lines(points, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear")
+
+
+def _draw_words(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
+    from stsbench.plots.dots import Dot, draw_dots
+
+    dots = [
+        Dot(group=f"{by} = {r['value']}", series=r["recipe"], value=100 * r["score"], interval=_ends(r)) for r in rows
+    ]
+    return draw_dots(dots, axis=WHAT, title=title)
+
+
+def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
+    from stsbench.plots.plane import HeatCell, draw_heat
+
+    first, _, second = by.partition(" x ")
+    cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in rows]
+    return draw_heat(cells, rows=first, columns=second or by, values="score × 100, mean over seeds", title=title)

@@ -1,0 +1,324 @@
+"""What a program calls: encoders scored, results read and compared, leaderboards made."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from stsbench.api.progress import watching
+from stsbench.api.results import EncoderComparison, NotScored, Results, compared, html_so_far, layout_html
+from stsbench.bench.listener import Listener
+from stsbench.bench.plan import GivenTasks, Store
+from stsbench.bench.run import ARGUMENTS, GivenEncoders, iterate
+from stsbench.boards.exports.mteb import read_mteb
+from stsbench.boards.published.specs import read_table_card
+from stsbench.boards.render import render
+from stsbench.boards.render.data import frame
+from stsbench.boards.render.figures import table_figure
+from stsbench.boards.tables.build import Asked, find_suite
+from stsbench.boards.tables.table import Show, Table, check_show, lay_out
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, StsbenchError, UnknownName, choose, shown
+from stsbench.core.registry import NAME, NAME_OR_PLACE, PLACE, SWITCH, checked
+from stsbench.results.folder import ResultFolder, read_folder, verified
+from stsbench.results.groups import Encoders
+from stsbench.results.record import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from stsbench.plots.chart import Chart
+
+
+RESULTS = Path("results")
+
+
+@checked(folder=PLACE, on_error=NAME, catalogue=Catalogue)
+def read_results(
+    folder: str | Path = RESULTS, *, on_error: Literal["raise", "skip"] = "raise", catalogue: Catalogue | None = None
+) -> Results:
+    """Read all Results of a results folder, or of the folder of one encoder in it.
+
+    Every file is checked as the command line does: its fields, and its score against the per-item columns beside it.
+
+    Args:
+        folder: the results folder.
+        on_error: ``skip`` leaves out files that are no Results, with a warning for each.
+        catalogue: cards to look names up in.
+
+    Raises:
+        DataError: a file is broken, or its columns do not make its score.
+        OutputError: there is no such folder, or it cannot be read.
+    """
+    choose("on_error", on_error, {"raise": None, "skip": None})
+    encoders = Encoders(_whole(read_folder(Path(folder)), on_error), catalogue)
+    if older := encoders.older_line(encoders.found.results):
+        warnings.warn(older, stacklevel=3)
+    return Results(encoders.found.results, catalogue=catalogue)
+
+
+def _whole(there: ResultFolder, on_error: str) -> ResultFolder:
+    """What a folder holds, without the results that their per-item columns do not make."""
+    found = verified(there.results)
+    problems = [*there.problems, *found.problems]
+    if problems and on_error == "raise":
+        more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
+        raise DataError(f"{problems[0].line}{more}; on_error='skip' leaves such files out")
+    for problem in problems:
+        warnings.warn(problem.line, stacklevel=4)
+    return there._replace(results=found.results)
+
+
+@checked("compare", results=PLACE, catalogue=Catalogue)
+def compare_encoders(
+    *encoders: str | Path | Result | Sequence[Result],
+    results: str | Path = RESULTS,
+    tasks: str | Sequence[str] | None = None,
+    protocol: str | None = None,
+    seed: int = 0,
+    independent: bool = False,
+    catalogue: Catalogue | None = None,
+) -> EncoderComparison:
+    """Compare every two encoders on the items that both were scored on, as ``stsbench compare`` does.
+
+    Args:
+        encoders: Results, of one encoder or several, or a Result; names of encoders in the results folder; folders of one
+            encoder's results.
+        results: the results folder, read where a name is given.
+        tasks: only these tasks and suites.
+        protocol: only results of this protocol.
+        seed: of the draws.
+        independent: treat items that share a sentence as independent.
+        catalogue: cards to look names up in.
+
+    Raises:
+        StsbenchError: fewer than two encoders, one that has no results, or nothing that two can be compared on.
+    """
+    catalogue = catalogue or Catalogue()
+    found: dict[str, Sequence[Result]] = {}
+    handed: list[Result] = []
+    for one in encoders:
+        if isinstance(one, str | Path):
+            _join(found, str(one), _named(str(one), Path(results), catalogue))
+        elif isinstance(one, Result):
+            handed.append(one)
+        elif isinstance(one, Sequence) and all(isinstance(part, Result) for part in one):
+            handed += [*one]
+        else:
+            raise StsbenchError(f"compare: {shown(one)} is neither Results nor the name or folder of an encoder")
+    # Together, so that two states of one encoder are kept apart.
+    for runs in Results(handed, catalogue=catalogue).runs:
+        _join(found, runs.name, runs.results)
+    return compared(found, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
+
+
+def _join(found: dict[str, Sequence[Result]], name: str, results: Sequence[Result]) -> None:
+    if name in found:
+        raise StsbenchError(f"compare was given '{name}' twice")
+    found[name] = results
+
+
+def _named(name: str, folder: Path, catalogue: Catalogue) -> Sequence[Result]:
+    """The results of one encoder: of the results folder, or of a folder of its own."""
+    is_folder = Path(name).is_dir()
+    there = _whole(read_folder(folder), "raise") if folder.is_dir() or not is_folder else ResultFolder([], [])
+    known = Encoders(there, catalogue)
+    mine = known.called(name)
+    if not mine and is_folder:
+        known = Encoders(_whole(read_folder(Path(name)), "raise"), catalogue)
+        mine = known.found.results
+    elif not mine:
+        raise UnknownName("encoder", name, known.names, hint=f"{folder} has no results of it")
+    if older := known.older_line(mine):
+        warnings.warn(older, stacklevel=4)
+    return known.of_one(name, mine)
+
+
+@checked(**ARGUMENTS)
+def evaluate(
+    encoder: GivenEncoders,
+    tasks: GivenTasks,
+    *,
+    protocol: str | Sequence[str] | None = None,
+    data: Path | str | None = None,
+    seed: int = 0,
+    split: str | None = None,
+    store: Store = "default",
+    on_error: Literal["raise", "skip"] = "raise",
+    name: str | None = None,
+    catalogue: Catalogue | None = None,
+    listener: Listener | None = None,
+) -> Results:
+    """Score encoders on tasks, and return all Results: encoder by encoder, in the order of the tasks.
+
+    Nothing is written but embeddings, to the store; :meth:`stsbench.Results.save` writes results. On a terminal and in a
+    notebook it is shown how it goes, unless a listener is given. :func:`stsbench.iterate` yields each Result as soon as it
+    is there.
+
+    Args:
+        encoder: an encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` of
+            sentence-transformers, or a function from a list of sentences to their embeddings (n, d);
+            embeddings of these two are never stored. Several as a list, as a dict by what results are to call them,
+            or as a comma list of names.
+        tasks: names of tasks and suites, a comma list of them, Tasks, or a list of these.
+        protocol: names of protocols; each task takes the one its evaluator knows.
+        data: a local data folder; default ``STSBENCH_DATA``, else the Hub.
+        seed: of the evaluation (folds, classifiers).
+        split: score this split of each task instead of its usual one.
+        store: where embeddings are kept: a folder, None for nowhere, or the user's cache folder.
+        on_error: ``skip`` goes on past a task that fails, and past one of several encoders; ``failures`` of the Results
+            holds what failed.
+        name: what results call an encoder that is not given by its name.
+        catalogue: cards to look names up in.
+        listener: shows how it goes.
+
+    Raises:
+        StsbenchError: data or encoder cannot be used; see :mod:`stsbench.core.errors`.
+    """
+    found: list[Result] = []
+    failures: list[NotScored] = []
+    catalogue = catalogue or Catalogue()
+    with _noting(failures, listener, lambda: html_so_far(found, catalogue)) as watcher:
+        for result in iterate(
+            encoder, tasks, protocol=protocol, data=data, seed=seed, split=split, store=store, on_error=on_error,
+            name=name, catalogue=catalogue, listener=watcher,
+        ):  # fmt: skip
+            found.append(result)
+    return Results(found, failures=failures, catalogue=catalogue)
+
+
+@contextmanager
+def _noting(failures: list[NotScored], listener: Listener | None, html: Callable[[], str]) -> Iterator[Listener]:
+    """A listener that notes what failed and tells the one that is given, or shows how it goes where none is."""
+    with watching(html) if listener is None else nullcontext(listener) as watcher:
+
+        def failed(what: str, error: Exception) -> None:
+            failures.append(NotScored(what, error))
+            watcher.failed(what, error)
+
+        yield replace(watcher, failed=failed)
+
+
+SUITE = "sts"
+"""Whose board is shown where nothing is asked for, and results do not tell."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Leaderboard:
+    """The tables that :func:`stsbench.leaderboard` made: one, or one for each protocol of a suite's results."""
+
+    tables: Sequence[Table]
+    show: Show | None
+    exact: bool
+    left_out: Sequence[str]
+    """A line for each thing that is not in the tables."""
+
+    def __repr__(self) -> str:
+        """The tables in markdown, as text can show them."""
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return "\n".join(layout_html(lay_out(table, self.show, exact=self.exact)) for table in self.tables)
+
+    def to_markdown(self) -> str:
+        """The tables in markdown."""
+        return self._as("markdown")
+
+    def to_latex(self) -> str:
+        """The tables in LaTeX."""
+        return self._as("latex")
+
+    def to_html(self) -> str:
+        """A whole page, sorted and filtered by its reader, that needs no other file."""
+        return self._as("html")
+
+    def to_csv(self) -> str:
+        """A line for the measured numbers of a row, one for the published, one for their difference."""
+        return self._as("csv")
+
+    def to_frame(self) -> pd.DataFrame:
+        """The lines of the CSV as a DataFrame of pandas, by the table's caption, section, group, row and side."""
+        import pandas as pd
+
+        return pd.concat({table.caption: frame(table, self.show) for table in self.tables}, names=["caption"])
+
+    def plot(self) -> Chart:
+        """Draw a table: a panel a column, a dot a measured number with its 95% interval, a ring a published one.
+
+        Raises:
+            StsbenchError: there are several tables, nothing to draw, or matplotlib is not installed (extra ``plots``).
+        """
+        return table_figure(self.tables, self.show, exact=self.exact)
+
+    def _as(self, fmt: str) -> str:
+        return render(self.tables, fmt, show=self.show, exact=self.exact)
+
+
+@checked(
+    table=NAME_OR_PLACE, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH, mteb=PLACE,
+    catalogue=Catalogue,
+)  # fmt: skip
+def leaderboard(
+    results: str | Path | Sequence[Result] | None = None,
+    *,
+    suite: str | None = None,
+    table: str | Path | None = None,
+    protocol: str | None = None,
+    show: str | None = None,
+    exact: bool = False,
+    ranks: bool = False,
+    mteb: Path | str | None = None,
+    catalogue: Catalogue | None = None,
+) -> Leaderboard:
+    """Make the tables that ``stsbench leaderboard`` prints.
+
+    Args:
+        results: Results, or a results folder; default ``results``, and none where a table is asked for and there is no
+            such folder.
+        suite: whose tasks are the columns; default ``sts``, or where the results have none of its tasks, another that they have.
+        table: a paper's table or one of ours instead, or a TOML file of yours.
+        protocol: only a suite's results of this protocol.
+        show: ``published``, ``measured``, ``difference``, ``both`` or ``merged`` (whichever there is).
+        exact: exact averages, not rounded as in the paper.
+        ranks: rank intervals, and letters that tell ties; needs per-item columns.
+        mteb: a folder of MTEB's result files, shown as imported rows.
+        catalogue: cards of your own.
+
+    Raises:
+        StsbenchError: no such table or suite, or nothing to show in it.
+    """
+    catalogue = catalogue or Catalogue()
+    choose("show", show or "both", dict.fromkeys(get_args(Show)))
+    shown_as = check_show(show)
+    # A wrong name is an error before any result is read.
+    if table is None:
+        find_suite(suite or SUITE, catalogue)
+    elif suite is not None or protocol is not None:
+        raise StsbenchError("leaderboard: suite and protocol have no effect beside table; leave them out")
+    else:
+        read_table_card(str(table))
+    asked = Asked(
+        catalogue=catalogue,
+        results=_results(results, catalogue, needed=table is None and mteb is None),
+        where=Path(results) if isinstance(results, str | Path) else RESULTS,
+        protocol=protocol,
+        show=shown_as,
+        imported=read_mteb(Path(mteb), catalogue) if mteb is not None else None,
+        ranks=ranks,
+    )
+    made = asked.boards(suite or asked.likely_suite() or SUITE) if table is None else asked.declared(str(table))
+    return Leaderboard(tables=made.tables, show=shown_as, exact=exact, left_out=made.left_out)
+
+
+def _results(given: object, catalogue: Catalogue, *, needed: bool) -> Sequence[Result]:
+    if given is None:
+        return read_results(catalogue=catalogue) if needed or RESULTS.is_dir() else []
+    if isinstance(given, str | Path):
+        return read_results(given, catalogue=catalogue)
+    if isinstance(given, Sequence) and all(isinstance(one, Result) for one in given):
+        return list(given)
+    raise StsbenchError(f"leaderboard: results must be Results or a results folder; it is {shown(given)}")

@@ -1,0 +1,171 @@
+"""How long work goes: bars on a terminal, a table that fills in a notebook, elsewhere now and then a line of ``logging``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from stsbench.bench.listener import Listener
+from stsbench.core import settings
+from stsbench.core.errors import visible
+
+LOGGER = logging.getLogger("stsbench")
+LINE_SECONDS = 30.0
+"""Between two lines where nobody watches."""
+PICTURE_SECONDS = 0.3
+"""Between two pictures in a notebook, each of which goes to the reader's browser."""
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: ``0.4 s``, ``42 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@dataclass
+class Shown:
+    """Pieces of work that are shown: each a bar where someone watches, else all together a line now and then."""
+
+    bars: Any = None
+    """rich's ``Progress`` of three columns; None where nobody watches."""
+    say: Callable[[str], None] = LOGGER.info
+    """Takes a line where nobody watches."""
+    rows: dict[str, Any] = field(default_factory=dict)
+    began: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When each was first heard of, and how much of it was done then."""
+    said: float = field(default_factory=time.monotonic)
+
+    def update(
+        self, piece: str, done: float = 0, total: float | None = None, *, what: str = "", news: str | None = None
+    ) -> None:
+        """Say how far a piece of work is; the first time it gets a bar.
+
+        Args:
+            piece: what tells it from the others.
+            done: how much of it.
+            total: how much there is; None where nobody knows.
+            what: it is called, if not as ``piece``.
+            news: stand behind the bar in the place of how much is done and how long the rest takes.
+        """
+        words = visible(what or piece)
+        if done == 0 or piece not in self.began:
+            self.began[piece] = time.monotonic(), done
+        if self.bars is None:
+            if self.is_due():
+                self.line(": ".join(filter(None, [words, self._count(piece, done, total) if news is None else news])))
+            return
+        if piece not in self.rows:
+            self.rows[piece] = self.bars.add_task(words, total=None, news="")
+        shown = visible(self._count(piece, done, total) if news is None else news)
+        self.bars.update(self.rows[piece], description=words, completed=done, total=total, news=shown)
+
+    def is_due(self) -> bool:
+        """Whether nobody watches, and nothing has been said for long."""
+        return self.bars is None and time.monotonic() - self.said >= LINE_SECONDS
+
+    def line(self, text: str) -> None:
+        """Say a line, where nobody watches; the next one can wait."""
+        if self.bars is None:
+            self.said = time.monotonic()
+            self.say(text)
+
+    def listener(self, name: str = "", **more: Any) -> Listener:  # noqa: ANN401 - the other parts of a listener
+        """A listener that shows what of one encoder is embedded and scored."""
+        before = f"{name}: " if name else ""
+        return Listener(
+            encoding=lambda done, total: self.update("work", done, total, what=f"{before}embedding"),
+            scoring=lambda task: self.update("work", what=f"{before}scoring {task}", news=""),
+            **more,
+        )
+
+    def left(self, piece: str, done: float, total: float | None) -> list[str]:
+        """How long the rest of a piece takes at the pace so far, in words; nothing where nobody knows."""
+        since, before = self.began.setdefault(piece, (time.monotonic(), done))
+        if total is None or not before < done < total:
+            return []
+        return [f"about {duration((time.monotonic() - since) / (done - before) * (total - done))} left"]
+
+    def _count(self, piece: str, done: float, total: float | None) -> str:
+        return "" if total is None else ", ".join([f"{done:,.0f} of {total:,.0f}", *self.left(piece, done, total)])
+
+
+@contextmanager
+def showing(what: str = "", *, say: Callable[[str], None] = LOGGER.info) -> Iterator[Shown]:
+    """Show work on stderr until the end of the block, as a terminal can, or as lines.
+
+    Args:
+        what: stands there before anything else is known.
+        say: takes the lines.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield Shown(say=say)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    # rich would take COLUMNS=0 for a width.
+    screen = Console(stderr=True, width=settings.terminal_columns(), _environ=settings.terminal())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[news]}", markup=False),
+    )
+    with Progress(*columns, console=screen, transient=True) as bars:
+        shown = Shown(bars)
+        if what:
+            shown.update("work", what=what)
+        yield shown
+
+
+@contextmanager
+def watching(table: Callable[[], str]) -> Iterator[Listener]:
+    """A listener that shows how scoring goes until the end of the block; then what was shown goes away.
+
+    Args:
+        table: the HTML of what is scored so far, for a notebook.
+    """
+    if in_notebook():
+        with _in_notebook(table) as listener:
+            yield listener
+    else:
+        with showing("loading") as shown:
+            yield shown.listener()
+
+
+def in_notebook() -> bool:
+    """Whether this is the Python of a notebook; IPython is not imported to know."""
+    shell = sys.modules.get("IPython")
+    get_ipython = getattr(shell, "get_ipython", None)
+    return callable(get_ipython) and hasattr(get_ipython(), "kernel")
+
+
+@contextmanager
+def _in_notebook(table: Callable[[], str]) -> Iterator[Listener]:
+    # Loads what makes tables, which no bar needs.
+    from stsbench.api.results import html_note
+
+    handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
+    last = -PICTURE_SECONDS
+
+    def show(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PICTURE_SECONDS:
+            handle.update({"text/html": f"{table()}\n{html_note(line)}", "text/plain": line}, raw=True)
+            last = time.monotonic()
+
+    try:
+        yield Listener(
+            encoding=lambda done, total: show(f"encoding: {100 * done // max(total, 1)}%"),
+            scoring=lambda task: show(f"scoring {task}"),
+        )
+    finally:
+        handle.update({"text/plain": ""}, raw=True)

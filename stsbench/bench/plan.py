@@ -1,0 +1,310 @@
+"""What a run does: its tasks with their protocols, its encoders and seeds, in one plan; and the cells of it, plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stsbench.core import settings
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, ProtocolError, SourceError, StsbenchError, UnknownName, one_line
+from stsbench.core.names import split_names
+from stsbench.data.splits import Split
+from stsbench.data.task import Task, expand_names, load_task
+from stsbench.encoders.load import each_seed
+from stsbench.evaluators import EVALUATORS, made_by, with_fields
+from stsbench.evaluators.seams import Evaluator
+from stsbench.results.record import columns_digest
+
+GivenTasks = str | Task | Sequence[str | Task]
+"""What a program may hand over as tasks: names of tasks and suites, comma lists of them, Tasks, and lists of these."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoredTask:
+    """One task, to be scored by one evaluator under one protocol."""
+
+    task: Task
+    evaluator: Evaluator
+    asked: str
+    """The protocol as ``--protocol`` names it."""
+    protocol: Mapping[str, Any]
+    split: str
+    wanted: Sequence[str]
+    splits: dict[str, Split] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The task's id."""
+        return self.task.name
+
+    @property
+    def digest(self) -> str:
+        """The hash of the data: that of the split, or of all splits that the score needs."""
+        digests = [split.digest for split in self.splits.values()]
+        return digests[0] if len(digests) == 1 else columns_digest({"splits": digests})
+
+    def load(self) -> None:
+        """Read the splits that the score needs.
+
+        Raises:
+            DataError: no source has one, or it is not as its card says.
+        """
+        self.splits.update({name: self.task.load(name) for name in self.wanted})
+
+    def notes(self) -> list[str]:
+        """What a reader of the score must know of the data."""
+        return [note for name in self.splits for note in self.task.loaded(name).notes]
+
+    def texts(self) -> list[str]:
+        """All sentences the score needs."""
+        return [text for split in self.splits.values() for text in split.texts()]
+
+
+def plan_tasks(
+    tasks: GivenTasks,
+    catalogue: Catalogue,
+    *,
+    protocol: str | Sequence[str] | None = None,
+    data: Path | str | None = None,
+    split: str | None = None,
+) -> list[ScoredTask]:
+    """Give each task its protocol; no data are read yet. A Task that is given has its own data folder.
+
+    Raises:
+        UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
+    """
+    choice = ProtocolChoice(protocol)
+    # No task at all is an empty name.
+    given = [tasks] if isinstance(tasks, str | Task) else tasks or [""]
+    chosen: dict[str, Task] = {}
+    for one in given:
+        for name in [one.name] if isinstance(one, Task) else expand_names(one, catalogue):
+            if name not in chosen:
+                chosen[name] = one if isinstance(one, Task) else load_task(name, data=data, catalogue=catalogue)
+    found = [choice.scored(task, split) for task in chosen.values()]
+    choice.check_all_used()
+    return found
+
+
+def read_tasks(tasks: Iterable[ScoredTask], failed: Callable[[str, StsbenchError], None]) -> list[ScoredTask]:
+    """Read every task's data; one whose data cannot be had goes to ``failed`` and, unless that raises, is left out."""
+    found = []
+    for task in tasks:
+        try:
+            task.load()
+        except StsbenchError as error:
+            failed(task.name, error)
+        else:
+            found.append(task)
+    return found
+
+
+class ProtocolChoice:
+    """The protocols a user asked for; each evaluator takes the one it knows, else its first.
+
+    A protocol is a name, or a name with fields to replace: ``senteval(kfold=5,nhid=50)``.
+    """
+
+    def __init__(self, protocol: str | Sequence[str] | None) -> None:
+        """Read a comma list of protocols."""
+        text = protocol if isinstance(protocol, str) else ",".join(protocol or [])
+        self.asked: dict[str, dict[str, Any]] = {}
+        self.texts: dict[str, str] = {}
+        for part in split_names(text):
+            name, values = _parse(part)
+            if name in self.asked:
+                raise ProtocolError(f"--protocol names '{name}' twice; run once for each")
+            self.asked[name], self.texts[name] = values, part
+        self.used: set[str] = set()
+        self.seen: dict[str, None] = {}
+
+    def scored(self, task: Task, split: str | None) -> ScoredTask:
+        """Return the task with its evaluator, made with the protocol that was asked for."""
+        try:
+            factory = EVALUATORS.load(task.card.evaluator)
+        except UnknownName as error:
+            raise CardError(f"task {task.name}: {error}") from error
+        protocols: Mapping[str, Any] = factory.PROTOCOLS
+        self.seen.update(dict.fromkeys(protocols))
+        asked = [name for name in self.asked if name in protocols]
+        if len(asked) > 1:
+            raise ProtocolError(
+                f"{task.name} is scored by one protocol at a time, not by {' and '.join(asked)}; run once for each"
+            )
+        self.used.update(asked)
+        name = asked[0] if asked else next(iter(protocols))
+        evaluator = made_by(factory, with_fields(protocols[name], self.asked.get(name, {})), task.card, task.name)
+        scored = split or task.card.score_split
+        one_split = getattr(factory, "ONE_SPLIT", False)
+        if not one_split and scored != task.card.score_split:
+            raise ProtocolError(
+                f"{task.name} is trained and scored on splits of its own ('{task.card.score_split}' is the one scored); "
+                f"--split is for tasks of the evaluator 'sts'"
+            )
+        wanted = [scored] if one_split else list(task.card.splits)
+        # An evaluator may fix fields for its task (WordContent has no hidden units): its word counts.
+        # As a Result's file holds it, so that what is read back is equal: a tuple is a list.
+        protocol = json.loads(json.dumps(dataclasses.asdict(evaluator.protocol)))
+        text = self.texts.get(name, name)
+        return ScoredTask(task=task, evaluator=evaluator, asked=text, protocol=protocol, split=scored, wanted=wanted)
+
+    def check_all_used(self) -> None:
+        """Raise UnknownName for a protocol that no task's evaluator knows."""
+        for name in self.asked:
+            if name not in self.used:
+                raise UnknownName("protocol", name, self.seen, hint=f"these tasks have {', '.join(self.seen)}")
+
+
+def protocol_as_asked(task: str, protocol: Mapping[str, Any], catalogue: Catalogue) -> str:
+    """A result's protocol as ``--protocol`` names it: with the fields that differ from those of its name.
+
+    Of a task that no card describes any more it is the name alone.
+    """
+    if task not in catalogue.paths("tasks"):
+        return str(protocol["name"])
+    usual = ProtocolChoice(str(protocol["name"])).scored(load_task(task, catalogue=catalogue), None).protocol
+    recorded = {key: json.dumps(value) for key, value in protocol.items() if key in usual}
+    other = [f"{key}={value}" for key, value in recorded.items() if value != json.dumps(usual[key])]
+    return f"{protocol['name']}({', '.join(other)})" if other else str(protocol["name"])
+
+
+def _parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Read ``name`` or ``name(field=value,...)``."""
+    match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
+    if not match:
+        raise ProtocolError(f"--protocol '{text.strip()}': give a name, or name(field=value)")
+    # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
+    quoted = re.sub(r"=\s*([A-Za-z][\w-]*)\s*(?=,|$)", _quote_word, match[2] or "")
+    try:
+        values = tomllib.loads(f"fields = {{{quoted}}}")["fields"]
+    except ValueError as error:
+        raise ProtocolError(f"--protocol '{text.strip()}': cannot be read ({one_line(error)})") from error
+    return match[1], values
+
+
+def _quote_word(match: re.Match[str]) -> str:
+    word = match[1]
+    return f"= {word}" if word in ("true", "false") else f'= "{word}"'
+
+
+Store = Path | str | None
+"""Where embeddings are kept: a folder, ``default`` for the user's cache folder, or None for memory alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One score that a run makes: an encoder, a task, a protocol and a seed, as the command line names them."""
+
+    encoder: str
+    task: str
+    protocol: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPart:
+    """One encoder of a run: plain data, that can be counted, shown and sent to another process."""
+
+    spec: str
+    """The encoder as the user names it."""
+    name: str
+    """What its results call it."""
+    cells: Sequence[Cell]
+    """Those whose data could be had."""
+    done: Sequence[Cell]
+    """Those that the results folder holds."""
+    to_embed: int | None
+    """Distinct sentences that the store does not hold; None where only fitting the encoder tells."""
+    tokens: int | None = None
+    """The tokens, or nearly, that a server would be sent for them; None where the encoder runs here."""
+
+    @property
+    def missing(self) -> list[Cell]:
+        """Those that are to be scored."""
+        return [cell for cell in self.cells if cell not in self.done]
+
+
+@dataclass(frozen=True)
+class TextLeftOut:
+    """Training text whose sentences a further score of each cell leaves out."""
+
+    corpora: Sequence[str]
+    """Names and files as ``--text`` of training takes them; ``own``: what the encoder's recipe names."""
+    near: float | None = None
+    """The least similarity of near-duplicates that are left out too."""
+    folder: Path | None = None
+    """Of training text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """What is scored, and how: encoders on tasks. A command and a program say it alike; ``out`` and after are of runs alone."""
+
+    tasks: GivenTasks
+    encoders: Sequence[str] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str | Sequence[str] | None = None
+    data: Path | str | None = None
+    split: str | None = None
+    seeds: Sequence[int] = (0,)
+    store: Store = "default"
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    out: Path = Path("results")
+    """The results folder."""
+    fresh: bool = False
+    called: Mapping[str, str] = field(default_factory=dict)
+    """What results call an encoder, by what it is given as, where it is not its own name."""
+    on: str = "local"
+    """Who carries it out: a row of :data:`stsbench.bench.run.EXECUTORS`, or ``ray://HOST:PORT``."""
+    gpus_per_encoder: int | None = None
+    """How many workers embed for one encoder; None for as many as are free."""
+    timeout: float | None = None
+    """Seconds after which a worker's piece of work is given up; None for never."""
+    clean: TextLeftOut | None = None
+    """Where it is given, each Result has a score over the items that this text holds nothing of."""
+
+    @property
+    def data_folder(self) -> Path | None:
+        """The local data folder: the one given, else the user's usual one."""
+        return Path(self.data) if self.data is not None else settings.data_folder()
+
+    @cached_property
+    def scored(self) -> list[ScoredTask]:
+        """The tasks with their protocols, planned once; no data are read yet. Raises UnknownName."""
+        return plan_tasks(self.tasks, self.catalogue, protocol=self.protocol, data=self.data, split=self.split)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells of a run in the order encoder, task, seed; no encoder is made.
+
+        A recipe that was trained for several seeds is one encoder a seed, ``recipe@3``.
+
+        Raises:
+            StsbenchError: a task, suite, protocol or data folder that does not exist.
+        """
+        scored = self.scored
+        if self.data_folder is not None and not self.data_folder.is_dir():
+            raise SourceError(f"data folder '{self.data_folder}' does not exist")
+        return [
+            Cell(encoder=encoder, task=task.name, protocol=task.asked, seed=seed)
+            for encoder in dict.fromkeys(one for spec in self.encoders for one in seeds_of(spec, self.catalogue))
+            for task in scored
+            for seed in dict.fromkeys(self.seeds)
+        ]
+
+
+def seeds_of(spec: str, catalogue: Catalogue) -> list[str]:
+    """The encoders that a name stands for: of a recipe trained for several seeds one a seed."""
+    try:
+        return each_seed(spec, catalogue)
+    except StsbenchError:
+        # It fails when it is loaded, and takes no other encoder with it.
+        return [spec]

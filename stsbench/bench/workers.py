@@ -1,0 +1,369 @@
+"""What a worker does: embed a share of an encoder's batches, or score tasks on what is embedded. Nothing here needs Ray."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import socket
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from stsbench.bench.embed import Embedder, open_shelf, what_embeds
+from stsbench.bench.listener import Listener
+from stsbench.bench.plan import RunPlan, ScoredTask, Store
+from stsbench.bench.score import score_tasks
+from stsbench.core import settings
+from stsbench.core.errors import EncoderError, StsbenchError, one_line
+from stsbench.core.files import remove, write_whole
+from stsbench.core.provenance import identity, scoring_versions
+from stsbench.encoders.base import Encoder, KnownEncoder, TextFitted, TokenEncoder, facts_of
+from stsbench.encoders.checkpoint import NOT_READ_SUFFIXES, Checkpoint
+from stsbench.encoders.engine.embed import BatchShare, Engine, tokens_of
+from stsbench.encoders.engine.store import Keys, Shelf
+from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.results.record import Result
+
+T = TypeVar("T")
+Files = Mapping[str, bytes]
+"""Files by their path in a folder."""
+TELL_SECONDS = 0.5
+
+
+def blocks_of(shelf: Shelf) -> Files:
+    """The stored embeddings of one encoder, and what is kept of how they were made."""
+    found = shelf.folder.iterdir() if shelf.folder is not None and shelf.folder.is_dir() else ()
+    return {path.name: path.read_bytes() for path in found if path.suffix in (".npy", ".json")}
+
+
+def write_missing(files: Files, folder: Path) -> None:
+    """Write those of some files that a folder lacks."""
+    for name, content in files.items():
+        if not (folder / name).exists():
+            write_whole(folder / name, content)
+
+
+class InStore(NamedTuple):
+    """What the workers of a run have embedded for an encoder, which is then scored on it."""
+
+    encoded: Sequence[Keys]
+    said: str
+    """What became of embeddings that were stored before."""
+    blocks: Files
+    """Where the store is not shared, all that is stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handed:
+    """What a worker hands back."""
+
+    results: Sequence[Result] = ()
+    failed: Sequence[tuple[str, Exception]] = ()
+    """What of it cannot be scored, and why."""
+    encoded: Sequence[Keys] = ()
+    """The keys of what it has embedded."""
+    blocks: Files = field(default_factory=dict)
+    """Where the store is not shared, all that its own holds of the encoder."""
+    said: str = ""
+    """What became of embeddings that were stored before."""
+    noticed: Sequence[str] = ()
+    device: str | None = None
+    seconds: float = 0.0
+
+
+Report = tuple[int, str, float]
+"""The number of a piece, who works on it, and the share of it that is done, in [0, 1]."""
+
+
+@dataclass
+class Tell:
+    """Tells the run how far a worker is, not too often."""
+
+    piece: int
+    send: Callable[[Report], None]
+    last: float = field(default=-TELL_SECONDS, init=False)
+
+    def __call__(self, done: int, total: int) -> None:
+        """So much is done."""
+        now = time.monotonic()
+        if now - self.last >= TELL_SECONDS:
+            self.last = now
+            self.send((self.piece, f"{socket.gethostname()}:{os.getpid()}", done / total if total else 0.0))
+
+
+class OtherVersions(StsbenchError):
+    """A worker has other versions of what makes scores than the machine of the run."""
+
+
+def check_versions(wanted: Mapping[str, str]) -> None:
+    """Refuse to work here where versions differ from the run's; a commit counts where both machines know one.
+
+    Raises:
+        OtherVersions: names the machine and what differs.
+    """
+    mine = scoring_versions()
+    other = [
+        f"{name} {mine[name]} and not {version}"
+        for name, version in wanted.items()
+        if version != mine[name] and version and mine[name]
+    ]
+    if other:
+        what = f"the worker {socket.gethostname()} has {', '.join(other)}, as the machine of the run has"
+        raise OtherVersions(f"{what}; its scores could differ: install the same versions on all machines")
+
+
+def caught(work: Callable[[], T]) -> T | Exception:
+    """Do some work; what it raises is returned, a bug as words and traceback: not every error can be sent."""
+    try:
+        return work()
+    except StsbenchError as error:
+        return error
+    except Exception as error:
+        bug = RuntimeError(one_line(error) or type(error).__name__)
+        bug.add_note(traceback.format_exc())
+        return bug
+
+
+_KEPT: dict[str, Encoder] = {}
+"""The encoder that this process has embedded with last, by what identifies it."""
+
+
+def kept(encoder: Encoder) -> Encoder:
+    """The same encoder as this process embedded with last, where it is one: its weights are loaded."""
+    identified = identity(encoder)
+    if identified is None:
+        return encoder
+    if identified not in _KEPT:
+        _KEPT.clear()
+        _KEPT[identified] = encoder
+    return _KEPT[identified]
+
+
+def see_stored(tell: Tell, known: KnownEncoder, store: Store) -> Handed:
+    """See whether an encoder still embeds as when its stored embeddings were made."""
+    shelf = open_shelf(store, kept(what_embeds(known.encoder)))
+    return Handed(said=shelf.watch.said if shelf.watch is not None else "")
+
+
+def tokenise(tell: Tell, known: KnownEncoder, texts: Sequence[str], share: BatchShare) -> TokenIds:
+    """The tokens of a share of texts, for all who embed them."""
+    encoder = kept(what_embeds(known.encoder))
+    if not isinstance(encoder, TokenEncoder):
+        raise TypeError(f"{type(encoder).__name__} has no tokens")
+    return tokens_of(encoder, share.piece(texts))
+
+
+def embed(
+    tell: Tell,
+    known: KnownEncoder,
+    texts: Sequence[str],
+    share: BatchShare,
+    store: Store,
+    shared: bool,
+    *tokens: TokenIds,
+) -> Handed:
+    """Embed a share of the batches that are planned over all texts, which are sorted, into the store.
+
+    A store that is not ``shared`` is this machine's own: whether the encoder still embeds as it did is seen here, and
+    what it holds is handed back. ``tokens`` are those of all texts, where others have made them.
+    """
+    started, noticed, encoder = time.perf_counter(), list[str](), kept(what_embeds(known.encoder))
+    shelf = open_shelf(store, encoder, checked=shared)
+    engine = Engine(encoder, shelf, progress=tell, noticed=noticed.append)
+    engine.prepare(texts, share=share, tokens=TokenIds.join(tokens) if tokens else None)
+    if shelf.watch is not None and not shared:
+        shelf.watch.complete()
+    return Handed(
+        encoded=engine.encoded,
+        blocks={} if shared else blocks_of(shelf),
+        said=shelf.watch.said if shelf.watch is not None else "",
+        noticed=noticed,
+        device=facts_of(encoder).device_used,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def score(
+    tell: Tell,
+    known: KnownEncoder,
+    plan: RunPlan,
+    seeds: Sequence[Sequence[int]],
+    embedded: InStore | None,
+    *tasks: ScoredTask,
+) -> Handed:
+    """Score an encoder on tasks, on what is embedded or, where that is None, is embedded on the way.
+
+    Raises:
+        EncoderError: embeddings that must be in the store are not.
+    """
+    noticed, failures = list[str](), list[tuple[str, Exception]]()
+    listener = Listener(
+        encoding=tell, noticed=noticed.append, failed=lambda what, error: failures.append((what, error))
+    )
+    if embedded is not None and embedded.blocks:
+        shelf = open_shelf(plan.store, what_embeds(known.encoder), only_look=True)
+        write_missing(embedded.blocks, shelf.folder or Path())
+    # What is fitted over another may lack a fit here that is kept where the run began, and embed for it.
+    only_look = embedded is not None and not isinstance(known.encoder, TextFitted)
+    embedder = Embedder(known, tasks, plan, listener, only_look=only_look)
+    if embedded is not None and (shared := embedder.divisible(tasks)) is not None:
+        _fill(shared.engine, embedded, [text for task in tasks for text in task.texts()])
+    results = list(score_tasks(embedder, dict(zip(tasks, seeds, strict=True)), listener=listener))
+    return Handed(results=results, failed=failures, noticed=noticed, device=facts_of(known.encoder).device_used)
+
+
+def _fill(engine: Engine, embedded: InStore, texts: Sequence[str]) -> None:
+    """Let the engine know what the others have embedded for it."""
+    if missing := len(engine.missing(texts)):
+        raise EncoderError(
+            f"{missing} embeddings that were stored are not in the store '{engine.shelf.folder}' as it is seen on "
+            f"{socket.gethostname()}; pass --store with a folder that all machines share"
+        )
+    engine.encoded.extend(embedded.encoded)
+    if engine.shelf.watch is not None:
+        engine.shelf.watch.said = embedded.said
+
+
+Ray = Any
+"""The package ``ray``, which may be missing and has no types, or an object of it."""
+Reference = Any
+"""Ray's reference of an object that it holds."""
+Sent = tuple[Mapping[str, Any], Mapping[Path, Reference]]
+"""A checkpoint on its way: its fields, and Ray's references of the :data:`Files` of its folders that some machine lacks."""
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+
+
+@contextmanager
+def joined(on: str) -> Iterator[Ray]:
+    """The package ``ray``, connected: to ``ray://HOST:PORT``, to ``RAY_ADDRESS``, or to a Ray that starts here and ends here.
+
+    Raises:
+        StsbenchError: Ray is not installed, or no cluster answers at the address.
+    """
+    if find_spec("ray") is None:
+        raise StsbenchError("--on ray needs Ray, which is not installed; run: pip install 'stsbench[ray]'")
+    settings.keep_ray_silent()
+    ray = import_module("ray")
+    address = on if "://" in on else settings.ray_address() or "local"
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    if address != "local":
+        options = {"runtime_env": {"env_vars": settings.for_workers()}}
+    try:
+        with warnings.catch_warnings():
+            # What it warns of while it waits for an answer, its error says too.
+            warnings.simplefilter("ignore")
+            ray.init(address, **options, **QUIET)
+    except Exception as error:  # Ray raises a bare Exception where it starts too slowly
+        what = f"no Ray cluster answers at '{address}'" if address != "local" else "Ray does not start"
+        # A client without a token waits in vain, without a reason.
+        hint = "" if address == "local" else "; where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        raise StsbenchError(f"{what}: {one_line(error)[:200]}{hint}") from error
+    try:
+        if address != "local":
+            refuse_others(ray, scoring_versions())
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def is_alone(on: str) -> bool:
+    """Whether :func:`joined` starts a Ray of its own, on this machine alone."""
+    return "://" not in on and settings.ray_address() in ("", "local")
+
+
+def refuse_others(ray: Ray, versions: Mapping[str, str]) -> None:
+    """Refuse a cluster with a machine that has other versions; one that joins later is refused with its first piece.
+
+    Raises:
+        StsbenchError: names the machine and what differs.
+    """
+    try:
+        for error in _each_machine(ray, caught, partial(check_versions, versions)):
+            if isinstance(error, StsbenchError):
+                raise error
+    except ray.exceptions.RayError as error:
+        raise StsbenchError(
+            f"a machine of the cluster does not say which versions it has: {one_line(error)[:200]}"
+        ) from error
+
+
+def is_everywhere(ray: Ray, path: Path) -> bool:
+    """Whether every machine of the cluster sees a path that this one has."""
+    try:
+        return all(_each_machine(ray, Path.exists, path))
+    except ray.exceptions.RayError:
+        # A machine was lost in between: not every one sees it.
+        return False
+
+
+def _each_machine(ray: Ray, ask: Callable[..., T], *given: object) -> list[T]:
+    """What each machine of the cluster answers."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    remote = ray.remote(num_cpus=0)(ask)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    answers: list[T] = ray.get([remote.options(scheduling_strategy=place).remote(*given) for place in places])
+    return answers
+
+
+def is_shared(ray: Ray, folder: Path) -> bool:
+    """Whether a folder that this machine writes is the same on every machine."""
+    mark = write_whole(folder / f".{secrets.token_hex(8)}", b"")
+    try:
+        return is_everywhere(ray, mark)
+    finally:
+        remove(mark)
+
+
+@contextmanager
+def files_lent(ray: Ray) -> Iterator[None]:
+    """As long as it lasts, Ray takes a checkpoint's files along with an encoder where some machine does not see them."""
+    lent: dict[Path, Reference | None] = {}
+
+    def sent(checkpoint: Checkpoint) -> Sent:
+        folders = {checkpoint.folder, *(path.parent for path in checkpoint.weights)}
+        for folder in folders.difference(lent):
+            lent[folder] = None if is_everywhere(ray, folder) else ray.put(files_of(folder))
+        return vars(checkpoint), {folder: lent[folder] for folder in folders if lent[folder] is not None}
+
+    ray.util.register_serializer(Checkpoint, serializer=sent, deserializer=settled)
+    try:
+        yield
+    finally:
+        ray.util.deregister_serializer(Checkpoint)
+
+
+def settled(sent: Sent) -> Checkpoint:
+    """A checkpoint on this machine: where it was, or with its files in the cache folder, written once a machine."""
+    fields, lent = sent
+    places = {folder: folder if folder.is_dir() else _copy(files) for folder, files in lent.items()}
+    weights = tuple(places.get(path.parent, path.parent) / path.name for path in fields["weights"])
+    folder: Path = fields["folder"]
+    return Checkpoint(folder=places.get(folder, folder), revision=fields["revision"], weights=weights)
+
+
+def _copy(lent: Reference) -> Path:
+    import ray
+
+    files: Files = dict(ray.get(lent))
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    copy = settings.cache_folder() / "lent" / hashlib.sha256(repr(hashes).encode()).hexdigest()[:32]
+    write_missing(files, copy)
+    return copy
+
+
+def files_of(folder: Path) -> Files:
+    """What loading reads of a checkpoint's folder: configuration, tokenizer and the weights as safetensors."""
+    unread = NOT_READ_SUFFIXES - {".safetensors"}
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in unread]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}

@@ -1,0 +1,297 @@
+"""Results as MTEB's result files, and MTEB's result files as rows of a board, marked as imported."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stsbench.boards.exports.measured import Model, MtebTask, model_of, mteb_facts, mteb_task
+from stsbench.boards.tables.columns import expected
+from stsbench.boards.tables.rows import hub_address
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    EXACT,
+    Group,
+    Number,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    Terms,
+    Traits,
+    Wanted,
+)
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, OutputError, ProtocolError, one_line
+from stsbench.core.files import file_part, write_whole
+from stsbench.results.comparable import suite_mean
+from stsbench.results.record import Result
+
+DIGITS = 6
+UNKNOWN = (
+    *("loader", "release_date", "languages", "memory_usage_mb", "max_tokens", "license"),
+    *("open_weights", "public_training_code", "public_training_data", "use_instructions", "training_datasets"),
+)
+"""What MTEB's description of a model must say, and results do not tell."""
+
+
+class Exported(NamedTuple):
+    """The files written, and the cells that no file of MTEB's may hold, each with the reason."""
+
+    paths: list[Path]
+    left_out: list[str]
+
+
+def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> Exported:
+    """Write ``out/results/<model>/<revision>/<task>.json`` for every cell whose data are MTEB's.
+
+    A model has its id on the Hub where that is known, see :func:`model_of`. A task of several subsets is written where all are there.
+
+    The main score is the Spearman correlation of cosines over all pairs of a task or language, whatever
+    aggregation the result was scored by: a result holds that one too. Manhattan and Euclidean distances
+    are not measured, and missing. ``mteb_version`` is null: MTEB did not make these scores.
+
+    Args:
+        results: any results; of several seeds of the evaluation the first counts.
+        out: what ``mteb.ResultCache(out)`` is to read.
+        catalogue: cards of the project and of the user.
+
+    Raises:
+        DataError: not one cell can be exported; says why.
+        OutputError: the folder cannot be written.
+    """
+    files: dict[Path, list[tuple[MtebTask, Result]]] = {}
+    left_out: dict[str, None] = {}
+    for result in sorted(results, key=lambda r: (r.encoder, r.task, r.split, r.eval_seed, str(r.protocol["name"]))):
+        task, why = _fitting(result, catalogue)
+        if task is None:
+            left_out[f"{result.encoder} on {result.task}: {why}"] = None
+            continue
+        cells = files.setdefault(_folder(out, model_of(result, catalogue)) / f"{task.name}.json", [])
+        if all((task, result.split) != (other, one.split) for other, one in cells):
+            cells.append((task, result))
+    files = {path: whole for path, cells in files.items() if (whole := list(_whole(cells, left_out)))}
+    if not files:
+        raise DataError(f"nothing to export: {next(iter(left_out), 'there are no results')}")
+    paths = [write_whole(path, _json(_task_result(cells))) for path, cells in files.items()]
+    for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
+        write_whole(folder / "model_meta.json", _json(_model_meta(model_of(result, catalogue))))
+    return Exported(paths, list(left_out))
+
+
+def _fitting(result: Result, catalogue: Catalogue) -> tuple[MtebTask | None, str]:
+    """MTEB's task for a result, or why there is none."""
+    task = mteb_task(result.task, catalogue) if result.task in catalogue.paths("tasks") else None
+    if task is None:
+        return None, "its data are not those of a task of MTEB's"
+    if result.protocol.get("similarity") != "cosine" or not {"spearman.all", "pearson.all"} <= set(result.scores):
+        return None, "MTEB scores by the Spearman correlation of cosines"
+    if result.split not in task.splits:
+        return None, f"MTEB has no split '{result.split}' of it"
+    return task, ""
+
+
+def _whole(cells: Sequence[tuple[MtebTask, Result]], left_out: dict[str, None]) -> Iterator[tuple[MtebTask, Result]]:
+    """The cells of splits of which all subsets are there: MTEB averages over a part as if it were the whole."""
+    for task, result in cells:
+        found = sum(other.split == result.split for _, other in cells)
+        if found == task.subsets:
+            yield task, result
+        else:
+            why = f"MTEB's {task.name} is of {task.subsets} subsets, the results hold {found} of split '{result.split}'"
+            left_out[f"{result.encoder} on {result.task}: {why}"] = None
+
+
+def _folder(out: Path, model: Model) -> Path:
+    name = model.name.replace("/", "__").replace(" ", "_")
+    return out / "results" / file_part(name, 255) / file_part(model.revision, 255)
+
+
+def _task_result(cells: Sequence[tuple[MtebTask, Result]]) -> dict[str, Any]:
+    scores: dict[str, list[dict[str, Any]]] = {}
+    for task, result in cells:
+        scores.setdefault(task.splits[result.split], []).append(dict(_scores(task, result)))
+    newest = max(cells, key=lambda cell: str(cell[1].run.get("created", "")))[1]
+    return {
+        "dataset_revision": cells[0][0].revision,
+        "task_name": cells[0][0].name,
+        "mteb_version": None,
+        "scores": scores,
+        "evaluation_time": sum(float(result.run.get("seconds") or 0.0) for _, result in cells),
+        "kg_co2_emissions": None,
+        "date": newest.run.get("created"),
+    }
+
+
+def _scores(task: MtebTask, result: Result) -> Iterator[tuple[str, Any]]:
+    # 'pearson' and 'spearman' are of the model's own similarity, cosine where it names none.
+    for prefix in ("", "cosine_"):
+        for metric in ("pearson", "spearman"):
+            yield f"{prefix}{metric}", round(result.scores[f"{metric}.all"], DIGITS)
+    yield "main_score", round(result.scores["spearman.all"], DIGITS)
+    yield "hf_subset", task.subset
+    yield "languages", task.languages
+
+
+def _model_meta(model: Model) -> dict[str, Any]:
+    known = {"name": model.name, "revision": model.revision}
+    size = {"n_parameters": model.parameters, "embed_dim": model.dimensions}
+    return {**known, **dict.fromkeys(UNKNOWN), **size, "framework": [], "similarity_fn_name": "cosine"}
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+PROTOCOL = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
+"""How MTEB scores STS: one correlation a task or language. Prompts are those MTEB has for a model."""
+SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
+METRIC = "cosine_spearman"
+META = "model_meta.json"
+
+
+class _File(msgspec.Struct):
+    task_name: str
+    dataset_revision: str
+    scores: dict[str, list[dict[str, Any]]]
+    mteb_version: str | None = None
+
+
+class ImportedModel(NamedTuple):
+    """A model as MTEB's folders name it."""
+
+    name: str
+    revision: str
+
+
+class Imported(NamedTuple):
+    """Scores by model and by task of ours, from 0 to 1; MTEB's versions that made them; a line for each file left out."""
+
+    scores: Mapping[ImportedModel, Mapping[str, float]]
+    versions: Mapping[ImportedModel, set[str]]
+    problems: Sequence[str]
+
+
+def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
+    """Read a result file of MTEB's, or all below a folder; files of tasks that are none of ours are passed over.
+
+    Raises:
+        OutputError: there is no such file or folder.
+        DataError: it holds no score of a task that is also ours.
+    """
+    if not path.exists():
+        raise OutputError(f"{path}: there is no such file or folder of MTEB's results")
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*.json") if p.name != META)
+    found, problems = Imported({}, {}, []), []
+    scores: dict[ImportedModel, dict[str, float]] = {}
+    versions: dict[ImportedModel, set[str]] = {}
+    for file in files:
+        try:
+            read = dict(_read(file, catalogue))
+        except DataError as error:
+            problems.append(str(error))
+            continue
+        if read:
+            model = _model(file)
+            scores.setdefault(model, {}).update({task: score for task, (score, _) in read.items()})
+            versions.setdefault(model, set()).update(version for _, version in read.values())
+    if not scores:
+        raise DataError(f"{path}: no score of a task that is also ours{f'; {problems[0]}' if problems else ''}")
+    return found._replace(scores=scores, versions=versions, problems=problems)
+
+
+def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, str]]]:
+    """Each task of ours that the file has a score of, with the version of MTEB that made it."""
+    try:
+        file = msgspec.json.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(
+            f"{path}: is not a result file of MTEB 1.11 or newer: {one_line(error)}; mteb itself reads older ones"
+        ) from error
+    for task in (mteb_task(name, catalogue) for name, facts in mteb_facts().items() if facts.name == file.task_name):
+        if task is not None:
+            yield from _imported_scores(path, file, task, catalogue.task(task.task).score_split)
+
+
+def _imported_scores(path: Path, file: _File, task: MtebTask, split: str) -> Iterator[tuple[str, tuple[float, str]]]:
+    mine = [one for one in file.scores.get(task.splits[split], []) if one.get("hf_subset") == task.subset]
+    if not mine:
+        return
+    if file.dataset_revision != task.revision:
+        raise DataError(
+            f"{path}: of dataset revision {file.dataset_revision[:12]}, ours is {task.revision[:12]}: other data"
+        )
+    score = mine[0].get(METRIC)
+    if not isinstance(score, float | int) or isinstance(score, bool) or not math.isfinite(score) or abs(score) > 1:
+        raise DataError(f"{path}: subset '{task.subset}': '{METRIC}' is {score!r} and no correlation")
+    yield task.task, (float(score), str(mine[0].get("mteb_version") or file.mteb_version or "of unknown version"))
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    revision: str | None = None
+
+
+def _model(file: Path) -> ImportedModel:
+    """The model that a file is of: as its description says, else as its folders are called."""
+    folder = file.absolute().parent
+    try:
+        meta = msgspec.json.decode((folder / META).read_bytes(), type=_Meta)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return ImportedModel(folder.parent.name.replace("__", "/"), folder.name)
+    return ImportedModel(meta.name, meta.revision or folder.name)
+
+
+def with_imported(table: Table, imported: Imported) -> Table:
+    """The same table with a group of imported rows below its own; best and second best are taken in each group.
+
+    Raises:
+        ProtocolError: its columns are not scored as MTEB scores.
+    """
+    if not fits(table.columns):
+        raise ProtocolError(f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task")
+    tasks = {column.wanted.task: column.key for column in table.columns if column.wanted is not None}
+    names = [model.name for model in imported.scores]
+    rows = [
+        Row(
+            label=f"{model.name} [{model.revision[:6]}]" if names.count(model.name) > 1 else model.name,
+            cells=_cells({tasks[task]: 100 * score for task, score in scores.items() if task in tasks}, table.terms),
+            imported=", ".join(f"mteb {version}" for version in sorted(imported.versions[model])),
+            traits=Traits(model=hub_address(model.name)),
+        )
+        for model, scores in imported.scores.items()
+        if any(task in tasks for task in scores)
+    ]
+    rows.sort(key=lambda row: (row.cell(AVERAGE).published is None, -_value(row), row.label))
+    return replace(table, groups=[*table.groups, Group(section=SECTION, rows=rows)]) if rows else table
+
+
+def _cells(numbers: dict[str, float], terms: Terms) -> dict[str, TableCell]:
+    mean = suite_mean(terms, numbers.get)
+    if mean is not None:
+        numbers |= dict.fromkeys((AVERAGE, EXACT), mean)
+    return {key: TableCell(published=Number(value)) for key, value in numbers.items()}
+
+
+def _value(row: Row) -> float:
+    published = row.cell(AVERAGE).published
+    return published.value if published else 0.0
+
+
+def fits(columns: Sequence[TableColumn]) -> bool:
+    """Whether a table's scores are made as MTEB makes them, whatever the protocol is called."""
+    return all(_fits(column.wanted) for column in columns if column.wanted is not None)
+
+
+def _fits(wanted: Wanted) -> bool:
+    if wanted.fields:
+        return {**wanted.fields, "name": PROTOCOL["name"]} == PROTOCOL
+    return (wanted.metric, expected(wanted.protocol)[1]) == ("spearman", "all")

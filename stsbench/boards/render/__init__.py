@@ -1,0 +1,71 @@
+"""Tables as text: markdown, LaTeX, HTML, CSV, JSON; and as pandas frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from stsbench.boards.render.data import csv_rows, to_csv, to_json
+from stsbench.boards.render.html import to_html
+from stsbench.boards.render.text import LATEX, MARKDOWN, to_latex, to_markdown
+from stsbench.boards.tables.table import Show, Table, lay_out
+from stsbench.core.errors import StsbenchError, choose, visible
+from stsbench.plots import FIGURES
+
+Writer = Callable[[Sequence[Table], Show | None, bool], str]
+
+
+class TextFormat(NamedTuple):
+    """How tables are written in a format, and their rows without captions, heads and legends where it has such."""
+
+    tables: Writer
+    rows: Writer | None = None
+
+
+WRITERS: Mapping[str, TextFormat] = {
+    "markdown": TextFormat(
+        lambda tables, show, exact: to_markdown([lay_out(table, show, exact=exact) for table in tables]),
+        lambda tables, show, exact: MARKDOWN.rows(tables, show, exact=exact),
+    ),
+    "latex": TextFormat(
+        lambda tables, show, exact: to_latex([lay_out(table, show, exact=exact) for table in tables]),
+        lambda tables, show, exact: LATEX.rows(tables, show, exact=exact),
+    ),
+    "html": TextFormat(lambda tables, show, exact: to_html(tables, show, exact=exact)),
+    "csv": TextFormat(
+        lambda tables, show, exact: to_csv(tables, show), lambda tables, show, exact: csv_rows(tables, show)
+    ),
+    "json": TextFormat(lambda tables, show, exact: to_json(tables)),
+}
+TERMINAL = "terminal"
+"""The format that is no text alone."""
+
+
+def check_format(name: str) -> str:
+    """The same, if it is a format, of text or of a figure; raises UnknownName."""
+    choose("format", name, {TERMINAL: None, **WRITERS, **dict.fromkeys(FIGURES)})
+    return name
+
+
+def render(
+    tables: Sequence[Table], fmt: str, *, show: Show | None = None, exact: bool = False, rows_only: bool = False
+) -> str:
+    """Tables in one of the formats that are text alone; control characters of names are written out.
+
+    Args:
+        tables: the tables.
+        fmt: the format.
+        show: which numbers; see :func:`stsbench.boards.tables.table.lay_out`.
+        exact: averages to the last digit.
+        rows_only: the rows without captions, heads and legends.
+
+    Raises:
+        UnknownName: no such format.
+        StsbenchError: rows do not stand alone in this format.
+    """
+    made = choose("format", fmt, WRITERS)
+    if rows_only and made.rows is None:
+        having = [name for name, one in WRITERS.items() if one.rows]
+        raise StsbenchError(f"rows do not stand alone as {fmt}; choose {', '.join(having[:-1])} or {having[-1]}")
+    written = made.rows if rows_only and made.rows else made.tables
+    return visible(written(tables, show, exact))

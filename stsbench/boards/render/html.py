@@ -1,0 +1,345 @@
+"""Tables as one HTML page that needs no other file and no network: sorted and filtered by the reader.
+
+The page, its tables, style and script stand in the folder ``board`` and are put together by jinja2. Without script the page is
+plain tables.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib import resources
+from statistics import quantiles
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stsbench.boards.published import sources
+from stsbench.boards.tables.table import (
+    BEST,
+    IMPORTED,
+    NONE,
+    QUOTED,
+    SECOND,
+    STANDINGS,
+    WRONG,
+    Group,
+    Layout,
+    Number,
+    Row,
+    Show,
+    Table,
+    TableColumn,
+    TableLine,
+    lay_out,
+    number,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import jinja2
+
+SCRIPTS = ("tables", "order", "filters", "columns", "comparison", "download", "theme", "address", "start")
+"""The parts of the script, each using those before it; functions may use all."""
+RANKED = {BEST: "b", SECOND: "u"}
+LEAST_SPAN = 10.0
+"""Points that a column's scale spans at least: a lone narrow interval looks narrow."""
+MEANS = ("average", "exact")
+"""The kinds of column that stay in sight when a table is scrolled."""
+MEASURED = ("task", *MEANS)
+"""The kinds of column whose intervals are bars."""
+
+
+def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
+    """All tables, each with its legend below.
+
+    Unless ``show`` says otherwise, measured and published numbers are both there: the reader picks.
+    """
+    title = tables[0].caption if len(tables) == 1 else "Leaderboard"
+    return html_page(title, table_body(tables, show, exact=exact))
+
+
+def table_body(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Iterator[str]:
+    """The tables within a page."""
+    for place, table in enumerate(tables, start=1):
+        yield _table(table, lay_out(table, show or "both", exact=exact, ends=False), f"t{place}")
+
+
+def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
+    """A page of some lines of HTML, with the style and the script of the board; ``images`` may stand in it as data."""
+    script = page_script()
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            title=title,
+            policy=_policy(script) + ("; img-src data:" if images else ""),
+            style=_asset("page.css"),
+            body="\n".join(body),
+            script=script,
+        )
+    )
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    import jinja2
+    import markupsafe
+
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    # A long name breaks before a parameter that it says.
+    made.filters["breaking"] = lambda text: markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
+    return made
+
+
+def page_script() -> str:
+    """The script of the page: its parts in one function, so that nothing of it is seen outside."""
+    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+def _policy(script: str) -> str:
+    """What browsers may do with the page: nothing is loaded, and no script runs but ours."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+def _asset(name: str) -> str:
+    return (resources.files(__package__) / "board" / name).read_text(encoding="utf-8")
+
+
+def _table(table: Table, layout: Layout, identity: str) -> str:
+    """A table and its notes; ``identity`` begins the ids in it."""
+    lines = [line for block in layout.blocks for line in block.lines]
+    scales = bar_scales(layout)
+    notes: dict[str, int] = {}
+    for place, text in enumerate(layout.legend, start=1):
+        notes.setdefault(text[0], place)
+    made = (
+        _templates()
+        .get_template("table.html")
+        .render(
+            id=identity,
+            layout=layout,
+            width=len(layout.heads) + 1,
+            notes=notes,
+            columns=[_head(column, head) for column, head in zip(layout.columns, layout.heads, strict=True)],
+            blocks=_blocks(layout, scales, set_apart(table)),
+            ranked=any(cell.rank for line in lines for cell in line.cells),
+            ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
+            scales=scales,
+            outliers=any(
+                not scales[column.key].holds(one.value)
+                for column in layout.columns
+                if column.key in scales
+                for one in _with_intervals(layout, column)
+            ),
+            paper=table.paper,
+            number=table.number,
+        )
+    )
+    return made.removesuffix("\n")
+
+
+def _head(column: TableColumn, head: str) -> Mapping[str, Any]:
+    low_is_best = column.better == "low" or column.kind in STANDINGS
+    return {
+        "key": column.key,
+        "kind": column.kind,
+        "head": head,
+        "is_mean": column.kind in MEANS,
+        "low_is_best": low_is_best,
+    }
+
+
+def _blocks(layout: Layout, scales: Mapping[str, BarScale], apart: Mapping[int, Apart]) -> Iterator[Mapping[str, Any]]:
+    above = ""
+    for block in layout.blocks:
+        lines = [
+            {
+                **_line(line, apart.get(id(line.row))),
+                "cells": [_cell(line, at, layout, scales) for at in range(len(line.cells))],
+            }
+            for line in block.lines
+        ]
+        yield {"section": block.section if block.section != above else "", "title": block.title, "lines": lines}
+        above = block.section
+
+
+def _line(line: TableLine, apart: Apart | None) -> dict[str, Any]:
+    """The head of a row: its label, what tells it from rows of the same label, its marks, and what the encoder is."""
+    row, traits = line.row, line.row.traits
+    reasons = {WRONG: row.misprint, QUOTED: row.quoted or row.source, IMPORTED: row.imported}
+    said = sources().papers.get(row.key.partition("/")[0])
+    facts = [
+        row.encoder if row.encoder != row.label else "",
+        traits.method,
+        traits.backbone,
+        f"{parameters_said(traits.parameters)} parameters" if traits.parameters else "",
+        f"supervision: {traits.supervision}" if traits.supervision else "",
+        str(traits.year or ""),
+    ]
+    links = [(traits.paper, "paper", f"paper: {row.label}"), (traits.model, "model", f"model: {row.label}")]
+    return {
+        "row": row,
+        "label": line.label,
+        "further": line.further,
+        "side": line.side,
+        # What filters ask for.
+        "data": {
+            "encoder": row.encoder,
+            "method": traits.method,
+            "backbone": traits.backbone,
+            "supervision": traits.supervision,
+            "parameters": traits.parameters,
+            "year": traits.year,
+            "otherwise": row.otherwise,
+            "side": "imported" if row.imported and line.side == "published" else line.side,
+        },
+        "apart": apart,
+        "marks": [(mark, reasons.get(mark, "")) for mark in line.marks],
+        "facts": list(dict.fromkeys(filter(None, facts))),
+        "links": [link for link in links if link[0]],
+        "source": said.url if said else "",
+    }
+
+
+def parameters_said(count: int) -> str:
+    """A number of parameters in millions, to three digits: 109M, 22.7M."""
+    return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"
+
+
+def _cell(line: TableLine, at: int, layout: Layout, scales: Mapping[str, BarScale]) -> Mapping[str, Any]:
+    """A number, its mark, its deviation or the bar of its interval; how many decimals it lacks: points stand under points."""
+    shown, column = line.cells[at], layout.columns[at]
+    one = line.row.cell(column.key)
+    _, point, digits = shown.text.partition(".")
+    missing = column.decimals - len(digits) + (not point)
+    short = missing if missing > 0 and shown.text != NONE and column.kind not in STANDINGS else 0
+    return {
+        "shown": shown,
+        "tag": RANKED.get(shown.rank),
+        "misprint": one.misprint,
+        "classes": " ".join(["mean"] * (column.kind in MEANS) + ["less"] * bool(short)),
+        "short": short,
+        "bar": _bar(number(one, line.side), scales.get(column.key)),
+    }
+
+
+class BarScale(NamedTuple):
+    """What the bars of a column span, in points: their two ends."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Where a value lies, in percent; below 0 and above 100 it is off the scale."""
+        return 100 * (value - self.low) / (self.high - self.low)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the scale."""
+        return self.low <= value <= self.high
+
+
+def bar_scales(layout: Layout) -> dict[str, BarScale]:
+    """The scale of each column that has intervals."""
+    found = {column.key: _with_intervals(layout, column) for column in layout.columns if column.kind in MEASURED}
+    return {key: _scale(numbers) for key, numbers in found.items() if numbers}
+
+
+def _with_intervals(layout: Layout, column: TableColumn) -> list[Number]:
+    lines = (line for block in layout.blocks for line in block.lines)
+    found = (number(line.row.cell(column.key), line.side) for line in lines)
+    return [one for one in found if one and one.interval]
+
+
+def _scale(numbers: Sequence[Number]) -> BarScale:
+    """From the lowest to the highest end of an interval, without the scores that lie far outside the quartiles.
+
+    Far is one and a half times the distance of the quartiles (Tukey 1977, section 2C), and half the least span at least.
+    """
+    values = [one.value for one in numbers]
+    first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    reach = max(1.5 * (third - first), LEAST_SPAN / 2)
+    ends = [end for one in numbers if first - reach <= one.value <= third + reach for end in one.interval or ()]
+    low, high = min(ends), max(ends)
+    spare = max(0.0, LEAST_SPAN - (high - low)) / 2
+    return BarScale(low - spare, high + spare)
+
+
+def _bar(one: Number | None, scale: BarScale | None) -> Mapping[str, str] | None:
+    """The interval as a bar, open where it leaves the scale; an arrow where the score itself is off it."""
+    if one is None or one.interval is None or scale is None:
+        return None
+    low, high = one.interval
+    states = {
+        "low": low < scale.low,
+        "high": high > scale.high,
+        "under": one.value < scale.low,
+        "over": one.value > scale.high,
+    }
+    seeds = f", over items and {one.seeds} seeds" if one.seeds > 1 else ""
+    a, m, b = (min(100.0, max(0.0, scale.place(value))) for value in (low, one.value, high))
+    return {
+        "classes": " ".join(["ci", *(name for name, there in states.items() if there)]),
+        "said": f"95% interval {low:.2f} to {high:.2f}{seeds}" + ("" if scale.holds(one.value) else ", off the scale"),
+        "low": f"{low:.2f}",
+        "high": f"{high:.2f}",
+        "style": f"--a:{a:.1f};--b:{b:.1f};--m:{m:.1f}",
+    }
+
+
+class Apart(NamedTuple):
+    """What tells a row from others of its label; ``by_group``: the title of its group says it already."""
+
+    text: str
+    by_group: bool
+
+
+def set_apart(table: Table) -> Mapping[int, Apart]:
+    """For each row that shares its label with others what tells it from them, by the row's ``id``."""
+    alike: dict[str, list[tuple[Group, Row]]] = {}
+    for group in table.groups:
+        for row in group.rows:
+            alike.setdefault(row.label, []).append((group, row))
+    found: dict[int, Apart] = {}
+    for rows in alike.values():
+        if len(rows) > 1:
+            tellings = _telling([_facts_that_tell(group, row) for group, row in rows])
+            found |= {id(row): apart for (_, row), apart in zip(rows, tellings, strict=True)}
+    return found
+
+
+def _facts_that_tell(group: Group, row: Row) -> list[str]:
+    """What may tell a row from another, first what says most to a reader; the group comes first."""
+    traits = row.traits
+    paper, _, rest = row.key.partition("/")
+    source = sources().papers.get(paper)
+    number, _, printed = rest.partition("/")
+    year = str(traits.year or "")
+    trained = f"supervision {traits.supervision}" if traits.supervision else ""
+    origin = f"{source.name} {source.year}, {number.replace('-', ' ')}" if source else ""
+    facts = (traits.backbone, traits.method, trained, year, origin, printed, row.encoder)
+    return [" ".join(filter(None, (group.section, group.title))), *facts]
+
+
+def _telling(rows: Sequence[Sequence[str]]) -> list[Apart]:
+    """The first fact that is another in every row, or as many facts as it takes; numbers where no facts do."""
+    differing = [facts for facts in zip(*rows, strict=True) if len(set(facts)) > 1]
+    alone = next((facts for facts in differing if len(set(facts)) == len(rows) and all(facts)), None)
+    if alone is not None:
+        by_group = alone == tuple(row[0] for row in rows)
+        return [Apart(text, by_group) for text in alone]
+    texts = [", ".join(dict.fromkeys(filter(None, facts))) for facts in zip(*differing, strict=True)] or [""] * len(
+        rows
+    )
+    if len(set(texts)) == len(rows) and all(texts):
+        return [Apart(text, by_group=False) for text in texts]
+    return [
+        Apart(", ".join(filter(None, (text, f"no. {place}"))), by_group=False) for place, text in enumerate(texts, 1)
+    ]

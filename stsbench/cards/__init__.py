@@ -1,1 +1,0 @@
-"""Cards: the TOML files of facts, read strictly."""

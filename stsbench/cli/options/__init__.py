@@ -1,1 +1,0 @@
-"""What commands are asked for: a frozen dataclass a command, whose fields are its arguments and options."""

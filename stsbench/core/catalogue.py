@@ -1,0 +1,209 @@
+"""Cards: the TOML files of facts about tasks, suites, encoders and corpora, read strictly.
+
+A card's id is its file's stem. An unknown, missing or doubled key, or a value of the wrong
+type, stops the run with one line naming file and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from stsbench.core.cards import (
+    CorpusCard,
+    EncoderCard,
+    RecipeCard,
+    Record,
+    Suite,
+    TaskCard,
+    convert,
+    encoder_digest,
+    of_card,
+    parse_toml,
+    recipe_digest,
+)
+from stsbench.core.errors import CardError, UnknownName
+from stsbench.core.files import check_is_file
+from stsbench.core.registry import PLACES, checked
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def card_folder(kind: str) -> Path:
+    """The folder of one kind of card: inside an installed wheel, or beside the package in a checkout."""
+    here = Path(__file__).parent.parent
+    packaged = here / "_cards" / kind
+    return packaged if packaged.is_dir() else here.parent / kind
+
+
+class Catalogue:
+    """All cards of the project, and those of a user's own folders, by id.
+
+    A user's folder has the shape of the project's: ``tasks/``, ``baselines/``, ``trainers/``,
+    one of them at least. An id taken twice is an error.
+    """
+
+    @checked(folders=PLACES)
+    def __init__(self, folders: str | Path | Sequence[str | Path] = ()) -> None:
+        """Note the user's folders, or only one; cards are looked for once, and read when asked for."""
+        self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))
+        self._paths: dict[str, dict[str, Path]] = {}
+        self._digests: dict[str, frozenset[str]] = {}
+        for folder in self.folders:
+            if not folder.is_dir():
+                raise CardError(f"cards folder '{folder}' does not exist")
+            if not any((folder / kind).is_dir() for kind in KINDS):
+                raise CardError(
+                    f"cards folder '{folder}' has none of the folders {', '.join(KINDS)}; cards go into them"
+                )
+
+    def paths(self, kind: str) -> dict[str, Path]:
+        """The files of one kind of card (``tasks``, ``baselines``, ``trainers``) by id, sorted."""
+        if kind not in self._paths:
+            self._paths[kind] = self._find(kind)
+        return self._paths[kind]
+
+    def _find(self, kind: str) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for folder in [card_folder(kind), *(f / kind for f in self.folders)]:
+            for name in sorted(path.stem for path in folder.glob("*.toml")):
+                path = folder / f"{name}.toml"
+                if name in RESERVED:
+                    continue
+                if name in found:
+                    raise CardError(f"{path}: the id '{name}' is taken by {found[name]}; rename one file")
+                found[name] = path
+        return found
+
+    def task(self, name: str) -> TaskCard:
+        """The task of this id; raises UnknownName."""
+        path = self._path("task", "tasks", name)
+        return _placed(read_card(path, TaskCard), path)
+
+    def encoder(self, name: str) -> EncoderCard:
+        """The encoder of this id; raises UnknownName."""
+        return read_card(self._path("encoder", "baselines", name), EncoderCard)
+
+    def known_encoder(self, name: str, digest: str | None) -> EncoderCard | None:
+        """What is known of the encoder that results call by this name; None where nothing is.
+
+        Known is what carries the hash of the card, or of the recipe, that has this name: another folder, class or
+        card of the same name is not. A recipe's name is that of the encoder it trains. Parameters replaced stand
+        behind a plus: such an encoder is called so, and none of the published rows is its.
+        """
+        stem, plus, changes = name.partition("+")
+        if not plus:
+            return self._encoder_or_recipe(stem) if of_card(digest) in self.digests(stem) else None
+        card = self._encoder_or_recipe(stem)
+        return card and msgspec.structs.replace(card, name=f"{card.name}+{changes}", published=[])
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a card or a recipe has this name, or that before the parameters it says were replaced."""
+        stem = name.partition("+")[0]
+        return stem in self.paths("baselines") or stem in self.paths("trainers")
+
+    def digests(self, name: str) -> frozenset[str]:
+        """The hashes that results of this name's card and recipe carry."""
+        if name not in self._digests:
+            found = {self.digest_of(self.encoder(name))} if name in self.paths("baselines") else set()
+            if name in self.paths("trainers"):
+                found.add(recipe_digest(self.recipe(name)))
+            self._digests[name] = frozenset(found)
+        return self._digests[name]
+
+    def digest_of(self, card: EncoderCard) -> str:
+        """The hash of what decides an encoder, see :mod:`stsbench.core.cards`."""
+        base = card.params.get("base")
+        over = self.encoder(base) if isinstance(base, str) and base in self.paths("baselines") else None
+        # No base has a base: what is fitted on texts is made over what is not.
+        of_base = encoder_digest(over.kind, over.params, over.overlap, None) if over else None
+        return encoder_digest(card.kind, card.params, card.overlap, of_base)
+
+    def _encoder_or_recipe(self, stem: str) -> EncoderCard | None:
+        recipe = self.recipe(stem) if stem in self.paths("trainers") else None
+        if stem in self.paths("baselines"):
+            card = self.encoder(stem)
+            # One name for what is published and what is trained here: the rows of both are its.
+            rows = dict.fromkeys([*card.published, *(recipe.published if recipe else [])])
+            return msgspec.structs.replace(card, published=list(rows))
+        if recipe is None:
+            return None
+        return EncoderCard(
+            name=recipe.name,
+            kind="transformer",
+            method=recipe.label or recipe.method,
+            backbone=recipe.backbone,
+            supervision=recipe.supervision,
+            overlap="unknown",
+            paper=recipe.paper,
+            license="",
+            note=recipe.note,
+            reproducible=recipe.reproducible,
+            published=recipe.published,
+        )
+
+    def encoder_path(self, name: str) -> Path:
+        """The card or recipe of a known encoder."""
+        stem = name.partition("+")[0]
+        return {**self.paths("trainers"), **self.paths("baselines")}[stem]
+
+    def recipe(self, name: str) -> RecipeCard:
+        """The recipe of this id; raises UnknownName."""
+        return read_card(self._path("recipe", "trainers", name), RecipeCard)
+
+    def _path(self, word: str, kind: str, name: str) -> Path:
+        paths = self.paths(kind)
+        if name not in paths:
+            raise UnknownName(word, name, paths, hint=f"'stsbench list {word}s' lists them")
+        return paths[name]
+
+    def suites(self) -> dict[str, Suite]:
+        """All suites by id, the project's first; a task's id is no suite's."""
+        return self._tables("tasks", "suites", Suite, taken=self.paths("tasks"))
+
+    def corpora(self) -> dict[str, CorpusCard]:
+        """All corpora by id."""
+        return self._tables("trainers", "corpora", CorpusCard, taken={})
+
+    def _tables(self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]) -> dict[str, RecordT]:
+        homes, found = dict(taken), {}
+        for folder in [card_folder(kind), *(f / kind for f in self.folders)]:
+            path = folder / f"{stem}.toml"
+            if path.is_file():
+                for key, table in parse_toml(path).items():
+                    if key in homes:
+                        raise CardError(f"{path}: the id '{key}' is taken by {homes[key]}; rename one")
+                    homes[key] = path
+                    found[key] = convert(table, record, where=f"{path}: [{key}]")
+        return found
+
+
+def _placed(card: TaskCard, path: Path) -> TaskCard:
+    """A task's card whose data folder is no longer seen from the card's own, where it was."""
+    if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
+        return card
+    local = msgspec.structs.replace(card.local, folder=str((path.parent / card.local.folder).resolve()))
+    return msgspec.structs.replace(card, local=local)
+
+
+KINDS = ("tasks", "baselines", "trainers")
+RESERVED = frozenset({"suites", "corpora"})
+"""Stems that hold many small records in one file."""
+
+
+@cache
+def _read(path: Path, record: type[RecordT], mtime: int) -> RecordT:
+    return convert(parse_toml(path), record, where=str(path))
+
+
+def read_card(path: Path, record: type[RecordT]) -> RecordT:
+    """Read one card strictly."""
+    check_is_file(path, CardError)
+    if not path.is_file():
+        raise CardError(f"card '{path}' does not exist")
+    card: RecordT = _read(path, record, path.stat().st_mtime_ns)
+    return card

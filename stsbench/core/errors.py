@@ -1,0 +1,171 @@
+"""The errors a user can cause, as one tree.
+
+    StsbenchError               one clear line on the terminal, exit code 2
+    ├── UnknownName             a task, encoder, suite, protocol or option that does not exist
+    ├── CardError               a card with an unknown, missing, doubled or wrong key
+    ├── DataError               data that is missing, broken or not what its card says
+    │   └── SourceError         no source could give the data (not found, no network, gated, timed out)
+    ├── EncoderError            a checkpoint that cannot be read, or embeddings no score can be made of
+    ├── TrainingError           a run that cannot go on (loss not finite, text too short, nothing to learn from)
+    ├── ProtocolError           scores of different protocols set side by side
+    ├── OutputError             a folder or file that cannot be written (permissions, full disk)
+    └── Stopped                 Ctrl-C, where something can be said of what is kept; exit code 130
+
+Anything else is a bug: it keeps its traceback, and the exit code is 3.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+RowT = TypeVar("RowT")
+SHOWN = 80
+"""So many characters of a value are shown in a message."""
+
+
+class StsbenchError(Exception):
+    """A mistake the user can put right; the message is one line: what, where, what to do.
+
+    ``hint`` is the part of it that says what to do, where that is known: a terminal shows it on a line of its own.
+    """
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        """Say what is wrong, and what to do."""
+        self.problem, self.hint = message, hint
+        super().__init__(f"{message}; {hint}" if hint else message)
+
+    def __reduce__(self) -> tuple[Callable[..., StsbenchError], tuple[Any, ...]]:
+        """The same error in another process, whatever its class is made with."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[StsbenchError], args: tuple[Any, ...], facts: dict[str, Any]) -> StsbenchError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class UnknownName(StsbenchError):
+    """A name that is in no registry."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        """Say which kind of name is unknown and offer the nearest known ones."""
+        self.kind, self.name = kind, name
+        hints = [did_you_mean(name, known).removeprefix("; "), hint]
+        super().__init__(f"unknown {kind} '{name}'", hint="; ".join(filter(None, hints)))
+
+
+class CardError(StsbenchError):
+    """A card that is not as cards must be; names the file and the key."""
+
+
+class DataError(StsbenchError):
+    """Data that is broken or differs from its card; names the file and the line."""
+
+
+class SourceError(DataError):
+    """No source could give the data; says what was tried and what to do."""
+
+
+class EncoderError(StsbenchError):
+    """An encoder that cannot be loaded, or whose embeddings cannot be scored."""
+
+
+class TrainingError(StsbenchError):
+    """Training that cannot start or go on; says what was kept."""
+
+
+class ProtocolError(StsbenchError):
+    """Scores of different protocols were to be compared; names the field that differs."""
+
+
+class OutputError(StsbenchError):
+    """A result, store or output folder that cannot be written."""
+
+
+class Stopped(StsbenchError):
+    """The user has stopped it; says what is kept and how to go on."""
+
+
+def choose(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
+    """Return a table's row of this name.
+
+    Raises:
+        UnknownName: there is none; offers the nearest, and never takes another in its place.
+    """
+    if name not in table:
+        raise UnknownName(kind, name, table, hint=f"known: {', '.join(table)}")
+    return table[name]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known names, or an empty string."""
+    by_fold = {k.casefold(): k for k in known}
+    # Of a name with values replaced, or one state of several, the beginning may be meant.
+    more = [fold for fold in by_fold if fold.startswith(tuple(f"{name.casefold()}{sign}" for sign in ("+", "@", " ")))]
+    near = more[:3] or _nearest(name.casefold(), by_fold)[:3]
+    if not near:
+        return ""
+    names = [f"'{by_fold[n]}'" for n in near]
+    return f"; did you mean {' or '.join(names)}?"
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Names that are like this one; of those equally near, the one that begins alike is meant rather."""
+    found = difflib.get_close_matches(name, known, n=9, cutoff=0.55)
+    ratios = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in found}
+    return sorted(found, key=lambda one: (-ratios[one], -len(os.path.commonprefix([one, name]))))
+
+
+_TYPES = {"array": "a list", "object": "a table", "int": "a whole number", "float": "a number", "str": "text",
+          "bool": "true or false"}  # fmt: skip
+
+
+def in_plain_words(problem: str) -> str:
+    """What a checker of types says, with the types as people call them."""
+    return re.sub(r"`([a-z]+)`", lambda found: _TYPES.get(found[1], found[0]), problem)
+
+
+def one_line(text: object) -> str:
+    """Return the text with every run of white space made one blank: errors print as one line."""
+    return " ".join(str(text).split())
+
+
+def cut(text: str) -> str:
+    """Return the text as a message shows it: not all of what is long."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: in one line, and not all of what is long."""
+    try:
+        return cut(one_line(repr(value)))
+    except (ValueError, RecursionError):
+        return "a number or list too long to print"
+
+
+def which_sentence(sentences: Sequence[str], row: int) -> str:
+    """Name a sentence of the data in a message without its text, which may be confidential: its number and its hash."""
+    digest = hashlib.sha256(sentences[row].encode("utf-8", "surrogatepass")).hexdigest()
+    return f"sentence {row + 1} of {len(sentences)} (its sha256 begins {digest[:8]})"
+
+
+def visible(text: str) -> str:
+    r"""Return the text with control characters written out, as ``\u001b``: a terminal shows them and obeys none.
+
+    These are the control characters but tab and newline, what turns the direction of writing, line and paragraph
+    separators, and what is no character: lone surrogates and the two non-characters. Within JSON strings the text
+    written out means the same character.
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)

@@ -1,0 +1,285 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+
+from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError, one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.parquet import FileMetaData
+
+
+STALE_SECONDS = 24 * 3600
+
+
+def write_whole(path: Path, content: bytes | memoryview) -> Path:
+    """Write a file so that it is there whole or not at all, making its folder if need be.
+
+    Raises:
+        OutputError: the disk is full or the folder cannot be written.
+    """
+    with writing_whole(path) as stream:
+        stream.write(content)
+    return path
+
+
+@contextmanager
+def writing_whole(path: Path) -> Iterator[BinaryIO]:
+    """The same piece by piece: the file takes its name when all is written to the stream.
+
+    Of a link the file that it leads to is written; a device or pipe, which nothing may replace, is written into.
+
+    Raises:
+        OutputError: the disk is full or the folder cannot be written.
+    """
+    try:
+        special = _is_special(path)
+    except ValueError as error:
+        raise OutputError(f"{path}: is not a file name: {one_line(error)}") from error
+    scratch = None
+    try:
+        if special:
+            with path.open("wb") as stream:
+                yield stream
+            return
+        target = Path(os.path.realpath(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = scratch_beside(target)
+        with scratch.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        scratch.replace(target)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = "the disk is full; free some space and run again" if full else f"cannot be written: {error.strerror}"
+        raise OutputError(f"{path.parent}: {why}") from error
+    finally:
+        if scratch is not None:
+            # Also on Ctrl-C; after the rename it is not there.
+            remove(scratch)
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a device, pipe or socket is there: no end of what it gives is known, and nothing may take its place."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def check_is_file(path: Path, error: type[StsbenchError] = DataError) -> None:
+    """Refuse to read a device, pipe or socket, which may never end; what is not there is left to the reader.
+
+    Raises:
+        StsbenchError: it is one; of the kind ``error``.
+    """
+    if _is_special(path) and str(path) != os.devnull:
+        raise error(f"{path}: is a pipe or a device, not a file; save what it gives to a file, and name that")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to the end of a text file, making the file and its folder if need be.
+
+    Raises:
+        OutputError: the disk is full or the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(f"{line}\n")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f\ud800-\udfff<>:"|?*\\]|^\.*$|[. ]$')
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def file_part(name: str, longest: int) -> str:
+    """A name as a file or folder is called on any system: it stays one part of a path.
+
+    Slashes become ``--``. What some system cannot hold (control characters, ``:``, a full stop at the end, a
+    device's name, more than ``longest`` bytes) is left out, and eight digits of the name's hash distinguish it from others.
+    """
+    part = name.replace("/", "--")
+    content = part.encode("utf-8", "surrogatepass")
+    if not (_FORBIDDEN.search(part) or _DEVICES.fullmatch(part) or len(content) > longest):
+        return part
+    kept = re.sub(r"[^\w+=(),-]", "_", part, flags=re.ASCII)[: longest - 9]
+    return f"{kept}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+_ABSOLUTE = re.compile(r"[/~\\]|[A-Za-z]:[/\\]")
+
+
+def without_folders(value: object) -> object:
+    """A parameter as names and notes have it: what lies at an absolute path is called by its last part alone."""
+    if isinstance(value, str):
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if _ABSOLUTE.match(value) else value
+    if isinstance(value, Mapping):
+        return {key: without_folders(one) for key, one in value.items()}
+    return [without_folders(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def read_bounded(path: Path, largest: int) -> bytes:
+    """The bytes of a file of at most ``largest`` bytes.
+
+    Raises:
+        DataError: it is larger, a pipe or a device, or cannot be read.
+    """
+    try:
+        check_is_file(path)
+        if (size := path.stat().st_size) > largest:
+            raise DataError(f"{path}: has {size:,} bytes; nothing of more than {largest:,} bytes is read here")
+        with path.open("rb", buffering=0) as stream:
+            return stream.readall()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there and may be removed."""
+    try:
+        path.unlink(missing_ok=True)
+    except (OSError, ValueError):
+        # A read-only folder: what cannot be removed could not have been written either.
+        return
+
+
+def remove_stale(folder: Path, *patterns: str) -> None:
+    """Remove what killed runs left half written, files and folders: what is younger than a day may be a live run's."""
+    found: list[Path] = []
+    for pattern in patterns or ("*.partial",):
+        # Another process may remove folders, or rename what it has written, in between.
+        with suppress(OSError):
+            found += folder.glob(pattern)
+    for path in found:
+        with suppress(OSError):
+            inside = path.iterdir() if path.is_dir() else ()
+            if time.time() - max(one.stat().st_mtime for one in (path, *inside)) > STALE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else remove(path)
+
+
+def scratch_beside(path: Path) -> Path:
+    """A place beside ``path``, which no other process has, for what takes its name once it is whole.
+
+    What killed runs left beside it is removed, the first time that this process writes there.
+    """
+    _sweep_once(path.parent)
+    return path.with_name(f"{path.name[:40]}.{secrets.token_hex(8)}.partial")
+
+
+@lru_cache(maxsize=4096)
+def _sweep_once(folder: Path) -> None:
+    with suppress(OSError, ValueError):
+        remove_stale(folder)
+
+
+class Readable(Protocol):
+    """A file, or what decompresses one as it is read."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read so many bytes at most."""
+
+
+PartT = TypeVar("PartT")
+MOST_BYTES = 2 << 30
+"""So much any file may hold (SimCSE's archive of all SentEval is 90 MB)."""
+MOST_TIMES = 100
+"""A larger file may hold so many times its own size: text is compressed 5 to 20 times."""
+_CHUNK, _ROWS = 1 << 20, 1 << 15
+
+
+def bounded(
+    parts: Iterable[PartT],
+    path: Path,
+    *,
+    where: str,
+    size: Callable[[PartT], int] = len,  # type: ignore[assignment]
+) -> Iterator[PartT]:
+    """Pass on the parts of what a file holds, as long as they are not far more than the file.
+
+    Raises:
+        SourceError: they are.
+    """
+    most = left = max(MOST_BYTES, MOST_TIMES * path.stat().st_size)
+    for part in parts:
+        left -= size(part)
+        if left < 0:
+            raise SourceError(f"{where}: refused to read: it unpacks to more than {most >> 20:,} MiB")
+        yield part
+
+
+def chunks(stream: Readable) -> Iterator[bytes]:
+    """The bytes of a stream, in parts that take little memory."""
+    while data := stream.read(_CHUNK):
+        yield data
+
+
+def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
+    """Refuse a parquet file whose rows take far more memory than the file, in which equal values stand once.
+
+    Args:
+        source: the file, or what ``path`` holds compressed.
+        path: the file on disk.
+        where: the file, for the message.
+
+    Raises:
+        SourceError: it holds more than a file may.
+        pyarrow.ArrowException, OSError: it is damaged.
+    """
+    for _ in parquet_batches(source, path, where=where):
+        pass
+
+
+def parquet_batches(
+    source: Path | pa.NativeFile | IO[bytes], path: Path, *, where: str, metadata: FileMetaData | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of such a file in parts, each text once and numbers in its places; see :func:`check_parquet`.
+
+    ``metadata`` are the file's, where they are read already.
+    """
+    from pyarrow import parquet
+
+    if metadata is None:
+        with parquet.ParquetFile(source) as file:
+            metadata = file.metadata
+    columns = [metadata.schema.column(at) for at in range(len(metadata.schema.names))]
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    # So they take the memory that the file takes.
+    with parquet.ParquetFile(source, metadata=metadata, read_dictionary=texts) as file:
+        # Of one batch more time would go into starting threads than they save.
+        batches = file.iter_batches(_ROWS, use_threads=metadata.num_rows > _ROWS)
+        yield from bounded(batches, path, where=where, size=lambda batch: sum(map(_size, batch.columns)))
+
+
+def _size(values: pa.Array) -> int:
+    """The bytes of an array's values, each counted as often as it stands there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(values, pa.DictionaryArray):
+        lengths = pc.binary_length(values.dictionary).cast(pa.int64())
+        return int(pc.sum(lengths.take(values.indices)).as_py() or 0) + 8 * len(values)
+    if isinstance(values, pa.StructArray):
+        return sum(map(_size, values.flatten()))
+    if isinstance(values, pa.ListArray | pa.LargeListArray):
+        return _size(values.flatten()) + 8 * len(values)
+    return int(values.nbytes)

@@ -1,0 +1,318 @@
+"""Names to Python objects, loaded when first asked for: ours, an entry point's, or ``package.module:Name``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, time
+from importlib import import_module
+from importlib.metadata import entry_points
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from stsbench.core.errors import CardError, StsbenchError, UnknownName, did_you_mean, in_plain_words, one_line, shown
+
+
+class Registry:
+    """One kind of object by name: a table of ``"package.module:Name"`` strings.
+
+    A user's package adds names through the entry point group ``stsbench.<group>``; a name
+    with a colon is taken as the address of the object itself. Only what the user has typed, or written
+    in a card that he named, may be such an address: a name out of any other file is for :meth:`load_own`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        table: Mapping[str, str],
+        *,
+        group: str,
+        accepts: Callable[[Any], bool] = callable,
+        wanted: str = "something to call",
+    ) -> None:
+        """Keep the table; nothing is imported yet.
+
+        Args:
+            kind: what its objects are called in messages.
+            table: our own, by name.
+            group: the entry points' group, without ``stsbench.``.
+            accepts: whether an object of a user's may be one of this kind, found without calling it.
+            wanted: what such an object is, for the message to who gives another.
+        """
+        self.kind, self.table, self.group = kind, dict(table), f"stsbench.{group}"
+        self.accepts, self.wanted = accepts, wanted
+
+    def names(self) -> list[str]:
+        """All names: ours first, then those of entry points."""
+        return [*self.table, *sorted(p.name for p in entry_points(group=self.group) if p.name not in self.table)]
+
+    def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
+        """Import and return the object of this name.
+
+        Raises:
+            UnknownName: no such name; offers the nearest.
+            StsbenchError: the module or the name in it cannot be imported, or it is of another kind.
+        """
+        if name in self.table:
+            return _import(self.table[name], self.kind)
+        if ":" in name:
+            with _current_folder():
+                return self._accepted(name, _import(name, self.kind))
+        for point in entry_points(group=self.group):
+            if point.name == name:
+                return self._accepted(name, _import(point.value, self.kind))
+        raise UnknownName(self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}")
+
+    def load_at(self, place: str) -> Any:  # noqa: ANN401 - as load
+        """What ``name`` or ``name://address`` names; raises as :meth:`load`, and of an address alone."""
+        if re.fullmatch(r"[\w.-]+:\d+", place):
+            raise StsbenchError(
+                f"{self.kind} '{place}' is an address alone; give a name before it, as in ray://{place}"
+            )
+        return self.load(place.partition("://")[0])
+
+    def _accepted(self, name: str, found: Any) -> Any:  # noqa: ANN401 - see load
+        """The object, refused before anybody calls it where it is not one of this kind."""
+        if not self.accepts(found):
+            raise StsbenchError(f"{self.kind} '{name}' is {_what(found)}; give {self.wanted}")
+        return found
+
+    def load_own(self, name: str) -> Any:  # noqa: ANN401 - see load
+        """As :meth:`load`, of our own table alone: a name that stands in a file fetched from elsewhere.
+
+        Raises:
+            UnknownName: no such name; offers the nearest.
+        """
+        if name not in self.table:
+            raise UnknownName(self.kind, name, self.table, hint=f"known: {', '.join(self.table)}")
+        return _import(self.table[name], self.kind)
+
+
+def _what(found: object) -> str:
+    """What an object is, in words: ``the function system``, ``the class Popen``, ``an int``."""
+    if isinstance(found, type):
+        return f"the class {found.__name__}"
+    if inspect.isroutine(found):
+        return f"the function {found.__name__}"
+    kind = type(found).__name__
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    """Let a module of the user's own be found in the current folder, behind all others, while it is imported.
+
+    No longer than that: what else is imported would be looked for there too.
+    """
+    here = str(Path.cwd())
+    if sys.flags.safe_path or {"", here} & set(sys.path):
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
+    module, _, attribute = address.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), attribute]):
+        raise StsbenchError(f"{kind} '{address}' is not the address of an object; give package.module:Name")
+    try:
+        with staying(f"{kind} '{address}'"):
+            return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        # An import that fails inside the user's module is the user's bug: keep its traceback.
+        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+            raise
+        raise StsbenchError(f"{kind} '{address}': no module named '{error.name}'; is it installed?") from error
+    except AttributeError as error:
+        names = [n for n in vars(import_module(module)) if not n.startswith("_")]
+        raise StsbenchError(
+            f"{kind} '{address}': module '{module}' has no '{attribute}'{did_you_mean(attribute, names)}"
+        ) from error
+
+
+@contextmanager
+def staying(what: str, error: type[StsbenchError] = StsbenchError) -> Iterator[None]:
+    """Make it an error of a user's code where that code wants to end the program.
+
+    Raises:
+        StsbenchError: of the kind ``error``: it has called ``sys.exit``, or what does; or it has panicked.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except SystemExit as stop:
+        raise error(f"{what}: its code ended the program (SystemExit: {stop.code}); it must raise an error") from stop
+    except BaseException as panic:  # so libraries written in Rust call what they did not foresee
+        raise error(f"{what}: its code has panicked: {one_line(panic)[:200]}") from panic
+
+
+def call_with_params(
+    factory: Callable[..., Any], params: Mapping[str, Any], *, where: str, others: Sequence[str] = ()
+) -> Any:  # noqa: ANN401
+    """Call a factory with a card's ``[params]``, checked against its signature first.
+
+    Args:
+        factory: what to call; where its parameters have types, values must be of them.
+        params: its parameters by name.
+        where: the card and its table, for the message.
+        others: keys of the card's other tables, one of which may have been meant.
+
+    Raises:
+        CardError: a parameter the factory does not take, one that it needs and is missing, or
+            one of the wrong type.
+    """
+    checked = check_params(factory, params, where=where, others=others)
+    with staying(where):
+        return factory(**checked)
+
+
+def check_params(
+    factory: Callable[..., Any], params: Mapping[str, Any], *, where: str, others: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the values that :func:`call_with_params` would call with; raises as it does."""
+    signature = inspect.signature(factory)
+    kinds = {p.kind for p in signature.parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        for key in params:
+            if key not in signature.parameters:
+                known = [*signature.parameters, *others]
+                raise CardError(f"{where}: unknown key '{key}'{did_you_mean(key, known)}")
+    hints = _hints(factory)
+    given = {key: fit(value, hints.get(key, Any), where=f"{where}: key '{key}'") for key, value in params.items()}
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise CardError(f"{where}: {one_line(error).replace('required argument', 'required key')}") from error
+    return given
+
+
+def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a factory's parameters; none where its annotations cannot be resolved."""
+    try:
+        return get_type_hints(factory.__init__ if isinstance(factory, type) else factory, include_extras=True)  # type: ignore[misc]
+    except (NameError, TypeError, AttributeError):
+        return {}
+
+
+def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
+    """Return a TOML value as the type of an annotation: a whole number as a float, a list as a tuple.
+
+    What is no TOML value, and a type that TOML has not, is let through.
+
+    Raises:
+        CardError: the value is of another type, or none of a Literal's choices.
+    """
+    if not _is_toml(value):
+        return value
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        choices = list(map(str, get_args(hint)))
+        raise CardError(f"{where}: {value!r} is not one of {', '.join(choices)}{did_you_mean(str(value), choices)}")
+
+    def no_type_of_toml(kind: type, value: object) -> NoReturn:
+        raise LookupError(kind)
+
+    try:
+        return msgspec.convert(value, hint, dec_hook=no_type_of_toml)
+    except msgspec.ValidationError as error:
+        # TOML has no null: what may be None is left out.
+        said = one_line(error).partition(", got ")[0].partition(" - at ")[0].replace(" | null", "")
+        said = in_plain_words(said[0].lower() + said[1:].replace("null", "None"))
+        raise CardError(f"{where}: {said}, not {value!r}") from error
+    except (LookupError, TypeError):
+        return value
+
+
+def _is_toml(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_toml, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_toml, value.values()))
+    # A datetime is a date; None is what the JSON of a saved encoder may hold.
+    return value is None or isinstance(value, bool | int | float | str | date | time)
+
+
+P = ParamSpec("P")
+ReturnT = TypeVar("ReturnT")
+SEEDS = 1 << 32
+"""How many seeds there are: what numpy's and torch's generators all take."""
+
+
+class Kind(NamedTuple):
+    """What an argument may be."""
+
+    accepts: Callable[[object], bool]
+    wanted: str
+
+
+def _is(*kinds: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+def _is_or_are(*kinds: type) -> Callable[[object], bool]:
+    is_one = _is(*kinds)
+    return lambda value: is_one(value) or (isinstance(value, Sequence) and all(map(is_one, value)))
+
+
+NAME = Kind(_is(str), "a name")
+NAMES = Kind(_is_or_are(str), "a name or a list of names")
+PLACE = Kind(_is(str, PathLike), "a path")
+PLACES = Kind(_is_or_are(str, PathLike), "a path or a list of paths")
+NAME_OR_PLACE = Kind(PLACE.accepts, "a name or a path")
+STORE = Kind(_is(str, PathLike, type(None)), "a path, 'default' or None")
+SEED = Kind(
+    lambda value: isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < SEEDS,
+    f"a whole number from 0 to {SEEDS - 1}",
+)
+SWITCH = Kind(_is(bool), "True or False")
+PARAMETERS = Kind(
+    lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value), "a dict of values by name"
+)
+FUNCTION = Kind(callable, "a function")
+
+
+def checked(called: str = "", /, **kinds: Kind | type) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
+    """Check arguments of a function at each call; None is let through where it is the default.
+
+    Args:
+        called: what the user calls the function; default its own name.
+        kinds: by argument, what it may be, or the class that it must be of.
+
+    Returns:
+        A decorator: what it makes raises StsbenchError, naming function and argument, and what was given.
+    """
+    wanted = {
+        name: kind if isinstance(kind, Kind) else Kind(_is(kind), f"a {kind.__name__}") for name, kind in kinds.items()
+    }
+
+    def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
+        signature = inspect.signature(function)
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+        what = called or function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
+            if not takes_any and (unknown := [name for name in kwargs if name not in signature.parameters]):
+                raise UnknownName(f"argument of {what}", unknown[0], signature.parameters)
+            for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
+                left_out = value is None and signature.parameters[name].default is None
+                if name in wanted and not left_out and not wanted[name].accepts(value):
+                    raise StsbenchError(f"{what}: {name} must be {wanted[name].wanted}; it is {shown(value)}")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate

@@ -1,0 +1,461 @@
+"""A repository of the Hub at a known commit: its files come whole and as the Hub has them, or one line says why not.
+
+The list of files and their hashes are noted for each commit, so that what is pinned is checked at every use without a
+network; the library's ``verify_repo_checksums`` asks the Hub each time, and its ``snapshot_download`` checks no hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from stsbench.core import settings
+from stsbench.core.errors import OutputError, SourceError, did_you_mean
+from stsbench.core.files import write_whole
+from stsbench.data.hub.failures import (
+    Address,
+    OddAnswer,
+    RepoKind,
+    Unreached,
+    explained,
+    failure_of,
+    persistently,
+    quiet,
+)
+from stsbench.data.verify import file_digest
+
+_TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tokenizer")
+CHECKPOINT = (*_TOKENIZER, "*.safetensors", "pytorch_model*.bin", "*/pytorch_model*.bin")
+"""What an encoder is made of: configuration, tokenizer, weights."""
+SHA256, GIT_HASH = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+_REPO = re.compile(r"(\w([\w.-]{0,94}\w)?/)?\w([\w.-]{0,94}\w)?", re.ASCII)
+_BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
+_REVISION = re.compile(r"(?=.{1,200}$)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
+
+
+class HubFile(NamedTuple):
+    """A file in the Hub's cache, the commit it is of, and its sha256."""
+
+    path: Path
+    commit: str
+    sha256: str
+
+
+class HubFolder(NamedTuple):
+    """A snapshot's folder in the Hub's cache, and its commit."""
+
+    path: Path
+    commit: str
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The files of a repository at one commit, each with the Hub's hash of it.
+
+    That is the sha256 of a large file and git's own hash of a small one, ``""`` where the Hub gave none.
+    """
+
+    commit: str
+    files: dict[str, str]
+    unreached: str = ""
+    """Why the Hub could not be asked: the files then are only those that happen to lie in the cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A repository whose files are known, see :func:`open_repository`."""
+
+    address: Address
+    listing: Listing
+    without: str | None
+
+    @property
+    def commit(self) -> str:
+        """The commit that all files are of."""
+        return self.listing.commit
+
+    def check_whole(self) -> None:
+        """Raise SourceError where nobody knows which files there should be: one that is missing might change a score."""
+        if self.listing.unreached:
+            names = sorted(self.listing.files)
+            some = ", ".join(names[:4]) or "none"
+            raise SourceError(
+                f"{self.listing.unreached}; the cache holds files of it ({some}{', …' if len(names) > 4 else ''}), but no "
+                f"list of all it needs: one that is missing might change the score; 'hf download {self.address.repo}' fetches all"
+            )
+
+    def fetch(self, name: str) -> Path:
+        """Return a file's place in the cache, its bytes being those that the Hub has: a damaged copy is fetched again.
+
+        Raises:
+            SourceError: the repository has no such file, it cannot be had, or it came damaged.
+        """
+        from huggingface_hub import try_to_load_from_cache
+
+        address = self.address.at(name)
+        path = path_within(name)
+        # Of several spellings of a path the Hub gives the shortest.
+        if path is None or path.as_posix() != name or not name.isprintable():
+            raise SourceError(
+                f"{self.address}: no file may be called {ascii(name):.80}: it could lead outside the cache"
+            )
+        if name not in self.listing.files:
+            near = did_you_mean(name, self.listing.files) or f"; see {address.page}/tree/main for those there are"
+            raise SourceError(self.listing.unreached or f"{address}: there is no such file{near}")
+        cached = try_to_load_from_cache(address.repo, name, revision=self.commit, repo_type=address.kind)
+        damage = self._damage(name, Path(cached)) if isinstance(cached, str) else ""
+        if isinstance(cached, str) and not damage:
+            return Path(cached)
+        try:
+            with explained(address, self.without), quiet("huggingface_hub"):
+                found = _download(address, self.commit, anew=bool(damage))
+        except SourceError as error:
+            if not damage:
+                raise
+            why = str(error).removeprefix(f"{address}: ")
+            raise SourceError(
+                f"{address}: the copy in the cache is {damage} and cannot be fetched again: {why}"
+            ) from error
+        if damage := self._damage(name, found):
+            again = "it has left the cache: run again to fetch it anew" if forget(found) else "restore it"
+            raise SourceError(f"{address}: {damage}; {again}")
+        return found
+
+    def fetch_all(self, names: Sequence[str]) -> HubFolder:
+        """Fetch at least one file, in this order, and return the folder of the snapshot."""
+        paths = [self.fetch(name) for name in names]
+        return HubFolder(paths[-1].parents[len(PurePosixPath(names[-1]).parts) - 1], self.commit)
+
+    @contextmanager
+    def passing(self, name: str) -> Iterator[Path]:
+        """A file that stays in the cache only if it was there before: a dataset may be larger than the disk."""
+        from huggingface_hub import constants
+        from huggingface_hub.file_download import repo_folder_name
+
+        folder = repo_folder_name(repo_id=self.address.repo, repo_type=self.address.kind)
+        # Another commit's copy is the same file.
+        kept = Path(constants.HF_HUB_CACHE, folder, "blobs", self.listing.files[name]).exists()
+        path = self.fetch(name)
+        try:
+            yield path
+        finally:
+            if not kept:
+                forget(path)
+
+    def _damage(self, name: str, path: Path) -> str:
+        """How a file's bytes differ from those that the Hub has of it, ``""`` where they do not or nobody knows."""
+        if not (expected := self.listing.files[name] or expected_hash(path)):
+            return ""
+        kind, digest = ("sha256", file_digest) if len(expected) == 64 else ("git hash", git_hash)
+        found = digest(path)
+        return "" if found == expected else f"damaged ({kind} {found[:12]}, the Hub says {expected[:12]})"
+
+
+def open_repository(repo: str, *, revision: str, kind: RepoKind, without: str | None = None) -> Repository:
+    """Find what a repository holds.
+
+    The answer for a commit never changes, so it is asked once and noted down. A branch is asked
+    for each time; where the Hub cannot be reached, the last answer holds, or the list that the
+    Hub's library has noted when it fetched the whole of it. Without either, what the library's
+    cache happens to have is listed, and ``unreached`` says why.
+
+    Args:
+        repo: ``owner/name``.
+        revision: a commit, branch or tag; ``unpinned`` is the main branch.
+        kind: what the repository holds.
+        without: what to do without the Hub, for errors; ``""`` says nothing of it.
+
+    Raises:
+        SourceError: there is no such repository or revision, or no answer and nothing known.
+    """
+    address = address_of(repo, revision=revision, kind=kind)
+    # No repository's name holds an '@'.
+    name = f"{kind}s--{address.repo.replace('/', '--')}@{quote(address.revision, safe='')}.json"
+    note = settings.cache_folder() / "hub" / name
+    listing = _noted(note, address)
+    if listing is None or not address.pinned:
+        try:
+            listing = ask_now(address, without)
+        except Unreached as error:
+            listing = listing or _in_cache(address, str(error))
+            if listing is None:
+                raise
+        else:
+            # Only a convenience: without it the Hub is asked again.
+            with suppress(OutputError, UnicodeEncodeError):
+                write_whole(note, msgspec.json.encode(listing))
+    return Repository(address=address, listing=listing, without=without)
+
+
+def address_of(repo: str, *, revision: str, kind: RepoKind) -> Address:
+    """The address of a repository; a card's ``unpinned`` means the main branch.
+
+    Raises:
+        SourceError: no repository or no revision can have this name.
+    """
+    revision = "main" if revision in ("", "unpinned") else revision
+    where = f"{kind} {ascii(repo):.99} (revision {ascii(revision)[1:-1]:.99})"
+    if not _REPO.fullmatch(repo) or re.search(r"--|\.\.|\.git$", repo):
+        apart = "; a revision is named apart, by 'revision'" if "@" in repo else ""
+        raise SourceError(f"{where}: no repository can have this name; names look like 'owner/name'{apart}")
+    # Both become parts of paths in the cache.
+    if not _REVISION.fullmatch(revision) or ".." in revision:
+        raise SourceError(f"{where}: no revision can have this name; give a branch, a tag or a commit")
+    return Address(kind=kind, repo=repo, revision=revision)
+
+
+def ask_now(address: Address, without: str | None = "") -> Listing:
+    """Ask the Hub, whatever is known already; raises SourceError, with the reason, where it gives no answer."""
+    with explained(address, without):
+        return persistently(lambda: _ask(address))
+
+
+def _ask(address: Address) -> Listing:
+    from huggingface_hub import HfApi
+
+    _heed_offline()
+    try:
+        info: Any = HfApi().repo_info(
+            address.repo, repo_type=address.kind, revision=address.revision, files_metadata=True, timeout=_timeout()
+        )
+        files: dict[str, str] = {}
+        for file in info.siblings or []:
+            if not isinstance(file.rfilename, str) or file.rfilename in files:
+                raise OddAnswer(f"it lists {file.rfilename!r:.80} twice, or as a file's name")
+            digest = (file.lfs.sha256 if file.lfs else file.blob_id) or ""
+            files[file.rfilename] = digest if (SHA256 if file.lfs else GIT_HASH).fullmatch(digest) else ""
+        listing = Listing(commit=info.sha, files=files)
+    except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
+        # The library takes the answer as it comes; what it cannot take is no answer of the Hub's.
+        if failure_of(error) is not None and not isinstance(error, RecursionError):
+            raise
+        raise OddAnswer(type(error).__name__) from error
+    if not _is_answer(listing, address):
+        raise OddAnswer("it names no commit, or another than was asked for")
+    return listing
+
+
+def _is_answer(listing: Listing, address: Address) -> bool:
+    """Whether a list names a commit, and the one that was asked for where a commit or its beginning was."""
+    return GIT_HASH.fullmatch(str(listing.commit)) is not None and (
+        not address.pinned or listing.commit.startswith(address.revision)
+    )
+
+
+def _timeout() -> float:
+    """Seconds to wait for an answer (the library's own setting; some of its calls wait for ever without)."""
+    from huggingface_hub import constants
+
+    return float(constants.HF_HUB_ETAG_TIMEOUT)
+
+
+def _heed_offline() -> None:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if settings.hub_is_offline():
+        raise OfflineModeIsEnabled("offline mode")
+
+
+def _noted(note: Path, address: Address) -> Listing | None:
+    try:
+        listing = msgspec.json.decode(note.read_bytes(), type=Listing)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return listing if _is_answer(listing, address) else None
+
+
+def _in_cache(address: Address, why: str) -> Listing | None:
+    """What the Hub's cache has of a repository, whoever put it there (transformers, ``hf download``)."""
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
+
+    repo: dict[str, Any] = {"repo_id": address.repo, "repo_type": address.kind}
+    try:
+        # No file is asked for: whether the right ones are there is decided here.
+        folder = Path(snapshot_download(**repo, revision=address.revision, local_files_only=True, allow_patterns=[]))
+    except LocalEntryNotFoundError:
+        return None
+    with suppress(CachedRepoTreeNotFoundError):
+        # The list that the library notes when it fetches a whole repository; the cache names files by their hashes.
+        whole = get_cached_repo_tree(**repo, revision=folder.name)
+        return Listing(commit=folder.name, files={file.path: "" for file in whole})
+    files = {path.relative_to(folder).as_posix(): "" for path in folder.rglob("*") if path.is_file()}
+    return Listing(commit=folder.name, files=files, unreached=why)
+
+
+def _download(address: Address, commit: str, *, anew: bool) -> Path:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+
+    repo, kind = address.repo, address.kind
+    _heed_offline()
+    url = hf_hub_url(repo, address.path, repo_type=kind, revision=commit)
+    # The library asks a Hub that hangs for over six minutes before it gives up; here it is asked first, once.
+    try:
+        facts = persistently(lambda: get_hf_file_metadata(url, timeout=_timeout()))
+    except KeyError as error:
+        # So some versions of the library end where an answer lacks a header.
+        raise OddAnswer(f"it has no {error}") from error
+    # Both become parts of paths in the library's cache.
+    if facts.commit_hash != commit or not _BLOB.fullmatch(facts.etag or ""):
+        raise OddAnswer("another commit, or a hash that is none")
+    return Path(
+        persistently(lambda: hf_hub_download(repo, address.path, repo_type=kind, revision=commit, force_download=anew))
+    )
+
+
+def path_within(name: str) -> PurePosixPath | None:
+    r"""The path that a name means below a folder, None where it leads elsewhere or no file can have it.
+
+    ``\`` counts as a separator and ``C:`` as a drive on every system: a cache may be shared.
+    """
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or "\0" in name or re.match("[A-Za-z]:", name):
+        return None
+    sizes = [len(part.encode(errors="surrogatepass")) for part in path.parts]
+    return path if sum(sizes) <= 1000 and max(sizes, default=0) <= 255 else None
+
+
+def expected_hash(path: Path) -> str:
+    """The hash that a file of the Hub's cache should have, ``""`` where the cache does not say.
+
+    The cache names the blob behind a snapshot's link after the Hub's etag: the sha256 of a large
+    file, the git hash of a small one. Only the first link counts: the blob may itself be a link
+    into a store shared by repositories, whose names are hashes of another kind.
+    """
+    name = path.readlink().name if path.is_symlink() else ""
+    return name if SHA256.fullmatch(name) or GIT_HASH.fullmatch(name) else ""
+
+
+def git_hash(path: Path) -> str:
+    """The name that git has for a file's bytes: the Hub's hash of a small file."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def forget(path: Path) -> bool:
+    """Remove a file from the Hub's cache, the link and what is behind it; returns whether it lay there."""
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HUB_CACHE).resolve()
+    removed = False
+    # Folders are resolved, the file is not: each link of the chain goes, but nothing outside the cache.
+    while (path := path.parent.resolve() / path.name).is_relative_to(cache):
+        behind = path.parent / path.readlink() if path.is_symlink() else None
+        path.unlink(missing_ok=True)
+        removed = True
+        if behind is None:
+            break
+        path = behind
+    return removed
+
+
+def fetch_file(
+    repo: str, path: str, *, revision: str, kind: RepoKind, sha256: str = "", without: str | None = None
+) -> HubFile:
+    """Fetch one file and check its bytes; in the cache already, no network is needed for a pinned revision.
+
+    ``sha256`` is what the file must hash to; without it, what the Hub says. All else is as in :func:`open_repository`.
+
+    Raises:
+        SourceError: the file cannot be had, or is not what it should be; one line.
+    """
+    repository = open_repository(repo, revision=revision, kind=kind, without=without)
+    found = repository.fetch(path)
+    digest = file_digest(found)
+    if sha256 and digest != sha256:
+        raise SourceError(
+            f"{repository.address.at(path)}: not the file the card names (sha256 {digest[:12]}, card {sha256[:12]}); "
+            "pin the card's revision, or write a card of your own for other data"
+        )
+    return HubFile(found, repository.commit, digest)
+
+
+def fetch_checkpoint(
+    repo: str,
+    *,
+    revision: str,
+    allow: Sequence[str] = CHECKPOINT,
+    also: Sequence[str] = (),
+    without: str | None = None,
+) -> HubFolder:
+    """Fetch the files of a model that match a pattern, and ``also`` those of these names that it has: never code.
+
+    Of weights that match, ``pytorch_model.bin`` comes only from folders without safetensors; those of other frameworks
+    never. Each file is checked each time, so that what is damaged in the cache is fetched again.
+
+    Raises:
+        SourceError: the repository has no weights, a file cannot be had, or nobody knows which there are; one line.
+    """
+    repository = open_repository(repo, revision=revision, kind="model", without=without)
+    repository.check_whole()
+    files = repository.listing.files
+    wanted, weights = choose_files(files, allow)
+    if not weights:
+        others = sorted(name for name in files if _is_weights(name))[:3]
+        has = f", only {', '.join(others)}" if others else ""
+        raise SourceError(
+            f"{repository.address}: no weights in model.safetensors or pytorch_model.bin{has}; choose another checkpoint"
+        )
+    # Weights come last: a folder that has them has the rest, should the network be gone next time.
+    return repository.fetch_all([*wanted, *(name for name in also if name in files), *weights])
+
+
+def fetch_tokenizer(repo: str, *, revision: str, without: str | None = None) -> HubFolder:
+    """Fetch and check the files of a model's tokenizer and its configuration, without any weights.
+
+    Raises:
+        SourceError: the repository has none, a file cannot be had, or nobody knows which there are; one line.
+    """
+    repository = open_repository(repo, revision=revision, kind="model", without=without)
+    repository.check_whole()
+    wanted = [name for name in choose_files(repository.listing.files, _TOKENIZER)[0] if "/" not in name]
+    if not wanted:
+        raise SourceError(f"{repository.address}: no files of a tokenizer; choose another model")
+    return repository.fetch_all(wanted)
+
+
+_SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
+_TORCH = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?")
+_WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)")
+_CODE = frozenset({".py", ".pyc", ".sh", ".so", ".dll", ".dylib", ".exe", ".ipynb"})
+
+
+def _is_weights(name: str) -> bool:
+    return _WEIGHTS.fullmatch(name.removesuffix(".index.json")) is not None
+
+
+def choose_files(names: Iterable[str], allow: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the files that match a pattern into weights to read and all else; other weights and code are left out."""
+    wanted: list[str] = []
+    folders: dict[str, set[str]] = defaultdict(set)
+    for name in sorted(names):
+        place = PurePosixPath(name)
+        if place.suffix in _CODE or not any(fnmatchcase(name, pattern) for pattern in allow):
+            continue
+        if _is_weights(name):
+            folders[str(place.parent)].add(place.name)
+        else:
+            wanted.append(name)
+    deepest_first = sorted(folders, key=lambda folder: (-len(PurePosixPath(folder).parts), folder))
+    return wanted, [(PurePosixPath(f) / name).as_posix() for f in deepest_first for name in _readable(folders[f])]
+
+
+def _readable(names: set[str]) -> list[str]:
+    """The weights of one folder to read: one safetensors file, else its shards, else PyTorch's own."""
+    for whole, family in (("model.safetensors", _SAFETENSORS), ("pytorch_model.bin", _TORCH)):
+        if whole in names:
+            return [whole]
+        shards = sorted(name for name in names if family.fullmatch(name))
+        if any(not name.endswith(".index.json") for name in shards):
+            return shards
+    return []

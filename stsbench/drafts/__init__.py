@@ -1,1 +1,0 @@
-"""Cards and methods of a user's own, drafted from what is found in data and checkpoints."""

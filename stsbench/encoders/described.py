@@ -1,0 +1,450 @@
+"""How a checkpoint is run: by ``stsbench.json``, by the JSON files of sentence-transformers, by the documentation of its family.
+
+Most checkpoints of papers are bare transformers. Their documentation names the pooling and the prompt, the files do not: the mean of
+unsupervised SimCSE, say, gives numbers that look right and are nobody's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import EncoderError, UnknownName, one_line
+from stsbench.core.files import write_whole
+from stsbench.data.verify import file_digest
+from stsbench.encoders.base import SERVED
+from stsbench.encoders.checkpoint import check_attention, check_whole, may_be_read, read_json
+from stsbench.encoders.transformer.pooling import POOLINGS
+from stsbench.encoders.words.model2vec import is_model2vec
+
+FILE = "stsbench.json"
+KINDS = ("transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts", "fastsent")
+"""What a folder may say it holds: the kinds that are written here, none of which names code or another encoder."""
+OUTSIDE = ("model", "package", "revision", "subfolder", "name", "catalogue", "device", "vectors")
+"""What the user says who runs a checkpoint: where it lies, what it is called, what it runs on."""
+
+
+class SavedEncoder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The kind of encoder that a folder holds, and the parameters it is run with beside the folder."""
+
+    kind: str
+    params: dict[str, Any] = {}
+
+
+def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
+    """Say how the encoder in a folder is to be run."""
+    text = json.dumps({"kind": kind, "params": dict(params)}, indent=1, sort_keys=True)
+    write_whole(folder / FILE, f"{text}\n".encode())
+
+
+def read_saved(folder: Path) -> SavedEncoder | None:
+    """Return how the encoder in a folder is to be run; None where the folder does not say.
+
+    Raises:
+        EncoderError: the file is broken, or says what is not for a checkpoint to say.
+        UnknownName: it names a kind that no folder holds.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        saved = msgspec.json.decode(path.read_bytes(), type=SavedEncoder)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
+    if saved.kind not in KINDS:
+        hint = f"{path}: it is one of {', '.join(KINDS)}"
+        raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=hint)
+    for key in saved.params:
+        if key in OUTSIDE:
+            raise EncoderError(f"{path}: the params say '{key}', which is not for a checkpoint to say; remove it")
+    return saved
+
+
+CONFIG = "config_sentence_transformers.json"
+_POOLINGS = {kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head}
+"""The library's names to ours; its ``cls`` never goes through the model's head."""
+_OLD_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_PLAIN = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+"""What a transformer's configuration may say beside its length; what is empty or false says nothing."""
+_OWN_CONFIGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""Where the library looks for it, in this order."""
+
+
+_FOR_STS = {"sts", "similarity", "sentence-similarity", "semantic similarity", "text-matching", "semantic-similarity"}
+"""What checkpoints call the prompt for STS, whatever the case."""
+_WORDS_CONFIG = "wordembedding_config.json"
+_LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
+"""The addresses of the library's modules, old and new."""
+_TORCH = re.compile(r"torch\.nn\.[\w.]*")
+LONGEST = 200
+"""Signs of a module's path: more are no folder's name."""
+
+
+class _Config(msgspec.Struct, frozen=True):
+    """What is read of ``config_sentence_transformers.json``."""
+
+    model_type: str = "SentenceTransformer"
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    truncate_dim: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    similarity_fn_name: str | None = None
+
+
+class _Listed(msgspec.Struct):
+    type: str
+    path: str
+
+
+_LISTED = msgspec.json.Decoder(list[_Listed])
+
+
+class Module(NamedTuple):
+    """One step of a checkpoint: its class and its folder in the checkpoint's."""
+
+    kind: str
+    path: str
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """Read which modules a checkpoint is made of, those inside a router after it; all of them the library's own.
+
+    Raises:
+        EncoderError: it is no such checkpoint, or asks for other code.
+    """
+    kind = _config(folder).model_type
+    if kind != "SentenceTransformer":
+        raise EncoderError(f"{folder}: is a {kind}, which does not embed sentences by itself")
+    return [part for module in _modules(folder) for part in _parts(folder, module)]
+
+
+def _parts(folder: Path, module: Module) -> Iterator[Module]:
+    """A module and those inside it; raises EncoderError where one asks for code that is not the library's or torch's."""
+    _refuse_other_class(folder, module.kind)
+    yield module
+    home, kind = folder / module.path, module.kind.rpartition(".")[2]
+    check_whole(home)
+    if kind == "Transformer":
+        for name in ("config.json", *_OWN_CONFIGS):
+            check_attention(_optional(home / name), home / name)
+    elif kind == "Dense":
+        activation = str(_optional(home / "config.json").get("activation_function", "torch.nn."))
+        if not _TORCH.fullmatch(activation):
+            # The library would take tanh in its place, and say so in a log only.
+            raise EncoderError(f"{home}: activation '{activation}' is not torch's; it is never run")
+    elif kind == "WordEmbeddings":
+        _refuse_other_class(folder, _optional(home / _WORDS_CONFIG).get("tokenizer_class"))
+    elif kind in ("Router", "Asym"):
+        types = _optional(home / "router_config.json").get("types", _optional(home / "config.json").get("types"))
+        if not isinstance(types, dict):
+            raise EncoderError(f"{home}: its configuration has no table 'types' of modules")
+        for name, inner in types.items():
+            place = PurePosixPath(module.path, _inside(home, name)).as_posix()
+            yield from _parts(folder, Module(str(inner), place))
+
+
+def _refuse_other_class(folder: Path, kind: object) -> None:
+    if not _LIBRARY.fullmatch(str(kind)):
+        raise EncoderError(
+            f"{folder}: asks for code outside sentence-transformers' modules ('{kind}'), which is never run; "
+            "write an encoder class of your own for it"
+        )
+
+
+def _modules(folder: Path) -> list[Module]:
+    path = folder / "modules.json"
+    if not path.is_file():
+        raise EncoderError(f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'")
+    try:
+        modules = [Module(one.type, one.path) for one in _LISTED.decode(path.read_bytes())]
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EncoderError(f"{path}: is not a list of modules with 'type' and 'path': {one_line(error)}") from error
+    if not modules:
+        raise EncoderError(f"{path}: lists no modules")
+    return [module._replace(path=_inside(path, module.path)) for module in modules]
+
+
+def _inside(where: Path, path: str) -> str:
+    """The path of a module, refused where it may lead out of the checkpoint or be no path at all."""
+    # Parts by Windows' rules are parts by any: both slashes, drives, roots.
+    place = PureWindowsPath(path)
+    if place.anchor or ".." in place.parts:
+        raise EncoderError(f"{where}: '{path}' leads outside the checkpoint")
+    if len(path) > LONGEST or not path.isprintable():
+        raise EncoderError(f"{where}: {path[:40]!r} is not a name for a module's folder")
+    return path
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _config(folder: Path) -> _Config:
+    path = folder / CONFIG
+    try:
+        return msgspec.convert(_optional(path), _Config)
+    except msgspec.ValidationError as error:
+        raise EncoderError(f"{path}: {one_line(error)}") from error
+
+
+def similarity_notes(folder: Path) -> list[str]:
+    """A note for results where a checkpoint's files name another similarity than cosine, by which STS is scored here."""
+    named = _config(folder).similarity_fn_name
+    return (
+        [f"its files compare embeddings by {named}; here all are compared by cosine"]
+        if named not in (None, "cosine")
+        else []
+    )
+
+
+def named_prompt(folder: Path, prompt_name: str | None) -> str:
+    """The text of a checkpoint's prompt; of its default one for None, empty for ``""``.
+
+    Raises:
+        UnknownName: the checkpoint has no prompt of this name; offers the nearest.
+    """
+    config = _config(folder)
+    prompts, wanted = config.prompts or {}, config.default_prompt_name if prompt_name is None else prompt_name
+    if not wanted:
+        return ""
+    if wanted not in prompts:
+        raise UnknownName(f"prompt of {folder}", wanted, prompts, hint=f"it has {', '.join(prompts) or 'none'}")
+    return prompts[wanted] or ""
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The sha256 of each file that the library may read, by its path in the folder.
+
+    These are the files beside ``modules.json`` and all in the folders that it leads to, whatever they are called, links followed.
+    """
+    found = {path for path in folder.glob("[!.]*") if path.is_file()}
+    for module in read_modules(folder):
+        if (home := folder / module.path) != folder:
+            found.update(_files(home))
+    for path in [path for path in found if path.name.endswith(".index.json")]:
+        shards = read_json(path).get("weight_map")
+        found.update(path.parent / str(name) for name in (shards.values() if isinstance(shards, dict) else ()))
+    read = {path.relative_to(folder).as_posix(): path for path in found if path.is_file() and _is_read(path)}
+    return {name: file_digest(path) for name, path in sorted(read.items())}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder; what a link leads to is below it too, each folder once."""
+    seen = {os.path.realpath(folder)}
+    for place, folders, names in os.walk(folder, followlinks=True):
+        new = {name: os.path.realpath(Path(place, name)) for name in sorted(folders)}
+        folders[:] = [name for name, real in new.items() if real not in seen]
+        seen.update(new.values())
+        yield from (Path(place, name) for name in names)
+
+
+def _is_read(path: Path) -> bool:
+    # Of weights in both formats only the safetensors are read.
+    torch_weights = path.match("pytorch_model*.bin") and not any(path.parent.glob("model*.safetensors"))
+    return torch_weights or path.suffix == ".safetensors" or may_be_read(path)
+
+
+def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
+    """Return how ``TransformerEncoder`` runs a checkpoint as the library does, None where it cannot.
+
+    It can where the modules are a transformer, one pooling that we know and perhaps a
+    normalisation, with nothing set that only the library has.
+
+    Raises:
+        EncoderError: a JSON file is broken.
+    """
+    if not (folder / "modules.json").is_file():
+        return None
+    modules = _modules(folder)
+    if (folder / modules[0].path / "adapter_config.json").is_file():
+        return None
+    kinds = [m.kind.rpartition(".")[2] for m in modules if m.kind.startswith("sentence_transformers.")]
+    if len(kinds) != len(modules) or kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        return None
+    config = _config(folder)
+    prompt = named_prompt(folder, None)
+    pooling = _plain_pooling(_optional(folder / modules[1].path / "config.json"), prompted=bool(prompt))
+    last = _optional(folder / modules[-1].path / "config.json")
+    elsewhere = last.get("module_output_name", "sentence_embedding") != "sentence_embedding"
+    length = _plain_transformer(folder / modules[0].path)
+    if (
+        config.model_type != "SentenceTransformer"
+        or config.truncate_dim
+        or pooling is None
+        or elsewhere
+        or length is None
+    ):
+        return None
+    side = _optional(folder / modules[0].path / "tokenizer_config.json").get("padding_side")
+    params = {
+        "pooling": pooling,
+        "normalise": len(modules) == 3,
+        "max_length": length or None,
+        "prompt": prompt,
+        "padding_side": side if side == "left" else None,
+        "subfolder": modules[0].path,
+    }
+    return {key: value for key, value in params.items() if value not in (None, "")}
+
+
+def _plain_pooling(config: Mapping[str, Any], *, prompted: bool) -> str | None:
+    """Our name of the one pooling of a configuration, old or new."""
+    known = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *_OLD_POOLINGS}
+    if not known >= set(config) or (prompted and not config.get("include_prompt", True)):
+        return None
+    modes = config.get("pooling_mode") or [name for key, name in _OLD_POOLINGS.items() if config.get(key)] or "mean"
+    if isinstance(modes, list):
+        modes = modes[0] if len(modes) == 1 else ""
+    return _POOLINGS.get(modes) if isinstance(modes, str) else None
+
+
+def _plain_transformer(folder: Path) -> int | None:
+    """The longest input that a transformer's files set, 0 where they set none, None where we cannot run it."""
+    own = next((read_json(folder / name) for name in _OWN_CONFIGS if (folder / name).is_file()), {})
+    length = own.pop("max_seq_length", None) or 0
+    if not isinstance(length, int) or any(value and value != _PLAIN.get(key) for key, value in own.items()):
+        return None
+    config = _optional(folder / "config.json")
+    kind = str(config.get("model_type", ""))
+    architectures, positions = config.get("architectures") or [], config.get("max_position_embeddings", length)
+    if not isinstance(architectures, list) or not isinstance(positions, int):
+        return None
+    # The library loads the encoder half of such models; AutoModel wants both.
+    halved = config.get("is_encoder_decoder") or any(str(a).endswith("EncoderModel") for a in architectures)
+    if not kind or halved or "t5" in kind or {"text_config", "vision_config"} & set(config):
+        return None
+    # More than the model has positions: there the library fails, and we cut at what there is.
+    return 0 if length > positions else length
+
+
+class Family(NamedTuple):
+    """How the documentation of some Hub ids has them run, where that is not the mean of all tokens."""
+
+    ids: str
+    """A regular expression."""
+    pooling: str
+    source: str
+    normalise: bool = False
+    prompt: str = ""
+
+    def params(self) -> dict[str, Any]:
+        """Parameters of the kind ``transformer``."""
+        return {"pooling": self.pooling, "normalise": self.normalise, "prompt": self.prompt}
+
+
+SIMCSE = "https://github.com/princeton-nlp/SimCSE"
+FAMILIES = (
+    Family(r"princeton-nlp/unsup-simcse-.*", "cls_before_pooler", SIMCSE),
+    Family(r"princeton-nlp/sup-simcse-.*", "cls", SIMCSE),
+    Family(r"voidism/diffcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2204.10298"),
+    Family(r"ffgcc/esimcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2109.04380"),
+    Family(r"ffgcc/infocse-.*", "cls_before_pooler", "https://arxiv.org/abs/2210.06432"),
+    Family(r"baai/bge-.*-en-v1\.5", "cls_before_pooler", "https://huggingface.co/BAAI/bge-base-en-v1.5", normalise=True),
+    Family(
+        r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
+        "mean",
+        "https://huggingface.co/intfloat/e5-base-v2",
+        normalise=True,
+        prompt="query: ",
+    ),
+)  # fmt: skip
+
+
+def family_of(model: str) -> Family | None:
+    """The family of a Hub id, None where none is known."""
+    return next((family for family in FAMILIES if re.fullmatch(family.ids, model, re.IGNORECASE)), None)
+
+
+def assumptions(family: Family | None, *, has_modules: bool, given: Mapping[str, Any], for_sts: str = "") -> list[str]:
+    """Notes for the results of a checkpoint without a card: what its files do not say and was taken for granted.
+
+    Args:
+        family: what is known of its documentation.
+        has_modules: whether it has sentence-transformers' files, which say how it is run.
+        given: the parameters that the user gave: these are no assumption.
+        for_sts: a prompt for STS that its files have under this name and do not use by default.
+    """
+    if for_sts and not {"prompt", "prompt_name", "prompt_template"} & {*given}:
+        return [f"run with the default prompt of its files; they have one for STS: --set prompt_name={for_sts}"]
+    if has_modules:
+        if family is None or not family.prompt or {"prompt", "prompt_name"} & {*given}:
+            return []
+        return [
+            f"run as its files say; its documentation puts '{family.prompt}' before every sentence "
+            f"({family.source}): --set 'prompt=\"{family.prompt}\"'"
+        ]
+    usual = family.params() if family else {"pooling": "mean", "normalise": False, "prompt": ""}
+    taken = {key: value for key, value in usual.items() if key not in given}
+    if not {"pooling", "prompt"} & {*taken} or "prompt_template" in given:
+        return []
+    words = {"": "none", True: "yes", False: "no"}
+    values = ", ".join(f"{key} {words.get(value, value)}" for key, value in taken.items())
+    why = f"from the documentation of its family ({family.source})" if family else "assumed"
+    return [f"no card and no sentence-transformers files say how to run it; {why}: {values}"]
+
+
+def cards_of(model: str, catalogue: Catalogue) -> list[str]:
+    """The encoder cards whose checkpoint is this model of the Hub."""
+    found = []
+    for name in catalogue.paths("baselines"):
+        card = catalogue.encoder(name)
+        same = str(card.params.get("model", "")).casefold() == model.casefold() and not card.params.get("subfolder")
+        # A server's name for a model says nothing of its weights.
+        found += [name] if same and card.kind not in SERVED else []
+    return found
+
+
+class Description(NamedTuple):
+    """A kind of encoder, its parameters beside ``model``, and which files say so."""
+
+    kind: str
+    params: dict[str, Any]
+    is_saved: bool = False
+    """Whether ``stsbench.json`` says all."""
+    has_modules: bool = False
+    """Whether sentence-transformers' files do; without either, a bare transformer names no pooling."""
+    for_sts: str = ""
+    """The name of a prompt for STS that the files have and that is not their default; empty where there is none."""
+
+    def beside(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that stand beside those which a user gives: a prompt chosen by its name takes the default's place."""
+        return {key: value for key, value in self.params.items() if key != "prompt" or "prompt_name" not in given}
+
+
+def describe(folder: Path) -> Description:
+    """Return how a checkpoint's own files have it run.
+
+    Raises:
+        EncoderError: one of them is broken. UnknownName: it names a kind that no folder holds.
+    """
+    if (saved := read_saved(folder)) is not None:
+        return Description(saved.kind, dict(saved.params), is_saved=True)
+    if is_model2vec(folder):
+        return Description("model2vec", {}, has_modules=True)
+    plain = plain_transformer_params(folder)
+    has_modules = (folder / "modules.json").is_file()
+    kind = "sentence_transformer" if has_modules and plain is None else "transformer"
+    prompts = _config(folder).prompts or {}
+    for_sts = next((name for name, text in prompts.items() if text and name.casefold() in _FOR_STS), "")
+    default = not for_sts or named_prompt(folder, None) == prompts[for_sts]
+    return Description(kind, plain or {}, has_modules=has_modules, for_sts="" if default else for_sts)

@@ -1,0 +1,119 @@
+"""An encoder's card drafted from a checkpoint's folder or a file of word vectors: what its files say, and what they leave open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stsbench.core.cards import toml
+from stsbench.core.errors import EncoderError
+from stsbench.data.drafts import UNKNOWN, Draft, Home, lines_of
+from stsbench.encoders.checkpoint import read_json
+from stsbench.encoders.described import describe
+from stsbench.encoders.load import find_encoder
+from stsbench.encoders.words.vectors import read_blocks
+
+COMMENTS = {
+    "kind": "docs/encoders.md has the kinds and the parameters of each",
+    "method": "what tables print beside the name, such as SimCSE",
+    "supervision": "what it was trained on: none, nli, sts, pairs or translation",
+    "overlap": "whether its training text holds test sentences: none, text, gold or unknown",
+    "paper": "where it is described, or 'none'",
+}
+"""What is said above a key of the card."""
+FIRST = "---\n"
+"""What a model's README begins with where it states facts."""
+
+
+class Described(NamedTuple):
+    """What is known of an encoder: its kind and parameters, facts of its card, and notes on single keys."""
+
+    kind: str
+    params: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    notes: Mapping[str, str]
+
+
+def draft_encoder(source: Path, home: Home) -> Draft:
+    """Draft the card of an encoder.
+
+    Args:
+        source: a checkpoint's folder, as sentence-transformers, transformers or ``stsbench train`` save it; or a file of
+            word vectors.
+        home: where the card goes.
+
+    Raises:
+        EncoderError: it is neither, or cannot be used. DataError: the word vectors cannot be read.
+    """
+    if not source.exists():
+        raise EncoderError(f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors")
+    known = _of_folder(source) if source.is_dir() else _of_vectors(source)
+    facts: dict[str, Any] = {"name": home.name, "kind": known.kind, "method": UNKNOWN, "backbone": UNKNOWN}
+    facts |= {"supervision": "none", "overlap": "unknown", "paper": UNKNOWN, "license": UNKNOWN, **known.facts}
+    notes = {"supervision": "the files do not tell what it was trained on: none is taken", **known.notes}
+    missing = [key for key, value in facts.items() if value in (UNKNOWN, "")]
+    unsure = [*notes.values(), f"not in the files: {', '.join(missing)}"]
+    comments = {
+        **COMMENTS,
+        **{key: f"{COMMENTS.get(key, '')}; unsure: {note}".lstrip("; ") for key, note in notes.items()},
+    }
+    lines = [f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.", *lines_of(facts, comments)]
+    lines += ["", "[params]", *lines_of(known.params, comments)]
+    return Draft(
+        files={home.path: "\n".join(lines) + "\n"},
+        found=[f"{home.path}: kind {known.kind}, {_in_one_line(known)}"],
+        unsure=unsure,
+        command=f"stsbench run -e {home.name} -t quickstart {home.option()}",
+    )
+
+
+def _in_one_line(known: Described) -> str:
+    shown = {key: value for key, value in known.params.items() if key not in ("model", "file")}
+    return ", ".join(f"{key} {toml(value)}" for key, value in shown.items()) or "run as its files say"
+
+
+def _of_folder(folder: Path) -> Described:
+    encoder = find_encoder(str(folder))
+    described = describe(folder)
+    params: dict[str, Any] = {"model": str(folder.resolve()), **described.params}
+    notes: dict[str, str] = {}
+    path = folder / str(described.params.get("subfolder", "")) / "config.json"
+    config = read_json(path) if path.is_file() else {}
+    if described.kind == "transformer":
+        params.setdefault("pooling", "mean")
+        params.setdefault("normalise", False)
+        if (length := getattr(encoder.encoder, "max_length", None)) is not None:
+            params["max_length"] = length
+    if described.kind in ("transformer", "sentence_transformer"):
+        params.setdefault("dtype", "float32")
+        stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+        if stored != params["dtype"]:
+            notes["dtype"] = f"the weights are stored in {stored}; it runs in {params['dtype']}"
+    if encoder.assumed:
+        notes["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
+    return Described(described.kind, params, _described(folder, config), notes)
+
+
+def _of_vectors(path: Path) -> Described:
+    block = next(read_blocks(path, limit=1))
+    facts = {"method": "Mean of word vectors", "backbone": path.stem, "dimensions": block.vectors.shape[1]}
+    notes = {"tokens": "'whitespace' is SentEval's recipe, 'sbert' that of sentence-transformers"}
+    return Described("words", {"file": str(path.resolve()), "tokens": "whitespace"}, facts, notes)
+
+
+def _described(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of the card that the configuration and the README state."""
+    readme = folder / "README.md"
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    head = text.removeprefix(FIRST).partition(f"\n{FIRST}")[0] if text.startswith(FIRST) else ""
+    described = dict(re.findall(r"^(license|base_model): *[\"']?([\w./ -]+?)[\"']? *$", head, re.MULTILINE))
+    facts: dict[str, Any] = {}
+    if backbone := described.get("base_model", "").rpartition("/")[2] or config.get("model_type"):
+        facts["backbone"] = str(backbone)
+    if license_name := described.get("license"):
+        facts["license"] = license_name
+    if isinstance(size := config.get("hidden_size"), int) and not (folder / "modules.json").is_file():
+        facts["dimensions"] = size
+    return facts

@@ -1,1 +1,0 @@
-"""Encoders that are fitted on texts before they embed."""

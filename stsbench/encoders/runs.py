@@ -1,0 +1,325 @@
+"""Runs of training: the folders that recipes write, found again by the name of the recipe, done or not.
+
+What a run's record says is data: its types are checked, it names no encoder (the folder does), and whose recipe
+it was trained by, a hash of what it says decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from stsbench.core import settings
+from stsbench.core.cards import DECIDING, Overlap, RecipeCard, SelectionFacts, convert, trained_digest, usual_value
+from stsbench.core.errors import CardError, EncoderError, OutputError, one_line
+from stsbench.core.files import write_whole
+
+RUN_FILE = "run.json"
+"""Written last: a folder without it holds no finished run."""
+Seed = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+
+
+class _Corpus(msgspec.Struct, frozen=True):
+    sha256: str = ""
+
+
+class _Chosen(msgspec.Struct, frozen=True):
+    score: float
+    step: float = 0
+
+
+class RunPoint(msgspec.Struct, frozen=True):
+    """What is read of one validation: the step, the score if any, and the mean loss since the validation before."""
+
+    step: float | None = None
+    score: float | None = None
+    loss: float | None = None
+
+
+class _Run(msgspec.Struct, frozen=True):
+    seconds: float = 0.0
+    created: str = ""
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """What is read of a record, with its types; more may stand there."""
+
+    recipe: str
+    seed: Seed
+    card: dict[str, Any] = {}
+    given_base: str = ""
+    base_files: dict[str, str] = {}
+    corpus: _Corpus = _Corpus()
+    overlap: dict[str, Overlap] = {}
+    chosen: _Chosen | None = None
+    curve: list[RunPoint] = []
+    steps: int = 0
+    run: _Run = _Run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """One trained encoder: its folder, and the facts of its training, as they stand there and as they are read."""
+
+    folder: Path
+    record: RunRecord
+    facts: dict[str, Any]
+
+    @property
+    def recipe(self) -> str:
+        """The recipe it came of."""
+        return self.record.recipe
+
+    @property
+    def seed(self) -> int:
+        """The seed it was trained with."""
+        return self.record.seed
+
+    def overlap_with(self, task: str) -> Overlap:
+        """Whether its training text overlaps a task's test sentences, as found when it was trained."""
+        return self.record.overlap.get(task, "unknown")
+
+    @property
+    def card(self) -> RecipeCard:
+        """The recipe as it was run; read as a card, it has what cards have come to say since, at its usual value.
+
+        Raises:
+            EncoderError: the record holds none.
+        """
+        where = f"{self.folder / RUN_FILE}: card"
+        try:
+            return convert(self.record.card, RecipeCard, where=where)
+        except CardError as error:
+            raise EncoderError(str(error)) from error
+
+    @property
+    def digest(self) -> str:
+        """What results of it carry: the hash of its recipe, of its base's files and of its text."""
+        card, files = self.card, self.record.base_files
+        names_its_start = bool(card.base.model or card.base.recipe)
+        # Of a start that the user gave instead of the recipe's only the files tell whether it is the same.
+        other = names_its_start and self.record.given_base and not _holds(files, card.base.sha256)
+        start = files if other else None
+        return trained_digest(card, start=start, files=files, corpus=self.record.corpus.sha256)
+
+    @classmethod
+    def read(cls, folder: Path) -> TrainedRun:
+        """Read a run's facts; raises EncoderError where they are broken."""
+        path = folder / RUN_FILE
+        try:
+            content = path.read_bytes()
+            record = msgspec.json.decode(content, type=RunRecord)
+            facts: dict[str, Any] = msgspec.json.decode(content)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise EncoderError(f"{path}: is not the record of a training run: {one_line(error)}") from error
+        return cls(folder=folder, record=record, facts=facts)
+
+
+def _holds(files: dict[str, str], named: dict[str, str]) -> bool:
+    """Whether a start's files are those whose hashes a recipe names, its weights among them."""
+    known = set(files.values())
+    return any(name.endswith((".safetensors", ".bin")) for name in named) and known >= set(named.values())
+
+
+def run_folder(out: Path, recipe: str, seed: int) -> Path:
+    """Where a recipe's encoder of one seed lies."""
+    return out / recipe.replace("/", "--") / f"seed{seed}"
+
+
+def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
+    """The finished runs of a recipe, by seed; ``name@3`` is that of seed 3 alone.
+
+    Raises:
+        EncoderError: a run's record is broken, or is of another recipe or seed than its folder.
+    """
+    name, _ = _name_and_seed(recipe)
+    return [_read(path, name) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
+
+
+def trained_variants(recipe: str, out: Path | None = None) -> list[str]:
+    """The names of a recipe's finished runs with values replaced, as ``recipe+steps=30``; raises EncoderError."""
+    stem = f"{recipe.replace('/', '--')}+"
+    folders = [path for path in (out or settings.runs_folder()).glob("*/seed*") if path.parent.name.startswith(stem)]
+    return sorted({TrainedRun.read(path).recipe for path in folders if (path / RUN_FILE).is_file()})
+
+
+def _name_and_seed(recipe: str) -> tuple[str, int | None]:
+    named = re.fullmatch(r"(.+)@(\d{1,10})", recipe, re.DOTALL)
+    return (named[1], int(named[2])) if named else (recipe, None)
+
+
+def _read(folder: Path, name: str) -> TrainedRun:
+    run, seed = TrainedRun.read(folder), int(folder.name.removeprefix("seed"))
+    if (run.recipe, run.seed) != (name, seed):
+        raise EncoderError(
+            f"{folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, but is in the folder of '{name}', "
+            f"seed {seed}; move its folder, or give it by its path"
+        )
+    return run
+
+
+def run_folders(recipe: str, out: Path | None = None) -> list[Path]:
+    """The folders of a recipe's runs, finished or not, by seed; ``name@3`` is that of seed 3 alone."""
+    name, wanted = _name_and_seed(recipe)
+    base = (out or settings.runs_folder()) / name.replace("/", "--")
+    try:
+        folders = [path for path in base.glob("seed*") if re.fullmatch(r"seed\d{1,10}", path.name)]
+    except (OSError, ValueError):
+        # A name too long for a folder's, or with a sign that no folder has, is no recipe's.
+        return []
+    by_seed = {int(path.name.removeprefix("seed")): path for path in folders}
+    return [by_seed[one] for one in sorted(by_seed) if wanted in (None, one)]
+
+
+STARTED = "started.json"
+"""In the folder of a run that is not done: what it was started with."""
+WHOLE = "whole.json"
+"""Written last into a checkpoint: without it the checkpoint is half one."""
+CURVE = "curve.jsonl"
+"""In a run's folder: the points of its curve, a line each, written as soon as they are seen."""
+STATE = "checkpoints/last.safetensors"
+"""What a method that trains itself goes on from."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides the weights of a run, and the command that asked for them."""
+
+    recipe: dict[str, Any]
+    """The parts of its card that decide what is trained."""
+    seed: int
+    base: dict[str, str]
+    """The hash of each file of the checkpoint it starts from."""
+    corpus: str
+    """The hash of its text."""
+    teachers: dict[str, str] = {}
+    """The fingerprint of each encoder whose embeddings it learns from besides."""
+    devices: int = 1
+    command: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> Start | None:
+        """What the run in a folder was started with, None where that is not written; raises OutputError."""
+        path = folder / STARTED
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return None
+        # A DecodeError is a ValueError in some versions of msgspec alone.
+        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
+            raise OutputError(f"{path}: is not the record of a run's start: {one_line(error)}") from error
+
+    def write(self, folder: Path) -> None:
+        """Write it down."""
+        write_whole(folder / STARTED, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+
+    def difference(self, before: Start) -> str:
+        """The first thing that is another than before, with its two values where they are short; empty where none is."""
+        if before.seed != self.seed:
+            return f"seed ({before.seed}, now {self.seed})"
+        if recipe := recipe_difference(before.recipe, self.recipe):
+            return recipe
+        parts = [("base", before.base, self.base), ("text", before.corpus, self.corpus)]
+        for name, was, now in [*parts, ("teacher", before.teachers, self.teachers)]:
+            if was != now:
+                return name
+        if before.devices != self.devices:
+            return f"number of devices ({before.devices}, now {self.devices})"
+        return ""
+
+
+def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first value of a recipe that is another than before, with both; empty where none is."""
+    for table, values in now.items():
+        was = before.get(table)
+        if isinstance(was, dict):
+            # Keys that cards have come to have since are at their usual value.
+            was = {**USUAL.get(table, {}), **was}
+        if was == values:
+            continue
+        if not isinstance(values, dict) or not isinstance(was, dict):
+            return f"{table} ({was}, now {values})"
+        key = next(k for k in {**was, **values} if was.get(k) != values.get(k))
+        return f"{table}.{key} ({was.get(key)}, now {values.get(key)})"
+    return ""
+
+
+def _usual_values() -> dict[str, dict[str, Any]]:
+    tables = {field.name: field.type for field in msgspec.structs.fields(RecipeCard) if field.name in DECIDING}
+    return {
+        name: {
+            key.encode_name: msgspec.to_builtins(usual_value(key))
+            for key in msgspec.structs.fields(table)
+            if not key.required
+        }
+        for name, table in tables.items()
+        if isinstance(table, type) and issubclass(table, msgspec.Struct)
+    }
+
+
+USUAL = _usual_values()
+"""By table of a recipe, the values of keys that a card leaves out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnfinishedRun:
+    """A run that was stopped, or is under way: its folder, and the command that finishes it."""
+
+    folder: Path
+    command: str
+    start: Start
+
+    def __str__(self) -> str:
+        """Say so in a line."""
+        return f"the run in {self.folder} is not finished; to finish it: {self.command}"
+
+    @property
+    def recipe(self) -> str:
+        """The recipe it is trained by, as its folder is called."""
+        return self.folder.parent.name
+
+    @property
+    def selection(self) -> SelectionFacts:
+        """What its weights are chosen by; raises CardError where its start is not what a recipe says."""
+        table = self.start.recipe.get("selection", {})
+        return convert(table, SelectionFacts, where=f"{self.folder / STARTED}: selection")
+
+    @property
+    def curve(self) -> list[RunPoint]:
+        """What was seen so far; a line that is being written is not read."""
+        try:
+            lines = (self.folder / CURVE).read_bytes().splitlines(keepends=True)
+            return [msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
+            raise OutputError(f"{self.folder / CURVE}: is not the curve of a run: {one_line(error)}") from error
+
+    @classmethod
+    def read(cls, folder: Path) -> UnfinishedRun | None:
+        """The run in a folder that was begun and is not done, None where there is none; raises OutputError."""
+        start = None if (folder / RUN_FILE).is_file() else Start.read(folder)
+        if start is None:
+            return None
+        command = start.command or f"stsbench train {folder.parent.name} --seeds {start.seed}"
+        if start.devices > 1 and command.startswith("stsbench train ") and " --on " not in command:
+            command = f"torchrun --nproc-per-node {start.devices} -m {command}"
+        return cls(folder=folder, command=command, start=start)
+
+
+def unfinished_runs(recipe: str, out: Path | None = None) -> list[UnfinishedRun]:
+    """The runs of a recipe that were begun and are not done, by seed; ``name@3`` is that of seed 3 alone."""
+    found = [UnfinishedRun.read(folder) for folder in run_folders(recipe, out)]
+    return [run for run in found if run is not None]
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint of a run's folder: a folder, or the one file of a method that trains itself."""
+    if (folder / STATE).is_file():
+        return folder / STATE
+    whole = [path.parent for path in (folder / "checkpoints").glob(f"checkpoint-*/{WHOLE}")]
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

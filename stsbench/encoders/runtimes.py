@@ -1,0 +1,317 @@
+"""Networks in runtimes beside torch: exported by torch as ONNX, loaded, called as models of transformers are, compared with torch.
+
+sentence-transformers exports by optimum (optimum-onnx), which wants transformers below 4.58 and gives the last hidden
+states alone; so torch's own exporter writes the file, with the layers that a pooling asks for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from stsbench.core import settings
+from stsbench.core.errors import EncoderError, OutputError, one_line
+from stsbench.core.files import scratch_beside
+from stsbench.encoders.converted import is_sealed, seal
+from stsbench.encoders.network import CODE_VERSION, HEAD, LAST, Network, RuntimeFile, output_of
+
+NamedArrays = Mapping[str, npt.NDArray[Any]]
+Call = Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]
+"""From all inputs of a network, and the names of some of its outputs, to these outputs."""
+_ERRORS_ALONE = 3
+PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
+"""What OpenVINO calls a type."""
+
+
+class Session:
+    """A network that a runtime has loaded: arrays by name in, arrays by name out."""
+
+    def __init__(self, runtime: str, file: RuntimeFile, dtype: str) -> None:
+        """Load a file, to run in these numbers on as many threads as torch would.
+
+        Raises:
+            EncoderError: it cannot be loaded, a part of it is missing, or the processor has no such numbers.
+        """
+        self.runtime, self.file = runtime, file
+        # Found and checked before a runtime opens what the file points at.
+        parts = file.parts
+        with self._failing("cannot load it"):
+            self.inputs, self.outputs, self.call = OPENERS[runtime](file, parts, dtype)
+
+    def run(self, feeds: NamedArrays, names: Sequence[str]) -> NamedArrays:
+        """Return the outputs of these names; ``feeds`` has what may be asked for, and more.
+
+        Raises:
+            EncoderError: the runtime fails.
+        """
+        with self._failing("cannot embed with it"):
+            return self.call({name: feeds[name] for name in self.inputs}, list(names))
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except EncoderError:
+            raise
+        except Exception as error:  # the runtimes' errors have no class in common
+            raise EncoderError(f"{self.file.path}: {self.runtime} {what}: {one_line(error)[:300]}") from error
+
+
+def _open_in_onnx_runtime(file: RuntimeFile, parts: Sequence[Path], dtype: str) -> tuple[list[str], list[str], Call]:
+    import onnxruntime
+
+    # It sends its makers how it is used, on Windows.
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), _ERRORS_ALONE
+    session = onnxruntime.InferenceSession(file.path, options, providers=["CPUExecutionProvider"])
+
+    def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+        return dict(zip(names, session.run(names, feeds), strict=True))
+
+    return [one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()], call
+
+
+def _open_in_openvino(file: RuntimeFile, parts: Sequence[Path], dtype: str) -> tuple[list[str], list[str], Call]:
+    import openvino
+
+    core = openvino.Core()
+    # Said even of float32: where a processor has bfloat16, OpenVINO would take that.
+    hint = {"INFERENCE_PRECISION_HINT": PRECISIONS[dtype], "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    network = core.read_model(file.path, *(path for path in parts if path.suffix == ".bin"))
+    compiled = core.compile_model(network, "CPU", hint)
+    if compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != PRECISIONS[dtype]:
+        raise EncoderError(f"this processor does not compute in {dtype}; leave 'dtype' out")
+    request = compiled.create_infer_request()
+    places = {name: i for i, one in enumerate(compiled.outputs) for name in one.names}
+
+    def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+        found = request.infer(feeds, share_inputs=True)
+        return {name: found[places[name]] for name in names}
+
+    return [one.any_name for one in compiled.inputs], list(places), call
+
+
+OPENERS = {"ONNX Runtime": _open_in_onnx_runtime, "OpenVINO": _open_in_openvino}
+"""What loads a file in each runtime: the names of its inputs and outputs, and what runs it."""
+OLD_NAMES = {LAST: "token_embeddings"}
+"""What older exports call an output."""
+
+
+class RuntimeModel(torch.nn.Module):
+    """A network in a runtime, called as a model of transformers is."""
+
+    def __init__(self, session: Session, network: Network) -> None:
+        """Keep a session; ``network`` is what it runs.
+
+        Raises:
+            EncoderError: it wants other inputs than a sentence has, or lacks an output that is asked for.
+        """
+        super().__init__()
+        self.session, self.file = session, session.file
+        self.config = network.config()
+        asked = network.outputs(self.config.num_hidden_layers)
+        self.names = {name: name if name in session.outputs else OLD_NAMES.get(name, name) for name in asked}
+        leave = "give another file, or leave 'backend' out"
+        if lost := [name for name, own in self.names.items() if own not in session.outputs]:
+            raise EncoderError(
+                f"{self.file.path}: has no output '{lost[0]}', only {', '.join(session.outputs)}; {leave}"
+            )
+        one = np.ones((1, 1), np.int64)
+        if odd := set(session.inputs) - set(_feeds(one, one)):
+            raise EncoderError(f"{self.file.path}: asks for '{min(odd)}', which is not made of a sentence; {leave}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the numbers that it returns."""
+        return torch.float32
+
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        """As many as the vocabulary has; the vectors are in the file."""
+        return torch.nn.Embedding(self.config.vocab_size, 0, device="meta")
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **others: object
+    ) -> BaseModelOutputWithPooling:
+        """Return the outputs for token ids (b, t), their padding on the right.
+
+        ``others`` are what models of transformers take beside: kinds of tokens, which one sentence has not, and what to return.
+        """
+        ids = input_ids.numpy()
+        mask = np.ones_like(ids) if attention_mask is None else attention_mask.numpy().astype(np.int64)
+        found = self._one_by_one(ids, mask) if self.file.hangs_on_batch else self._run(ids, mask)
+        outputs = {name: torch.from_numpy(array) for name, array in found.items()}
+        states = _States(outputs, self.config.num_hidden_layers, self.file)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=outputs[LAST], pooler_output=outputs.get(HEAD), hidden_states=states
+        )
+
+    def _one_by_one(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+        rows = [self._run(ids[[i], :n], mask[[i], :n]) for i, n in enumerate(mask.sum(axis=1))]
+        return {name: np.concatenate([_padded(row[name], ids.shape[1]) for row in rows]) for name in self.names}
+
+    def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+        found = self.session.run(_feeds(ids, mask), list(self.names.values()))
+        return {name: found[own] for name, own in self.names.items()}
+
+
+COMPARED = ("A man is playing a guitar.", "No", "The committee said on Monday that the report would be read again.")
+"""The sentences on which a runtime is compared with torch."""
+
+
+@torch.inference_mode()
+def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> None:
+    """Refuse a file that does not compute what torch does: another network's, or one that the runtime does otherwise.
+
+    Args:
+        model: the file in its runtime.
+        network: the same in torch, with its tokenizer.
+        farthest: how far all of a sentence's states may be from torch's, as a share of their length.
+
+    Raises:
+        EncoderError: they are farther.
+    """
+    layers = network.earlier(model.config.num_hidden_layers)
+    for sentence in COMPARED:
+        ids = torch.tensor([network.tokenizer(sentence, truncation=True, max_length=32, verbose=False)["input_ids"]])
+        given: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        found, due = model(**given), network.in_torch(**given, output_hidden_states=bool(layers))
+        pairs = [(found.last_hidden_state, due.last_hidden_state)]
+        pairs += [(found.pooler_output, due.pooler_output)] if network.through_head else []
+        pairs += [(found.hidden_states[layer], due.hidden_states[layer]) for layer in layers]
+        share = max(float((one - other).norm() / other.norm()) for one, other in pairs)
+        # Not a number is not near.
+        if not share <= farthest:
+            raise EncoderError(
+                f"{model.file.path}: {model.session.runtime} computes other numbers with it than torch with the checkpoint "
+                f"(they differ by {share:.0%} of their length, {farthest:.0%} may be rounding); "
+                "give another file, or leave 'backend' out"
+            )
+
+
+class _States:
+    """The hidden states that a file gives, by index."""
+
+    def __init__(self, outputs: dict[str, torch.Tensor], depth: int, file: RuntimeFile) -> None:
+        self.outputs, self.depth, self.file = outputs, depth, file
+
+    def __getitem__(self, layer: int) -> torch.Tensor:
+        name = output_of(layer, self.depth)
+        if name not in self.outputs:
+            raise EncoderError(f"{self.file.path}: gives no hidden states of layer {layer}; leave 'backend' out")
+        return self.outputs[name]
+
+
+def _feeds(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+    """All inputs that files ask for, (b, t) each."""
+    positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (len(ids), 1))
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids), "position_ids": positions}
+
+
+def _padded(array: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
+    """One row of an output, (1, t, h), with zeros up to so many tokens; what has no tokens, (1, h), as it is."""
+    return array if array.ndim == 2 else np.pad(array, ((0, 0), (0, width - array.shape[1]), (0, 0)))
+
+
+FILE = "model.onnx"
+EXAMPLE = (2, 9)
+"""Sentences and tokens of the example by which torch follows the network; any others may come afterwards."""
+
+
+def exported(network: Network) -> RuntimeFile:
+    """Export a network, or find it exported; a file that was damaged since is exported again.
+
+    Raises:
+        EncoderError: torch cannot follow what the network does. OutputError: the cache folder cannot be written.
+    """
+    made_by = {name: version(name) for name in ("torch", "transformers", "onnxscript")}
+    asked = network.outputs(network.config().num_hidden_layers)
+    facts = json.dumps([CODE_VERSION, network.state, asked, made_by], sort_keys=True)
+    target = settings.cache_folder() / "exported" / hashlib.sha256(facts.encode()).hexdigest()
+    if not is_sealed(target):
+        _write(target, network)
+    return RuntimeFile(target, FILE)
+
+
+def _write(target: Path, network: Network) -> None:
+    scratch = scratch_beside(target)
+    try:
+        scratch.mkdir(parents=True)
+        _export(network.in_torch, network, scratch / FILE)
+        seal(scratch)
+        # Where another process was faster, its folder is as good as ours and may be in use.
+        if not is_sealed(target):
+            shutil.rmtree(target, ignore_errors=True)
+            scratch.rename(target)
+    except OSError as error:
+        if not is_sealed(target):
+            raise OutputError(f"{target}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _export(model: Any, network: Network, path: Path) -> None:  # noqa: ANN401 - transformers
+    depth = model.config.num_hidden_layers
+    ids = torch.arange(EXAMPLE[0] * EXAMPLE[1]).reshape(EXAMPLE) % model.get_input_embeddings().num_embeddings
+    mask = torch.ones_like(ids)
+    mask[1, EXAMPLE[1] // 2 :] = 0
+    sizes = {0: torch.export.Dim("sentences"), 1: torch.export.Dim("tokens")}
+    try:
+        with quiet():
+            torch.onnx.export(
+                _Asked(model, network.earlier(depth), through_head=network.through_head),
+                (ids, mask),
+                path,
+                dynamo=True,
+                verbose=False,
+                external_data=True,
+                input_names=["input_ids", "attention_mask"],
+                output_names=network.outputs(depth),
+                dynamic_shapes={"input_ids": sizes, "attention_mask": sizes},
+            )
+    except OSError:
+        raise
+    except Exception as error:  # whatever a network makes torch's exporter raise
+        why = one_line(error)[:300]
+        raise EncoderError(f"{network.folder}: torch cannot export it to ONNX: {why}; leave 'backend' out") from error
+
+
+class _Asked(torch.nn.Module):
+    """A network that returns what is asked for, and no more."""
+
+    def __init__(self, model: Any, earlier: list[int], *, through_head: bool) -> None:  # noqa: ANN401 - transformers
+        super().__init__()
+        self.model, self.earlier, self.through_head = model, earlier, through_head
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=bool(self.earlier))
+        head = [found.pooler_output] if self.through_head else []
+        return (found.last_hidden_state, *head, *(found.hidden_states[layer] for layer in self.earlier))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep libraries from reporting on what they export or quantise."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        # Some versions of onnxscript say on stdout what they have done; NNCF draws bars there.
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

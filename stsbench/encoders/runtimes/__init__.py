@@ -1,1 +1,0 @@
-"""What runs a transformer's network: torch, ONNX Runtime, OpenVINO."""

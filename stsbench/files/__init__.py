@@ -1,1 +1,0 @@
-"""What is written whole, and what a file becomes when it is read."""

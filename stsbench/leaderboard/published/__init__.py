@@ -1,1 +1,0 @@
-"""What papers print, and how each of their tables is laid out."""

@@ -1,1 +1,0 @@
-"""Where a score comes from: versions, commit, machine, and what tells one embedding from another."""

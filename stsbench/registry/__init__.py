@@ -1,1 +1,0 @@
-"""Names to objects, values to types."""

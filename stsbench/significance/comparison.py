@@ -1,0 +1,447 @@
+"""Encoders compared on the same items: differences, intervals, p-values, and sentences on which are significant."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stsbench.core.errors import DataError
+from stsbench.numbers.statistics import spread
+from stsbench.results.folder import command_again, lacking_columns, lacking_said
+from stsbench.results.record import Result, protocol_key
+from stsbench.significance.items import Column, Dependence, Items, align, joint_sharing, pair_items, trained_once
+from stsbench.significance.paired import (
+    Averaged,
+    Contrast,
+    Correlated,
+    Williams,
+    combine,
+    difference_of,
+    holm,
+    mean_sample,
+    permutation_p,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is drawn, from which seed, at which level a difference counts as real, and which items err together."""
+
+    draws: int = 2000
+    permutations: int = 9999
+    seed: int = 0
+    level: float = 0.05
+    dependence: Dependence = "sentences"
+
+    def rng(self, task: str) -> np.random.Generator:
+        """The draws of one task, whatever other tasks there are."""
+        return np.random.default_rng([self.seed, zlib.crc32(task.encode())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Two encoders on one task, or on the mean of several: second minus first, never times 100.
+
+    ``interval`` is the 95% interval over other items and seeds. ``p`` is Student's; of one task, one seed a
+    side and items that share no sentence it is of the paired permutation test (of McNemar's exact one for items
+    right or wrong). ``p_williams`` is of Williams' test of independent items, ``p_corrected`` is ``p`` after
+    Holm's correction over ``family`` tests. They are None where the results' per-item columns allow no paired test. ``seeds``
+    are the first's and the second's; ``one_run`` names those of the two that were trained once alone, whose
+    difference says nothing of their recipe.
+    """
+
+    first: str
+    second: str
+    task: str
+    tasks: Sequence[str]
+    split: str
+    protocol: Mapping[str, Any]
+    n: int
+    seeds: tuple[int, int]
+    scores: tuple[float, float]
+    deviations: tuple[float, float] | None
+    difference: float
+    interval: tuple[float, float] | None
+    p: float | None
+    p_williams: float | None
+    one_run: Sequence[str] = ()
+    p_corrected: float | None = None
+    real: bool = False
+    family: int = 0
+
+    @property
+    def is_average(self) -> bool:
+        """Whether this is a mean over tasks."""
+        return len(self.tasks) > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All pairs of encoders: their differences by task, then on the means, and notes on what was left out."""
+
+    encoders: Sequence[str]
+    differences: Sequence[Difference]
+    level: float
+    dependence: Dependence = "sentences"
+    """Which items were taken to err together."""
+    notes: Sequence[str] = field(default_factory=list)
+
+    def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
+        """Each pair of encoders with its differences."""
+        for first, second in itertools.combinations(self.encoders, 2):
+            yield first, second, [d for d in self.differences if (d.first, d.second) == (first, second)]
+
+
+class Measured(NamedTuple):
+    """A pair's difference on one task, and the items that it was measured on, kept for the mean over tasks."""
+
+    difference: Difference
+    items: Items | None
+    pair: tuple[int, int]
+    williams: Williams | None
+
+
+def compare(
+    encoders: Mapping[str, Sequence[Result]],
+    *,
+    tasks: Sequence[str] | None = None,
+    protocol: str | None = None,
+    effort: Effort | None = None,
+) -> Comparison:
+    """Compare every pair of encoders on the tasks that all of them have.
+
+    Holm's correction is taken over the tasks of all pairs, and by itself over the means of all pairs.
+
+    Args:
+        encoders: the results of at least two, by what they are called.
+        tasks: only these.
+        protocol: only results of the protocol of this name.
+        effort: permutations, seed, level, and which items err together.
+
+    Raises:
+        ProtocolError: a task was scored in different ways, or on different data; names the field.
+        DataError: no task in common, or per-item columns missing or broken.
+    """
+    effort = effort or Effort()
+    columns, notes = align(encoders, tasks=tasks, protocol=protocol)
+    _check_columns(columns)
+    names = list(encoders)
+    found: dict[tuple[int, int], list[Measured]] = {pair: [] for pair in itertools.combinations(range(len(names)), 2)}
+    for column in columns:
+        for measured in compare_column(column, names, effort):
+            found[measured.pair].append(measured)
+    by_task = _corrected([one.difference for group in found.values() for one in group], effort.level)
+    means = _corrected([mean for group in found.values() for mean in _means(group)], effort.level)
+    notes += _unknown([one for group in found.values() for one in group], columns, effort)
+    notes += _same_trainings(columns, names)
+    return Comparison(
+        encoders=names,
+        differences=[*by_task, *means],
+        level=effort.level,
+        dependence=effort.dependence,
+        notes=notes,
+    )
+
+
+def _check_columns(columns: Sequence[Column]) -> None:
+    """Raise DataError where results have no per-item columns; says what makes them."""
+    lacking = lacking_columns(one for column in columns for seeds in column.results for one in seeds)
+    if lacking:
+        raise DataError(f"{lacking_said(lacking)}, which tests need; run: {command_again(lacking)}")
+
+
+def _unknown(measured: Sequence[Measured], columns: Sequence[Column], effort: Effort) -> list[str]:
+    """A note on tasks whose results do not tell which items share a sentence."""
+    tasks = dict.fromkeys(one.difference.task for one in measured if one.items and one.items.sentences is None)
+    if not tasks or effort.dependence == "none":
+        return []
+    older = [one for column in columns for seeds in column.results for one in seeds if column.task in tasks]
+    return [
+        f"{', '.join(tasks)}: taken as independent, for no result says which items share a sentence; "
+        f"run: {command_again(older)}"
+    ]
+
+
+def _same_trainings(columns: Sequence[Column], names: Sequence[str]) -> Iterator[str]:
+    """A note on trainings of several seeds that have the very same items: perhaps one was copied."""
+    for name, of_tasks in zip(names, zip(*(column.results for column in columns), strict=True), strict=True):
+        tasks = [
+            column.task
+            for column, results in zip(columns, of_tasks, strict=True)
+            if len({(one.train_seed, one.items) for one in results}) > len({one.items for one in results})
+        ]
+        if tasks:
+            yield f"{name}: several training seeds have the same items on {', '.join(tasks)}; are they one training?"
+
+
+def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iterator[Measured]:
+    """Every pair's difference on one task, before any correction.
+
+    Raises:
+        DataError: per-item columns are missing, broken, or of other items.
+    """
+    items = pair_items(column.results, effort.dependence)
+    for pair in itertools.combinations(range(len(names)), 2):
+        bare = _untested(column, names, *pair)
+        if items is None:
+            yield Measured(bare, None, pair, None)
+            continue
+        first, second = (items.samples[at] for at in pair)
+        found = difference_of(first, second, items.sharing, items.paired.weights)
+        # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
+        tested = found._replace(difference=bare.difference)
+        exact = _exact_p(items, pair, effort, column.task)
+        test = (
+            items.paired.williams(*pair) if items.sharing.independent and isinstance(items.paired, Correlated) else None
+        )
+        tested_difference = replace(
+            bare,
+            interval=tested.interval(),
+            p=found.p if exact is None else exact,
+            p_williams=test.p if test else None,
+        )
+        yield Measured(tested_difference, items, pair, test)
+
+
+def _exact_p(items: Items, pair: tuple[int, int], effort: Effort, task: str) -> float | None:
+    """The p-value that takes no law for granted, of independent items and one seed a side; None of others."""
+    if not items.sharing.independent or any(len(items.samples[at].scores) > 1 for at in pair):
+        return None
+    if isinstance(items.paired, Averaged):
+        mcnemar = items.paired.mcnemar(*pair)
+        if mcnemar is not None:
+            return mcnemar
+    # Every pair has the same draws, so that a third encoder changes nothing between two.
+    rng = effort.rng(f"{task} swaps")
+    permuted = items.paired.permuted(*pair, permutations=effort.permutations, rng=rng)
+    observed = items.samples[pair[1]].score - items.samples[pair[0]].score
+    return None if permuted is None else permutation_p(observed, permuted)
+
+
+def _untested(column: Column, names: Sequence[str], first: int, second: int) -> Difference:
+    a, b = (spread([one.score for one in column.results[at]]) for at in (first, second))
+    return Difference(
+        first=names[first],
+        second=names[second],
+        task=column.task,
+        tasks=(column.task,),
+        split=column.split,
+        protocol=column.protocol,
+        n=column.results[first][0].n,
+        seeds=(len(column.results[first]), len(column.results[second])),
+        scores=(a.mean, b.mean),
+        deviations=None if a.deviation is None or b.deviation is None else (a.deviation, b.deviation),
+        difference=b.mean - a.mean,
+        interval=None,
+        p=None,
+        p_williams=None,
+        one_run=tuple(names[at] for at in (first, second) if trained_once(column.results[at])),
+    )
+
+
+def _means(group: Sequence[Measured]) -> Iterator[Difference]:
+    """The mean over all tasks of one protocol; of a task scored on several splits by the split that the others have."""
+    ways: dict[tuple[str, str], list[Measured]] = {}
+    splits: dict[str, set[str]] = {}
+    for one in group:
+        splits.setdefault(one.difference.task, set()).add(one.difference.split)
+    alone = Counter(next(iter(found)) for found in splits.values() if len(found) == 1)
+    usual = next((split for split, _ in alone.most_common(1)), None)
+    for one in group:
+        mixed = len(splits[one.difference.task]) > 1 and one.difference.split != usual
+        ways.setdefault((protocol_key(one.difference.protocol), one.difference.split if mixed else ""), []).append(one)
+    for same in ways.values():
+        if len(same) > 1:
+            yield mean_difference(same)
+
+
+def mean_difference(group: Sequence[Measured]) -> Difference:
+    """The difference of two encoders' means over several tasks, which may share sentences."""
+    parts, k = [one.difference for one in group], len(group)
+    known = [one.items for one in group if one.items is not None]
+    williams = [one.williams for one in group if one.williams is not None]
+    scores = float(np.mean([p.scores[0] for p in parts])), float(np.mean([p.scores[1] for p in parts]))
+    tested = _tested_mean(known, [one.pair for one in group]) if len(known) == k else None
+    difference = float(np.mean([part.difference for part in parts]))
+    return replace(
+        parts[0],
+        task=f"mean of {k}",
+        tasks=tuple(part.task for part in parts),
+        n=sum(part.n for part in parts),
+        seeds=(min(part.seeds[0] for part in parts), min(part.seeds[1] for part in parts)),
+        scores=scores,
+        deviations=None,
+        difference=difference,
+        interval=tested._replace(difference=difference).interval() if tested else None,
+        p=tested.p if tested else None,
+        p_williams=combine(williams, np.full(k, 1 / k)).p if len(williams) == k else None,
+    )
+
+
+def _tested_mean(tasks: Sequence[Items], pairs: Sequence[tuple[int, int]]) -> Contrast:
+    sharing = joint_sharing(tasks)
+    first, second = (
+        mean_sample([items.samples[pair[side]] for items, pair in zip(tasks, pairs, strict=True)], sharing)
+        for side in (0, 1)
+    )
+    weights = np.concatenate([items.paired.weights for items in tasks]) / len(tasks)
+    return difference_of(first, second, sharing, weights)
+
+
+def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:
+    """The same differences after Holm's correction over all of them."""
+    tested = [d for d in differences if d.p is not None]
+    corrected = dict(zip(map(id, tested), holm([d.p for d in tested if d.p is not None]), strict=True))
+    found = []
+    for one in differences:
+        p = corrected.get(id(one))
+        found.append(replace(one, p_corrected=p, real=p is not None and p < level, family=len(tested)))
+    return found
+
+
+COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm"]
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """For each pair of encoders, which differences are significant."""
+    corrected = _correction_said(comparison)
+    return [
+        f"{_sentences(first, second, differences)}. {corrected}.{_one_run(differences)}"
+        for first, second, differences in comparison.pairs()
+    ]
+
+
+def task_labels(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
+    """What each task and split is called in tables and figures: the split is named where a task was scored on several."""
+    splits: dict[str, set[str]] = {}
+    for d in differences:
+        splits.setdefault(d.task, set()).add(d.split)
+    return {(task, one): f"{task} ({one})" if len(all_) > 1 else task for task, all_ in splits.items() for one in all_}
+
+
+def _sentences(first: str, second: str, differences: Sequence[Difference]) -> str:
+    tasks, labels = [d for d in differences if not d.is_average], task_labels(differences)
+    tested = [d for d in tasks if d.p is not None]
+    real, chance = [d for d in tested if d.real], [d for d in tested if not d.real]
+    parts = []
+    for winner, loser, sign in ((second, first, 1), (first, second, -1)):
+        won = [d for d in real if sign * d.difference > 0]
+        if won:
+            listed = ", ".join(f"{labels[d.task, d.split]} ({_signed(100 * d.difference * sign, 2)})" for d in won)
+            count = f"{len(won)} of {_count(len(tasks), 'task')}: " if len(tasks) > 1 else ""
+            parts.append(f"{winner} is better than {loser} on {count}{listed}")
+    if chance:
+        parts.append(_chance(first, second, chance, len(real)))
+    untested = [labels[d.task, d.split] for d in tasks if d.p is None]
+    if untested:
+        parts.append(f"No paired test is known for {', '.join(untested)}")
+    parts += [_mean(d) for d in differences if d.is_average and d.p is not None]
+    return ". ".join(parts)
+
+
+def _correction_said(comparison: Comparison) -> str:
+    """The level, and over which tests Holm's correction was taken."""
+    tested = [d for d in comparison.differences if d.p is not None]
+    tasks, means = ([d for d in tested if d.is_average is average] for average in (False, True))
+    over = []
+    if tasks:
+        pairs = _count(len({(d.first, d.second) for d in tasks}), "pair")
+        each = _count(len({(d.task, d.split, protocol_key(d.protocol)) for d in tasks}), "task")
+        over.append(f"{_count(len(tasks), 'test')} ({pairs} of encoders, {each})")
+    if means:
+        over.append(f"{_count(len(means), 'test')} of means")
+    level = f"Level {comparison.level:g}"
+    return f"{level}; Holm's correction over {' and, by itself, over '.join(over)}" if over else level
+
+
+def _one_run(differences: Sequence[Difference]) -> str:
+    once = list(dict.fromkeys(name for d in differences for name in d.one_run))
+    if not once:
+        return ""
+    return f" {' and '.join(once)}: one training seed, so this says nothing of the recipe."
+
+
+def _chance(first: str, second: str, chance: Sequence[Difference], real: int) -> str:
+    if real:
+        return f"No significant difference on the other {_count(len(chance), 'task')}"
+    where = chance[0].task if len(chance) == 1 else f"any of {len(chance)} tasks"
+    smallest = min(d.p_corrected if d.p_corrected is not None else d.p for d in chance if d.p is not None)
+    at = "p" if len(chance) == 1 else "lowest p"
+    return f"No significant difference between {first} and {second} on {where} ({at} {p_is(smallest)})"
+
+
+def _mean(mean: Difference) -> str:
+    better = mean.second if mean.difference > 0 else mean.first
+    size, p = f"{100 * abs(mean.difference):.2f} points", p_is(mean.p if mean.p_corrected is None else mean.p_corrected)
+    if mean.real:
+        return f"{better} is better by {size} in the {mean.task} tasks (p {p})"
+    return f"No significant difference in the {mean.task} tasks: {size} (p {p})"
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def notes_below(comparison: Comparison) -> list[str]:
+    """What the columns mean, and what was left out."""
+    independent = comparison.dependence == "none"
+    return [
+        *comparison.notes,
+        f"Scores are times 100; differences are of unrounded scores. Items {'are taken as independent' if independent else 'that share a sentence are not independent'}.",
+        "p: Student's t; of one task and one seed a side, whose items share no sentence, a paired permutation test (McNemar's of right or wrong).",
+        "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
+    ]
+
+
+def columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
+    """The heads and rows of a table, one row a difference; a column in which nothing is known is left out."""
+    rows = _rows(differences)
+    known = [at for at in range(len(COLUMNS)) if any(row[at] != "–" for row in rows)]
+    return [COLUMNS[at] for at in known], [[row[at] for at in known] for row in rows]
+
+
+def _rows(differences: Sequence[Difference]) -> list[list[str]]:
+    labels = task_labels(differences)
+    return [
+        [
+            labels[d.task, d.split],
+            *(_score(d, side) for side in (0, 1)),
+            _signed(100 * d.difference, 2),
+            " to ".join(map(_end, d.interval)) if d.interval else "–",
+            *(p_text(p) for p in (d.p, d.p_williams, d.p_corrected)),
+        ]
+        for d in differences
+    ]
+
+
+def _end(value: float) -> str:
+    """An end of an interval in points; large ones are not known to two decimals."""
+    return _signed(100 * value, 1 if abs(value) >= 0.1 else 2)
+
+
+def _signed(points: float, decimals: int) -> str:
+    """A number with its sign; what prints as zero has none."""
+    text = f"{points:+.{decimals}f}"
+    return text if float(text) else text[1:]
+
+
+def _score(difference: Difference, side: int) -> str:
+    spread = f"±{100 * difference.deviations[side]:.2f}" if difference.deviations else ""
+    return f"{100 * difference.scores[side]:.2f}{spread}"
+
+
+def p_is(p: float | None) -> str:
+    """A p-value in a sentence: ``= .051`` or ``< .001``."""
+    text = p_text(p)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
+
+
+def p_text(p: float | None) -> str:
+    """A p-value in a table: three decimals, or that it is below them."""
+    return "–" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")

@@ -1,0 +1,380 @@
+"""The per-item columns of many encoders' results on the same tasks, put side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.core.errors import DataError, ProtocolError
+from stsbench.numbers.intervals import Sharing, sentences_of
+from stsbench.numbers.statistics import (
+    AGGREGATIONS,
+    CORRELATIONS,
+    Correlation,
+    Float64Array,
+    IntArray,
+    Parts,
+    split_parts,
+)
+from stsbench.results.comparable import why_not_comparable
+from stsbench.results.folder import columns_of, has_columns
+from stsbench.results.record import Result, protocol_key
+from stsbench.significance.paired import Averaged, Correlated, F1Scored, Paired, Sample, mean_sample
+
+MEANS = {"correct": "accuracy", "recall": "mean_recall"}
+"""The score that is the mean of a per-item column."""
+AllColumns = Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]
+"""The per-item columns of each encoder's Results."""
+Dependence = Literal["sentences", "none"]
+"""Whether items that share a sentence are taken to err together, or every item by itself."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Items:
+    """The items of one task, what they say of k encoders, and which sentences they hold, (n, m), where it is known."""
+
+    paired: Paired
+    samples: Sequence[Sample]
+    sentences: IntArray | None
+    sharing: Sharing
+    known: bool
+    """Whether it is known which items share a sentence; images, whose recall is the score, hold none."""
+
+
+def one_a_seed(results: Sequence[Result]) -> list[Result]:
+    """An encoder's results on one task, one a seed, in the order of seeds.
+
+    Where the evaluation seed draws nothing, all seeds of one training hold the same items and the first stands. Trainings
+    are never one: two whose items are alike are two, that differ by nothing.
+    """
+    ordered = sorted(results, key=lambda one: (-1 if one.train_seed is None else one.train_seed, one.eval_seed))
+    return list({(one.train_seed, one.items): one for one in reversed(ordered)}.values())[::-1]
+
+
+def trained_once(results: Iterable[Result]) -> bool:
+    """Whether results are of one training seed alone: then they say nothing of the recipe."""
+    seeds = {one.train_seed for one in results}
+    return len(seeds) == 1 and None not in seeds
+
+
+def pair_items(
+    encoders: Sequence[Sequence[Result]],
+    dependence: Dependence = "sentences",
+    score: str = "",
+    sentences: IntArray | None = None,
+) -> Items | None:
+    """The per-item columns of k encoders on one task, each with its seeds; None where no paired test is known.
+
+    Args:
+        encoders: each encoder's Results.
+        dependence: whether items that share a sentence err together.
+        score: another score than the Results' own.
+        sentences: the items' sentences, where no column says them.
+
+    Raises:
+        DataError: columns are missing or broken, or their items are not the same.
+    """
+    columns = [[columns_of(one) for one in seeds] for seeds in encoders]
+    found = _paired(encoders[0][0], columns, score)
+    if found is None:
+        return None
+    known = (sentences_of(one) for seeds in columns for one in seeds)
+    sentences = next((one for one in known if one is not None), sentences) if dependence == "sentences" else None
+    return Items(
+        paired=found,
+        samples=[_sample(found, at, seeds) for at, seeds in enumerate(encoders)],
+        sentences=sentences,
+        sharing=Sharing.none(len(found.weights)) if sentences is None else Sharing(sentences),
+        known=sentences is not None or "recall" in columns[0][0],
+    )
+
+
+def joint_sharing(tasks: Sequence[Items]) -> Sharing:
+    """The sentences of several tasks' items, one task after another: items of different tasks may share one."""
+    rows, alone = [], -1
+    for one in tasks:
+        n = len(one.sharing)
+        if one.sentences is None:
+            # Negative numbers are no sentence's: every such item is by itself.
+            rows.append(np.repeat(np.arange(alone, alone - n, -1)[:, None], 2, axis=1))
+            alone -= n
+        else:
+            rows.append(np.stack([one.sentences[:, 0], one.sentences[:, -1]], axis=1))
+    return Sharing(np.concatenate(rows))
+
+
+class TestedColumn(NamedTuple):
+    """The per-item column that a paired test compares, and the correlation with gold scores that makes the score of it."""
+
+    name: str
+    metric: Correlation | None
+    """None where the score is the column's mean."""
+
+
+def tested_column(columns: Collection[str], protocol: Mapping[str, Any]) -> TestedColumn | None:
+    """Which of these columns a paired test compares; None where no paired test is known.
+
+    Args:
+        columns: the names of a result's per-item columns.
+        protocol: how the result was scored.
+    """
+    for name in MEANS:
+        if name in columns:
+            return TestedColumn(name, None)
+    metric = CORRELATIONS.get(str(protocol.get("metric")))
+    value = next((name for name in ("similarity", "prediction") if name in columns), None)
+    if "gold" not in columns or value is None or metric is None:
+        return None
+    return TestedColumn(value, metric)
+
+
+def _paired(result: Result, columns: AllColumns, score: str) -> Paired | None:
+    first, protocol = columns[0][0], dict(result.protocol)
+    if score == "f1":
+        return _f1_scored(columns) if {"prediction", "correct"} <= set(first) else None
+    metric, _, aggregation = score.partition(".")
+    protocol |= {"metric": metric} if metric else {}
+    protocol |= {"aggregation": aggregation} if aggregation else {}
+    tested = tested_column(first, protocol)
+    # The mean of a column is one score; those beside it, such as the best rank, are of no column.
+    if tested is None or (tested.metric is None and metric not in ("", MEANS[tested.name])):
+        return None
+    values = _stack(columns, tested.name)
+    if tested.metric is None:
+        return Averaged(values=values)
+    gold = _stack(columns, "gold")
+    if not all((rows == gold[0][0]).all() for rows in gold):
+        raise DataError(f"{result.task}: the results' gold scores are not the same")
+    return Correlated(values=values, gold=gold[0][0], parts=_parts(first, protocol), metric=tested.metric.name)
+
+
+def _f1_scored(columns: AllColumns) -> F1Scored | None:
+    """None of more than two classes: a wrong answer does not tell which was right."""
+    predicted = _stack(columns, "prediction")
+    if max(row.max(initial=0) for row in predicted) > 1:
+        return None
+    return F1Scored(predicted=predicted, correct=_stack(columns, "correct"))
+
+
+def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> Sample:
+    """An encoder's scores by seed: by training seed where there are several, averaged over evaluation seeds."""
+    trained = len({one.train_seed for one in results}) > 1
+    keys = [one.train_seed if trained else one.eval_seed for one in results]
+    seeds = tuple(dict.fromkeys(keys))
+    scores, shares = found.scores(encoder), found.shares(encoder)
+    members = [[at for at, key in enumerate(keys) if key == seed] for seed in seeds]
+    names = tuple(("training" if trained else "evaluation", seed) for seed in seeds)
+    if len(seeds) == 1:
+        # One training seed is one of those that other tasks may have; of one evaluation seed nothing was drawn again.
+        names = () if results[0].train_seed is None else (("training", results[0].train_seed),)
+    return Sample(
+        np.array([scores[at].mean() for at in members]),
+        np.array([shares[at].mean(axis=0) for at in members]),
+        names,
+    )
+
+
+def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
+    """One column of each encoder, (s, n)."""
+    rows = [[np.asarray(one[name], dtype=np.float64) for one in seeds if name in one] for seeds in columns]
+    shapes = {row.shape for seeds in rows for row in seeds}
+    if len(shapes) != 1 or [len(seeds) for seeds in rows] != [len(seeds) for seeds in columns]:
+        raise DataError(f"the results' per-item columns '{name}' are not of the same items")
+    return [np.array(seeds) for seeds in rows]
+
+
+def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> Parts:
+    """The items that are correlated together; all of them where the protocol says nothing of subsets.
+
+    Raises:
+        DataError: an aggregation that does not exist, or of subsets that the columns do not tell.
+    """
+    aggregation = str(protocol.get("aggregation", "all"))
+    if aggregation not in AGGREGATIONS:
+        raise DataError(f"a result's aggregation '{aggregation}' is not one of {', '.join(AGGREGATIONS)}")
+    if AGGREGATIONS[aggregation] is None:
+        return split_parts([""] * len(columns["gold"]), aggregation)
+    if "subset" not in columns:
+        raise DataError(f"a result is aggregated by '{aggregation}', and its per-item columns hold no subsets")
+    return split_parts(columns["subset"].tolist(), aggregation)
+
+
+RowKey = TypeVar("RowKey", bound=Hashable)
+RowResults = Mapping[RowKey, Sequence[Sequence[Result]]]
+"""Each row's results task by task, several on one task being its seeds; none where it lacks the task."""
+
+
+class RowItems(Generic[RowKey]):
+    """The items of rows on t tasks, which all rows that have a task have alike.
+
+    ``names`` are the tasks'. ``lacking`` are results whose per-item columns are not at hand, ``without_texts`` those of which no
+    columns tell which items share a sentence.
+    """
+
+    def __init__(
+        self,
+        rows: RowResults[RowKey],
+        dependence: Dependence = "sentences",
+        scores: Sequence[str] = (),
+        sentences: MutableMapping[int, IntArray] | None = None,
+    ) -> None:
+        """Read the columns of all rows' results.
+
+        Args:
+            rows: each row's results task by task.
+            dependence: whether items that share a sentence err together.
+            scores: what is compared on each task: a name of its results' ``scores``; without any, their own score.
+            sentences: those of tasks' items as other rows tell them; what these rows tell is added.
+
+        Raises:
+            DataError: columns are broken, or not of the same items.
+        """
+        self.lacking: list[Result] = []
+        self.without_texts: list[Result] = []
+        self.names: list[str] = []
+        self._dependence = dependence
+        self._sentences = {} if sentences is None else sentences
+        self._tasks: dict[int, Items] = {}
+        self._places: dict[RowKey, dict[int, int]] = {key: {} for key in rows}
+        self._sharings: dict[tuple[int, ...], Sharing] = {}
+        for task in range(max(map(len, rows.values()), default=0)):
+            mine = {key: one_a_seed(cells[task]) for key, cells in rows.items() if cells[task]}
+            self._read(task, mine, scores[task] if scores else "")
+
+    def _read(self, task: int, rows: Mapping[RowKey, Sequence[Result]], score: str) -> None:
+        lacking = [one for seeds in rows.values() for one in seeds if not has_columns(one)]
+        self.lacking += lacking
+        whole = {key: seeds for key, seeds in rows.items() if all(map(has_columns, seeds))}
+        if not whole:
+            return
+        items = pair_items(list(whole.values()), self._dependence, score, self._sentences.get(task))
+        if items is None:
+            return
+        if items.sentences is not None:
+            self._sentences[task] = items.sentences
+        self._tasks[task] = items
+        self.names.append(next(iter(whole.values()))[0].task)
+        if not items.known:
+            self.without_texts += [one for seeds in whole.values() for one in seeds]
+        for place, key in enumerate(whole):
+            self._places[key][task] = place
+
+    @property
+    def all_tasks(self) -> tuple[int, ...]:
+        """The tasks, by place, of which any row has items that a statistic is known of."""
+        return tuple(self._tasks)
+
+    def tasks(self, key: RowKey) -> tuple[int, ...]:
+        """Those of a row."""
+        return tuple(self._places[key])
+
+    def common(self, first: RowKey, second: RowKey) -> tuple[int, ...]:
+        """Those that both rows have."""
+        return tuple(task for task in self._places[first] if task in self._places[second])
+
+    def count(self, task: int) -> int:
+        """The number of a task's items."""
+        return len(self._tasks[task].sharing)
+
+    def known(self, tasks: Sequence[int]) -> bool:
+        """Whether it is known which items of these tasks share a sentence."""
+        return all(self._tasks[task].known for task in tasks)
+
+    def are_shares(self, tasks: Sequence[int]) -> bool:
+        """Whether the scores on all of these tasks lie between 0 and 1."""
+        return all(self._tasks[task].paired.is_share for task in tasks)
+
+    def sample(self, key: RowKey, tasks: Sequence[int], weights: Sequence[float] | None = None) -> Sample:
+        """A row's mean over some tasks that it has, with the items of these one after another; see mean_sample."""
+        mine = [self._tasks[task].samples[self._places[key][task]] for task in tasks]
+        return mean_sample(mine, self.sharing(tasks), weights)
+
+    def sharing(self, tasks: Sequence[int]) -> Sharing:
+        """The sentences that the items of these tasks share."""
+        if tuple(tasks) not in self._sharings:
+            self._sharings[tuple(tasks)] = joint_sharing([self._tasks[task] for task in tasks])
+        return self._sharings[tuple(tasks)]
+
+    def weights(self, tasks: Sequence[int], weights: Sequence[float] | None = None) -> Float64Array:
+        """The share of each of these items in the mean over the tasks, (n,)."""
+        shares = [1 / len(tasks)] * len(tasks) if weights is None else weights
+        return np.concatenate([w * self._tasks[task].paired.weights for task, w in zip(tasks, shares, strict=True)])
+
+
+def check_alike(rows: RowResults[RowKey]) -> None:
+    """Raise ProtocolError where rows were scored in different ways or on different data; names the field."""
+    for cells in zip(*rows.values(), strict=True):
+        results = [one for seeds in cells for one in seeds]
+        for result in results[1:]:
+            why = why_not_comparable(results[0], result)
+            if why:
+                names = f"'{results[0].encoder}' and '{result.encoder}'"
+                raise ProtocolError(f"{result.task}: {names} cannot be ranked together: {why}")
+
+
+class Column(NamedTuple):
+    """One task under one protocol: for each encoder its results, one a seed."""
+
+    task: str
+    split: str
+    protocol: Mapping[str, Any]
+    results: Sequence[Sequence[Result]]
+
+
+def align(
+    encoders: Mapping[str, Sequence[Result]], *, tasks: Sequence[str] | None = None, protocol: str | None = None
+) -> tuple[list[Column], list[str]]:
+    """The tasks and protocols that all encoders share, and a note on what only some have.
+
+    Raises:
+        ProtocolError: a task was scored in different ways, or on different data; names the field.
+        DataError: no task in common.
+    """
+    cells = [_cells(results, tasks, protocol) for results in encoders.values()]
+    order = [task for task in (tasks or dict.fromkeys(task for one in cells for task in one))]
+    shared = [task for task in order if all(task in one for one in cells)]
+    if not shared:
+        names = " and ".join(f"'{name}'" for name in encoders)
+        by = f" by protocol {protocol!r}" if protocol else ""
+        has = "; ".join(f"'{name}' has {_listed(list(one))}" for name, one in zip(encoders, cells, strict=True))
+        raise DataError(f"{names} have no task in common{by}", hint=has)
+    left = [task for task in order if task not in shared]
+    notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []
+    columns = [column for task in shared for column in _columns(task, list(encoders), [one[task] for one in cells])]
+    return columns, notes
+
+
+def _listed(tasks: Sequence[str]) -> str:
+    return ", ".join(tasks[:SHOWN]) + (f" and {len(tasks) - SHOWN} more" if len(tasks) > SHOWN else "") or "none"
+
+
+SHOWN = 8
+"""Tasks that a complaint names of each encoder."""
+Ways = dict[tuple[str, str], list[Result]]
+"""One encoder's results on one task by split and protocol."""
+
+
+def _cells(results: Sequence[Result], tasks: Sequence[str] | None, protocol: str | None) -> dict[str, Ways]:
+    found: dict[str, Ways] = {}
+    for result in results:
+        if (tasks is None or result.task in tasks) and protocol in (None, result.protocol["name"]):
+            key = result.split, protocol_key(result.protocol)
+            found.setdefault(result.task, {}).setdefault(key, []).append(result)
+    return found
+
+
+def _columns(task: str, names: Sequence[str], ways: Sequence[Ways]) -> Iterator[Column]:
+    """A column for each way of scoring that all share."""
+    shared = [key for key in ways[0] if all(key in other for other in ways)]
+    candidates = [[other[key] for other in ways] for key in shared] or [[next(iter(o.values())) for o in ways]]
+    for found in candidates:
+        for other_name, other in ((name, one) for name, seeds in zip(names, found, strict=True) for one in seeds):
+            why = why_not_comparable(found[0][0], other)
+            if why:
+                raise ProtocolError(f"{task}: '{names[0]}' and '{other_name}' cannot be compared: {why}")
+        result = found[0][0]
+        yield Column(task, result.split, result.protocol, [one_a_seed(group) for group in found])

@@ -1,0 +1,497 @@
+"""Encoders' means over tasks and seeds: their intervals, their ranks, and which do not differ significantly."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Generic, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stsbench import numbers
+from stsbench.core.errors import DataError
+from stsbench.numbers.intervals import COLUMNS, Sharing, StandardError, wilson_interval
+from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.results.folder import columns_of, lacking_columns
+from stsbench.results.record import Result, protocol_key
+from stsbench.significance.comparison import Effort
+from stsbench.significance.items import RowItems, RowKey, RowResults, check_alike, trained_once
+from stsbench.significance.paired import (
+    ROUNDING,
+    Contrast,
+    Sample,
+    difference_of,
+    estimate,
+    holm,
+    joint_draws,
+    over_seeds,
+)
+
+
+def mark_of(cells: Sequence[Sequence[Result]], tasks: Sequence[int], scores: Sequence[str]) -> str | None:
+    """A hash of scores, protocols, seeds, per-item columns by their own hash, and formulas.
+
+    Args:
+        cells: a row's results task by task, several on one task being its seeds.
+        tasks: the places of the tasks that the mean is over.
+        scores: the score that counts on each task; without any, the results' own.
+
+    Returns:
+        32 hex digits; None of results that lie in no file: nothing says that their columns have the hash they name.
+    """
+    results = [one for at in tasks for one in cells[at]]
+    if not all(one.path is not None and not one.per_item for one in results):
+        return None
+    facts = [
+        (
+            scores[at] if scores else "",
+            [(protocol_key(one.protocol), one.items, one.score, *one.seeds) for one in cells[at]],
+        )
+        for at in tasks
+    ]
+    return hashlib.sha256(msgspec.json.encode((_formulas(), facts))).hexdigest()[:32]
+
+
+@cache
+def _formulas() -> str:
+    """A hash of the sources that compute intervals, and of the packages that these use."""
+    files = [file for folder in (Path(__file__).parent, *map(Path, numbers.__path__)) for file in folder.glob("*.py")]
+    sources = b"".join(file.read_bytes() for file in sorted(files))
+    versions = " ".join(version(name) for name in ("numpy", "scipy"))
+    return hashlib.sha256(sources + versions.encode()).hexdigest()
+
+
+MEAN_METHOD = "Student's t over items and seeds (of shares Wilson's interval by it), with the covariance of items that share a sentence"
+Interval = tuple[float, float]
+OnRow = Callable[[int, int], None]
+"""Gets how many rows are done, and how many there are."""
+ROWS_AT_ONCE = 64
+"""So many rows' items are held at a time: of seven STS tasks some 80 MB."""
+
+
+def unwatched(done: int, total: int) -> None:
+    """Where nobody watches."""
+
+
+class MeanIntervals(NamedTuple, Generic[RowKey]):
+    """The intervals of rows' means over sets of tasks, in the scores' unit; none where a row has none.
+
+    ``lacking`` are the results whose per-item columns are not at hand or broken, ``without_texts`` those of which no columns tell
+    which items share a sentence: with them no interval can be trusted.
+    """
+
+    intervals: dict[tuple[RowKey, tuple[int, ...]], Interval]
+    lacking: list[Result]
+    without_texts: list[Result]
+
+
+def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
+    """The 95% interval of one encoder's mean over tasks, over other items and other seeds.
+
+    Args:
+        cells: the encoder's results on each task, one a seed.
+
+    Returns:
+        Low and high, in the scores' unit; None where a task has no per-item columns at hand, no statistic is known
+        of them, or they do not tell which items share a sentence.
+    """
+    tasks = tuple(range(len(cells)))
+    return mean_intervals({0: cells}, {0: [tasks]}).intervals.get((0, tasks))
+
+
+def mean_intervals(
+    rows: RowResults[RowKey],
+    wanted: Mapping[RowKey, Sequence[tuple[int, ...]]],
+    scores: Sequence[str] = (),
+    known: MutableMapping[str, Interval] | None = None,
+    progress: OnRow = unwatched,
+) -> MeanIntervals[RowKey]:
+    """The same of many rows, of each for every set of tasks that is wanted of it; few rows' items are held at a time.
+
+    Args:
+        rows: each row's results task by task, several on one task being its seeds, none where it lacks the task.
+        wanted: the places of the tasks that a mean is over; one named twice counts twice.
+        scores: the score that counts on each task, a name of its results' ``scores``; without any, their own.
+        known: intervals computed before, by a hash of what they were computed from; those of now are added.
+        progress: gets how many rows are done, and how many there are.
+    """
+    found: MeanIntervals[RowKey] = MeanIntervals({}, [], [])
+    alike: dict[object, dict[RowKey, Sequence[Sequence[Result]]]] = {}
+    done = _Counter(len(rows), progress)
+    for key, cells in rows.items():
+        lacking = lacking_columns(one for seeds in cells for one in seeds)
+        found.lacking.extend(lacking)
+        if lacking:
+            done.count()
+        else:
+            # Scores of other data or another protocol have other items.
+            ways = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in cells)
+            alike.setdefault(ways, {})[key] = cells
+    for group in alike.values():
+        _Group(group, wanted, scores, found, {} if known is None else known, done).add()
+    places = {id(one): at for at, one in enumerate(one for cells in rows.values() for seeds in cells for one in seeds)}
+    for results in (found.lacking, found.without_texts):
+        results.sort(key=lambda one: places[id(one)])
+    return found
+
+
+@dataclass
+class _Counter:
+    """Counts the rows that are done; those read once more, for the sentences they tell, are done already."""
+
+    total: int
+    progress: OnRow
+    done: int = 0
+
+    def count(self) -> None:
+        """One more row is done."""
+        self.done = min(self.done + 1, self.total)
+        self.progress(self.done, self.total)
+
+
+class _Group(Generic[RowKey]):
+    """Rows of the same items, read a few at a time."""
+
+    def __init__(
+        self,
+        rows: RowResults[RowKey],
+        wanted: Mapping[RowKey, Sequence[tuple[int, ...]]],
+        scores: Sequence[str],
+        found: MeanIntervals[RowKey],
+        known: MutableMapping[str, Interval],
+        done: _Counter,
+    ) -> None:
+        self._rows, self._wanted, self._scores, self._found, self._known = rows, wanted, scores, found, known
+        self._done = done
+        self._sentences: dict[int, IntArray] = {}
+        """The sentences of each task's items, as any row read so far tells them."""
+
+    def add(self) -> None:
+        """Find the intervals of all rows."""
+        known = {key: None for key in self._rows if self._take_known(key)}
+        without_texts = self._read([key for key in self._rows if key not in known])
+        if without_texts:
+            # What the columns of these do not tell, those of other rows may.
+            self._read(list(known))
+            again = {key: None for key, tasks in without_texts.items() if self._sentences.keys() & set(tasks)}
+            without_texts = {key: tasks for key, tasks in without_texts.items() if key not in again} | self._read(
+                list(again)
+            )
+        self._found.without_texts.extend(
+            one for key, tasks in without_texts.items() for at in tasks for one in self._rows[key][at]
+        )
+
+    def _take_known(self, key: RowKey) -> bool:
+        """Whether all of a row's intervals were computed before."""
+        marks = {tasks: mark_of(self._rows[key], tasks, self._scores) for tasks in self._wanted.get(key, ())}
+        found = {(key, tasks): self._known[mark] for tasks, mark in marks.items() if mark and mark in self._known}
+        self._found.intervals.update(found)
+        if len(found) < len(marks):
+            return False
+        self._done.count()
+        return True
+
+    def _read(self, keys: Sequence[RowKey]) -> dict[RowKey, list[int]]:
+        """Compute the intervals of some rows; the tasks of which nothing tells the sentences, by row."""
+        without_texts: dict[RowKey, list[int]] = {}
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            read = {key: self._with_columns(self._rows[key]) for key in keys[start : start + ROWS_AT_ONCE]}
+            rows = {key: cells for key, cells in read.items() if cells is not None}
+            items = RowItems(rows, scores=self._scores, sentences=self._sentences)
+            for key in rows:
+                tasks = [at for at in items.tasks(key) if not items.known((at,))]
+                without_texts |= {key: tasks} if tasks else {}
+                self._compute(items, key, rows[key])
+        return without_texts
+
+    def _with_columns(self, cells: Sequence[Sequence[Result]]) -> list[list[Result]] | None:
+        """A row's results with their columns; None where some are broken."""
+        self._done.count()
+        whole, read = True, []
+        for seeds in cells:
+            read.append(list(seeds))
+            for at, one in enumerate(seeds):
+                try:
+                    read[-1][at] = msgspec.structs.replace(one, per_item=dict(columns_of(one)))
+                except DataError:
+                    self._found.lacking.append(one)
+                    whole = False
+        return read if whole else None
+
+    def _compute(self, items: RowItems[RowKey], key: RowKey, read: Sequence[Sequence[Result]]) -> None:
+        for tasks in self._wanted.get(key, ()):
+            interval = _interval_of_mean(items, key, tasks)
+            if interval is None:
+                continue
+            self._found.intervals[key, tasks] = interval
+            mark = mark_of(self._rows[key], tasks, self._scores)
+            # One that hangs on what another row tells is not of this row alone.
+            if mark and all(any(set(COLUMNS) & set(one.per_item) for one in read[at]) for at in tasks):
+                self._known[mark] = interval
+
+
+def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int]) -> Interval | None:
+    counts = Counter(tasks)
+    if not counts or not counts.keys() <= set(rows.tasks(key)) or not rows.known(tuple(counts)):
+        return None
+    places, shares = tuple(counts), [count / len(tasks) for count in counts.values()]
+    sharing, weights = rows.sharing(places), rows.weights(places, shares)
+    found = estimate(rows.sample(key, places, shares), sharing, weights)
+    if rows.are_shares(places):
+        # By Student's law the interval of a mean near 1 would end above it, and that of 1 would have no width.
+        error = StandardError(found.error, found.df)
+        return wilson_interval(found.difference, error, sharing.effective_items(weights))
+    low, high = found.interval()
+    return max(low, -1.0), min(high, 1.0)
+
+
+def differences_from(reference: RowKey, rows: RowResults[RowKey]) -> dict[RowKey, Contrast]:
+    """How far the mean of each other row is from that of one of them, over other items and seeds: row less reference.
+
+    Args:
+        reference: the row that the others are compared with.
+        rows: each row's results task by task, all rows having the same tasks.
+
+    Returns:
+        The differences in the scores' unit, by row; none where per-item columns are not at hand.
+
+    Raises:
+        ProtocolError: rows were scored in different ways or on different data; names the field.
+    """
+    check_alike(rows)
+    items = RowItems(rows)
+    tasks = tuple(range(len(rows[reference])))
+    able = [key for key in rows if items.tasks(key) == tasks]
+    if reference not in able:
+        return {}
+    first, sharing, weights = items.sample(reference, tasks), items.sharing(tasks), items.weights(tasks)
+    others = (key for key in able if key != reference)
+    return {key: difference_of(first, items.sample(key, tasks), sharing, weights) for key in others}
+
+
+def letter_display(different: npt.NDArray[np.bool_]) -> list[str]:
+    """Letters of k encoders by insert and absorb (Piepho 2004, section 2.2), (k,).
+
+    All start in one group. For each significant difference, a group that holds both of its encoders becomes two, one without
+    the first and one without the second; a group that lies within another is absorbed by it. A group whose pairs all stand
+    in other groups is then left out (his sweeping, of whole groups).
+
+    Args:
+        different: whether the difference of two encoders is significant, (k, k), symmetric; encoders best first.
+
+    Returns:
+        The letters of each encoder, ``a`` being the first one's. After ``z`` come ``A`` to ``Z``, then ``.a``.
+    """
+    k = len(different)
+    groups = [(1 << k) - 1] if k else []
+    for first, second in zip(*np.nonzero(np.triu(different, 1)), strict=True):
+        groups = _split(groups, 1 << int(first), 1 << int(second))
+    members = sorted([place for place in range(k) if group >> place & 1] for group in _swept(groups, k))
+    return ["".join(_letter(at) for at, group in enumerate(members) if place in group) for place in range(k)]
+
+
+def _split(groups: list[int], first: int, second: int) -> list[int]:
+    """The groups, as sets of bits, after two encoders have been kept apart."""
+    kept = [group for group in groups if not (group & first and group & second)]
+    parts = [group & ~one for group in groups if group & first and group & second for one in (first, second)]
+    for part in sorted(set(parts), key=int.bit_count, reverse=True):
+        # No group lies within a part: it would have lain within the group that was split.
+        if not any(part & group == part for group in kept):
+            kept.append(part)
+    return kept
+
+
+def _swept(groups: list[int], k: int) -> list[int]:
+    """The groups without those of which every pair stands in another, the smallest looked at first."""
+    kept = sorted(groups, key=int.bit_count)
+    for group in list(kept):
+        others = [other for other in kept if other != group]
+        places = [place for place in range(k) if group >> place & 1]
+        # Of an encoder alone the pair is with itself.
+        pairs = [1 << a | 1 << b for a in places for b in places if a <= b]
+        if all(any(pair & other == pair for other in others) for pair in pairs):
+            kept = others
+    return kept
+
+
+def _letter(place: int) -> str:
+    rounds, at = divmod(place, len(string.ascii_letters))
+    return "." * rounds + string.ascii_letters[at]
+
+
+def rank_intervals(
+    rows: RowItems[RowKey], keys: Sequence[RowKey], *, effort: Effort, level: float = 0.95
+) -> dict[RowKey, tuple[int, int]]:
+    """The 95% interval of each row's rank by its mean over tasks, 1 the best.
+
+    All rows move together over other items, and each by itself over other seeds. In a draw a row's rank is one more than the
+    number of those above it (Goldstein and Spiegelhalter 1996), each of two being scored on the tasks that both have.
+
+    Args:
+        rows: the items of all rows.
+        keys: the rows that are ranked; each has at least one task.
+        effort: draws and seed.
+        level: how much of the draws an interval holds.
+    """
+    if not keys:
+        return {}
+    drawn = _draws(rows, keys, effort)
+    found = {}
+    for key in keys:
+        pairs = [(rows.common(key, other), other) for other in keys]
+        above = [drawn[other, tasks] > drawn[key, tasks] for tasks, other in pairs if tasks]
+        ranks = 1 + np.sum(above, axis=0)
+        low, high = np.quantile(ranks, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+        found[key] = int(low), int(high)
+    return found
+
+
+def _draws(
+    rows: RowItems[RowKey], keys: Sequence[RowKey], effort: Effort
+) -> dict[tuple[RowKey, tuple[int, ...]], Float64Array]:
+    """Each row's mean over the tasks that it shares with any other, as each draw has it, (draws,)."""
+    means = list(dict.fromkeys((key, tasks) for key in keys for other in keys if (tasks := rows.common(key, other))))
+    starts = np.cumsum([0, *map(rows.count, rows.all_tasks)])
+    samples = []
+    for key, tasks in means:
+        mean = rows.sample(key, tasks)
+        # The items of tasks that it lacks, or that are left out, move it not at all.
+        shares = np.zeros((len(mean.shares), starts[-1]))
+        shares[:, np.concatenate([np.arange(*starts[rows.all_tasks.index(t) :][:2]) for t in tasks])] = mean.shares
+        samples.append(Sample(mean.scores, shares, mean.seeds, mean.drift))
+    owners = [keys.index(key) for key, _ in means]
+    rng = effort.rng(" ".join(rows.names))
+    drawn = joint_draws(samples, rows.sharing(rows.all_tasks), draws=effort.draws, rng=rng, owners=owners)
+    return dict(zip(means, drawn, strict=True))
+
+
+class RowStanding(NamedTuple):
+    """How an encoder stands among others: its rank by the mean and what other items and seeds may make of it.
+
+    ``letters`` are those of a compact letter display. ``is_best``: it is the best, or not significantly different from it.
+    ``tasks`` are the places of the tasks that it has.
+    """
+
+    rank: int
+    ranks: tuple[int, int]
+    letters: str
+    is_best: bool
+    tasks: tuple[int, ...]
+
+
+class Standings(NamedTuple, Generic[RowKey]):
+    """The standing of each row that can be ranked, and over how many pairs of them Holm's correction was taken."""
+
+    rows: Mapping[RowKey, RowStanding]
+    tests: int
+    level: float
+    lacking: Sequence[Result]
+    """Results that have no per-item columns at hand: their rows are ranked by their other tasks."""
+    without_texts: Sequence[Result]
+    """Results of which no columns tell which items share a sentence: they are taken as independent."""
+    one_run: Sequence[RowKey]
+    """Rows of one training seed alone, whose rank says nothing of their recipe."""
+
+
+def standings(rows: RowResults[RowKey], *, effort: Effort | None = None) -> Standings[RowKey]:
+    """The ranks of encoders by their mean over tasks, with 95% intervals, and which of them differ significantly.
+
+    Two rows are compared on the tasks that both have, by their difference there: a task that one lacks neither lowers nor
+    raises it. Each difference is tested as ``compare`` tests means; p-values are corrected by Holm's method over all pairs.
+
+    Args:
+        rows: each row's results task by task, several on one task being its seeds, none where it lacks the task.
+        effort: draws, seed, level, and which items err together.
+
+    Raises:
+        ProtocolError: rows were scored in different ways or on different data; names the field.
+        DataError: per-item columns are broken.
+    """
+    effort = effort or Effort()
+    check_alike(rows)
+    items = RowItems(rows, effort.dependence)
+    keys = [key for key in rows if items.tasks(key)]
+    differences, p = paired_tests(items, keys)
+    above = np.sum(differences > ROUNDING, axis=1)
+    order = sorted(range(len(keys)), key=lambda at: int(above[at]))
+    different = _different(p, effort.level)[np.ix_(order, order)]
+    letters = letter_display(different)
+    ranks = rank_intervals(items, keys, effort=effort)
+    found = {
+        keys[at]: RowStanding(
+            int(above[at]) + 1, ranks[keys[at]], letters[place], not different[0, place], items.tasks(keys[at])
+        )
+        for place, at in enumerate(order)
+    }
+    tests = int(np.isfinite(p).sum()) // 2
+    once = [key for key in keys if trained_once(one for cell in rows[key] for one in cell)]
+    return Standings({key: found[key] for key in keys}, tests, effort.level, items.lacking, items.without_texts, once)
+
+
+def _different(p: Float64Array, level: float) -> npt.NDArray[np.bool_]:
+    """Which differences are significant after Holm's correction, (k, k) of the p-values of all pairs."""
+    tested = np.triu(np.isfinite(p), 1)
+    found = np.zeros(p.shape, dtype=bool)
+    found[tested] = np.array(holm(p[tested].tolist())) < level
+    return found | found.T
+
+
+def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float64Array, Float64Array]:
+    """Every two rows' difference on the tasks that both have, column less row, and its p-value; both (k, k).
+
+    NaN where they have no task in common, and as the p-value on the diagonal.
+    """
+    differences, p = np.full((2, len(keys), len(keys)), np.nan)
+    for tasks, pairs in _common_tasks(rows, keys).items():
+        places = sorted({at for pair in pairs for at in pair})
+        at = np.array(pairs).T
+        samples = {place: rows.sample(keys[place], tasks) for place in places}
+        sharing = rows.sharing(tasks)
+        found = _tests(list(samples.values()), sharing, rows.weights(tasks))
+        within = np.searchsorted(places, at)
+        differences[*at], p[*at] = (matrix[*within] for matrix in found)
+        differences[*at[::-1]], p[*at[::-1]] = -differences[*at], p[*at]
+    np.fill_diagonal(differences, 0.0)
+    return differences, p
+
+
+def _common_tasks(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+    """The pairs of rows by the tasks that both have."""
+    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for first in range(len(keys)):
+        for second in range(first + 1, len(keys)):
+            both = rows.common(keys[first], keys[second])
+            if both:
+                found.setdefault(both, []).append((first, second))
+    return found
+
+
+def _tests(samples: Sequence[Sample], sharing: Sharing, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Differences and p-values of every two samples at once, both (k, k): what ``difference_of`` gives of each pair."""
+    from scipy import stats
+
+    scores = np.array([sample.score for sample in samples])
+    differences = scores[None, :] - scores[:, None]
+    count = sharing.effective_items(weights)
+    if count < 2:
+        return differences, np.ones_like(differences)
+    shares = np.array([sample.shares.mean(axis=0) for sample in samples])
+    items = sharing.variances_of_differences(shares) * count / (count - 1)
+    of_seeds = [[one for one in (over_seeds(s, sharing), *s.drift) if one is not None] for s in samples]
+    seeds = np.array([sum(one.error**2 for one in parts) for parts in of_seeds])
+    doubts = np.array([sum(one.error**4 / one.df for one in parts) for parts in of_seeds])
+    total = items + seeds[:, None] + seeds[None, :]
+    doubt = items**2 / (count - 1) + doubts[:, None] + doubts[None, :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        df = np.where(doubt > 0, total**2 / doubt, count - 1)
+        p = 2 * stats.t.sf(np.abs(differences) / np.sqrt(total), df)
+    p = np.where(np.isnan(total), 1.0, np.where(total > 0, p, 0.0))
+    return differences, np.where(np.abs(differences) <= ROUNDING, 1.0, p)

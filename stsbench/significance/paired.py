@@ -1,0 +1,512 @@
+"""Paired statistics: encoders compared over the same items, in which sentences recur, and over seeds.
+
+How much each item moves each encoder's score (its share, the influence of :mod:`stsbench.numbers.statistics`) says how scores,
+their differences and their means vary together: by sums of products over items that share a sentence
+(:mod:`stsbench.numbers.intervals`). That gives intervals, ranks and, by Student's t, tests. Of items that share none the p-value
+of one task, one seed a side, is of the permutation test, which swaps the two encoders' values of single items; for items right
+or wrong it is the exact one of McNemar (1947), which is the permutation test without its draws, and for correlations there is
+Williams' test beside it (Steiger 1980, Psychological Bulletin 87, equation 7).
+
+Seeds. Items and seeds are crossed: every seed's encoder is scored on the same items. The variance of a mean over seeds is
+that over items of the averaged encoder, and that over seeds beyond what items explain (the two-way layout of random
+effects; Searle, Casella and McCulloch 1992, chapter 4). Degrees of freedom are Satterthwaite's (1946).
+
+A seed may be good or bad on all tasks at once. The seeds' part of a mean over tasks t with weights w_t is therefore
+the sum over all t and u of w_t w_u n_tu / (n_t n_u) C_tu, where n_t is the number of seeds of task t, n_tu of those that t
+and u share, and C_tu the covariance of their scores over these, less what items explain. Where all tasks have the same seeds
+that is the variance of the mean taken seed by seed; where no two share any, that of independent tasks.
+
+What may be swapped. A swap is fair where, under the null hypothesis, an item's two values could as well
+have come the other way round. Raw cosines could not: one encoder's lie around 0.3, another's around 0.8,
+and a mixture of the two correlates with nothing. So each encoder's values are first put on one scale,
+ranks for Spearman, values for Pearson, both then with mean 0 and variance 1 within each part that has a
+correlation of its own; these are swapped, and the correlation of the mixtures is taken. To first order
+in 1/n the difference of two equal correlations then only changes its sign with each item's share in it:
+the test holds its level for encoders of unlike shape too, not only for exchangeable ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.numbers.intervals import Sharing, StandardError, correlation_shares, item_weights, standard_error
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array, Parts
+
+BLOCK = 256
+"""So many permutations are drawn at once."""
+ROUNDING = 1e-12
+"""Two statistics this close are one: sums in another order differ by as much."""
+FARTHEST = 2.0
+"""Two correlations are never farther apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One encoder's score by each of s seeds, (s,), and how much each item moves it, (s, n).
+
+    ``drift`` holds the errors of means over seeds that are averaged already.
+    """
+
+    scores: Float64Array
+    shares: Float64Array
+    seeds: tuple[Hashable, ...]
+    drift: tuple[StandardError, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The mean over seeds."""
+        return float(self.scores.mean())
+
+
+class Contrast(NamedTuple):
+    """A difference, its standard error, and the degrees of freedom of that."""
+
+    difference: float
+    error: float
+    df: float
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value by Student's t."""
+        from scipy import special
+
+        if abs(self.difference) <= ROUNDING:
+            return 1.0
+        return float(2 * special.stdtr(self.df, -abs(self.difference) / self.error)) if self.error else 0.0
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """The interval of the difference by Student's t."""
+        from scipy import special
+
+        reach = float(special.stdtrit(self.df, (1 + level) / 2)) * self.error
+        return max(self.difference - reach, -FARTHEST), min(self.difference + reach, FARTHEST)
+
+
+def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
+    """The error of a mean over seeds that items do not explain; None of a single seed."""
+    count = len(sample.scores)
+    if count < 2:
+        return None
+    apart = sample.shares - sample.shares.mean(axis=0)
+    explained = sum(map(sharing.variance, apart)) / (count - 1)
+    variance = (float(np.var(sample.scores, ddof=1)) - explained) / count
+    return StandardError(max(variance, 0.0) ** 0.5, count - 1)
+
+
+def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
+    """The difference of two encoders on the same items: second minus first.
+
+    Args:
+        first: one encoder's.
+        second: the other's.
+        sharing: which items share sentences.
+        weights: the items' shares of the score, (n,).
+    """
+    items = standard_error(second.shares.mean(axis=0) - first.shares.mean(axis=0), sharing, weights)
+    found = [over_seeds(first, sharing), over_seeds(second, sharing), *first.drift, *second.drift]
+    return _total(second.score - first.score, [items, *(one for one in found if one is not None)])
+
+
+def estimate(sample: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
+    """One encoder's score against 0; see :func:`difference_of`."""
+    items = standard_error(sample.shares.mean(axis=0), sharing, weights)
+    found = [over_seeds(sample, sharing), *sample.drift]
+    return _total(sample.score, [items, *(one for one in found if one is not None)])
+
+
+def _total(difference: float, parts: Sequence[StandardError]) -> Contrast:
+    variances = np.array([part.error**2 for part in parts])
+    doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
+    total = float(variances.sum())
+    if np.isnan(total):
+        # Too few items tell nothing of how a score varies.
+        return Contrast(difference, float("inf"), 1.0)
+    return Contrast(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
+
+
+def mean_sample(samples: Sequence[Sample], sharing: Sharing, weights: Sequence[float] | None = None) -> Sample:
+    """One encoder's mean over several tasks, whose items follow each other.
+
+    Where every task has the same seeds, the mean is taken seed by seed; else each task's seeds are averaged first, and
+    their error is that of the head of this file.
+
+    Args:
+        samples: the encoder's on each of k tasks.
+        sharing: which of all their items share sentences.
+        weights: the tasks' shares of the mean, (k,), with the sum 1; without any, all alike.
+    """
+    shares = [1 / len(samples)] * len(samples) if weights is None else list(weights)
+    of_tasks = list(zip(samples, shares, strict=True))
+    if len({sample.seeds for sample in samples}) == 1:
+        scores: Float64Array = np.sum([share * sample.scores for sample, share in of_tasks], axis=0)
+        return Sample(scores, np.concatenate([share * s.shares for s, share in of_tasks], axis=1), samples[0].seeds)
+    apart = _over_unlike_seeds(samples, sharing, np.array(shares))
+    return Sample(
+        np.array([np.sum([share * sample.score for sample, share in of_tasks])]),
+        np.concatenate([share * sample.shares.mean(axis=0) for sample, share in of_tasks])[None],
+        (),
+        () if apart is None else (apart,),
+    )
+
+
+def _over_unlike_seeds(samples: Sequence[Sample], sharing: Sharing, weights: Float64Array) -> StandardError | None:
+    """The seeds' error of a mean over k tasks of which not all have the same seeds; None where no task has two.
+
+    One seed alone that two tasks share tells no covariance: then they are taken to move together entirely. A task of
+    one seed varies as the others do on average. The degrees of freedom are Satterthwaite's of the quadratic form in the
+    seeds, tr(B)² / tr(B²), as if a seed were as good or bad on every task: fewer there are not.
+    """
+    seeds = list(dict.fromkeys(seed for one in samples for seed in one.seeds))
+    has = np.array([[seed in one.seeds for seed in seeds] for one in samples], dtype=np.float64).reshape(
+        len(samples), -1
+    )
+    counts = has.sum(axis=1)
+    if counts.max(initial=0) < 2:
+        return None
+    both = has[:, None, :] * has[None, :, :]
+    shared = both.sum(axis=2)
+    parts = np.outer(weights, weights) * shared / np.maximum(np.outer(counts, counts), 1)
+    # (k, k, s, s): takes the mean over the shared seeds from the scores of two tasks.
+    centring = (
+        both[..., None] * np.eye(len(seeds))
+        - both[..., None] * both[:, :, None] / np.maximum(shared, 1)[..., None, None]
+    )
+    centring /= np.maximum(shared - 1, 1)[..., None, None]
+    covariances = np.einsum("tusv,tsuv->tu", centring, _products_of_seeds(samples, seeds, sharing))
+    variances = np.where(counts > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
+    variances[counts == 1] = variances[counts > 1].mean()
+    deviations = np.sqrt(variances)
+    bounds = np.outer(deviations, deviations)
+    variance = float(np.sum(parts * np.where(shared > 1, covariances, bounds)))
+    form = np.einsum("tu,tusv->sv", parts * bounds, centring)
+    df = np.trace(form) ** 2 / np.sum(form**2) if form.any() else counts[counts > 1].min() - 1
+    return StandardError(max(variance, 0.0) ** 0.5, float(df))
+
+
+def _products_of_seeds(samples: Sequence[Sample], seeds: Sequence[Hashable], sharing: Sharing) -> Float64Array:
+    """Products of the scores of every two tasks and seeds, less what items explain of them, (k, s, k, s)."""
+    k, s, start = len(samples), len(seeds), 0
+    scores, shares = np.zeros((k, s)), np.zeros((k, s, len(sharing)))
+    for task, one in enumerate(samples):
+        at, n = [seeds.index(seed) for seed in one.seeds], one.shares.shape[1]
+        if at:
+            scores[task, at] = one.scores - one.score
+            shares[task, at, start : start + n] = one.shares - one.shares.mean(axis=0)
+        start += n
+    products = np.outer(scores, scores) - sharing.covariance(shares.reshape(k * s, -1))
+    found: Float64Array = products.reshape(k, s, k, s)
+    return found
+
+
+def joint_draws(
+    samples: Sequence[Sample],
+    sharing: Sharing,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    owners: Sequence[int] | None = None,
+) -> Float64Array:
+    """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law.
+
+    Args:
+        samples: k of them, on the same items.
+        sharing: which items share sentences.
+        draws: how many.
+        rng: what they are drawn by.
+        owners: the encoder that each sample is of, whose seeds are as good or bad in all of its samples; each its own by default.
+    """
+    covariance = sharing.covariance(np.array([sample.shares.mean(axis=0) for sample in samples]))
+    values, vectors = np.linalg.eigh(covariance)
+    known = values > ROUNDING * values[-1]
+    root = vectors[:, known] * np.sqrt(values[known])
+    found = root @ rng.standard_normal((root.shape[1], draws))
+    noise: dict[int, Float64Array] = {}
+    for at, (owner, sample) in enumerate(zip(owners or range(len(samples)), samples, strict=True)):
+        apart = [one for one in (over_seeds(sample, sharing), *sample.drift) if one is not None]
+        if owner not in noise:
+            noise[owner] = rng.standard_normal(draws)
+        found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * noise[owner]
+    # Rounded, so that encoders whose items are the same have the same score in every draw.
+    rounded: Float64Array = np.round(found, 9)
+    return rounded
+
+
+class Williams(NamedTuple):
+    """Williams' test: the difference of two correlations, its standard error, and the two-sided p-value."""
+
+    difference: float
+    error: float
+    p: float
+
+
+class Paired(Protocol):
+    """The per-item values of k encoders on one task, over the same n items; seeds may be several an encoder."""
+
+    is_share: bool
+    """Whether scores lie between 0 and 1, as shares of right items do."""
+
+    @property
+    def weights(self) -> Float64Array:
+        """What share of the score each item is, (n,)."""
+        ...
+
+    def scores(self, encoder: int) -> Float64Array:
+        """An encoder's score by each seed, (s,)."""
+        ...
+
+    def shares(self, encoder: int) -> Float64Array:
+        """How much each item moves an encoder's score, by each seed, (s, n)."""
+        ...
+
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
+        """The difference of the first seeds, second minus first, (permutations,), after random swaps of items."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Correlated:
+    """Values whose correlation with gold scores is the score.
+
+    ``values`` holds for each encoder (s, n) for s seeds; ``gold`` is (n,). ``parts`` are the items that are
+    correlated together, and their shares of the score: one part for the aggregation ``all``, one a subset for
+    ``mean`` and ``wmean``. ``metric`` is a name of ``CORRELATIONS``.
+    """
+
+    values: Sequence[Float64Array]
+    gold: Float64Array
+    parts: Parts
+    metric: str
+    is_share = False
+
+    @property
+    def weights(self) -> Float64Array:
+        """What share of the score each item is, (n,)."""
+        return item_weights(self.parts, len(self.gold))
+
+    def scores(self, encoder: int) -> Float64Array:
+        """An encoder's correlation by each seed, (s,); 0 where all its values are one."""
+        return np.array([self._score(row) for row in self.values[encoder]])
+
+    def _score(self, values: Float64Array) -> float:
+        metric, parts = CORRELATIONS[self.metric], zip(*self.parts, strict=True)
+        known = [w * metric(values[at], self.gold[at]) for at, w in parts if np.ptp(values[at]) > 0]
+        return float(sum(known))
+
+    def shares(self, encoder: int) -> Float64Array:
+        """How much each item moves an encoder's correlation, by each seed, (s, n)."""
+        rows = [correlation_shares(self.metric, row, self.gold, self.parts) for row in self.values[encoder]]
+        return np.array(rows)
+
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
+        """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
+        if CORRELATIONS[self.metric].scale is None:
+            return None
+        swaps = Swaps(len(self.gold), permutations, rng)
+        found = np.zeros(permutations)
+        for at, share in zip(*self.parts, strict=True):
+            a, b, gold = (self._scaled(row[at]) for row in (self.values[first][0], self.values[second][0], self.gold))
+            found += share * _swapped(a, b, gold, at, swaps)
+        return found
+
+    def williams(self, first: int, second: int) -> Williams | None:
+        """Williams' test of second minus first, items independent; None for several seeds, or fewer than four a part.
+
+        Of several parts the differences are added up by weight, and their variances by squared weight.
+        """
+        seeds = max(len(self.values[first]), len(self.values[second]))
+        if seeds > 1 or CORRELATIONS[self.metric].scale is None or min(map(len, self.parts.indices)) < 4:
+            return None
+        tests = []
+        for at in self.parts.indices:
+            a, b, gold = (self._scaled(row[at]) for row in (self.values[first][0], self.values[second][0], self.gold))
+            tests.append(williams(*(float(u @ v) / len(at) for u, v in ((a, gold), (b, gold), (a, b))), n=len(at)))
+        return tests[0] if len(tests) == 1 else combine(tests, self.parts.shares)
+
+    def _scaled(self, x: Float64Array) -> Float64Array:
+        """Ranks or values with mean 0 and variance 1, (n,); zeros where all are the same."""
+        scale = CORRELATIONS[self.metric].scale
+        assert scale is not None, f"{self.metric} has no scale"
+        x = scale(x)
+        centred = x - x.mean()
+        spread = np.sqrt(np.mean(centred**2))
+        return centred / spread if spread > 0 else np.zeros_like(centred)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Averaged:
+    """Values whose mean is the score: whether an item is right, or its recall; for each encoder (s, n)."""
+
+    values: Sequence[Float64Array]
+    is_share = True
+
+    @property
+    def weights(self) -> Float64Array:
+        """What share of the score each item is, (n,)."""
+        n = self.values[0].shape[1]
+        return np.full(n, 1 / n)
+
+    def scores(self, encoder: int) -> Float64Array:
+        """An encoder's mean by each seed, (s,)."""
+        found: Float64Array = self.values[encoder].mean(axis=1)
+        return found
+
+    def shares(self, encoder: int) -> Float64Array:
+        """How much each item moves an encoder's mean, by each seed, (s, n)."""
+        values = self.values[encoder]
+        found: Float64Array = (values - values.mean(axis=1, keepdims=True)) / values.shape[1]
+        return found
+
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
+        """The difference after random swaps, (permutations,)."""
+        items = self.values[second][0] - self.values[first][0]
+        swapped = [swaps @ items for swaps in Swaps(len(items), permutations, rng)]
+        found: Float64Array = (items.sum() - 2 * np.concatenate(swapped)) / len(items)
+        return found
+
+    def mcnemar(self, first: int, second: int) -> float | None:
+        """McNemar's exact p-value of independent items; None where items are not simply right or wrong."""
+        a, b = self.values[first][0], self.values[second][0]
+        if not np.isin([a, b], (0.0, 1.0)).all():
+            return None
+        return mcnemar(a > b, b > a)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class F1Scored:
+    """Predictions whose F1 is the score.
+
+    F1 is a ratio of two sums over items, 2 TP / (predicted + true): a share is the item's part in the ratio's first
+    order (delta method; Cochran 1977, Sampling Techniques, section 6.3), (2 tp - F1 (predicted + true)) / (predicted + true).
+
+    ``predicted`` are the classes and ``correct`` whether they are right, of each encoder (s, n) for s seeds.
+    """
+
+    predicted: Sequence[Float64Array]
+    correct: Sequence[Float64Array]
+    is_share = True
+
+    @property
+    def weights(self) -> Float64Array:
+        """What share of the score each item is, (n,)."""
+        n = self.predicted[0].shape[1]
+        return np.full(n, 1 / n)
+
+    def scores(self, encoder: int) -> Float64Array:
+        """An encoder's F1 by each seed, (s,); 0 where nothing is predicted or true."""
+        hits, marked = self._counts(encoder)
+        found: Float64Array = 2 * hits.sum(axis=1) / np.maximum(marked.sum(axis=1), 1)
+        return found
+
+    def shares(self, encoder: int) -> Float64Array:
+        """How much each item moves an encoder's F1, by each seed, (s, n)."""
+        hits, marked = self._counts(encoder)
+        found: Float64Array = 2 * hits - self.scores(encoder)[:, None] * marked
+        found /= np.maximum(marked.sum(axis=1, keepdims=True), 1)
+        return found
+
+    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> None:
+        """Nothing: F1 is no sum over items, so that swaps do not add up."""
+
+    def _counts(self, encoder: int) -> tuple[Float64Array, Float64Array]:
+        """Of each item whether it is a hit, and how often it is marked as class 1, by prediction and by truth."""
+        predicted = self.predicted[encoder] == 1
+        # A wrong answer of two classes is the other class.
+        true = np.where(self.correct[encoder] == 1, predicted, ~predicted)
+        return (predicted & true).astype(np.float64), predicted.astype(np.float64) + true
+
+
+class Swaps:
+    """Which items are swapped: blocks (<= BLOCK, n) of zeros and ones, each as likely, the same each time."""
+
+    def __init__(self, n: int, permutations: int, rng: np.random.Generator) -> None:
+        """Draw the seed of all blocks."""
+        self._n, self._permutations, self._seed = n, permutations, int(rng.integers(2**63))
+
+    def __iter__(self) -> Iterator[Float64Array]:
+        """Draw the blocks one after another."""
+        rng = np.random.default_rng(self._seed)
+        for start in range(0, self._permutations, BLOCK):
+            rows = min(BLOCK, self._permutations - start)
+            eights = rng.integers(0, 256, size=(rows, -(-self._n // 8)), dtype=np.uint8)
+            yield np.unpackbits(eights, axis=1, count=self._n).astype(np.float64)
+
+
+def _swapped(
+    a: Float64Array, b: Float64Array, gold: Float64Array, at: npt.NDArray[np.int64], swaps: Swaps
+) -> Float64Array:
+    """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (m,), those of the items ``at``.
+
+    With m and h half the sum and half the difference, a' = m - e h and b' = m + e h for signs e: all that
+    the two correlations need of a swap is three sums, of e h gold, e h and e m h.
+    """
+    m, h = (a + b) / 2, (b - a) / 2
+    columns = np.stack([h * gold, h, m * h], axis=1)
+    swapped = np.concatenate([block[:, at] @ columns for block in swaps])
+    with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).T
+
+    def correlation(sign: int) -> Float64Array:
+        variance = np.sum(m * m + h * h) + 2 * sign * squares - (m.sum() + sign * sums) ** 2 / len(m)
+        covariance = m @ gold + sign * with_gold
+        flat = variance <= len(m) * ROUNDING
+        found: Float64Array = np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
+        return found
+
+    return correlation(1) - correlation(-1)
+
+
+def permutation_p(observed: float, permuted: Float64Array) -> float:
+    """The two-sided p-value; the observed order counts as one permutation (Phipson and Smyth 2010)."""
+    return float((1 + np.sum(np.abs(permuted) >= abs(observed) - ROUNDING)) / (1 + len(permuted)))
+
+
+def williams(r_first: float, r_second: float, r_between: float, *, n: int) -> Williams:
+    """Williams' test of two correlations with the same variable (Steiger 1980, equation 7).
+
+    Args:
+        r_first: correlation of the first encoder with gold scores.
+        r_second: likewise of the second.
+        r_between: of the two encoders' values.
+        n: the number of items, at least 4.
+    """
+    from scipy import stats
+
+    determinant = 1 - r_first**2 - r_second**2 - r_between**2 + 2 * r_first * r_second * r_between
+    middle = (r_first + r_second) / 2
+    above = 2 * (n - 1) / (n - 3) * max(determinant, 0.0) + middle**2 * (1 - r_between) ** 3
+    difference, error = r_second - r_first, float(np.sqrt(max(above, 0.0) / ((n - 1) * (1 + r_between))))
+    if abs(difference) <= ROUNDING:
+        return Williams(0.0, error, 1.0)
+    return Williams(difference, error, float(2 * stats.t.sf(abs(difference) / error, n - 3)) if error else 0.0)
+
+
+def combine(tests: Sequence[Williams], weights: Float64Array) -> Williams:
+    """Williams' tests of independent parts as one: the weighted sum of their differences, by the normal law."""
+    from scipy import stats
+
+    difference = float(sum(w * t.difference for w, t in zip(weights, tests, strict=True)))
+    error = float(np.sqrt(sum((w * t.error) ** 2 for w, t in zip(weights, tests, strict=True))))
+    if abs(difference) <= ROUNDING:
+        return Williams(0.0, error, 1.0)
+    return Williams(difference, error, float(2 * stats.norm.sf(abs(difference) / error)) if error else 0.0)
+
+
+def mcnemar(only_first: npt.NDArray[np.bool_], only_second: npt.NDArray[np.bool_]) -> float:
+    """McNemar's exact two-sided p-value, from which items, (n,), one encoder alone has right."""
+    from scipy import stats
+
+    first, second = int(only_first.sum()), int(only_second.sum())
+    return float(stats.binomtest(first, first + second, 0.5).pvalue) if first + second else 1.0
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's (1979) corrected p-values: below a level, all such differences are significant at once at that level."""
+    order = np.argsort(p, kind="stable")
+    steps = np.asarray(p, dtype=np.float64)[order] * np.arange(len(p), 0, -1)
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0) if len(p) else steps
+    return [float(value) for value in corrected]

@@ -1,1 +1,0 @@
-"""Texts and token ids changed to make views, spans and positives."""

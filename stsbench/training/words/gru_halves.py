@@ -1,0 +1,311 @@
+"""Training of encoders from ordered text whose recurrent encoders learn from neighbours: Skip-Thoughts and Quick-Thoughts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from stsbench.core.errors import TrainingError, choose
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.words.recurrent import (
+    Gru,
+    GruCell,
+    Half,
+    HalvesConfig,
+    QuickThoughtsEncoder,
+    SkipThoughtsEncoder,
+)
+from stsbench.encoders.words.words import tokeniser, write_word_folder
+from stsbench.training.objectives import quick_thoughts
+from stsbench.training.seams import Columns, Rows
+from stsbench.training.words.rounds import (
+    Round,
+    StandaloneMethod,
+    TrainingJob,
+    Vocabulary,
+    WeightsKeeper,
+    centres,
+    read_ordered,
+    run_steps,
+)
+
+Condition = Literal["state", "steps"]
+"""How a decoder sees the sentence: as its first state, as released, or at every step, as the paper has it."""
+EOS, UNKNOWN = "<eos>", "UNK"
+TINY = 1e-8
+
+
+class SkipThoughts(nn.Module):
+    """An encoder and two decoders that share word vectors and the output layer, and predict the words of both neighbours.
+
+    Kiros et al. 2015, arXiv 1506.06726, section 2; weights begin as in the released code.
+    """
+
+    def __init__(
+        self, words: int, word_size: int, hidden: int, *, bidirectional: bool = False, condition: Condition = "state"
+    ) -> None:
+        """Make the layers with the released code's initial weights."""
+        super().__init__()
+        size = hidden * (2 if bidirectional else 1)
+        self.each_step = choose("condition", condition, {"state": False, "steps": True})
+        self.embedding = nn.Parameter(torch.empty(words, word_size).uniform_(-0.1, 0.1))
+        self.gru = Gru(word_size, hidden, bidirectional=bidirectional)
+        wide = word_size + (size if self.each_step else 0)
+        self.decoders = nn.ModuleDict({side: nn.GRU(wide, size, batch_first=True) for side in ("next", "previous")})
+        self.output = nn.Linear(size, words)
+        # Recurrent weights orthogonal, one gate at a time, others uniform, biases zero.
+        for name, parameter in self.named_parameters():
+            if "weight_hh" in name:
+                for gate in parameter.detach().chunk(3):
+                    nn.init.orthogonal_(gate)
+            elif "bias" in name:
+                nn.init.zeros_(parameter)
+            elif name != "embedding":
+                nn.init.uniform_(parameter, -0.1, 0.1)
+
+    def forward(self, source: SentenceBatch, targets: Mapping[str, SentenceBatch]) -> Tensor:
+        """Return the cost of a batch: minus the log probability of every word of both neighbours, summed."""
+        sentences = self.gru(self.embedding[source.ids], source.lengths)
+        costs = [self._cost(side, sentences, target) for side, target in targets.items()]
+        return torch.stack(costs).sum()
+
+    def _cost(self, side: str, sentences: Tensor, target: SentenceBatch) -> Tensor:
+        # A decoder reads the word before the one it predicts; before the first there is a zero vector.
+        words = nn.functional.pad(self.embedding[target.ids[:, :-1]], (0, 0, 1, 0))
+        if self.each_step:
+            words = torch.cat([words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2)
+            states, _ = self.decoders[side](words)
+        else:
+            states, _ = self.decoders[side](words, sentences.unsqueeze(0).contiguous())
+        there = torch.arange(target.ids.shape[1]) < target.lengths.unsqueeze(1)
+        chosen = torch.softmax(self.output(states[there]), dim=1).gather(1, target.ids[there].unsqueeze(1))
+        return -torch.log(chosen + TINY).sum()
+
+
+class SentenceBatch:
+    """Sentences as ids (b, t), zero behind their end, and lengths (b,)."""
+
+    def __init__(self, tokens: TokenIds, rows: Rows) -> None:
+        """Take some sentences."""
+        ids, _ = tokens.padded(rows, pad=0)
+        self.ids, self.lengths = torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
+
+
+def released_adam_factor(step: int) -> float:
+    """What the released Adam's rate is, in terms of PyTorch's, at this step from 0.
+
+    Its means decay by 0.9 and 0.999, but their correction is for 0.1 and 0.001: the first steps
+    are up to three times as long.
+    """
+    t = step + 1
+    own = (1 - 0.001**t) ** 0.5 / (1 - 0.1**t)
+    usual = (1 - 0.999**t) ** 0.5 / (1 - 0.9**t)
+    return float(own / usual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourTraining(StandaloneMethod):
+    """What both share: settings, and a step of their optimiser."""
+
+    word_size: int = 620
+    clip: float = 5.0
+    max_words: int = 30
+    tokens: str = "whitespace"
+    lowercase: bool = False
+    every: int = 1000
+    steps: int | None = None
+
+    def descend(self, model: nn.Module, optimiser: torch.optim.Optimizer, loss: Tensor) -> float:
+        """Take a step down a loss, its gradient clipped, and return the loss."""
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), self.clip)
+        optimiser.step()
+        return float(loss.detach())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipThoughtsTraining(NeighbourTraining):
+    """Train Skip-Thoughts; the defaults are the released code's.
+
+    Batches hold sources of one length; a triple with a sentence of ``max_words`` or more is left
+    out; sentences end with a word of their own, which is not read when embedding.
+    """
+
+    hidden: int = 2400
+    bidirectional: bool = False
+    condition: Condition = "state"
+    vocabulary: int = 20000
+    batch_size: int = 64
+    epochs: int = 5
+    learning_rate: float = 2e-4
+    released_adam: bool = True
+    append_eos: bool = False
+    """Read the end of a sentence when embedding too, as in training; the released code does so for SICK alone."""
+
+    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
+        """Train on the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
+        split = tokeniser(self.tokens, lowercase=self.lowercase)
+        ordered = read_ordered(columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary)
+        sentences, documents, vocabulary = ordered
+        tokens = TokenIds.from_lists([[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)])
+        triples = self.triples(tokens, documents)
+        model = self.model(len(vocabulary))
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+        keeper = WeightsKeeper(
+            job, lambda to: self._write(to, model, vocabulary), self._load, model.state_dict(), optimiser
+        )
+        steps = count(keeper.step)
+
+        def learn(rows: Rows) -> float:
+            factor = released_adam_factor(next(steps)) if self.released_adam else 1.0
+            optimiser.param_groups[0]["lr"] = self.learning_rate * factor
+            return self.step(model, optimiser, tokens, rows)
+
+        batches = (rows for _ in range(self.epochs) for rows in self.batches(tokens, triples, job.rng))
+        _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
+        planned = int(np.ceil(sizes / self.batch_size).sum()) * self.epochs
+        words = 3 * int(tokens.lengths[triples].sum()) * self.epochs
+        job.clock.expect(planned, words, limit=self.steps, done=keeper.step)
+        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps)
+
+    def model(self, words: int) -> SkipThoughts:
+        """Make the network for a vocabulary of this size."""
+        return SkipThoughts(
+            words, self.word_size, self.hidden, bidirectional=self.bidirectional, condition=self.condition
+        )
+
+    def triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
+        """The sentences with two neighbours, all three shorter than ``max_words``."""
+        short = tokens.lengths - 1 < self.max_words
+        found = centres(documents)
+        kept = found[short[found - 1] & short[found] & short[found + 1]]
+        if not len(kept):
+            raise TrainingError(f"no three neighbouring sentences are shorter than {self.max_words} words")
+        return kept
+
+    def batches(self, tokens: TokenIds, triples: Rows, rng: np.random.Generator) -> Iterator[Rows]:
+        """One epoch's batches, the sources of each of equal length, in random order."""
+        lengths = tokens.lengths[triples]
+        parts: list[Rows] = []
+        for length in np.unique(lengths):
+            rows = rng.permutation(triples[lengths == length])
+            parts += [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
+        for i in rng.permutation(len(parts)):
+            yield parts[i]
+
+    def step(self, model: SkipThoughts, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
+        """Learn from one batch and return its mean loss a word."""
+        targets = {"next": SentenceBatch(tokens, rows + 1), "previous": SentenceBatch(tokens, rows - 1)}
+        cost = self.descend(model, optimiser, model(SentenceBatch(tokens, rows), targets))
+        # Not in the released GRU: the encoder and the decoders have one bias a gate.
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "bias_hh" in name:
+                    parameter.zero_()
+        return cost / sum(int(target.lengths.sum()) for target in targets.values())
+
+    def _config(self) -> HalvesConfig:
+        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional)
+        name = "bi" if self.bidirectional else "uni"
+        return HalvesConfig(halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase)
+
+    def _write(self, folder: Path, model: SkipThoughts, vocabulary: Vocabulary) -> None:
+        config = self._config()
+        (name,) = config.halves
+        state = {f"{name}.{key}": t for key, t in model.state_dict().items() if key.startswith(("embedding", "gru."))}
+        params = {"append_eos": self.append_eos, "tokens": self.tokens}
+        write_word_folder(
+            folder, kind="skip_thoughts", config=config, tensors=state, words=vocabulary.words, params=params
+        )
+
+    def _load(self, folder: Path) -> Encoder:
+        return SkipThoughtsEncoder(str(folder), tokens=self.tokens, append_eos=self.append_eos)
+
+
+class QuickHalf(nn.Module):
+    """One of Quick-Thoughts' two encoders, with its own word vectors, uniform within ``scale``."""
+
+    def __init__(self, words: int, word_size: int, hidden: int, *, cell: GruCell, scale: float) -> None:
+        """Make the layers."""
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(words, word_size).uniform_(-scale, scale))
+        self.gru = Gru(word_size, hidden, bidirectional=True, cell=cell)
+
+    def forward(self, source: SentenceBatch) -> Tensor:
+        """Return embeddings (b, 2h)."""
+        last: Tensor = self.gru(self.embedding[source.ids], source.lengths)
+        return last
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickThoughtsTraining(NeighbourTraining):
+    """Train Quick-Thoughts, which finds the neighbours among a batch of text (Logeswaran and Lee 2018, arXiv 1803.02893).
+
+    The defaults are the released configuration's (trained word vectors).
+
+    Batches are stretches of the text in its order, over the borders of documents too, and follow
+    each other in order; sentences are cut at ``max_words``.
+    """
+
+    hidden: int = 600
+    """Size of the state of each of an encoder's two directions."""
+    cell: GruCell = "tensorflow"
+    vocabulary: int = 50001
+    batch_size: int = 400
+    epochs: int = 1
+    learning_rate: float = 5e-4
+    scale: float = 0.1
+
+    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
+        """Train on the column ``text``, see :class:`StandaloneMethod`."""
+        split = tokeniser(self.tokens, lowercase=self.lowercase)
+        sentences, _, vocabulary = read_ordered(columns, split, specials=("<unk>",), limit=self.vocabulary)
+        cut = (sentence[: self.max_words] for sentence in sentences if sentence)
+        tokens = TokenIds.from_lists(vocabulary.ids(cut, unknown="<unk>"))
+        if len(tokens) < self.batch_size:
+            raise TrainingError(f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size")
+        model = self.model(len(vocabulary))
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+        keeper = WeightsKeeper(
+            job, lambda to: self._write(to, model, vocabulary), self._load, model.state_dict(), optimiser
+        )
+        starts = range(0, len(tokens) - self.batch_size + 1, self.batch_size)
+        # What is left over at the text's end is not a whole batch.
+        batches = (np.arange(start, start + self.batch_size) for _ in range(self.epochs) for start in starts)
+        job.clock.expect(len(starts) * self.epochs, len(tokens.ids) * self.epochs, limit=self.steps, done=keeper.step)
+
+        def learn(rows: Rows) -> float:
+            return self.step(model, optimiser, tokens, rows)
+
+        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps)
+
+    def model(self, words: int) -> nn.ModuleDict:
+        """Make both encoders, f and g, for a vocabulary of this size."""
+        options: dict[str, Any] = {"cell": self.cell, "scale": self.scale}
+        return nn.ModuleDict({name: QuickHalf(words, self.word_size, self.hidden, **options) for name in ("f", "g")})
+
+    def step(self, model: nn.ModuleDict, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
+        """Learn from one batch and return its loss."""
+        batch = SentenceBatch(tokens, rows)
+        return self.descend(model, optimiser, quick_thoughts(model["f"](batch), model["g"](batch)))
+
+    def _write(self, folder: Path, model: nn.ModuleDict, vocabulary: Vocabulary) -> None:
+        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
+        config = HalvesConfig(halves={"f": half, "g": half}, unknown="<unk>", lowercase=self.lowercase)
+        params, state = {"tokens": self.tokens}, model.state_dict()
+        write_word_folder(
+            folder, kind="quick_thoughts", config=config, tensors=state, words=vocabulary.words, params=params
+        )
+
+    def _load(self, folder: Path) -> Encoder:
+        return QuickThoughtsEncoder(str(folder), tokens=self.tokens)

@@ -1,0 +1,217 @@
+"""How a run's work is done: each task read once, each encoder's sentences embedded once, cells in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stsbench.bench.listener import Listener
+from stsbench.bench.plan import RunPart, RunPlan
+from stsbench.bench.run import EncoderForecast, Work, forecast_run, local, run
+from stsbench.data.task import load_split
+from stsbench.encoders.fitted import PostProcessed
+from stsbench.encoders.whitening import WhiteningMethod
+from stsbench.results.record import Result
+from tests.encoders.fakes import Plain
+from tests.own_tasks import TASKS, outside_run, place, plan_of, written
+
+__all__ = ["place"]
+
+FIRST, SECOND = Plain("first", "first-1"), Plain("second", None)
+BOTH = ("tests.bench.test_run:FIRST", "tests.bench.test_run:SECOND")
+SEEDS = (0, 1, 2)
+
+
+def settings_of(place: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> RunPlan:
+    monkeypatch.setattr("tests.bench.test_run.FIRST", Plain("first", "first-1"))
+    monkeypatch.setattr("tests.bench.test_run.SECOND", Plain("second", None))
+    return plan_of(place, Plain(), monkeypatch, **{"encoders": BOTH, "seeds": SEEDS, **options})
+
+
+@pytest.mark.parametrize("store", ["default", None])
+def test_tasks_are_read_once_and_sentences_embedded_once(place, monkeypatch, store):
+    reads: Counter[tuple[str, str]] = Counter()
+
+    def counted(name: str, card: Any, split: str, **options: Any) -> Any:
+        reads[name, split] += 1
+        return load_split(name, card, split, **options)
+
+    monkeypatch.setattr("stsbench.data.task.load_split", counted)
+    scored: list[str] = []
+    settings = settings_of(place, monkeypatch, store=store)
+    results = list(run(settings, Listener(scoring=scored.append)))
+    order = [(encoder, task, seed) for encoder in ("first", "second") for task in TASKS for seed in SEEDS]
+    assert [(one.encoder, one.task, one.eval_seed) for one in results] == order
+    assert scored == [task for _, task, _ in order]
+    assert reads == {(task, "test"): 1 for task in TASKS}
+    for encoder in (FIRST, SECOND):
+        embedded = Counter(text for call in encoder.calls for text in call)
+        assert len(embedded) == 92 and set(embedded.values()) == {1}
+    # Only the first seed of a task embedded something.
+    pets = [one for one in results if one.task == "pets" and one.encoder == "second"]
+    assert [(one.run["encoded"], one.run["from_store"]) for one in pets] == [(60, 0), (0, 60), (0, 60)]
+
+
+def test_what_a_seed_lacks_is_made_alone(place, monkeypatch):
+    list(run(settings_of(place, monkeypatch, seeds=(0, 2)), Listener()))
+    scored: list[str] = []
+    settings = settings_of(place, monkeypatch, encoders=BOTH[:1])
+    results = list(run(settings, Listener(scoring=scored.append)))
+    assert scored == list(TASKS)
+    assert [one.eval_seed for one in results] == [0, 1, 2] * 3
+    assert FIRST.calls == []
+
+
+def test_cells_carried_out_apart_make_the_same_results(place, monkeypatch):
+    list(run(settings_of(place, monkeypatch, out=place / "whole"), Listener()))
+
+    def scattered(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
+        for part in reversed(parts):
+            for cell in reversed(part.cells):
+                yield from local(work, [dataclasses.replace(part, cells=[cell])])
+
+    settings = settings_of(place, monkeypatch, store=place / "another")
+    assert len(list(run(settings, Listener(), executor=scattered))) == len(settings.cells) == 18
+    assert outside_run(place / "results") == outside_run(place / "whole")
+
+
+def test_a_bug_in_one_encoder_leaves_the_others_their_scores(place, monkeypatch):
+    settings = settings_of(place, monkeypatch)
+
+    def bug(sentences: Sequence[str]) -> Any:
+        raise ZeroDivisionError("a bug of the user's")
+
+    monkeypatch.setattr(FIRST, "encode", bug)
+    told: list[str] = []
+    listener = Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
+    assert {one.encoder for one in run(settings, listener)} == {"second"}
+    assert told == ["first: a bug of the user's"]
+    with pytest.raises(ZeroDivisionError):
+        list(run(dataclasses.replace(settings, encoders=BOTH[:1]), Listener()))
+
+
+__all__ = ["place"]
+
+
+def forecast(settings: Any) -> EncoderForecast:
+    (found,) = forecast_run(settings, Listener())
+    return found
+
+
+def embedded(encoder: Plain) -> int:
+    return sum(map(len, encoder.calls))
+
+
+def test_it_tells_what_the_run_then_does_and_writes_nothing(place, monkeypatch):
+    encoder = Plain()
+    settings = plan_of(place, encoder, monkeypatch, seeds=(0, 1))
+    before = written(place)
+    first = forecast(settings)
+    assert (first.part.name, first.part.done, first.part.missing) == ("plain", [], settings.cells)
+    assert written(place) == before and encoder.sampled == []
+    assert first.seconds is None and first.embedding is not None
+    encoder.calls.clear()
+    list(run(settings, Listener()))
+    assert first.part.to_embed == embedded(encoder) == 30 + 62
+    held = written(place)
+    after = forecast(settings)
+    assert (after.part.done, after.part.missing, after.part.to_embed, after.seconds) == (settings.cells, [], 0, 0)
+    assert written(place) == held
+
+
+def test_part_of_it_is_done(place, monkeypatch):
+    list(run(plan_of(place, Plain(), monkeypatch, tasks="pets"), Listener()))
+    more = forecast(plan_of(place, Plain(), monkeypatch, tasks="pets,plants", seeds=(0, 1)))
+    assert [(cell.task, cell.seed) for cell in more.part.done] == [("pets", 0)]
+    assert [(cell.task, cell.seed) for cell in more.part.missing] == [("pets", 1), ("plants", 0), ("plants", 1)]
+    assert (more.part.to_embed, more.seconds) == (20, None)
+    # Another encoder's results of the same task and protocol tell how long scoring takes.
+    other = forecast(plan_of(place, Plain("other", "other-1"), monkeypatch, tasks="pets"))
+    assert other.seconds is not None and other.seconds >= 0
+    assert forecast(plan_of(place, Plain(), monkeypatch, tasks="pets", protocol="wmean")).seconds is None
+    fresh = forecast(plan_of(place, Plain(), monkeypatch, tasks="pets", fresh=True))
+    assert (len(fresh.part.done), len(fresh.part.missing), fresh.part.to_embed) == (0, 1, 0)
+
+
+def test_encoders_that_are_fitted_on_texts(place, monkeypatch):
+    base = Plain()
+    whitened = PostProcessed(base, WhiteningMethod(3, normalise=True), name="whitened", fit="target")
+    settings = plan_of(place, whitened, monkeypatch)
+    first = forecast(settings)
+    assert first.embedding is not None and not (place / "cache").exists()
+    base.calls.clear()
+    list(run(settings, Listener()))
+    assert first.part.to_embed == embedded(base) > 92
+    assert forecast(settings).part.missing == []
+    monkeypatch.setattr("tests.own_tasks.ENCODER", Fitted())
+    fitted = forecast(settings)
+    assert (fitted.part.to_embed, fitted.embedding) == (None, None)
+
+
+def test_time_of_embedding_is_that_of_a_sample(place, monkeypatch):
+    now = [0.0]
+
+    class Timed(Plain):
+        """Takes a hundredth of a second a sentence, and five seconds to begin with."""
+
+        def encode(self, sentences: Sequence[str]) -> Any:
+            now[0] += 0.01 * len(sentences) + (5.0 if not self.calls else 0.0)
+            return super().encode(sentences)
+
+    monkeypatch.setattr("stsbench.bench.run.time.perf_counter", lambda: now[0])
+    encoder = Timed()
+    settings = plan_of(place, encoder, monkeypatch)
+    assert forecast(settings).embedding == pytest.approx(0.92)
+    assert [sum(map(len, encoder.calls[:2])), len(encoder.calls) > 3] == [1 + 16, True]
+    encoder.calls.clear()
+    monkeypatch.setattr("stsbench.bench.run.PROBE_SECONDS", 0.1)
+    assert forecast(settings).embedding == pytest.approx(0.92)
+    assert embedded(encoder) == 1 + 16
+    list(run(settings, Listener()))
+    encoder.calls.clear()
+    assert forecast(settings).embedding == 0.0 and encoder.calls == []
+
+
+def test_an_encoder_that_fails_is_told_before_it_is_run(place, monkeypatch):
+    broken = Plain()
+    monkeypatch.setattr(broken, "encode", lambda sentences: "nothing")
+    told: list[str] = []
+    settings = plan_of(place, broken, monkeypatch)
+    (found,) = forecast_run(settings, Listener(failed=lambda what, error: told.append(what)))
+    assert (told, found.embedding, len(found.part.missing)) == (["plain"], None, 3)
+
+
+class Fitted:
+    """A user's own, which only fitting makes an encoder."""
+
+    name, fingerprint = "fitted", "fitted-1"
+
+    def encode(self, sentences: Sequence[str]) -> Any:
+        raise AssertionError("nothing is embedded")
+
+    fit_texts = encode
+
+
+def test_a_damaged_store_is_left_as_it_is(place, monkeypatch):
+    settings = plan_of(place, Plain(), monkeypatch)
+    list(run(settings, Listener()))
+    block: Path = next((place / "cache").rglob("*.npy"))
+    block.write_bytes(block.read_bytes()[:-4])
+    held = written(place)
+    fresh = plan_of(place, Plain(), monkeypatch, fresh=True)
+    assert forecast(fresh).part.to_embed == 92
+    assert written(place) == held
+
+
+def test_what_cannot_be_had_is_told_and_the_rest_shown(place, monkeypatch):
+    (place / "data" / "pets.tsv").unlink()
+    told: list[str] = []
+    settings = plan_of(place, Plain(), monkeypatch, encoders=["no-such-encoder", "tests.own_tasks:ENCODER"])
+    (found,) = forecast_run(settings, Listener(failed=lambda what, error: told.append(what)))
+    assert [cell.task for cell in found.part.missing] == ["plants", "stones"]
+    assert told == ["no-such-encoder", "pets"]

@@ -1,0 +1,252 @@
+"""The published scores that the package ships: whole, unique, in range, named rightly, and their averages agree."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stsbench.boards.published import METRICS, PublishedRow, Score, misprints, published_row, published_rows, sources
+from stsbench.boards.published.specs import protocols
+from stsbench.core.catalogue import Catalogue, card_folder
+from stsbench.core.errors import CardError, UnknownName
+
+CATALOGUE = Catalogue()
+ROWS = published_rows()
+SCORES = [(row, score) for row in ROWS.values() for score in row.scores]
+DOWNSTREAM = "cr mr mpqa subj sst2 sst5 trec sicke sickr-regression stsb-regression coco sts12 sts13 sts14 sts15 sts16"
+AVERAGES = {
+    **{name: CATALOGUE.suites()[name].tasks for name in ("sts", "transfer", "probing")},
+    "sbert-wk": ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-regression", "sickr-regression"],
+    "declutr": DOWNSTREAM.split(),
+}
+
+
+def test_no_score_is_there_twice():
+    keys = Counter((row.key, s.task, s.split, s.protocol, s.metric, s.aggregation) for row, s in SCORES)
+    assert [key for key, times in keys.items() if times > 1] == []
+    assert len(ROWS) > 600 and len(SCORES) > 3000
+
+
+def test_scores_are_in_range():
+    for row, score in SCORES:
+        metric = METRICS[score.metric]
+        low, high = (-100 if metric.better != "high" or "spearman" in score.metric else 0, 100)
+        assert not metric.points or low <= score.value <= high, (row.key, score)
+        assert metric.points or score.value >= 0, (row.key, score)
+        assert score.deviation is None or 0 <= score.deviation < 5, (row.key, score)
+        # Nothing looks like a fraction that was not made points.
+        assert not metric.points or abs(score.value) > 1 or score.task in ("coco", "stsb"), (row.key, score)
+
+
+def test_a_protocol_says_its_metric_and_aggregation():
+    for row, score in SCORES:
+        if score.protocol:
+            facts = protocols()[score.protocol]
+            assert score.aggregation == facts.aggregation, row.key
+            assert score.metric == facts.metric or not facts.aggregation, row.key
+
+
+def test_every_name_exists():
+    recipes = {path.stem for path in card_folder("trainers").glob("*.toml")}
+    tasks = {*CATALOGUE.paths("tasks"), *CATALOGUE.suites(), *sources().extras}
+    for row, score in SCORES:
+        assert row.paper in sources().papers, row.key
+        assert not row.quoted or row.quoted in sources().papers, row.key
+        assert not row.encoder or row.encoder in {*CATALOGUE.paths("baselines"), *recipes}, row.key
+        assert score.task in tasks, row.key
+        assert row.key.count("/") == 2, row.key
+
+
+def test_no_source_and_no_extra_task_is_named_for_nothing():
+    assert {row.paper for row in ROWS.values()} | {row.quoted for row in ROWS.values()} - {""} == set(sources().papers)
+    assert {score.task for _, score in SCORES} >= set(sources().extras)
+    assert all(paper.url.startswith("https://") and paper.title for paper in sources().papers.values())
+
+
+def test_cards_and_rows_name_each_other():
+    of_cards = {name: CATALOGUE.encoder(name).published for name in CATALOGUE.paths("baselines")}
+    for name, keys in of_cards.items():
+        assert len(set(keys)) == len(keys), name
+        for key in keys:
+            assert published_row(key).encoder == name
+    for row in ROWS.values():
+        assert not row.encoder or row.encoder not in of_cards or row.key in of_cards[row.encoder], row.key
+
+
+def test_facts_of_a_row_are_those_of_its_card():
+    for row in ROWS.values():
+        if row.encoder in CATALOGUE.paths("baselines"):
+            card = CATALOGUE.encoder(row.encoder)
+            assert (row.backbone, row.supervision, row.overlap) == (card.backbone, card.supervision, card.overlap)
+
+
+# Averages.
+
+
+def of_row(row: PublishedRow) -> Iterator[tuple[Score, float]]:
+    """Each printed average of a row with the mean of the cells that it is of."""
+    for average in row.scores:
+        tasks = AVERAGES.get(average.task, [])
+        cells = [next((s for s in row.scores if s.task == t and s.split == average.split), None) for t in tasks]
+        values = [cell.value for cell in cells if cell is not None]
+        if not tasks or len(values) < len(tasks):
+            continue
+        if average.task == "declutr":
+            values.append(statistics.fmean(s.value for s in row.scores if s.task == "mrpc"))
+        yield average, statistics.fmean(values)
+
+
+def test_systems_of_shared_tasks_that_were_trained_on_their_scores_are_not_unsupervised():
+    told = {row.key: row.supervision for row in ROWS.values() if row.quoted.startswith("semeval-")}
+    assert told == {
+        "sgopt/table-2/UMCC-DLSI-run2": "sts",
+        "sgopt/table-3/Cosine baseline": "none",
+        "sgopt/table-3/ENCU": "sts",
+    }
+
+
+def test_every_row_of_the_universal_sentence_encoder_says_the_same_of_its_training():
+    rows = [row for row in ROWS.values() if row.method == "USE"]
+    assert {(row.supervision, row.overlap) for row in rows} == {("pairs", "unknown")}
+    assert "sbert-wk/readme/USE" in [row.key for row in rows]
+
+
+def test_averages_are_the_means_of_their_rows_but_for_listed_misprints():
+    checked, wrong = 0, set()
+    for row in ROWS.values():
+        for average, mean in of_row(row):
+            checked += 1
+            # Half a unit of the last digit for the average, and as much for means that were rounded to cells.
+            if abs(average.value - mean) > 10.0**-average.decimals * 1.01:
+                wrong.add((row.key, average.task))
+    listed = {key for key, one in misprints().items() if one.kind in ("average", "rounding") and key[1] in AVERAGES}
+    assert checked > 220
+    assert wrong == listed
+
+
+def test_misprints_name_printed_numbers_and_say_why():
+    for (key, task), one in misprints().items():
+        scores = [score for score in published_row(key).scores if not task or score.task == task]
+        assert scores and one.reason, key
+        if one.expected and one.kind == "label":
+            assert key.rpartition("/")[2] != one.expected
+        elif one.expected:
+            assert all(float(one.expected) != score.value for score in scores), key
+        if one.kind in ("average", "rounding") and task in AVERAGES:
+            ((_, mean),) = [(a, m) for a, m in of_row(published_row(key)) if a.task == task]
+            assert float(one.expected) == round(mean, 2), key
+
+
+def numbers(row: PublishedRow) -> dict[tuple[str, str, str], float]:
+    return {(s.task, s.metric, s.aggregation): s.value for s in row.scores}
+
+
+def test_rows_taken_over_are_those_of_their_source_but_for_listed_misprints():
+    own: dict[str, list[dict[tuple[str, str, str], float]]] = {}
+    for row in ROWS.values():
+        own.setdefault("" if row.quoted else row.paper, []).append(numbers(row))
+    differing, checked = set(), 0
+    for row in ROWS.values():
+        quoted = numbers(row)
+        candidates = own.get(row.quoted, []) if row.quoted else []
+        nearest = max(
+            candidates, key=lambda one: sum(one.get(key) == value for key, value in quoted.items()), default={}
+        )
+        same = {key for key, value in quoted.items() if nearest.get(key) == value}
+        if len(same) > 2:
+            checked += 1
+            differing |= {(row.key, key[0]) for key in quoted if key in nearest and key not in same}
+    assert checked > 30
+    assert differing == {key for key, one in misprints().items() if "whose number" in one.reason}
+
+
+# Anchors: rows as their papers print them.
+
+ANCHORS = {
+    "sgopt/table-1/BERT-base Mean": "stsb 47.29 sickr 58.22 sts12 30.87 sts13 59.89 sts14 47.73 sts15 60.29 sts16 63.73 sts 52.57",
+    "sgopt/table-1/BERT-base SG-OPT": "stsb 77.23 sickr 68.16 sts12 66.84 sts13 80.13 sts 74.62",
+    "sgopt/table-2/mBERT SG-OPT": "sts14-es 82.74",
+    "sgopt/table-3/mBERT SG": "sts17-ar-ar 57.09 sts17-es-es 78.93 sts17-en-en 78.24",
+    "sgopt/table-5/lambda 0": "sts 73.76",
+    "sgopt/table-6/WK": "stsb 197.03",
+    "simcse/table-5/SimCSE-BERT-base": "sts12 68.40 sts13 82.41 sts14 74.38 sts15 80.91 sts16 78.56 stsb 76.85 sickr 72.23 sts 76.25",
+    "simcse/table-5/SimCSE-RoBERTa-large (sup.)": "sts12 77.46 sts13 87.27 sts14 82.36 sts15 86.66 sts16 83.93 stsb 86.70 sickr 81.95 sts 83.76",
+    "simcse/table-e.1/SimCSE-BERT-base": "mr 81.18 cr 86.46 subj 94.45 mpqa 88.88 sst2 85.50 trec 89.80 mrpc 74.43 transfer 85.81",
+    "simcse/table-b.3/SimCSE-BERT-base (sup.)": "sts12 70.90 sts13 81.49 sts14 80.19 sts15 83.79 sts16 81.89 stsb 84.25 sickr 80.39 sts 80.41",
+    "simcse/issue-285/BERT-base (first-last avg., layer 1)": "sts12 45.09 sts13 64.30 stsb 59.05 sts 60.73",
+    "consert/table-2/ConSERT-base": "sts12 64.64 sts13 78.49 sts14 69.07 sts15 79.72 sts16 75.95 stsb 73.97 sickr 67.31 sts 72.74",
+    "consert/table-3/ConSERT-large joint-unsup": "sts 81.28",
+    "declutr/table-2/DeCLUTR-small": "cr 87.52 snli 73.59 sickr-regression 77.66 coco 60.85 sts12 63.66 declutr 77.50",
+    "declutr/table-3/DeCLUTR-base": "length 84.62 wordcontent 68.98 oddmanout 65.08 probing 74.65",
+    "bert-flow/table-2/BERT-base-flow (target)": "stsb 70.72 sickr 63.11 sts12 63.48",
+    "diffcse/evaluation-notebook/DiffCSE-BERT-base (transfer)": "mr 82.69 cr 87.23 subj 95.23 mpqa 89.28 sst2 86.60 trec 90.40 mrpc 76.58 transfer 86.86",
+    "pcl/readme/PCL-RoBERTa-large": "mr 84.49 cr 89.06 subj 94.67 mpqa 89.26 sst2 89.07 trec 94.20 mrpc 74.90 transfer 87.95",
+    "scd/readme/SCD-RoBERTa-base": "mr 82.17 cr 87.76 subj 93.67 mpqa 85.69 sst2 88.19 trec 83.40 mrpc 76.23 transfer 85.30",
+    "mteb/results/all-MiniLM-L6-v2": "sts12 72.3690 sickr-mteb 77.5825",
+}
+
+
+@pytest.mark.parametrize("key", ANCHORS)
+def test_a_row_is_as_its_paper_prints_it(key):
+    words = ANCHORS[key].split()
+    printed = {s.task: f"{s.value:.{s.decimals}f}" for s in published_row(key).scores}
+    assert {task: printed[task] for task in words[::2]} == dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_deviations_are_kept():
+    deviations = {s.task: s.deviation for s in published_row("sgopt/table-1/BERT-base SG-OPT").scores}
+    assert deviations == {
+        **{"stsb": 0.43, "sickr": 0.50, "sts12": 0.73, "sts13": 0.51},
+        **{"sts14": 0.40, "sts15": 0.28, "sts16": 0.22, "sts": 0.25},
+    }
+
+
+def test_what_was_not_read_in_a_source_says_so():
+    kinds = Counter(score.verified for _, score in SCORES)
+    assert set(kinds) == {"yes", "secondary", "figure", "no"} and kinds["yes"] > 2800
+    assert all(
+        row.paper in ("fastsent", "quick-thoughts", "use", "embeddinggemma") for row, s in SCORES if s.verified == "no"
+    )
+
+
+# The reader.
+
+HEAD = "paper,table,row,task,split,metric,score,supervision,overlap,verified,encoder,deviation\n"
+LINE = "p,t,r,sts12,test,spearman,70.10,none,none,yes,e,0.20\n"
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "scores.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_is_read_as_printed(tmp_path):
+    (row,) = published_rows(write(tmp_path, HEAD + LINE)).values()
+    assert (row.key, row.encoder, row.supervision) == ("p/t/r", "e", "none")
+    assert row.scores == (Score("sts12", "test", "", "spearman", "", 70.1, 2, 0.2, "yes", ""),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD + LINE[:-1] + ",more\n", "line 2: 13 cells under 12 heads"),
+        (HEAD.replace("table", "tabel") + LINE, "line 2: Object contains unknown field `tabel`"),
+        (HEAD + LINE.replace("yes", "perhaps"), "line 2: Invalid enum value 'perhaps'"),
+        (HEAD + LINE.replace("sts12", ""), "line 2: Object missing required field `task`"),
+        (HEAD + LINE.replace("70.10", "7O.10"), "p/t/r: could not convert string to float: '7O.10'"),
+        (HEAD + LINE + LINE.replace("yes,e", "yes,f"), "line 3: 'encoder' is not what other lines of row 'r' say"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, text, message):
+    with pytest.raises(CardError, match=message.replace("(", r"\(")):
+        published_rows(write(tmp_path, text))
+
+
+def test_an_unknown_row_offers_the_nearest():
+    with pytest.raises(UnknownName, match="unknown published row 'simcse/table-5/SimCSE-BERT'; did you mean 'simcse/"):
+        published_row("simcse/table-5/SimCSE-BERT")

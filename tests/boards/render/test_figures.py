@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import stsbench
+from stsbench.boards.render.figures import comparison_figure, table_figure
+from stsbench.boards.tables.intervals import with_standings
+from stsbench.core.errors import DataError, ProtocolError
+from stsbench.results.record import Result
+from stsbench.significance.comparison import Comparison, compare
+from tests.boards.shown import standing
+from tests.cli.commands import Command
+from tests.encoders.fakes import Plain
+from tests.made import SIMCSE, make_result
+from tests.significance.pairs import FEW, pair
+
+STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+MEASURED = [
+    make_result(name, task, score=score + at / 100)
+    for name, score in (("minilm", 0.5), ("_$x$ & y", 0.4))
+    for at, task in enumerate(STS)
+]
+
+
+def dots(axes: Any) -> set[float]:
+    return {round(float(line.get_xdata()[0]), 6) for line in axes.lines}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Results of two encoders on small tasks."""
+    encoders = [Plain(), Plain("other", "o-1", d=3)]
+    stsbench.evaluate(encoders, "quickstart-en,quickstart-es-en", store=None).save(tmp_path / "results")
+    return tmp_path / "results"
+
+
+def test_a_table_has_a_panel_a_column_and_a_line_a_row():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    (table,) = stsbench.leaderboard(MEASURED).tables
+    chart: Any = table_figure([table])
+    assert len(chart.axes) == len(STS) + 1
+    assert dots(chart.axes[0]) == {50, 40} and dots(chart.axes[-1]) == {53, 43}
+    ends = {tuple(round(x) for x in part[:, 0]) for bars in chart.axes[0].collections for part in bars.get_segments()}
+    assert ends == {(40, 60), (30, 50)}
+    assert [label.get_text() for label in chart.axes[0].get_yticklabels()] == [row.label for row in table.rows()]
+    assert "STS" in chart.get_suptitle()
+    assert "95% interval" in chart.get_supxlabel()
+
+
+def test_ranks_and_letters_stand_beside_the_names():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    (table,) = stsbench.leaderboard(MEASURED).tables
+    ranked = with_standings(table, {0: standing(1, 2, "ab", is_best=True)})
+    chart: Any = table_figure([ranked])
+    first, second = (label.get_text() for label in chart.axes[0].get_yticklabels())
+    assert first == f"{table.rows()[0].label}≈ (Rank 1–2, Ties ab)" and second == table.rows()[1].label
+    assert len(chart.axes) == len(STS) + 1
+
+
+def test_published_numbers_are_rings_beside_the_measured():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    board = stsbench.leaderboard([], table="simcse-5")
+    (first, *_) = (axes for axes in board.plot().axes)
+    assert {line.get_markerfacecolor() for line in first.lines} == {"white"}
+    (table,) = board.tables
+    assert len(first.get_yticks()) == len(table.rows())
+    measured = stsbench.leaderboard(MEASURED, show="measured").plot().axes[0]
+    assert "white" not in {line.get_markerfacecolor() for line in measured.lines}
+
+
+def test_one_figure_is_one_table():
+    other = make_result(score=0.3, protocol={**SIMCSE, "name": "mean", "aggregation": "mean"})
+    with pytest.raises(ProtocolError, match="one figure shows one table, here are 2: .* choose one by its protocol"):
+        table_figure(stsbench.leaderboard([*MEASURED, other]).tables)
+
+
+def test_a_task_of_two_splits_has_two_places_among_the_differences():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    sides: dict[str, list[Result]] = {"a": [], "b": []}
+    for task, split in (("sts12", "test"), ("stsb", "validation"), ("stsb", "test")):
+        for side, one in zip(sides.values(), pair(), strict=True):
+            side.append(msgspec.structs.replace(one, task=task, split=split))
+    chart: Any = comparison_figure(compare(sides, effort=FEW))
+    named = {label.get_text() for label in chart.axes[0].get_yticklabels()}
+    assert {"sts12", "stsb (test)", "stsb (validation)", "mean of 2"} <= named
+
+
+def test_without_intervals_no_differences_are_drawn():
+    with pytest.raises(DataError, match="there is no interval to draw"):
+        comparison_figure(Comparison(encoders=["a", "b"], differences=[], level=0.05))
+
+
+def test_commands_write_figures(folder, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    monkeypatch.chdir(tmp_path)
+    ran = Command(capsys)("compare", "plain", "other", "--plot", "differences.svg")
+    assert ran.code == 0 and "wrote differences.svg" in ran.out
+    assert b"quickstart-es-en" in Path("differences.svg").read_bytes()
+    found = Command(capsys)("compare", "plain", "other", "--plot", "differences.pdf", "--json")
+    assert json.loads(found.out)["encoders"] == ["plain", "other"]
+    assert Path("differences.pdf").read_bytes().startswith(b"%PDF")
+    stsbench.Results(MEASURED).save("measured")
+    wrote = Command(capsys)("leaderboard", "--results", "measured", "--format", "png", "--out", "board.png")
+    assert (wrote.code, wrote.out) == (0, "wrote board.png\n")
+    assert Path("board.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_commands_refuse_figures_that_go_nowhere(capsys):
+    for words, message in (
+        (["leaderboard", "--format", "svg"], "--format svg is a figure; add --out FILE"),
+        (["compare", "a", "b", "--plot", "x.jpg"], "--plot 'x.jpg': give a file that ends in .svg, .png, .pdf"),
+        (["leaderboard", "--format", "jpg"], "unknown format 'jpg'"),
+    ):
+        ran = Command(capsys)(*words)
+        assert ran.code == 2 and message in ran.err

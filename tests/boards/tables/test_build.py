@@ -1,0 +1,250 @@
+"""The tables that are shipped: every printed number in its place, marks, groups, best and second best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stsbench.boards.published import misprints, published_rows
+from stsbench.boards.published.specs import read_table_card, row_facts, table_names
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    BEST,
+    DELTA,
+    EXACT,
+    SECOND,
+    Group,
+    Number,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    lay_out,
+)
+
+BOARDS = ["sts", "transfer", "multilingual", "probing", "all"]
+PAPERS = [name for name in table_names() if name not in BOARDS]
+
+
+# What is shipped.
+
+
+def test_all_tables_that_were_promised_are_there():
+    promised = [f"sgopt-{n}" for n in range(1, 7)] + [f"consert-{n}" for n in (2, 3, 4)]
+    promised += ["bert-flow-1", "sgopt-figure-1", "sgopt-domain-shift"]
+    promised += [f"declutr-{n}" for n in (1, 2, 3, 4)] + [f"simcse-{n}" for n in ("5", "e1", "b2", "b3", "c1")]
+    assert {*promised, *BOARDS} <= set(table_names())
+    assert table_names()[:5] == BOARDS
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_papers_table_holds_every_number_printed_in_it_once(name):
+    card, table = read_table_card(name), build_table(name)
+    source = [one for one in published_rows().values() if (one.paper, one.table) == (card.paper, card.table)]
+    printed = sorted((one.key, s.value, s.deviation or 0) for one in source for s in one.scores)
+    filled = [
+        (one.key, c.published) for one in table.rows() for key, c in one.cells.items() if key not in (EXACT, DELTA)
+    ]
+    assert sorted((key, n.value, n.deviation or 0) for key, n in filled if n) == printed
+    assert [one.key for one in table.rows()] == [
+        f"{card.paper}/{card.table}/{facts.row}" for group in card.groups for facts in row_facts(group)
+    ]
+    assert not any(one.is_measured for one in table.rows())
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_board_of_ours_has_rows_from_what_is_published(name):
+    table = build_table(name)
+    assert len(table.rows()) >= 9
+    labels = [one.label for one in table.rows()]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"),
+    [
+        ("sgopt-1", "STS-B SICK-R STS12 STS13 STS14 STS15 STS16 Avg."),
+        ("simcse-5", "STS12 STS13 STS14 STS15 STS16 STS-B SICK-R Avg."),
+        ("simcse-e1", "MR CR SUBJ MPQA SST2 TREC MRPC Avg."),
+        ("consert-2", "STS12 STS13 STS14 STS15 STS16 STS-B SICK-R Avg."),
+        ("declutr-3", "SentLen WC TreeDepth TopConst BShift Tense SubjNum ObjNum SOMO CoordInv Avg."),
+    ],
+)
+def test_columns_are_in_the_papers_order(name, heads):
+    assert list(lay_out(build_table(name)).heads) == heads.split()
+
+
+def test_a_number_of_a_board_names_the_published_row_that_prints_it():
+    rows, several = published_rows(), set()
+    for name in BOARDS:
+        table = build_table(name)
+        wanted = {column.key: column.wanted for column in table.columns if column.wanted}
+        for one in table.rows():
+            for key, cell in one.cells.items():
+                assert bool(cell.printed_in) == bool(cell.published), (name, one.label, key)
+                if cell.published and key in wanted:
+                    scores = rows[cell.printed_in].scores
+                    found = {s.value for s in scores if (s.task, s.metric) == (wanted[key].task, wanted[key].metric)}
+                    # An average that is not printed is made of cells of the same row.
+                    assert cell.published.value in found or (key in BOARDS and not found), (name, one.label, key)
+                if cell.published and cell.printed_in != one.key:
+                    several.add((name, one.label))
+    assert len(several) > 30 and {name for name, _ in several} == {"all", "multilingual"}
+
+
+def test_rows_without_an_average_are_sorted_by_the_first_column_that_they_fill():
+    for group in build_table("all").groups:
+        places = []
+        for one in group.rows:
+            filled = [n.value if (n := cell.published) else None for cell in one.cells.values()]
+            first = next(place for place, value in enumerate(filled) if value is not None)
+            places.append((first, -(filled[first] or 0)))
+        assert places == sorted(places), group.section
+    unsupervised = build_table("all").groups[0].rows
+    assert unsupervised[0].cell("sts").published and unsupervised[-1].cell("sts").published is None
+
+
+def test_a_name_that_is_a_misprint_is_right_on_boards_and_marked_in_the_papers_table():
+    for name in ("multilingual", "all"):
+        sections = {one.label: group.section for group in build_table(name).groups for one in group.rows}
+        assert sections["ECNU"] == sections["UMCC-DLSI-run2"] == "Trained on STS scores" and "ENCU" not in sections
+    layout = lay_out(build_table("sgopt-3"))
+    assert "ENCU†*" in [line.label + line.marks for block in layout.blocks for line in block.lines]
+    assert "* Task winner, supervised, ENCU: the team of SemEval-2017 is ECNU" in layout.legend
+
+
+def test_rows_that_measure_different_things_stand_below_the_same_heads():
+    table = build_table("bert-flow-1")
+    shown = {line.label: [c.text for c in line.cells] for block in lay_out(table).blocks for line in block.lines}
+    assert shown["Mean norm"] == ["0.95", "1.04", "1.22", "1.45"]
+    assert shown["Mean dot product with the 7 nearest"] == ["0.72", "0.90", "1.17", "1.60"]
+    assert [note for note in lay_out(table).legend if note[0] == "*"] == [
+        "* 5,000 to 10,000: the column's head reads 5K to 1K"
+    ]
+    assert {one.metric for one in table.rows()} >= {"mean_norm", "knn3_distance", "knn5_dot"}
+
+
+def test_differences_are_those_to_the_row_that_is_named():
+    distances = {one.label: n.value for one in build_table("sgopt-5").rows() if (n := one.cell(DELTA).published)}
+    assert {label: round(value, 2) for label, value in distances.items()} == {
+        **{"L_opt2": -1.48, "L_opt1": -2.01, "SG (L_base)": -2.45, "SG-OPT (tau 0.01, lambda 0.1)": 0},
+        **{"tau 0.1": -4.23, "tau 0.001": -0.46, "lambda 0": -0.86, "lambda 1": -1.44},
+        "without projection head": -1.84,
+    }
+
+
+def test_rows_scored_otherwise_have_no_difference_to_others(tmp_path):
+    text = """
+title = "Mine"
+paper = "sgopt"
+table = "table-1"
+protocol = "simcse"
+columns = ["stsb"]
+[delta]
+row = "SBERT-base Mean"
+column = "stsb"
+[[groups]]
+rows = ["SBERT-base Mean", "SBERT-base SG", {row = "SBERT-base Flow", protocol = "wmean"}]
+"""
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    distances = [one.cell(DELTA).published for one in build_table(str(tmp_path / "mine.toml")).rows()]
+    assert [one and round(one.value, 2) for one in distances] == [None, 4.07, None]
+
+
+def test_a_figure_is_no_numbered_table():
+    assert lay_out(build_table("sgopt-figure-1")).caption.endswith("(SG-OPT, Figure 1)")
+    assert lay_out(build_table("sgopt-domain-shift")).caption.endswith("(SG-OPT, Figure domain shift)")
+
+
+def test_groups_are_those_of_the_paper():
+    groups = [(g.section, g.title, len(g.rows)) for g in build_table("simcse-5").groups]
+    assert [size for _, _, size in groups] == [7, 4, 1, 7, 3, 1]
+    assert [section for section, _, _ in groups] == ["Unsupervised"] * 3 + ["Supervised"] * 3
+    titles = [group.title for group in build_table("sgopt-1").groups]
+    assert titles[1:] == ["BERT-base", "BERT-large", "SBERT-base", "SBERT-large", "RoBERTa-base", "RoBERTa-large"]
+
+
+def test_marks_say_what_is_quoted_scored_otherwise_and_misprinted():
+    layout = lay_out(build_table("sgopt-1"))
+    lines = {(b.title, line.label): line for b in layout.blocks for line in b.lines}
+    assert lines["SBERT-base", "Flow, mean-2"].marks == "†‡"
+    assert lines["BERT-base", "Flow, mean-2"].marks == ""
+    assert lines["BERT-large", "Flow, mean-2"].cells[-1] == ("70.07", "±0.81", 0, "*")
+    assert lines["SBERT-large", "Contrastive (BT)"].marks == "*"
+    assert layout.legend[:2] == [
+        "† taken over from SBERT, BERT-flow",
+        "‡ scored otherwise than the columns say (wmean); not ranked",
+    ]
+    assert "* BERT-large, Flow, mean-2, Avg.: the row's mean is 69.74" in layout.legend
+
+
+def test_every_misprint_in_a_table_is_marked():
+    seen: dict[tuple[str, str], str] = {}
+    for name in PAPERS:
+        for one in build_table(name).rows():
+            seen |= {(one.key, key): cell.misprint for key, cell in one.cells.items() if cell.misprint}
+            seen |= {(one.key, ""): one.misprint} if one.misprint else {}
+    papers = {(card.paper, card.table) for card in map(read_table_card, PAPERS)}
+    listed = {key for key in misprints() if tuple(key[0].split("/")[:2]) in papers}
+    assert {(key, {AVERAGE: "sts"}.get(cell, cell)) for key, cell in seen} == {
+        (key, "sts" if task == "transfer" else task) for key, task in listed
+    }
+
+
+def test_declutrs_composite_mean_and_its_distances_are_the_printed_ones():
+    table = build_table("declutr-2")
+    for one in table.rows():
+        printed, exact = one.cell(AVERAGE).published, one.cell(EXACT).published
+        assert (printed is None) == (exact is None) == (one.label == "QuickThoughts")
+        assert not printed or not exact or printed.value == pytest.approx(exact.value, abs=0.0051)
+    distances = {one.label: n.value for one in table.rows() if (n := one.cell(DELTA).published)}
+    assert {label: round(value, 2) for label, value in distances.items()} == {
+        **{"GloVe": -13.63, "fastText": -10.54, "InferSent": -3.10, "USE": -0.21, "Sent. Transformers": -1.91},
+        **{"Transformer-small": -6.52, "Transformer-base": -6.40, "DeCLUTR-small": -1.60},
+    }
+    assert lay_out(table).heads[-2:] == ["Avg.‡", "Δ"]
+    assert "‡ a mean over tasks that are scored in different ways" in lay_out(table).legend
+
+
+def test_best_and_second_best_are_those_of_the_group():
+    layout = lay_out(build_table("sgopt-1"))
+    (base,) = [block for block in layout.blocks if block.title == "BERT-base"]
+    ranks = {line.label: [cell.rank for cell in line.cells] for line in base.lines}
+    assert ranks["Contrastive (SG-OPT)"] == [BEST, SECOND, BEST, BEST, BEST, BEST, BEST, BEST]
+    assert ranks["Contrastive (SG)"] == [SECOND, BEST, 0, SECOND, SECOND, SECOND, SECOND, SECOND]
+    assert ranks["Flow, mean-2"] == [0, 0, SECOND, 0, 0, 0, 0, 0]
+    (sbert,) = [block for block in layout.blocks if block.title == "SBERT-base"]
+    # 77.62 would be second best; it is a weighted mean.
+    assert [line.cells[4].rank for line in sbert.lines] == [0, 0, 0, 0, 0, SECOND, BEST]
+
+
+# Ranks.
+
+
+def ranks(*values: float | None, better: Any = "high", otherwise: str = "") -> list[int]:
+    rows = [
+        Row(
+            label=str(i),
+            cells={"c": TableCell(published=Number(v))} if v is not None else {},
+            otherwise=otherwise if i else "",
+        )
+        for i, v in enumerate(values)
+    ]
+    table = Table(
+        name="t", title="t", columns=[TableColumn(key="c", head="c", better=better)], groups=[Group(rows=rows)]
+    )
+    lines = [line for block in lay_out(table, "published").blocks for line in block.lines]
+    return [line.cells[0].rank for line in lines]
+
+
+def test_ranks():
+    assert ranks(1, 3, 2, 0) == [0, BEST, SECOND, 0]
+    assert ranks(3, 3, 2, 2) == [BEST, BEST, SECOND, SECOND]
+    # What prints the same is the same.
+    assert ranks(3.001, 3.004, 1) == [BEST, BEST, SECOND]
+    assert ranks(5) == [0]
+    assert ranks(2, 1, better="low") == [SECOND, BEST]
+    assert ranks(2, 1, better="") == [0, 0]
+    assert ranks(1, 9, 8, otherwise="wmean") == [0, 0, 0]

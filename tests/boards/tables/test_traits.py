@@ -1,0 +1,142 @@
+"""What tables say of encoders beside scores: sizes, years, papers and models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5EncoderModel,
+)
+
+from stsbench.boards.published import published_row
+from stsbench.boards.tables.rows import hub_address, known_facts, traits_of
+from stsbench.boards.tables.table import Traits
+from stsbench.core.catalogue import Catalogue
+
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+SMALL = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
+ALBERT = {"embedding_size": 128, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+BUILT: dict[str, Any] = {
+    "ALBERT-base": lambda: AlbertModel(AlbertConfig(num_hidden_layers=12, **ALBERT)),
+    "BERT-base": lambda: BertModel(BertConfig()),
+    "BERT-large": lambda: BertModel(BertConfig(**LARGE)),
+    "BERT-small": lambda: BertModel(BertConfig(**SMALL, num_hidden_layers=12)),
+    "DistilBERT": lambda: DistilBertModel(DistilBertConfig()),
+    "DistilRoBERTa-base": lambda: RobertaModel(RobertaConfig(**ROBERTA, num_hidden_layers=6)),
+    "DistilmBERT": lambda: DistilBertModel(DistilBertConfig(vocab_size=119547)),
+    "LaBSE": lambda: BertModel(BertConfig(vocab_size=501153)),
+    "MPNet-base": lambda: MPNetModel(MPNetConfig(vocab_size=30527, max_position_embeddings=514)),
+    "MiniLM-L4": lambda: BertModel(BertConfig(**SMALL, num_hidden_layers=4)),
+    "RoBERTa-base": lambda: RobertaModel(RobertaConfig(**ROBERTA)),
+    "RoBERTa-large": lambda: RobertaModel(RobertaConfig(**ROBERTA, **LARGE)),
+    "T5-base": lambda: T5EncoderModel(T5Config(d_model=768, d_ff=3072, num_layers=12, num_heads=12)),
+    "XLM-R-base": lambda: RobertaModel(RobertaConfig(**ROBERTA | {"vocab_size": 250002})),
+    "ModernBERT-base": lambda: ModernBertModel(ModernBertConfig()),
+    "XLM-R-large": lambda: RobertaModel(RobertaConfig(**ROBERTA | {"vocab_size": 250002}, **LARGE)),
+    "XLM-R-large (8192 tokens)": lambda: RobertaModel(
+        RobertaConfig(**ROBERTA | {"vocab_size": 250002, "max_position_embeddings": 8194}, **LARGE)
+    ),
+    "mBERT": lambda: BertModel(BertConfig(vocab_size=119547)),
+    "mMiniLM": lambda: BertModel(BertConfig(**SMALL, num_hidden_layers=12, vocab_size=250037)),
+}
+
+
+@pytest.mark.parametrize("backbone", BUILT)
+def test_a_backbone_has_as_many_parameters_as_transformers_builds(backbone):
+    with torch.device("meta"):
+        network = BUILT[backbone]()
+    assert sum(one.numel() for one in network.parameters()) == known_facts().parameters[backbone]
+
+
+def test_an_encoder_is_what_its_card_says():
+    catalogue = Catalogue()
+    assert traits_of(catalogue, catalogue.encoder("simcse-bert-base")) == Traits(
+        method="SimCSE",
+        backbone="BERT-base",
+        supervision="none",
+        parameters=109_482_240,
+        year=2021,
+        paper="https://arxiv.org/abs/2104.08821",
+        model="https://huggingface.co/princeton-nlp/unsup-simcse-bert-base-uncased",
+    )
+    assert traits_of(catalogue) == Traits()
+
+
+def test_every_card_has_a_paper_and_its_year():
+    catalogue = Catalogue()
+    found = {name: traits_of(catalogue, catalogue.encoder(name)) for name in catalogue.paths("baselines")}
+    assert [name for name, one in found.items() if not (one.year and one.paper.startswith("https://"))] == []
+    assert {one.year for one in found.values()} <= set(range(2013, 2027))
+
+
+@pytest.mark.parametrize(
+    ("name", "year"),
+    [
+        ("glove-6b", 2014),
+        ("ct-bert-base", 2021),
+        ("use-large", 2018),
+        ("esimcse-bert-base", 2022),
+        ("clear-base", 2020),
+    ],
+)
+def test_the_year_is_that_of_the_work(name, year):
+    catalogue = Catalogue()
+    assert traits_of(catalogue, catalogue.encoder(name)).year == year
+
+
+def test_an_encoder_made_of_another_has_its_size():
+    catalogue = Catalogue()
+    minilm = catalogue.encoder("minilm").parameters
+    assert traits_of(catalogue, catalogue.encoder("minilm-whitening")).parameters == minilm == 22_713_216
+    # The recipe's backbone is another card.
+    recipe = catalogue.known_encoder("bt-small", next(iter(catalogue.digests("bt-small"))))
+    assert recipe is not None and recipe.backbone == "minilm-l4-mlm"
+    assert traits_of(catalogue, recipe).parameters == known_facts().parameters["MiniLM-L4"]
+
+
+def test_another_network_under_a_cards_name_has_neither_its_size_nor_its_page():
+    catalogue = Catalogue()
+    card = catalogue.encoder("simcse-bert-base")
+    same = traits_of(catalogue, msgspec.structs.replace(card, name=f"{card.name}+pooling=mean"))
+    other = traits_of(catalogue, msgspec.structs.replace(card, name=f"{card.name}+model=a/b+pooling=mean"))
+    assert same.parameters and same.model
+    assert (other.parameters, other.model) == (None, "")
+
+
+def test_a_published_row_without_a_card_is_of_its_source():
+    catalogue = Catalogue()
+    source = published_row("sgopt/table-1/BERT-base SG-OPT")
+    found = traits_of(catalogue, None, source)
+    assert (found.year, found.paper, found.model) == (2021, "https://aclanthology.org/2021.acl-long.197", "")
+    assert found.parameters == 109_482_240
+    # What was taken over is of the work it was taken from.
+    assert traits_of(catalogue, None, published_row("consert/table-2/IS-BERT-base-NLI")).year == 2020
+
+
+def test_only_what_browsers_open_is_an_address(tmp_path, monkeypatch):
+    catalogue = Catalogue()
+    card = msgspec.structs.replace(catalogue.encoder("simcse-bert-base"), paper="javascript:x()", hub="")
+    assert traits_of(catalogue, card).paper == ""
+    assert hub_address("a/b") == "https://huggingface.co/a/b" and hub_address("../a/b") == hub_address("a b/c") == ""
+    monkeypatch.chdir(tmp_path)
+    Path("runs/mine").mkdir(parents=True)
+    local = msgspec.structs.replace(card, params={"model": "runs/mine"})
+    assert traits_of(catalogue, local).model == ""

@@ -1,0 +1,219 @@
+"""Measured numbers in tables: only of the same protocol, seeds as deviations, averages rounded as asked; our own boards."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from stsbench.boards.published.specs import protocols, read_table_card
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.table import AVERAGE, EXACT, Number, lay_out
+from stsbench.core.catalogue import Catalogue
+from stsbench.evaluators import EVALUATORS
+from stsbench.results.record import Result
+from tests.boards.shown import STS, UNROUNDED, row, shown, sts
+from tests.made import SIMCSE, make_result
+
+SENTEVAL = {"name": "senteval", "kfold": 10, "nhid": 0}
+
+
+def test_measured_published_and_their_difference_stand_side_by_side():
+    table = build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED))
+    cell = row(table, "SimCSE-BERT-base").cell("sts12")
+    assert cell.published == Number(68.40, None, 2)
+    assert cell.measured and cell.measured.value == pytest.approx(12.344)
+    assert cell.measured.interval == pytest.approx((2.344, 22.344))
+    assert cell.difference and cell.difference.value == pytest.approx(12.344 - 68.40)
+    layout = lay_out(table)
+    lines = [line for block in layout.blocks for line in block.lines]
+    at = next(i for i, line in enumerate(lines) if line.label == "SimCSE-BERT-base")
+    assert [line.label for line in lines[at + 1 : at + 3]] == ["measured", "difference"]
+    assert [cell.text for cell in lines[at + 1].cells[:2]] == ["12.34", "22.34"]
+    assert lines[at + 2].cells[0].text == "-56.06"
+
+
+def test_averages_as_the_paper_rounds_them_and_exact():
+    # Each cell loses 0.004 when it is rounded, and so does the mean of the cells.
+    seven = row(build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED)), "SimCSE-BERT-base")
+    assert seven.cell(AVERAGE).measured == Number(42.34, None)
+    exact = seven.cell(EXACT).measured
+    assert exact and exact.value == pytest.approx(42.344)
+    close = [0.10004, 0.10004, 0.10004, 0.10004, 0.10004, 0.10004, 0.10014]
+    rounded = row(build_table("simcse-5", sts("simcse-bert-base", *close)), "SimCSE-BERT-base").cell(AVERAGE).measured
+    # Of 10.00 six times and 10.01: 10.0014; the exact mean is 10.0054.
+    assert rounded == Number(10.00, None)
+    table = build_table("consert-2", sts("bert-base-last2-consert", *close))
+    assert row(table, "BERT-base").cell(AVERAGE).measured == Number(10.01, None)
+    assert shown(lay_out(table, "measured", exact=True), "BERT-base")[-1] == "10.005429"
+
+
+def test_a_missing_cell_leaves_no_average():
+    table = build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED[:6], tasks=STS[:6]))
+    assert row(table, "SimCSE-BERT-base").cell("stsb").measured
+    assert row(table, "SimCSE-BERT-base").cell(AVERAGE).measured is None
+    assert row(table, "SimCSE-BERT-base").cell(AVERAGE).published
+
+
+def test_another_aggregation_is_read_from_the_same_result():
+    results = [*sts("simcse-bert-base", *UNROUNDED), *sts("bert-base-first-last", *UNROUNDED)]
+    table = build_table("simcse-b3", results)
+    assert row(table, "SimCSE-BERT-base").cell("sts12").measured == pytest.approx((11.344, None, None, None, 1, ""))
+    # STS-B has no subsets: all aggregations are one.
+    no_subsets = make_result("simcse-bert-base", "stsb", 0.5, scores={"spearman.all": 0.5})
+    assert row(build_table("simcse-b3", [no_subsets]), "SimCSE-BERT-base").cell("stsb").measured
+    subsets = make_result("simcse-bert-base", "sts12", 0.5, scores={"spearman.all": 0.5})
+    assert not row(build_table("simcse-b3", [subsets]), "SimCSE-BERT-base").is_measured
+
+
+def probe(encoder: str, score: float, **fields: Any) -> Result:
+    facts = {**protocols()["senteval"].fields["probe"], "name": "senteval", **fields}
+    scores = {"accuracy": score, "f1": score + 0.1, "majority": 0.5}
+    return make_result(encoder, "mrpc", score, protocol=facts, scores=scores)
+
+
+def test_a_probe_of_other_fields_is_not_the_published_protocol():
+    def measured(*results: Result) -> float | None:
+        found = row(build_table("simcse-e1", results), "SimCSE-BERT-base").cell("mrpc").measured
+        return found and found.value
+
+    assert measured(probe("simcse-bert-base", 0.7)) == pytest.approx(70)
+    for fields in ({"kfold": 5}, {"loss": "sum"}, {"name": "logreg"}, {"name": "senteval-fast"}):
+        assert measured(probe("simcse-bert-base", 0.7, **fields)) is None
+    assert measured(make_result("simcse-bert-base", "mrpc", 0.7, protocol=SENTEVAL, scores={"accuracy": 0.7})) is None
+    other = make_result("simcse-bert-base", "mrpc", 0.7, protocol=SIMCSE, scores={"accuracy": 0.7}, split="validation")
+    assert measured(other) is None
+
+
+def test_protocols_are_those_of_the_evaluators():
+    for name, facts in protocols().items():
+        for evaluator, fields in facts.fields.items():
+            known = dataclasses.asdict(EVALUATORS.load(evaluator).PROTOCOLS[name])
+            # Which metric is the score says nothing: a Result holds them all.
+            assert {
+                k: list(v) if isinstance(v, tuple) else v for k, v in known.items() if k not in ("name", "metric")
+            } == fields
+        if facts.aggregation:
+            known = dataclasses.asdict(EVALUATORS.load("sts").PROTOCOLS[name])
+            assert (known["metric"], known["aggregation"]) == (facts.metric, facts.aggregation)
+
+
+def test_seeds_are_a_mean_with_a_deviation_of_cells_and_average():
+    results = [
+        r
+        for seed, shift in enumerate((0.0, 0.02))
+        for r in sts("simcse-bert-base", *(s + shift for s in UNROUNDED), train_seed=seed, fingerprint=f"{seed}" * 64)
+    ]
+    one = row(build_table("simcse-5", results), "SimCSE-BERT-base")
+    cell, average = one.cell("sts12").measured, one.cell(AVERAGE).measured
+    assert cell == pytest.approx((13.344, 2**0.5, None, None, 2, ""))
+    assert average and average.deviation == pytest.approx(2**0.5) and average.seeds == 2
+
+
+def test_an_encoder_of_other_parameters_passes_for_no_published_row():
+    results = sts("simcse-bert-base+pooling=max", *UNROUNDED)
+    assert not any(one.is_measured for one in build_table("simcse-5", results).rows())
+    (own,) = [one for one in build_table("sts", results).rows() if one.is_measured]
+    assert own.label == "SimCSE-BERT-base (unsup.)+pooling=max" and not own.is_published
+
+
+def test_two_states_of_an_encoder_are_two_rows():
+    results = [*sts("simcse-bert-base", *UNROUNDED), *sts("simcse-bert-base", *UNROUNDED[::-1], fingerprint="f" * 64)]
+    rows = [one for one in build_table("simcse-5", results).rows() if one.is_measured]
+    assert [one.label for one in rows] == ["SimCSE-BERT-base", "SimCSE-BERT-base [ffffff]"]
+    assert not rows[1].is_published and rows[0].is_published
+
+
+def test_composite_is_measured_from_all_its_parts():
+    card = read_table_card("declutr-2")
+    assert card.average
+    results = []
+    for task in ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec", "mrpc", "sicke", "snli"):
+        split = Catalogue().task(task).score_split
+        scores = {"accuracy": 0.5, "f1": 0.8} if task == "mrpc" else {"accuracy": 0.5}
+        facts = {**protocols()["senteval"].fields["probe"], "name": "senteval"}
+        results.append(make_result("declutr-base", task, 0.5, split=split, protocol=facts, scores=scores))
+    for task in ("sickr-regression", "stsb-regression"):
+        facts = {**protocols()["senteval"].fields["relatedness"], "name": "senteval", "metric": "pearson"}
+        results.append(make_result("declutr-base", task, 0.9, protocol=facts, scores={"pearson": 0.9, "spearman": 0.5}))
+    facts = {**protocols()["senteval"].fields["retrieval"], "name": "senteval"}
+    results.append(make_result("declutr-base", "coco", 0.5, protocol=facts, scores={"mean_recall": 0.5}))
+    results += [make_result("declutr-base", task, 0.9, scores={"spearman.mean": 0.5}) for task in STS[:5]]
+    one = row(build_table("declutr-2", results), "DeCLUTR-base")
+    # Sixteen tasks at 50 and MRPC at the mean of 50 and 80.
+    assert one.cell(EXACT).measured == pytest.approx(((16 * 50 + 65) / 17, None, None, None, 1, ""))
+    assert row(build_table("declutr-2", results[1:]), "DeCLUTR-base").cell(EXACT).measured is None
+    assert row(build_table("all", results), "DeCLUTR-base").cell("sts").measured is None
+
+
+# Boards of our own.
+
+
+def test_measured_takes_the_place_of_published_on_a_board():
+    table = build_table("sts", [*sts("simcse-bert-base", *UNROUNDED), *sts("mine", *UNROUNDED[::-1])])
+    mine, simcse = row(table, "mine"), row(table, "SimCSE-BERT-base (unsup.)")
+    assert mine.is_measured and not mine.is_published
+    assert simcse.is_measured and simcse.key == "simcse/table-5/SimCSE-BERT-base"
+    layout = lay_out(table)
+    assert shown(layout, "SimCSE-BERT-base (unsup.)")[0] == "12.34"
+    assert shown(layout, "SimCSE-RoBERTa-base (unsup.)†")[0] == "70.16"
+    assert "† published, not measured here" in layout.legend
+    assert [group.section for group in table.groups][-1] == "Others"
+
+
+def test_a_board_is_sorted_by_average_within_each_group():
+    for group in build_table("sts").groups:
+        averages = [n.value for one in group.rows if (n := one.cell(AVERAGE).published)]
+        assert averages == sorted(averages, reverse=True)
+
+
+def test_a_board_holds_no_row_twice_that_papers_take_over_from_each_other():
+    labels = [one.label for one in build_table("sts").rows()]
+    assert len([label for label in labels if "IS-BERT" in label]) == 1
+    assert len([label for label in labels if "GloVe" in label and "InferSent" not in label]) == 1
+    keys = [one.key for one in build_table("sts").rows()]
+    assert "simcse/table-b.2/SBERT (all)" in keys and "sgopt/table-1/SBERT-base Mean" not in keys
+
+
+def test_averages_of_other_tables_are_columns_of_the_board_of_all():
+    table = build_table("all", sts("minilm", *UNROUNDED))
+    assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx((42.344, None, None, None, 1, ""))
+    assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == Number(85.81, None, 2)
+    assert AVERAGE not in [column.key for column in table.columns]
+    # Ablations print nothing but an average.
+    assert not [one for one in table.rows() if "tau" in one.label or "batch" in one.label]
+
+
+def test_overlap_is_marked_on_boards():
+    layout = lay_out(build_table("sts", sts("mine", *UNROUNDED, overlap="gold")))
+    assert shown(layout, "mine¶") and shown(layout, "SBERT-base-NLI†§")
+
+
+def majority_results() -> list[Result]:
+    levels = {"mr": 50.0, "cr": 63.76, "subj": 50.0, "mpqa": 68.77, "sst2": 49.92, "trec": 18.8, "mrpc": 66.49}
+    splits = {"sst2": "test", "trec": "test", "mrpc": "test"}
+    return [
+        make_result(
+            "mine", task, 0.5, split=splits.get(task, "all"), scores={"majority": points / 100, "accuracy": 0.5}
+        )
+        for task, points in levels.items()
+    ]
+
+
+@pytest.mark.parametrize("name", ["simcse-e1", "transfer"])
+def test_the_majority_baseline_stands_below_transfer_tables(name):
+    table = build_table(name, majority_results())
+    last = table.groups[-1]
+    assert (last.section, [one.label for one in last.rows]) == ("Baseline", ["majority class"])
+    assert shown(lay_out(table), "majority class") == [
+        "50.00", "63.76", "50.00", "68.77", "49.92", "18.80", "66.49", "52.53",
+    ]  # fmt: skip
+    assert all(cell.rank == 0 for cell in lay_out(table).blocks[-1].lines[0].cells)
+    assert "majority class" not in [one.label for one in build_table(name).rows()]
+    assert lay_out(table, "published").blocks[-1].section != "Baseline"
+
+
+def test_a_metric_that_is_no_accuracy_has_no_majority_baseline():
+    table = build_table("sts", majority_results())
+    assert "majority class" not in [one.label for one in table.rows()]

@@ -1,0 +1,183 @@
+"""Every card of the project holds what cards must hold; a user's own cards join or are refused in one line."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from stsbench.core import catalogue as cards
+from stsbench.core.cards import EncoderCard, TaskCard
+from stsbench.core.catalogue import Catalogue, card_folder, read_card
+from stsbench.core.errors import CardError, UnknownName
+from stsbench.core.registry import fit
+from stsbench.data.readers import READERS
+from stsbench.data.task import PACKAGED
+from stsbench.encoders.base import ENCODERS
+from stsbench.encoders.transformer.pooling import Pooling
+from stsbench.evaluators import EVALUATORS
+
+CATALOGUE = Catalogue()
+TASKS, ENCODER_CARDS = CATALOGUE.paths("tasks"), CATALOGUE.paths("baselines")
+COMMIT = re.compile("[0-9a-f]{7,40}|unpinned")
+WIDTH = 34
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_card(task):
+    card = CATALOGUE.task(task)
+    assert card.name and card.paper and card.license and card.languages
+    evaluator = EVALUATORS.load(card.evaluator)
+    assert evaluator.PROTOCOLS
+    assert set(card.options) <= set(inspect.signature(evaluator).parameters) - {"protocol"}
+    assert card.local or card.hub or card.package
+    assert card.gold_range is None or card.gold_range[0] < card.gold_range[1]
+    assert card.hub is None or COMMIT.fullmatch(card.hub.revision)
+    for source in filter(None, (card.local, card.package)):
+        known = inspect.signature(READERS.load(source.reader), eval_str=True).parameters
+        for key, value in source.params.items():
+            fit(value, known[key].annotation, where=key)
+    if card.package:
+        paths = [PACKAGED / card.package.folder / f.path for files in card.package.files.values() for f in files]
+        assert all(path.is_file() for path in paths)
+
+
+@pytest.mark.parametrize("encoder", ENCODER_CARDS)
+def test_an_encoder_card(encoder):
+    card = CATALOGUE.encoder(encoder)
+    assert card.method and card.backbone and card.paper and card.license
+    assert card.name and len(card.name) <= WIDTH
+    known = inspect.signature(ENCODERS.load(card.kind), eval_str=True).parameters
+    for key, value in card.params.items():
+        fit(value, known[key].annotation, where=key)
+    if card.kind == "transformer":
+        assert Pooling.parse(card.params.get("pooling", "mean"))
+        assert COMMIT.fullmatch(card.params.get("revision", "unpinned"))
+
+
+def test_ids_and_names_are_unique():
+    for paths, read in ((TASKS, CATALOGUE.task), (ENCODER_CARDS, CATALOGUE.encoder)):
+        names = [read(name).name.casefold() for name in paths]
+        assert sorted(names) == sorted(set(names))
+    ids = [*TASKS, *CATALOGUE.suites(), *ENCODER_CARDS, *CATALOGUE.corpora()]
+    # 'show' looks a name up among all of them.
+    assert sorted(ids) == sorted(set(ids))
+    assert all(re.fullmatch("[a-z0-9][a-z0-9_-]*", name) for name in ids)
+
+
+def test_suites_name_known_tasks_once():
+    for name, suite in CATALOGUE.suites().items():
+        assert suite.name
+        assert set(suite.tasks) <= set(TASKS), name
+        assert len(set(suite.tasks)) == len(suite.tasks) > 1, name
+
+
+@pytest.mark.parametrize("corpus", CATALOGUE.corpora())
+def test_a_corpus(corpus):
+    facts = CATALOGUE.corpora()[corpus]
+    assert facts.name and facts.rows and facts.license and facts.source and facts.columns
+    assert COMMIT.fullmatch(facts.revision)
+    assert bool(facts.file) != bool(facts.tasks)
+    assert set(facts.tasks) <= set(TASKS)
+    assert all(set(facts.splits) <= set(CATALOGUE.task(task).splits) for task in facts.tasks)
+
+
+def test_a_card_folder_inside_a_wheel_is_taken_first(tmp_path, monkeypatch):
+    package = tmp_path / "stsbench"
+    (package / "_cards" / "tasks").mkdir(parents=True)
+    monkeypatch.setattr(cards, "__file__", str(package / "cards" / "catalogue.py"))
+    assert card_folder("tasks") == package / "_cards" / "tasks"
+    assert card_folder("baselines") == tmp_path / "baselines"
+
+
+# A user's own cards.
+
+TASK = """
+name = "Mine"
+evaluator = "sts"
+languages = ["en"]
+paper = "none"
+license = "mine"
+[splits.test]
+n = 2
+"""
+ENCODER = """
+name = "Mine"
+kind = "words"
+method = "Mean"
+backbone = "GloVe"
+supervision = "none"
+overlap = "none"
+paper = "none"
+license = "mine"
+"""
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_users_folder_joins(tmp_path):
+    write(tmp_path / "tasks/mine.toml", TASK)
+    write(tmp_path / "baselines/my-encoder.toml", ENCODER)
+    write(tmp_path / "tasks/suites.toml", '[both]\nname = "Both"\ntasks = ["mine", "stsb"]')
+    both = Catalogue([tmp_path])
+    assert set(both.paths("tasks")) == {*TASKS, "mine"}
+    assert both.task("mine").splits["test"].n == 2
+    assert both.encoder("my-encoder").backbone == "GloVe"
+    assert both.suites()["both"].tasks == ["mine", "stsb"]
+    assert list(both.suites())[:-1] == list(CATALOGUE.suites())
+    assert both.task("stsb") == CATALOGUE.task("stsb")
+
+
+def test_a_changed_card_is_read_again(tmp_path):
+    path = write(tmp_path / "mine.toml", TASK)
+    assert read_card(path, TaskCard).name == "Mine"
+    write(path, TASK.replace('"Mine"', '"Another"'))
+    assert read_card(path, TaskCard).name == "Another"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("tasks/stsb.toml", TASK, "{0}/tasks/stsb.toml: the id 'stsb' is taken by .*/tasks/stsb.toml; rename one file"),
+        ("baselines/minilm.toml", ENCODER, "baselines/minilm.toml: the id 'minilm' is taken by .*; rename one file"),
+        ("tasks/suites.toml", '[sts]\nname = ""\ntasks = []', "{0}/tasks/suites.toml: the id 'sts' is taken by .*"),
+        ("tasks/suites.toml", '[stsb]\nname = ""\ntasks = []', "{0}/tasks/suites.toml: the id 'stsb' is taken by .*"),
+        ("tasks/suites.toml", '[own]\nname = ""', r"suites.toml: \[own\]: key 'tasks' is missing$"),
+        ("tasks/suites.toml", "own = 3", r"suites.toml: \[own\]: expected a table, got a whole number$"),
+    ],
+)
+def test_an_id_taken_twice_and_a_wrong_suite_are_refused(tmp_path, name, text, message):
+    write(tmp_path / name, text)
+    with pytest.raises(CardError, match=message.format(tmp_path)):
+        both = Catalogue([tmp_path])
+        both.paths("baselines")
+        both.suites()
+
+
+def test_a_folder_without_cards_is_refused(tmp_path):
+    with pytest.raises(CardError, match="none of the folders tasks, baselines, trainers; cards go into them"):
+        Catalogue([tmp_path])
+    with pytest.raises(CardError, match="cards folder '.*gone' does not exist"):
+        Catalogue([tmp_path / "gone"])
+
+
+def test_unknown_names_offer_the_nearest():
+    with pytest.raises(UnknownName, match="unknown task 'stsbb'; did you mean 'stsb'"):
+        CATALOGUE.task("stsbb")
+    with pytest.raises(UnknownName, match="unknown encoder 'minilmm'; did you mean 'minilm'"):
+        CATALOGUE.encoder("minilmm")
+    with pytest.raises(CardError, match="card 'gone.toml' does not exist"):
+        read_card(Path("gone.toml"), EncoderCard)
+
+
+def test_what_replaces_a_task_is_a_task_of_a_later_version():
+    catalogue = Catalogue()
+    replaced = {name: card for name in catalogue.paths("tasks") if (card := catalogue.task(name)).superseded_by}
+    assert replaced
+    for card in replaced.values():
+        later = catalogue.task(card.superseded_by)
+        assert later.version > card.version and not later.superseded_by and later.evaluator == card.evaluator

@@ -1,0 +1,137 @@
+"""The error tree, near names and one-line texts."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from stsbench.core import errors
+from stsbench.core.errors import DataError, Stopped, StsbenchError, UnknownName, did_you_mean, one_line, visible
+from stsbench.core.names import has_gap, split_names, variants
+from stsbench.encoders.base import variant_name
+
+
+def test_every_error_is_one_tree_and_is_drawn():
+    kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, Exception)]
+    assert len(kinds) == 10
+    for kind in kinds:
+        assert issubclass(kind, StsbenchError)
+        assert kind.__name__ in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("sts21", "; did you mean 'sts12'?"),
+        ("STS12", "; did you mean 'sts12'?"),
+        ("simcs", "; did you mean 'SimCSE'?"),
+        ("quite-another", ""),
+        ("", ""),
+    ],
+)
+def test_near_names(name, near):
+    assert did_you_mean(name, ["sts12", "SimCSE"]) == near
+
+
+def test_at_most_three_near_names_the_nearest_first():
+    assert did_you_mean("sts1", ["sts11", "sts1x", "sts112", "sts1234"]) == (
+        "; did you mean 'sts1x' or 'sts11' or 'sts112'?"
+    )
+
+
+def test_unknown_name_says_kind_name_near_names_and_what_to_do():
+    error = UnknownName("task", "stsbb", ["stsb", "mr"], hint="'stsbench list tasks' lists them")
+    assert str(error) == "unknown task 'stsbb'; did you mean 'stsb'?; 'stsbench list tasks' lists them"
+    assert (error.kind, error.name) == ("task", "stsbb")
+    assert str(UnknownName("task", "stsbb", [])) == "unknown task 'stsbb'"
+
+
+def test_one_line():
+    assert one_line("a\n  b\t\u2028c\r\n") == "a b c"
+    assert one_line(ValueError("two\nlines")) == "two lines"
+
+
+@pytest.mark.parametrize(
+    "sign", ["\0", "\a", "\b", "\r", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u2028", "\udce9", "\ufffe"]
+)
+def test_control_characters_are_written_out_as_json_would(sign):
+    assert visible(f"a{sign}b") == f"a\\u{ord(sign):04x}b"
+    assert json.loads(f'"{visible(sign)}"') == sign
+    assert visible(visible(sign)) == visible(sign)
+
+
+def test_what_is_text_stays_as_it_is():
+    text = "naïve café, 文, שלום, 👩‍🔬\ttab\n§†±–Δ° \\x"
+    assert visible(text) == text
+
+
+# What is wrong, and what to do.
+
+
+def test_a_hint_is_a_part_of_the_line():
+    error = DataError("the file is empty", hint="fetch it again")
+    assert (str(error), error.problem, error.hint) == (
+        "the file is empty; fetch it again",
+        "the file is empty",
+        "fetch it again",
+    )
+    unknown = UnknownName("task", "stsbb", ["stsb"], hint="'stsbench list tasks' shows them")
+    assert str(unknown) == "unknown task 'stsbb'; did you mean 'stsb'?; 'stsbench list tasks' shows them"
+    assert unknown.problem == "unknown task 'stsbb'"
+    assert str(UnknownName("task", "x", [])) == "unknown task 'x'"
+
+
+def test_an_error_is_the_same_in_another_process():
+    for error in (UnknownName("task", "stsbb", ["stsb"], hint="h"), DataError("a", hint="b"), Stopped("c")):
+        again = copy.copy(error)
+        assert type(again) is type(error) and (str(again), vars(again)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a,b", ["a", "b"]),
+        (" a , ,b,", ["a", "b"]),
+        ("", []),
+        ("a+views=['none', 'none'],b", ["a+views=['none', 'none']", "b"]),
+        ("a+pooling=mean(1,-1),senteval(kfold=5,nhid=50)", ["a+pooling=mean(1,-1)", "senteval(kfold=5,nhid=50)"]),
+        ("a+x={'k': [1, 2]},b", ["a+x={'k': [1, 2]}", "b"]),
+        ("a+note='x, y',b", ["a+note='x, y'", "b"]),
+        ('a+note="x, y",b', ['a+note="x, y"', "b"]),
+        ("it's,b's", ["it's", "b's"]),
+        ("a[1,b", ["a[1", "b"]),
+        ("a],b", ["a]", "b"]),
+        ("a 'b,c", ["a 'b", "c"]),
+        ("final [3f2a1b],other", ["final [3f2a1b]", "other"]),
+        ("(" * 50_000 + "a,b", ["(" * 50_000 + "a", "b"]),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_comma_inside_brackets_or_quotes_is_part_of_a_name(text, parts):
+    assert split_names(text) == parts
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"pooling": "max"},
+        {"views": ["none", "none"]},
+        {"dtype": "bfloat16", "pooling": "mean(1,-1)"},
+        {"normalise": True, "k": 128, "rate": 1e-05},
+        {"fit": "target+ungraded", "base_params": {"max_length": 64}},
+        {"model": "a/b"},
+    ],
+    ids=str,
+)
+def test_a_name_that_says_what_was_replaced_is_read_back(params):
+    (name, changes) = list(variants(variant_name("minilm", params)))[-1]
+    assert (name, changes) == ("minilm", params)
+    assert variant_name(name, changes) == variant_name("minilm", params)
+
+
+@pytest.mark.parametrize(("text", "gap"), [("a,,b", True), (",a", True), ("a, ", True), ("a,b", False), (",", False)])
+def test_a_gap_in_a_list_is_seen(text, gap):
+    assert has_gap(text) is gap

@@ -1,0 +1,88 @@
+"""Half-written files: names that nobody else has, and what killed runs left is swept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stsbench.bench.run import check_writable
+from stsbench.core import settings
+from stsbench.core.errors import OutputError
+from stsbench.core.files import STALE_SECONDS, remove_stale, scratch_beside, write_whole
+
+ROOT = Path(__file__).parents[2]
+
+
+def left(path: Path, *, hours: float, folder: bool = False) -> Path:
+    """What a run that was killed so many hours ago has left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    inside = path / "file" if folder else path
+    inside.parent.mkdir(exist_ok=True)
+    inside.write_text("{")
+    for one in {inside, path}:
+        os.utime(one, (time.time() - 3600 * hours,) * 2)
+    return path
+
+
+def test_two_processes_never_share_a_name(tmp_path, monkeypatch):
+    """As two containers do whose processes all have the number 1."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    names = {scratch_beside(tmp_path / "a.json") for _ in range(1000)}
+    assert len(names) == 1000
+    assert all(name.parent == tmp_path and name.name.endswith(".partial") for name in names)
+
+
+def test_a_long_name_can_be_written(tmp_path):
+    assert write_whole(tmp_path / ("x" * 255), b"1").read_bytes() == b"1"
+    with pytest.raises(OutputError, match="is not a file name"):
+        write_whole(tmp_path / "a\0b", b"")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_first_writing_to_a_folder_sweeps_it(tmp_path):
+    old, old_folder = left(tmp_path / "b.1.partial", hours=25), left(tmp_path / "d.1.partial", hours=25, folder=True)
+    new, new_folder = left(tmp_path / "c.1.partial", hours=23), left(tmp_path / "e.1.partial", hours=23, folder=True)
+    probe = left(tmp_path / ".stsbench-writable.1.partial", hours=25)
+    write_whole(tmp_path / "a.json", b"1")
+    assert [one.exists() for one in (old, old_folder, probe, new, new_folder)] == [False, False, False, True, True]
+
+
+def test_a_folder_still_being_filled_is_a_live_runs(tmp_path):
+    filling = left(tmp_path / "a.partial", hours=25, folder=True)
+    (filling / "newer").write_text("x")
+    os.utime(filling, (time.time() - 2 * STALE_SECONDS,) * 2)
+    remove_stale(tmp_path)
+    assert (filling / "newer").exists()
+
+
+def test_a_run_sweeps_results_and_caches(tmp_path):
+    cache = settings.cache_folder()
+    places = [tmp_path / ".stsbench-writable.7.partial", tmp_path / "other" / "a.json.7.partial"]
+    places += [cache / kind / "key" / "x.7.partial" for kind in ("store", "fitted", "converted")]
+    places += [cache / kind / "key.7.partial" for kind in ("vectors", "archives", "hub")]
+    for place in places:
+        left(place, hours=25)
+    live = [left(place.with_name("live.partial"), hours=1) for place in places]
+    check_writable(tmp_path)
+    assert not [place for place in places if place.exists()]
+    assert all(place.exists() for place in live)
+
+
+def test_two_live_processes_leave_each_other_be(tmp_path):
+    code = (
+        "import sys, pathlib; from stsbench.core.files import write_whole\n"
+        "for n in range(60): write_whole(pathlib.Path(sys.argv[1]) / f'{n % 3}.json', b'x' * 10_000)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)]
+    assert [(one.communicate(timeout=60)[1], one.returncode) for one in both] == [(b"", 0)] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.json", "1.json", "2.json"]
+
+
+def test_git_ignores_half_written_files():
+    assert "*.partial" in (ROOT / ".gitignore").read_text().splitlines()

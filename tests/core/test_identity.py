@@ -1,0 +1,280 @@
+"""What identifies an embedding: who made it, with which parameters, by which versions."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from stsbench.bench.embed import open_shelf
+from stsbench.core import provenance as machine
+from stsbench.core.errors import EncoderError
+from stsbench.core.provenance import (
+    fingerprint,
+    fitted_on,
+    identity,
+    inherit_maker,
+    remember_maker,
+    same_encoder,
+    without_texts,
+    without_versions,
+)
+from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.encoders.fitted import FittedEncoder, texts_digest
+from stsbench.encoders.load import find_encoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.whitening import WhiteningMethod
+from stsbench.results.folder import read_states
+from tests.cli.commands import Command, write
+from tests.encoders.fakes import Plain
+from tests.encoders.made_checkpoints import change
+
+CONSTANT = '''
+import numpy as np
+from zlib import crc32
+
+
+class Hashed:
+    """As README's, with a parameter that its fingerprint does not know."""
+
+    name, fingerprint = "hashed", "hashed-1"
+
+    def __init__(self, size: int = 997):
+        self.size = size
+
+    def encode(self, sentences):
+        rows = [[crc32(w.encode()) % self.size for w in (s.split() or [""])] for s in sentences]
+        return np.stack([np.bincount(r, minlength=self.size) for r in rows]).astype(np.float32)
+
+
+class Slotted:
+    __slots__ = ()
+    name, fingerprint = "slotted", "1"
+
+    def __init__(self, size: int = 1):
+        pass
+
+    def encode(self, sentences):
+        return np.ones((len(sentences), 2), np.float32)
+
+
+def large():
+    return Hashed(50)
+
+
+small = lambda: Hashed(5)  # noqa: E731
+ready = Hashed(7)
+'''
+TEXTS = texts_digest(["a"])
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write(tmp_path / "own_constant.py", CONSTANT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delitem(__import__("sys").modules, "own_constant", raising=False)
+    return tmp_path
+
+
+def test_a_parameter_that_the_fingerprint_does_not_know_is_another_encoder(own, capsys):
+    stsbench = Command(capsys)
+    run = ("run", "--encoder", "own_constant:Hashed", "--tasks", "quickstart-en")
+    for more in ((), ("--set", "size=31"), ("--set", "size=31", "--no-store", "--results", "elsewhere")):
+        stsbench.fine(*run, *more)
+    stored = {r.fingerprint: r for r in read_states(own / "results").results}
+    (fresh,) = read_states(own / "elsewhere").results
+    plain, sized = stored["hashed-1 of own_constant:Hashed"], stored["hashed-1 of own_constant:Hashed(size=31)"]
+    assert sized.score == fresh.score != plain.score
+    assert sized.run["encoded"] == plain.run["encoded"] > 0
+
+
+def test_functions_and_parts_of_one_class_are_not_taken_for_each_other(own):
+    found = [find_encoder(f"own_constant:{name}").fingerprint for name in ("Hashed", "small", "large", "ready")]
+    assert found == [f"hashed-1 of own_constant:{name}" for name in ("Hashed", "small", "large", "ready")]
+
+
+def test_what_takes_no_attributes_is_refused(own):
+    with pytest.raises(EncoderError, match="Slotted takes no attributes"):
+        find_encoder("own_constant:Slotted", params={"size": 2})
+    assert find_encoder("own_constant:Slotted").fingerprint == "1 of own_constant:Slotted"
+
+
+def test_where_it_runs_is_no_parameter_of_an_embedding():
+    plain, placed = Plain(), Plain()
+    remember_maker(plain, Plain, {}, called="x")
+    remember_maker(placed, Plain, {"device": "cuda:1"}, called="x")
+    assert identity(plain) == identity(placed) == "plain-1 of tests.encoders.fakes:Plain"
+
+
+def test_a_made_one_and_one_made_by_hand_are_the_same_encoder():
+    made = find_encoder("tests.encoders.fakes:Plain").encoder
+    assert identity(made) == identity(Plain())
+
+
+def test_without_a_fingerprint_there_is_no_identity():
+    encoder = Plain(fingerprint=None)
+    remember_maker(encoder, Plain, {"d": 4}, called="x")
+    assert identity(encoder) is None
+
+
+def test_a_wrapper_that_answers_for_what_is_inside_has_an_identity_of_its_own():
+    class Wrapper:
+        name, fingerprint = "w", "1"
+
+        def __init__(self, inner: object) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.inner, name)
+
+    inner = Plain()
+    remember_maker(inner, Plain, {"d": 3}, called="x")
+    assert "Wrapper" in str(identity(Wrapper(inner))) and "d=3" not in str(identity(Wrapper(inner)))
+
+
+def test_a_base_of_another_class_or_parameters_is_another_fit():
+    class Other(Plain):
+        pass
+
+    sized = Plain()
+    remember_maker(sized, Plain, {"d": 9}, called="x")
+    method = WhiteningMethod(2, normalise=True)
+    fits = [FittedEncoder(base, method, ["a", "b"], name="w") for base in (Plain(), Other(), sized)]
+    assert len({fit.fingerprint for fit in fits}) == len({fit.folder for fit in fits}) == 3
+
+
+def test_a_fitted_one_is_stored_by_parameters_and_texts(tmp_path):
+    made, fitted = Plain(), Plain()
+    remember_maker(made, Plain, {"d": 4}, called="x")
+    inherit_maker(fitted, made)
+    shelves = [
+        open_shelf(tmp_path, made),
+        open_shelf(tmp_path, fitted, texts_digest(["a"])),
+        open_shelf(tmp_path, fitted, texts_digest(["b"])),
+    ]
+    assert identity(fitted) == identity(made)
+    assert len({shelf.folder for shelf in shelves}) == 3
+
+
+# --- versions ---
+
+
+def test_versions_of_what_computes_are_in_it(bert, monkeypatch):
+    encoder = TransformerEncoder(str(bert))
+    assert re.fullmatch(r"[0-9a-f]{64} by tokenizers \S+, transformers \S+", encoder.fingerprint)
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "5.1.0" if name == "transformers" else real(name))
+    older = TransformerEncoder(str(bert)).fingerprint
+    assert older.endswith("transformers 5.1.0") and older != encoder.fingerprint
+    assert same_encoder(older, encoder.fingerprint)
+
+
+@pytest.mark.parametrize(
+    "damage", ["no tokenizer.json", "a class of its own", "no class"], ids=lambda damage: damage.replace(" ", "-")
+)
+def test_a_tokenizer_of_other_packages_names_them(bert, tmp_path, damage):
+    import shutil
+
+    folder = Path(shutil.copytree(bert, tmp_path / "bert"))
+    if damage == "no tokenizer.json":
+        (folder / "tokenizer.json").unlink()
+    else:
+        change(folder / "tokenizer_config.json", tokenizer_class="FlaubertTokenizer" if "own" in damage else None)
+    encoder = TransformerEncoder(str(folder))
+    for package in ("sacremoses", "sentencepiece"):
+        assert f"{package} {metadata.version(package)}" in encoder.fingerprint
+
+
+def test_classes_that_are_said_to_need_no_other_package_need_none(tmp_path):
+    import transformers
+
+    def alone(name: str) -> bool:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+        return checkpoint.libraries() == ["tokenizers", "transformers"]
+
+    (tmp_path / "tokenizer.json").write_text("{}")
+    checkpoint = Checkpoint(folder=tmp_path, revision=None, weights=())
+    names = [name for name in dir(transformers) if "Token" in name and alone(name)]
+    assert len(names) > 10
+    for name in names:
+        kinds = {kind.__name__ for kind in getattr(transformers, name).__mro__}
+        assert "TokenizersBackend" in kinds
+
+
+# --- the form ---
+
+HASH = "0" * 64
+FORMS = {
+    "plain-1 of own:Plain": ("plain-1 of own:Plain", "plain-1 of own:Plain"),
+    f"{HASH} by torch 2.13.0+cpu, transformers 5.23.0": (
+        f"{HASH} by torch 2.13.0+cpu, transformers 5.23.0",
+        HASH,
+    ),
+    f"{HASH} by nltk 3.10 fitted on {TEXTS}": (f"{HASH} by nltk 3.10", f"{HASH} fitted on {TEXTS}"),
+    "made by hand fitted on nothing of own:Plain": ("made by hand fitted on nothing of own:Plain",) * 2,
+    'x of own:Plain(note="y by z 1")': ('x of own:Plain(note="y by z 1")',) * 2,
+    "two\nlines": ("two\nlines", "two\nlines"),
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_parts_are_found_again(text):
+    assert (without_texts(text), without_versions(text)) == FORMS[text]
+
+
+def test_a_package_that_is_not_installed_computes_nothing():
+    assert fingerprint({"a": 1}, ["no-such-package"]) == fingerprint({"a": 1})
+    assert fitted_on("x", TEXTS).startswith("x fitted on ")
+    assert not same_encoder(None, None)
+
+
+def test_parts_of_partial_are_not_lost():
+    maker, encoder = partial(Plain, d=7), Plain(d=7)
+    remember_maker(encoder, maker, {}, called="own:seven")
+    assert identity(encoder) == "plain-1 of own:seven"
+
+
+def at(folder: Path) -> ModuleType:
+    """The same module as part of a package in another folder."""
+    place = folder / "stsbench" / "provenance" / "machine.py"
+    if not place.exists():
+        place.parent.mkdir(parents=True)
+        shutil.copy(machine.__file__, place)
+    spec = importlib.util.spec_from_file_location("machine_elsewhere", place)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def git(folder: Path, *words: str) -> str:
+    known = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
+    done = subprocess.run(["git", *known, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path):
+    assert at(tmp_path / "installed").commit() == (None, None)
+    folder = tmp_path / "checkout"
+    at(folder)
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "all")
+    head = git(folder, "rev-parse", "HEAD")
+    assert at(folder).commit() == (head, False)
+    (folder / "results").mkdir()
+    (folder / "results" / "new.json").write_text("{}")
+    assert at(folder).commit() == (head, False)
+    place = folder / "stsbench" / "provenance" / "machine.py"
+    place.write_text(place.read_text() + "# changed")
+    assert at(folder).commit() == (head, True)

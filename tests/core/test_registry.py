@@ -1,0 +1,140 @@
+"""Names to objects, and parameters against signatures."""
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from stsbench.core import registry
+from stsbench.core.errors import CardError, StsbenchError, UnknownName
+from stsbench.core.registry import Registry, call_with_params, fit
+from stsbench.data.readers import READERS
+from stsbench.encoders.base import ENCODERS
+from stsbench.evaluators import EVALUATORS
+
+ANIMALS = Registry("animal", {"counter": "collections:Counter", "path": "pathlib:Path"}, group="animals")
+
+
+def test_names_load_what_they_stand_for():
+    assert ANIMALS.load("path") is Path
+    assert ANIMALS.load("fractions:Fraction").__name__ == "Fraction"
+
+
+def test_an_address_goes_behind_a_name():
+    assert ANIMALS.load_at("path://there:10001") is Path
+    with pytest.raises(StsbenchError, match=r"^animal '10\.0\.0\.1:6379' is an address alone; give a name before it"):
+        ANIMALS.load_at("10.0.0.1:6379")
+
+
+def test_nothing_is_imported_before_it_is_asked_for():
+    code = (
+        "import sys; from stsbench.core.registry import Registry;"
+        "r = Registry('kind', {'a': 'wave:open'}, group='g'); print('wave' in sys.modules); r.load('a');"
+        "print('wave' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_entry_points_join_and_ours_win(monkeypatch):
+    points = [EntryPoint(n, v, "stsbench.animals") for n, v in [("zebra", "json:loads"), ("path", "json:dumps")]]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "stsbench.animals" else [])
+    assert ANIMALS.names() == ["counter", "path", "zebra"]
+    assert ANIMALS.load("zebra").__name__ == "loads"
+    assert ANIMALS.load("path") is Path
+
+
+def test_an_unknown_name_offers_the_nearest():
+    with pytest.raises(UnknownName, match="^unknown animal 'conter'; did you mean 'counter'.*; known: counter, path$"):
+        ANIMALS.load("conter")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("no_such_module:Name", "animal 'no_such_module:Name': no module named 'no_such_module'; is it installed?"),
+        ("os.no_such:Name", "animal 'os.no_such:Name': no module named 'os.no_such'; is it installed?"),
+        (
+            "fractions:Fractoin",
+            "animal 'fractions:Fractoin': module 'fractions' has no 'Fractoin'; did you mean 'Fraction'?",
+        ),
+        ("pathlib:", "animal 'pathlib:' is not the address of an object; give package.module:Name"),
+        (":Path", "animal ':Path' is not the address of an object; give package.module:Name"),
+        ("..up:Path", "animal '..up:Path' is not the address of an object; give package.module:Name"),
+        ("https://x.org/a", "animal 'https://x.org/a' is not the address of an object; give package.module:Name"),
+    ],
+)
+def test_a_wrong_address_is_one_clear_line(address, message):
+    with pytest.raises(StsbenchError) as caught:
+        ANIMALS.load(address)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("body", ["import no_such_module", "import os\nos.no_such_name", "1 / 0"])
+def test_a_bug_in_the_users_module_keeps_its_traceback(body, tmp_path, monkeypatch):
+    (tmp_path / "broken_at_import.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises((ModuleNotFoundError, AttributeError, ZeroDivisionError)):
+        ANIMALS.load("broken_at_import:Name")
+
+
+@pytest.mark.parametrize("kinds", [ENCODERS, EVALUATORS, READERS], ids=lambda kinds: kinds.kind)
+def test_our_own_tables_hold(kinds):
+    for name in kinds.table:
+        assert callable(kinds.load(name))
+
+
+def make(size: int, *, rate: float = 0.5, kind: Literal["flat", "deep"] = "flat", **rest: Any) -> tuple[Any, ...]:
+    return size, rate, kind, rest
+
+
+def strict(size: int, rate: float = 0.5) -> tuple[int, float]:
+    return size, rate
+
+
+class Kind:
+    def __init__(self, words: Sequence[str], *, where: "Path | None" = None, table: Mapping[str, str] | None = None):
+        self.words = words
+
+
+class Unresolvable:
+    def __init__(self, size: "NoSuchType") -> None:  # type: ignore[name-defined]  # noqa: F821
+        self.size = size
+
+
+def test_parameters_are_passed_on():
+    assert make(3, rate=1.0) == call_with_params(make, {"size": 3, "rate": 1}, where="w")
+    assert call_with_params(make, {"size": 3, "extra": 1}, where="w")[-1] == {"extra": 1}
+    assert call_with_params(Kind, {"words": ["a"], "where": "x"}, where="w").words == ["a"]
+    assert call_with_params(Unresolvable, {"size": "any"}, where="w").size == "any"
+
+
+@pytest.mark.parametrize(
+    ("factory", "params", "message"),
+    [
+        (strict, {"size": 1, "rat": 2}, "card: unknown key 'rat'; did you mean 'rate'?"),
+        (strict, {"rate": 0.1}, "card: missing a required key: 'size'"),
+        (strict, {"size": "big"}, "card: key 'size': expected a whole number, not 'big'"),
+        (strict, {"size": True}, "card: key 'size': expected a whole number, not True"),
+        (strict, {"size": 1, "rate": "x"}, "card: key 'rate': expected a number, not 'x'"),
+        (make, {"size": 1, "kind": "depp"}, "card: key 'kind': 'depp' is not one of flat, deep; did you mean 'deep'?"),
+        (Kind, {"words": "abc"}, "card: key 'words': expected a list, not 'abc'"),
+        (Kind, {"words": [], "table": 3}, "card: key 'table': expected a table, not 3"),
+    ],
+)
+def test_parameters_are_checked_against_the_signature(factory, params, message):
+    with pytest.raises(CardError) as caught:
+        call_with_params(factory, params, where="card")
+    assert str(caught.value) == message
+
+
+def test_values_take_the_type_of_the_annotation():
+    assert fit([1, 2], tuple[float, ...], where="w") == (1.0, 2.0)
+    assert isinstance(fit(1, float, where="w"), float)
+    assert fit("x", Path, where="w") == "x"
+    marker = object()
+    assert fit(marker, int, where="w") is marker

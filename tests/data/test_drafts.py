@@ -1,0 +1,446 @@
+"""Where drafts go, what they may be called, and that nothing is written over."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from stsbench.core import settings
+from stsbench.core.cards import HubSource, TaskCard, toml
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
+from stsbench.data.drafts import Draft, draft_hub_task, draft_task, find_home, lines_of, name_of, seen_from
+from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
+from stsbench.data.task import Task, load_task
+from tests import hub_server
+from tests.hub_files import jsonl, parquet, tar
+from tests.hub_server import Hub
+
+
+@pytest.mark.parametrize("out", ["mine", "mine/tasks"])
+def test_a_folder_of_cards_or_of_one_kind_in_it(tmp_path, out):
+    home = find_home(tmp_path / out, "tasks", "pairs")
+    assert home.path == tmp_path / "mine" / "tasks" / "pairs.toml"
+    assert home.option() == f"--cards {tmp_path / 'mine'}"
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "a/b", "../a", "a+b=1", "a@1", "suites", "-a", "é"])
+def test_names_that_mean_something_else_are_refused(tmp_path, name):
+    with pytest.raises(StsbenchError, match="cannot be the name of a card; give letters, digits"):
+        find_home(tmp_path, "tasks", name)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("tasks", "stsb"), ("tasks", "sts"), ("baselines", "minilm")])
+def test_names_of_the_project_are_taken(tmp_path, kind, name):
+    with pytest.raises(StsbenchError, match=f"the name '{name}' is taken by .*; give another with --name"):
+        find_home(tmp_path, kind, name)
+
+
+def test_names_come_from_files_and_folders(tmp_path):
+    (tmp_path / "My Data.v2").mkdir()
+    assert name_of(tmp_path / "My Data.v2") == "my-data.v2"
+    assert name_of(Path("some/My pairs, 2024.csv")) == "my-pairs-2024"
+
+
+def test_nothing_is_written_over_without_force(tmp_path):
+    there, other = tmp_path / "there", tmp_path / "other"
+    there.write_text("mine")
+    draft = Draft(files={other: "new", there: "new"}, found=[], unsure=[], command="")
+    with pytest.raises(OutputError, match="there exists; --force writes it again"):
+        draft.write(force=False)
+    assert (there.read_text(), other.exists()) == ("mine", False)
+    draft.write(force=True)
+    assert (there.read_text(), other.read_text()) == ("new", "new")
+
+
+VALUES = {
+    "text": 'say "hi"\n\t\\ é \x7f \u2028',
+    "#1 String": [1, 2.5, True, "x"],
+    "table": {"a b": 1, "c": {"d": [1e-9]}},
+}
+
+
+def test_values_are_written_as_toml_reads_them():
+    text = "\n".join(lines_of(VALUES, {"text": "a note"}))
+    assert text.startswith("# a note\ntext = ")
+    assert tomllib.loads(text) == VALUES
+    assert toml((0.0, 5.0)) == "[0.0, 5.0]"
+
+
+PAIRS = 's1,s2,rating\n"a, b",c d,0.5\ne f,"g\nh",4.5\n"say ""i""",j k,2\n'
+REVIEWS = "text;stars;part\n" + "".join(f"so {word};{at % 3};{part}\n" for at, (word, part) in enumerate(
+    [("good", "train"), ("bad", "train"), ("odd", "train"), ("fine", "dev"), ("poor", "dev"), ("dull", "dev")]
+))  # fmt: skip
+
+
+def put(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode())
+    return path
+
+
+def drafted(source: Path, out: Path, name: str = "mine", **columns: str) -> tuple[Draft, TaskCard, Task]:
+    """A draft that is written; and its card and its task, as every command finds them."""
+    draft = draft_task(source, find_home(out, "tasks", name), columns=columns)
+    draft.write(force=False)
+    catalogue = Catalogue(out)
+    return draft, catalogue.task(name), load_task(name, catalogue=catalogue)
+
+
+def test_pairs_with_scores(tmp_path):
+    draft, card, task = drafted(put(tmp_path / "data" / "pairs.csv", PAIRS), tmp_path / "cards")
+    split = task.load()
+    assert isinstance(split, PairSplit)
+    assert (list(split.sentences1), list(split.sentences2)) == (["a, b", "e f", 'say "i"'], ["c d", "g\nh", "j k"])
+    assert (card.evaluator, card.gold_range, card.score_split) == ("sts", (0.0, 5.0), "test")
+    facts = card.splits["test"]
+    assert (facts.n, facts.characters, facts.mean) == (3, [14, 9], round(7 / 3, 12))
+    assert card.local is not None and len(card.local.files["test"][0].sha256) == 64
+    assert draft.command == f"stsbench run -t mine --cards {tmp_path / 'cards'}"
+    assert draft.found == [
+        f"{tmp_path}/cards/tasks/mine.toml: pairs with scores (test 3) from the columns s1, s2, rating"
+    ]
+    assert draft.unsure == [
+        "scores from 0.5 to 4.5 were found; the scale is taken to be 0 to 5",
+        "English is assumed: the data do not tell their language",
+    ]
+    text = (tmp_path / "cards" / "tasks" / "mine.toml").read_text()
+    assert all(f"# unsure: {line}\n" in text for line in draft.unsure)
+    assert 'folder = "../../data"\n' in text
+
+
+def test_what_is_edited_later_is_not_scored_as_what_was_drafted(tmp_path):
+    path = put(tmp_path / "pairs.csv", PAIRS)
+    _, _, task = drafted(path, tmp_path / "cards")
+    path.write_text(PAIRS.replace("0.5", "1.5"))
+    with pytest.raises(DataError, match="mean gold score"):
+        task.load()
+
+
+def test_sentences_with_labels_in_one_file_of_two_splits(tmp_path):
+    draft, card, task = drafted(put(tmp_path / "reviews.csv", REVIEWS), tmp_path / "cards")
+    assert (card.evaluator, list(card.splits), card.score_split) == ("probe", ["train", "test"], "test")
+    train, test = task.load("train"), task.load("test")
+    assert isinstance(train, LabelledSplit) and isinstance(test, LabelledSplit)
+    assert (list(train.classes), test.labels.tolist(), list(test.sentences)[0]) == (
+        ["0", "1", "2"],
+        [0, 1, 2],
+        "so fine",
+    )
+    assert "there is no test split: the one for validation is taken as test" in draft.unsure
+    assert 'split_column = "part", split_values = {test = "dev"}' in draft.files[tmp_path / "cards/tasks/mine.toml"]
+
+
+def test_sentences_with_labels_in_one_file_are_cross_validated(tmp_path):
+    _, card, task = drafted(put(tmp_path / "r.csv", REVIEWS.replace(";dev", ";x")), tmp_path / "cards", label="stars")
+    assert (list(card.splits), card.score_split) == (["all"], "all")
+    assert task.load("all").n == 6
+
+
+def test_pairs_with_labels_in_files_of_splits(tmp_path):
+    rows = [("a b", "c d", "no"), ("e f", "g h", "yes"), ("i j", "k l", "no"), ("m n", "o p", "yes")]
+    for file in ("train", "dev", "test"):
+        lines = (json.dumps(dict(zip(("premise", "hypothesis", "label"), row, strict=True))) for row in rows)
+        put(tmp_path / "nli" / f"{file}.jsonl", "\n".join(lines))
+    draft, card, task = drafted(tmp_path / "nli", tmp_path / "cards")
+    assert (card.evaluator, card.options) == ("probe", {"features": "abs_mul"})
+    assert list(card.splits) == ["train", "validation", "test"]
+    split = task.load("validation")
+    assert isinstance(split, LabelledPairSplit) and split.labels.tolist() == [0, 1, 0, 1]
+    assert card.splits["train"].labels == {"no": 2, "yes": 2}
+    assert len(draft.unsure) == 1
+
+
+def test_subsets_are_kept(tmp_path):
+    rows = "sentence1\tsentence2\tscore\tsubset\na b\tc d\t0\tnews\ne f\tg h\t5\tforum\ni j\tk l\t2\tnews\n"
+    _, card, task = drafted(put(tmp_path / "p.tsv", rows), tmp_path / "cards")
+    split = task.load()
+    assert isinstance(split, PairSplit)
+    assert (list(split.subset), card.splits["test"].subsets) == (["news", "forum", "news"], {"news": 2, "forum": 1})
+    assert card.gold_range == (0.0, 5.0)
+
+
+def test_a_class_that_a_split_lacks_is_told(tmp_path):
+    put(tmp_path / "d" / "train.csv", "text,label\na b,x\nc d,y\ne f,x\ng h,y\n")
+    put(tmp_path / "d" / "test.csv", "text,label\na b,x\nc d,x\n")
+    draft, _, _ = drafted(tmp_path / "d", tmp_path / "cards")
+    assert "the split test has no item of class 'y'" in draft.unsure
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "message"),
+    [
+        ("s1;s2;score\na;b;3,5\nc;d;4,0\n", {}, "line 2: gold score '3,5' is not a number; write a decimal point, not a comma"),
+        ("s1,s2,score\na,b,3.5\nc,d,\n", {}, "line 3: gold score '' is not a number"),
+        ("s1,s2,score\na,b,3.5\n", {"gold": "scor"}, r"no column 'scor' \(has s1, s2, score\); did you mean 'score'\?"),
+        ("text,label\na b,x\nc d,y\ne f,\ng h,x\ni j,y\nk l,x\n", {}, r"line 4: unknown label '' \(known: x, y\)"),
+    ],
+)  # fmt: skip
+def test_data_of_which_no_task_can_be_made(tmp_path, content, columns, message):
+    with pytest.raises(DataError, match=message) as caught:
+        drafted(put(tmp_path / "t.csv", content), tmp_path / "cards", **columns)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "cards").exists()
+
+
+def test_splits_that_no_probe_has_are_refused(tmp_path):
+    for split in ("dev", "test"):
+        put(tmp_path / "d" / f"{split}.csv", "text,label\na b,x\nc d,y\ne f,x\ng h,y\n")
+    with pytest.raises(DataError, match="d: has the splits validation, test; labels need train and test, or one table"):
+        drafted(tmp_path / "d", tmp_path / "cards")
+
+
+def test_a_folder_is_written_as_seen_from_the_card(tmp_path):
+    assert seen_from(tmp_path / "a", tmp_path / "b" / "c") == "../../a"
+    assert seen_from(tmp_path / "a" / "b", tmp_path / "a") == "./b"
+    assert seen_from(tmp_path, tmp_path) == "."
+    assert seen_from(Path("/usr/data"), tmp_path) == str(Path("/usr/data").resolve())
+
+
+# Real data.
+
+
+def real(name: str) -> Task:
+    task, data = load_task(name), settings.data_folder()
+    if data is None or task.card.local is None or not (data / task.card.local.folder).is_dir():
+        pytest.skip(f"STSBENCH_DATA does not hold {name}")
+    return task
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["stsb", "mrpc"])
+def test_a_released_folder_gives_the_facts_of_the_projects_card(tmp_path, name):
+    known = real(name)
+    assert known.data is not None and known.card.local is not None
+    _, card, task = drafted(known.data / known.card.local.folder, tmp_path / "cards")
+    assert card.splits == known.card.splits
+    assert [task.load(split).digest for split in card.splits] == [known.load(split).digest for split in card.splits]
+
+
+def as_csv(frame: pd.DataFrame, path: Path, **options: Any) -> None:
+    frame.to_csv(path, index=False, **options)
+
+
+WAYS: dict[str, tuple[str, Callable[[pd.DataFrame, Path], None]]] = {
+    "csv": ("t.csv", as_csv),
+    "csv with numbers of rows": ("t.csv", lambda frame, path: frame.to_csv(path)),
+    "csv without a header": ("t.csv", partial(as_csv, header=False)),
+    "semicolons, CRLF": ("t.csv", partial(as_csv, sep=";", lineterminator="\r\n")),
+    "byte order mark, all quoted": ("t.csv", partial(as_csv, encoding="utf-8-sig", quoting=csv.QUOTE_ALL)),
+    "tsv": ("t.tsv", partial(as_csv, sep="\t")),
+    "tsv without a header": ("t.txt", partial(as_csv, sep="\t", header=False)),
+    "jsonl": ("t.jsonl", lambda frame, path: frame.to_json(path, orient="records", lines=True, double_precision=15)),
+    "parquet": ("t.parquet", lambda frame, path: frame.to_parquet(path)),
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("name", "split", "drafted_as"), [("stsb", "validation", "test"), ("mr", "all", "all"), ("mrpc", "test", "all")]
+)
+def test_real_data_in_every_format_are_the_same_task(tmp_path, way, name, split, drafted_as):
+    read = real(name).load(split)
+    sides = (
+        dict(zip(("sentence1", "sentence2"), read.sides, strict=False))
+        if len(read.sides) == 2
+        else {"text": read.sides[0]}
+    )
+    assert isinstance(read, PairSplit | LabelledSplit | LabelledPairSplit)
+    target = read.gold if isinstance(read, PairSplit) else [read.classes[label] for label in read.labels]
+    file, write = WAYS[way]
+    write(pd.DataFrame({**sides, "score" if isinstance(read, PairSplit) else "label": target}), tmp_path / file)
+    _, card, task = drafted(tmp_path / file, tmp_path / "cards")
+    assert (card.splits[drafted_as].n, task.load(drafted_as).digest) == (read.n, read.digest)
+
+
+hub = hub_server.hub
+
+REPO = "owner/sets"
+PAIRS_DRAFT_HUB = [
+    {"sentence1": f"a cat {at}", "sentence2": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)
+]
+REVIEWS_DRAFT_HUB = [
+    {"text": f"{word} film {at}", "label": label} for at in range(6) for label, word in enumerate(("bad", "good"))
+]
+
+
+def drafted_of_draft_hub(out: Path, *, config: str = "", **columns: str) -> tuple[Draft, TaskCard, Task]:
+    """A draft that is written; and its card and its task, as every command finds them."""
+    source = HubSource(repo=REPO, revision="main", config=config)
+    draft = draft_hub_task(source, find_home(out, "tasks", "mine"), columns=columns)
+    draft.write(force=False)
+    catalogue = Catalogue(out)
+    return draft, catalogue.task("mine"), load_task("mine", catalogue=catalogue)
+
+
+def renamed(rows: list[dict[str, Any]], **names: str) -> list[dict[str, Any]]:
+    return [{names.get(key, key): value for key, value in row.items()} for row in rows]
+
+
+def csv_of(rows: list[dict[str, Any]]) -> bytes:
+    return "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows), ""]).encode()
+
+
+README = b"---\nlanguage:\n- de\nlicense: cc-by-4.0\n---\nPairs.\n"
+TWO = b"---\nconfigs:\n- config_name: de\n  data_files:\n  - split: test\n    path: de.jsonl\n- config_name: tr\n  data_files:\n  - split: test\n    path: tr.jsonl\n---\n"
+ODD = b"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: easy\n    path: e.jsonl\n  - split: hard\n    path: h.jsonl\n---\n"
+LAYOUTS: Mapping[str, tuple[dict[str, bytes], dict[str, str], dict[str, str]]] = {
+    "one file of JSON lines": ({"test.jsonl.gz": jsonl(PAIRS_DRAFT_HUB)}, {"test": "test"}, {}),
+    "parquet by splits": (
+        {f"data/{split}-00000-of-00001.parquet": parquet(PAIRS_DRAFT_HUB) for split in ("train", "dev", "test")},
+        {"train": "train", "validation": "dev", "test": "test"},
+        {},
+    ),
+    "CSV, another name of the score": (
+        {"test.csv": csv_of(renamed(PAIRS_DRAFT_HUB, score="similarity_score"))},
+        {"test": "test"},
+        {"gold": "similarity_score"},
+    ),
+    "a field within a column": (
+        {
+            "test.jsonl": jsonl(
+                [
+                    {**{k: row[k] for k in ("sentence1", "sentence2")}, "labels": {"label": row["score"]}}
+                    for row in PAIRS_DRAFT_HUB
+                ],
+                zipped=False,
+            )
+        },
+        {"test": "test"},
+        {"gold": "labels.label"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "splits", "columns"), LAYOUTS.values(), ids=LAYOUTS)
+def test_pairs_in_each_layout(hub: Hub, tmp_path, files, splits, columns):
+    commit = hub.add("dataset", REPO, {"README.md": README, **files}).commit
+    draft, card, task = drafted_of_draft_hub(tmp_path)
+    assert card.hub == HubSource(repo=REPO, revision=commit, splits=splits, columns=columns)
+    assert (card.evaluator, card.languages, card.license, card.gold_range) == ("sts", ["de"], "cc-by-4.0", (0.0, 5.0))
+    assert card.local is None and card.splits["test"].n == 12
+    split = task.load("test")
+    assert isinstance(split, PairSplit)
+    assert list(split.sentences2) == [row["sentence2"] for row in PAIRS_DRAFT_HUB]
+    assert split.gold.tolist() == [row["score"] for row in PAIRS_DRAFT_HUB]
+    assert card.splits["test"].characters == [
+        sum(len(str(row[key])) for row in PAIRS_DRAFT_HUB) for key in ("sentence1", "sentence2")
+    ]
+    assert "# the commit that was read" in draft.files[tmp_path / "tasks" / "mine.toml"]
+    assert task.loaded("test").notes == []
+
+
+def test_a_moved_branch_leaves_the_card_at_its_commit(hub: Hub, tmp_path):
+    hub.add("dataset", REPO, {"test.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False)})
+    _, card, task = drafted_of_draft_hub(tmp_path)
+    hub.add("dataset", REPO, {"test.jsonl": jsonl(PAIRS_DRAFT_HUB[:5], zipped=False)})
+    assert task.load("test").n == 12 and card.hub is not None and len(card.hub.revision) == 40
+
+
+def test_one_of_several_configurations(hub: Hub, tmp_path):
+    files = {
+        "README.md": TWO,
+        "de.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False),
+        "tr.jsonl": jsonl(PAIRS_DRAFT_HUB[:8], zipped=False),
+    }
+    hub.add("dataset", REPO, files)
+    with pytest.raises(DataError, match=r"has several configurations \(de, tr\)"):
+        drafted_of_draft_hub(tmp_path)
+    draft, card, task = drafted_of_draft_hub(tmp_path, config="tr")
+    assert card.hub is not None and card.hub.config == "tr" and task.load("test").n == 8
+    assert "English is assumed: the data do not tell their language" in draft.unsure
+
+
+def test_sentences_with_labels(hub: Hub, tmp_path):
+    hub.add(
+        "dataset",
+        REPO,
+        {
+            "train.jsonl": jsonl(REVIEWS_DRAFT_HUB, zipped=False),
+            "test.jsonl": jsonl(REVIEWS_DRAFT_HUB[:4], zipped=False),
+        },
+    )
+    _, card, task = drafted_of_draft_hub(tmp_path)
+    assert card.hub is not None and card.hub.columns == {"sentence": "text", "label": "label"}
+    assert (card.evaluator, card.hub.classes, card.splits["train"].labels) == ("probe", ["0", "1"], {"0": 6, "1": 6})
+    split = task.load("test")
+    assert isinstance(split, LabelledSplit) and split.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_pairs_with_labels(hub: Hub, tmp_path):
+    rows = [{"premise": f"a cat {at}", "hypothesis": f"no dog {at}", "label": ("yes", "no")[at % 2]} for at in range(8)]
+    hub.add("dataset", REPO, {"all.jsonl": jsonl(rows, zipped=False)})
+    _, card, task = drafted_of_draft_hub(tmp_path)
+    split = task.load("all")
+    assert isinstance(split, LabelledPairSplit) and list(split.classes) == ["no", "yes"]
+    assert split.labels.tolist() == [1, 0] * 4 and card.options == {"features": "abs_mul"}
+
+
+def test_a_split_whose_answers_are_kept_back_is_left_out(hub: Hub, tmp_path):
+    secret = [{**row, "score": -1.0} for row in PAIRS_DRAFT_HUB]
+    hub.add(
+        "dataset",
+        REPO,
+        {"validation.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False), "test.jsonl": jsonl(secret, zipped=False)},
+    )
+    draft, card, _ = drafted_of_draft_hub(tmp_path)
+    assert list(card.splits) == ["validation"] and card.score_split == "validation"
+    assert "the split test is left out: 'score' is '-1.0' in every row" in draft.unsure
+
+
+def test_columns_are_as_the_user_says(hub: Hub, tmp_path):
+    rows = [
+        {"u": row["sentence1"], "v": row["sentence2"], "w": row["score"], "x": 0.5 + at}
+        for at, row in enumerate(PAIRS_DRAFT_HUB)
+    ]
+    hub.add("dataset", REPO, {"test.jsonl": jsonl(rows, zipped=False)})
+    _, card, _ = drafted_of_draft_hub(tmp_path, sentence1="v", sentence2="u", gold="w")
+    assert card.hub is not None and card.hub.columns == {"sentence1": "v", "sentence2": "u", "gold": "w"}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"sets.tar": tar({"a.txt": b"a"})}, "no data files in JSON, CSV or parquet"),
+        ({"sets.py": b"raise SystemExit"}, "only a script, which is never run"),
+        (
+            {"test.jsonl": jsonl([{"tokens": ["a", "b"]}] * 3, zipped=False)},
+            r"no column holds texts or numbers \(has tokens\)",
+        ),
+        (
+            {
+                "README.md": ODD,
+                "e.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False),
+                "h.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False),
+            },
+            "none of its splits is of train",
+        ),
+        ({"test.parquet": b"PAR1 broken"}, "broken on the Hub itself"),
+    ],
+)
+def test_what_makes_no_task_is_one_line(hub: Hub, tmp_path, files, message):
+    hub.add("dataset", REPO, files)
+    with pytest.raises(DataError, match=message) as caught:
+        drafted_of_draft_hub(tmp_path)
+    assert "\n" not in str(caught.value) and not (tmp_path / "tasks").exists()
+
+
+def test_a_label_that_is_no_class_is_refused(hub: Hub, tmp_path):
+    hub.add("dataset", REPO, {"all.jsonl": jsonl(REVIEWS_DRAFT_HUB, zipped=False)})
+    _, _, task = drafted_of_draft_hub(tmp_path)
+    card = tmp_path / "tasks" / "mine.toml"
+    card.write_text(card.read_text().replace('classes = ["0", "1"]', 'classes = ["1", "2"]'))
+    with pytest.raises(DataError, match="row 1: label '0' is not one of 1, 2"):
+        load_task("mine", catalogue=Catalogue(tmp_path)).load("all")
+    card.write_text(card.read_text().replace('classes = ["1", "2"]\n', ""))
+    with pytest.raises(CardError, match="labels need sentence, or sentence1 and sentence2"):
+        load_task("mine", catalogue=Catalogue(tmp_path)).load("all")

@@ -1,0 +1,134 @@
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stsbench.core.errors import EncoderError
+from stsbench.encoders.described import plain_transformer_params
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from tests.encoders.made_checkpoints import SENTENCES, change, save
+
+MEAN = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+
+
+def plain(
+    bert: Path,
+    folder: Path,
+    *,
+    pooling: Mapping[str, Any],
+    own: Mapping[str, Any],
+    normalise: bool,
+    prompt: str,
+    at: str,
+    side: str = "right",
+) -> Path:
+    """Write a checkpoint as the library's versions before 5.4 did."""
+    shutil.copytree(bert, folder / at)
+    kinds = [("Transformer", at), ("Pooling", "1_Pooling"), *([("Normalize", "2_Normalize")] if normalise else [])]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / at / "sentence_bert_config.json").write_text(json.dumps(own))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    if prompt:
+        config = {"prompts": {"sts": prompt}, "default_prompt_name": "sts"}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    change(folder / at / "tokenizer_config.json", padding_side=side)
+    return folder
+
+
+def old(mode: str) -> dict[str, Any]:
+    return {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": False, f"pooling_mode_{mode}": True}
+
+
+PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "old mean": ({"pooling": old("mean_tokens")}, {"pooling": "mean", "normalise": False}),
+    "old cls": ({"pooling": old("cls_token")}, {"pooling": "cls_before_pooler", "normalise": False}),
+    "old max": ({"pooling": old("max_tokens")}, {"pooling": "max", "normalise": False}),
+    "old last": ({"pooling": old("lasttoken")}, {"pooling": "last_token", "normalise": False}),
+    "no mode": ({"pooling": {"word_embedding_dimension": 16}}, {"pooling": "mean", "normalise": False}),
+    "new mode": (
+        {"pooling": {"embedding_dimension": 16, "pooling_mode": "max", "include_prompt": True}},
+        {"pooling": "max", "normalise": False},
+    ),
+    "new list": (
+        {"pooling": {"embedding_dimension": 16, "pooling_mode": ["cls"]}},
+        {"pooling": "cls_before_pooler", "normalise": False},
+    ),
+    "cut": (
+        {"own": {"max_seq_length": 7, "do_lower_case": False}},
+        {"pooling": "mean", "normalise": False, "max_length": 7},
+    ),
+    "no limit": ({"own": {"max_seq_length": None, "model_args": {}}}, {"pooling": "mean", "normalise": False}),
+    "normalised": ({"normalise": True}, {"pooling": "mean", "normalise": True}),
+    "prompted": ({"prompt": "q : "}, {"pooling": "mean", "normalise": False, "prompt": "q : "}),
+    "left": ({"side": "left"}, {"pooling": "mean", "normalise": False, "padding_side": "left"}),
+    "in a folder": (
+        {"at": "0_Transformer"},
+        {"pooling": "mean", "normalise": False, "subfolder": "0_Transformer"},
+    ),
+}
+DEFAULTS: dict[str, Any] = {"pooling": MEAN, "own": {}, "normalise": False, "prompt": "", "at": ""}
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_our_engine_gives_what_the_library_gives(bert, tmp_path, case):
+    made, expected = PLAIN[case]
+    folder = plain(bert, tmp_path / "model", **{**DEFAULTS, **made})
+    params = plain_transformer_params(folder)
+    assert params == expected
+    ours = TransformerEncoder(str(folder), **(params or {}), device="cpu").encode(SENTENCES)
+    theirs = SentenceTransformerEncoder(str(folder), device="cpu").encode(SENTENCES)
+    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_checkpoints_saved_today_are_seen_through(bert, tmp_path, normalise):
+    from sentence_transformers.sentence_transformer import modules as m
+
+    steps = [m.Transformer(str(bert), max_seq_length=9), m.Pooling(16, "cls"), *([m.Normalize()] if normalise else [])]
+    folder = save(tmp_path / "model", *steps)
+    params = plain_transformer_params(folder)
+    assert params == {"pooling": "cls_before_pooler", "normalise": normalise}
+    ours = TransformerEncoder(str(folder), **params).encode(SENTENCES)
+    np.testing.assert_allclose(ours, SentenceTransformerEncoder(str(folder)).encode(SENTENCES), atol=2e-6)
+
+
+NOT_PLAIN: dict[str, dict[str, Any]] = {
+    "two modes": {"pooling": {**MEAN, "pooling_mode_max_tokens": True}},
+    "two new modes": {"pooling": {"embedding_dimension": 16, "pooling_mode": ["mean", "max"]}},
+    "root of length": {"pooling": old("mean_sqrt_len_tokens")},
+    "weighted": {"pooling": {"embedding_dimension": 16, "pooling_mode": "weightedmean"}},
+    "prompt left out": {"pooling": {**MEAN, "include_prompt": False}, "prompt": "q : "},
+    "unknown pooling key": {"pooling": {**MEAN, "window": 3}},
+    "lower case": {"own": {"do_lower_case": True}},
+    "another output": {"own": {"module_output_name": "sentence_embedding"}},
+    "own arguments": {"own": {"model_args": {"attn_implementation": "eager"}}},
+    "own processing": {"own": {"processing_kwargs": {"text": {"padding": "max_length"}}}},
+}
+
+
+OTHER_MODELS: list[dict[str, Any]] = [{"is_encoder_decoder": True}, {"model_type": "t5"}, {"vision_config": {}}]
+
+
+@pytest.mark.parametrize("case", [*NOT_PLAIN, *OTHER_MODELS], ids=str)
+def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
+    folder = plain(bert, tmp_path / "model", **{**DEFAULTS, **(NOT_PLAIN[case] if isinstance(case, str) else {})})
+    change(folder / "config.json", **({} if isinstance(case, str) else case))
+    assert plain_transformer_params(folder) is None
+
+
+def test_other_checkpoints_are_not_plain(saved, bert, dense):
+    assert plain_transformer_params(bert) is None
+    assert [make for make, folder in saved.items() if plain_transformer_params(folder)] == []
+    (dense / "modules.json").write_text("[{")
+    with pytest.raises(EncoderError, match="is not a list of modules"):
+        plain_transformer_params(dense)

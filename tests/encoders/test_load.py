@@ -1,0 +1,120 @@
+"""From a name to an encoder: what makes it, what it is called, and what its results say of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, EncoderError, SourceError
+from stsbench.data.verify import file_digest
+from stsbench.encoders.base import (
+    ENCODERS,
+    FITTED,
+    FROM_CHECKPOINT,
+    SERVED,
+    KnownEncoder,
+    is_maker,
+    known_as,
+    make_encoder,
+    variant_name,
+)
+from stsbench.encoders.load import find_encoder
+from stsbench.encoders.runs import RunRecord, TrainedRun
+from tests.encoders.fakes import Plain
+
+
+def test_a_card_without_a_checkpoint_says_where_to_get_one():
+    with pytest.raises(SourceError, match="consert-bert-base.*--set model=FOLDER"):
+        find_encoder("consert-bert-base")
+
+
+def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, tiny):
+    card = tmp_path / "mine.toml"
+    digest = file_digest(tiny["bert"] / "model.safetensors")
+    head = "\n".join(f'{key} = "x"' for key in ("name", "method", "backbone", "paper", "license"))
+    text = f'{head}\nkind = "transformer"\nsupervision = "none"\noverlap = "none"\n'
+    card.write_text(f'{text}[params.sha256]\n"model.safetensors" = "{digest}"\n')
+    with pytest.raises(SourceError, match="the card of 'mine' names no checkpoint to fetch; pass --set model=FOLDER"):
+        find_encoder(str(card))
+    folder = str(tiny["bert"])
+    assert find_encoder(str(card), params={"model": folder}).name == "mine"
+    assert find_encoder(str(card), params={"model": folder, "pooling": "max"}).name == "mine+pooling=max"
+    with pytest.raises(EncoderError, match="not the file its card names"):
+        find_encoder(str(card), params={"model": str(tiny["roberta"])})
+    # Without hashes any folder would pass for the card's own.
+    card.write_text(text)
+    assert find_encoder(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
+
+
+def test_each_kind_is_fitted_from_a_checkpoint_or_of_words():
+    assert FITTED | FROM_CHECKPOINT | SERVED | {"words"} == set(ENCODERS.table)
+    assert not FITTED & FROM_CHECKPOINT
+
+
+def test_what_may_make_an_encoder_is_told_without_calling_it():
+    def made() -> Plain:
+        raise AssertionError
+
+    def counted() -> int:
+        raise AssertionError
+
+    assert [is_maker(one) for one in (Plain, Plain(), made)] == [True, True, True]
+    assert [is_maker(one) for one in (int, 3, counted, __import__("os").getcwd)] == [False, False, False, False]
+
+
+def test_parameters_are_checked_and_the_name_is_told():
+    class Named:
+        fingerprint = None
+
+        def __init__(self, name: str, size: int = 3) -> None:
+            self.name, self.size = name, size
+
+        def encode(self, sentences: list[str]) -> list[Any]:
+            return []
+
+    assert make_encoder(Named, "mine", {"size": 4}, "card").name == "mine"
+    for params, message in (
+        ({"sise": 4}, "card: unknown key 'sise'; did you mean 'size'"),
+        ({"size": "4"}, "card: key 'size'"),
+        ({"name": "other"}, "card: 'name' cannot be set"),
+    ):
+        with pytest.raises(CardError) as caught:
+            make_encoder(Named, "mine", params, "card")
+        assert message in str(caught.value)
+    with pytest.raises(CardError, match=r"card is made already; it takes no parameters \(size\)"):
+        make_encoder(Plain(), "mine", {"size": 3}, "card")  # type: ignore[arg-type]
+
+
+def test_a_changed_parameter_changes_the_name():
+    assert variant_name("minilm", {"pooling": "max", "dtype": "bfloat16"}) == "minilm+dtype=bfloat16+pooling=max"
+    assert variant_name("minilm", {"device": "cpu"}) == "minilm"
+    assert variant_name("flow", {"seed": 3}, places=["seed"]) == "flow"
+    # In which folder of this machine a file lies is no part of a name.
+    places: list[object] = ["/home/me/x.txt", "~/x.txt", "C:\\\\me\\\\x.txt", "x.txt"]
+    assert {variant_name("glove", {"file": place}) for place in places} == {"glove+file=x.txt"}
+    assert variant_name("a", {"files": ["/tmp/b.txt", "c/d.txt"]}) == "a+files=['b.txt', 'c/d.txt']"
+
+
+def test_an_encoder_with_a_cards_name_is_called_by_its_class():
+    catalogue, encoder = Catalogue(), Plain()
+    assert known_as(encoder, catalogue).name == "plain"
+    encoder.name = "minilm"
+    assert known_as(encoder, catalogue).name == "tests.encoders.fakes:Plain"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "saw_task", "expected", "claimed"),
+    [
+        ("none", False, "none", "unknown"),
+        ("none", True, "text", "unknown"),
+        ("text", False, "text", "text"),
+        ("gold", True, "gold", "gold"),
+        ("unknown", False, "unknown", "unknown"),
+    ],
+)
+def test_overlap_is_the_worst_of_training_and_fitting(recorded, saw_task, expected, claimed):
+    run = TrainedRun(folder=Path(), record=RunRecord(recipe="mine", seed=0, overlap={"stsb": recorded}), facts={})
+    assert KnownEncoder(name="mine", encoder=Plain(), run=run, saw_task=saw_task).overlap_with("stsb") == expected
+    # A record beside a folder is believed where it speaks against it.
+    assert KnownEncoder(name="mine", encoder=Plain(), claims=run).overlap_with("stsb") == claimed

@@ -1,0 +1,111 @@
+"""The batched logistic regression against scikit-learn's, one at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+
+from stsbench.evaluators.probe import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, make_pool, toolkit_order
+from stsbench.evaluators.probe.logreg import LogisticProblem, minimise
+from tests.evaluators.probe.helpers import IntArray, make_pairs, make_split
+
+TIGHT = ConvergedProtocol(name="tight", tolerance=1e-7)
+
+
+def sklearn_weights(x: npt.NDArray[np.float64], y: IntArray, penalty: float) -> npt.NDArray[np.float64]:
+    model = LogisticRegression(C=1 / penalty, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(x, y)
+    return np.hstack([model.coef_, model.intercept_[:, None]])
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
+    split, embed = make_split(200, classes=classes)
+    for row in embed.vectors.values():
+        row[:] = row * np.linspace(0.01, 3, 12) + shift  # scales and a mean far off zero, as encoders give
+    pool = make_pool(split, embed, "u", 1 << 20)
+    rows = ProbeItems(pool, np.arange(200), split.labels)
+    trains = [rows, rows.select(np.arange(0, 200, 3)), rows.select(np.arange(50, 150))]
+    problems = [LogisticProblem(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
+    solver = TIGHT.solver(ProbeRun(width=12, classes=classes, seed=0, device="cpu", threads=1))
+    weights = solver.solve(problems).numpy()
+    assert solver.notes() == ()
+    for problem, found in zip(problems, weights, strict=True):
+        x = np.asarray(embed(split.sentences))[problem.train.at].astype(np.float64)
+        expected = sklearn_weights(x, problem.train.labels, problem.penalty)
+        if classes > 2:  # the intercepts' mean is free
+            expected[:, -1] -= expected[:, -1].mean()
+            found[:, -1] -= found[:, -1].mean()
+        np.testing.assert_allclose(found[:, :-1], expected[:, :-1], rtol=1e-3, atol=1e-4)
+        logits, expected_logits = (x @ w[:, :-1].T + w[:, -1] for w in (found, expected))
+        np.testing.assert_allclose(logits, expected_logits, atol=2e-3)
+
+
+def test_the_protocols_tolerance_gives_the_optimums_predictions():
+    split, embed = make_pairs(300, classes=3)
+    rows = ProbeItems(make_pool(split, embed, "abs_mul", 1 << 20), np.arange(300), split.labels)
+    penalties = PROTOCOLS["logreg"].penalties  # type: ignore[attr-defined]
+    found = []
+    for rules in (PROTOCOLS["logreg"], TIGHT):
+        assert isinstance(rules, ConvergedProtocol)
+        solver = rules.solver(ProbeRun(width=24, classes=3, seed=0, device="cpu", threads=1))
+        weights = solver.solve([LogisticProblem(rows, penalty) for penalty in penalties])
+        found.append(np.stack([solver.predict(w, rows) for w in weights]))
+    assert (found[0] == found[1]).mean() > 0.999
+
+
+def test_nested_folds_choose_and_predict_as_scikit_learn_does():
+    split, embed = make_split(150, d=6)
+    order = toolkit_order(split)
+    x, y = np.asarray(embed(split.sentences))[order].astype(np.float64), split.labels[order]
+    rules = ConvergedProtocol(name="test", kfold=3, penalties=(8.0, 1.0, 0.125), tolerance=1e-6)
+    scores = ProbeEvaluator(rules)({"all": split}, embed, seed=0)
+
+    expected = np.empty(150, dtype=np.int64)
+    for train, test in StratifiedKFold(3, shuffle=True, random_state=1111).split(x, y):
+        means = []
+        for penalty in rules.penalties:
+            model = LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=10_000)
+            inner = StratifiedKFold(3, shuffle=True, random_state=1111).split(x[train], y[train])
+            right = [model.fit(x[train][a], y[train][a]).score(x[train][b], y[train][b]) for a, b in inner]
+            means.append(np.mean(right))
+        best = rules.penalties[int(np.argmax(means))]
+        expected[test] = (
+            LogisticRegression(C=1 / best, tol=1e-8, max_iter=10_000).fit(x[train], y[train]).predict(x[test])
+        )
+    assert np.asarray(scores.per_item["prediction"])[order].tolist() == expected.tolist()
+
+
+def test_seeds_do_not_matter_where_folds_are_fixed():
+    split, embed = make_split(90)
+    one, other = (ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=seed) for seed in (0, 9))
+    assert one.scores == other.scores
+    assert np.array_equal(one.per_item["prediction"], other.per_item["prediction"])
+
+
+def test_a_classifier_that_does_not_converge_is_noted():
+    split, embed = make_split(90)
+    rules = ConvergedProtocol(name="hasty", kfold=3, max_iterations=2, tolerance=1e-12)
+    (note,) = ProbeEvaluator(rules)({"all": split}, embed, seed=0).notes
+    assert "classifiers had not converged after 2 steps" in note
+
+
+def test_minimise_finds_the_minima_of_quadratics_of_unlike_curvature():
+    generator = torch.Generator().manual_seed(0)
+    curvatures = torch.logspace(-3, 2, 7, dtype=torch.float64)[:, None] * torch.rand(
+        7, 5, dtype=torch.float64, generator=generator
+    )
+    goals = torch.randn(7, 5, dtype=torch.float64, generator=generator)
+
+    def objective(points, numbers):
+        away = points - goals[numbers]
+        return (curvatures[numbers] * away**2).sum(dim=1) / 2, curvatures[numbers] * away
+
+    found = minimise(objective, torch.zeros(7, 5, dtype=torch.float64), tolerance=1e-9, max_iterations=500)
+    assert bool(found.converged.all())
+    torch.testing.assert_close(found.points, goals, rtol=1e-4, atol=1e-4)

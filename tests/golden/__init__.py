@@ -1,0 +1,1 @@
+"""What commands print, recorded: a difference is meant, or a fault."""

@@ -1,0 +1,205 @@
+"""Paired tests and intervals on pairs without a difference: they err as often as they say they do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stsbench.numbers.intervals import Sharing
+from stsbench.numbers.statistics import Float64Array, Parts
+from stsbench.significance.paired import (
+    Averaged,
+    Contrast,
+    Correlated,
+    Sample,
+    difference_of,
+    holm,
+    mean_sample,
+    permutation_p,
+)
+
+PAIRS, PERMUTATIONS = 1500, 299
+
+
+def chance(trials: int, rate: float = 0.05) -> tuple[float, float]:
+    """The bounds that a rate over so many trials leaves once in a thousand."""
+    low, high = stats.binom.interval(0.999, trials, rate)
+    return low / trials, high / trials
+
+
+def exchangeable(rng: np.random.Generator, n: int) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """Gold scores from 0 to 5, many the same, and two encoders with errors in common, one on another scale."""
+    meaning, shared = rng.normal(size=(2, n))
+    a, b = meaning + 0.5 * shared + 0.6 * rng.normal(size=(2, n))
+    return np.clip(np.round(4 * (meaning + 0.6)) / 2, 0, 5), a, np.exp(b)
+
+
+def unlike(rng: np.random.Generator, n: int) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """Equal Spearman, unlike shapes: the second encoder errs little on four pairs of five and wildly on the fifth."""
+    meaning, shared = rng.normal(size=(2, n))
+    a = meaning + 0.4 * shared + 0.8 * rng.normal(size=n)
+    wild = 1.1705 * np.where(rng.random(n) < 0.8, 0.3, 3.0)
+    return np.clip(np.round(2 * meaning + 1), 0, 5), a, 1.2 * meaning + 0.4 * shared + wild * rng.normal(size=n)
+
+
+def correlated(rows: list[Float64Array], gold: Float64Array, metric: str) -> Correlated:
+    parts = Parts([np.arange(len(gold))], np.ones(1))
+    return Correlated(values=[row[None] for row in rows], gold=gold, parts=parts, metric=metric)
+
+
+def observed(data: Correlated | Averaged) -> float:
+    return float(data.scores(1)[0] - data.scores(0)[0])
+
+
+def swapped(data: Correlated | Averaged, permutations: int, rng: np.random.Generator) -> Float64Array:
+    found = data.permuted(0, 1, permutations=permutations, rng=rng)
+    assert found is not None
+    return found
+
+
+def difference(data: Correlated, sharing: Sharing | None = None) -> Contrast:
+    first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
+    return difference_of(first, second, sharing or Sharing.none(len(data.gold)), data.weights)
+
+
+def rejected(make, n: int, metric: Literal["spearman", "pearson"]) -> tuple[float, float]:
+    """The shares of pairs that the permutation test and Williams' test call different at 5%."""
+    rng, swaps, by_williams = np.random.default_rng(11), 0, 0
+    for _ in range(PAIRS):
+        gold, a, b = make(rng, n)
+        data = correlated([a, b], gold, metric)
+        swaps += permutation_p(observed(data), swapped(data, PERMUTATIONS, rng)) <= 0.05
+        test = data.williams(0, 1)
+        assert test is not None
+        by_williams += test.p <= 0.05
+    return swaps / PAIRS, by_williams / PAIRS
+
+
+def test_the_permutation_test_calls_one_null_pair_in_twenty_different():
+    low, high = chance(PAIRS)
+    swaps, by_williams = rejected(exchangeable, 120, "spearman")
+    assert low <= swaps <= high
+    # Williams' test takes values for normal; on ranks it errs, but not wildly.
+    assert low <= by_williams <= 2 * high
+
+
+def test_it_does_so_for_encoders_of_unlike_shape_where_williams_does_not():
+    low, high = chance(PAIRS)
+    swaps, by_williams = rejected(unlike, 300, "spearman")
+    assert low <= swaps <= high < by_williams
+
+
+def test_an_encoder_against_itself_is_no_difference():
+    gold, a, _ = exchangeable(np.random.default_rng(0), 50)
+    data = correlated([a, np.exp(a)], gold, "spearman")
+    assert permutation_p(0.0, swapped(data, 99, np.random.default_rng(0))) == 1.0
+    assert data.williams(0, 1) == pytest.approx((0.0, 0.0, 1.0), abs=1e-6)
+    tested = difference(data)
+    assert (tested.p, tested.interval()) == (1.0, (0.0, 0.0))
+
+
+def test_tests_of_items_right_or_wrong_never_exceed_their_level():
+    # Exact tests of counts keep below their level: by the binomial law they could at most reach it.
+    rng, exact, swaps = np.random.default_rng(12), 0, 0
+    for _ in range(PAIRS):
+        hard = rng.random(200)
+        data = Averaged(values=list((rng.random((2, 200)) < hard).astype(float)[:, None]))
+        p = data.mcnemar(0, 1)
+        assert p is not None
+        exact += p <= 0.05
+        swaps += permutation_p(observed(data), swapped(data, PERMUTATIONS, rng)) <= 0.05
+    assert 0.01 < exact / PAIRS <= chance(PAIRS)[1]
+    assert 0.01 < swaps / PAIRS <= chance(PAIRS)[1]
+
+
+def test_the_interval_of_the_difference_holds_zero_nineteen_times_in_twenty():
+    rng, trials, held = np.random.default_rng(13), 400, 0
+    for _ in range(trials):
+        gold, a, b = exchangeable(rng, 150)
+        data = correlated([a, b], gold, "spearman")
+        low, high = difference(data).interval()
+        held += low <= 0 <= high
+    low, high = chance(trials, 0.95)
+    assert low <= held / trials <= high
+
+
+def test_holm_calls_any_of_seven_null_tasks_different_once_in_twenty():
+    rng, trials = np.random.default_rng(14), 2000
+    families = np.array([min(holm(row.tolist())) <= 0.05 for row in rng.random((trials, 7))])
+    assert chance(trials)[0] - 0.003 <= families.mean() <= chance(trials)[1]
+
+
+# Items that share sentences, and seeds.
+
+
+def test_the_level_is_kept_where_pairs_recur_which_independent_tests_do_not():
+    rng, sharing, calls = np.random.default_rng(15), Sharing(np.arange(180)[:, None] // 3), np.zeros(2)
+    for _ in range(600):
+        gold, a, b = (np.repeat(row, 3) for row in exchangeable(rng, 60))
+        data = correlated([a, b], gold, "spearman")
+        calls += [difference(data, one).p <= 0.05 for one in (sharing, Sharing.none(180))]
+    low, high = chance(600)
+    assert low <= calls[0] / 600 <= high
+    assert calls[1] / 600 > 2 * high
+
+
+def test_the_level_is_kept_where_pairs_share_one_sentence():
+    # Sixty sentences, each in six pairs: what a sentence adds to a pair's values is half of them.
+    rng, calls = np.random.default_rng(18), np.zeros(2)
+    for _ in range(500):
+        sentences = np.stack([rng.permutation(np.repeat(np.arange(60), 3)) for _ in range(2)], axis=1)
+        gold, shared, *own = (rng.normal(size=60)[sentences].sum(axis=1) + rng.normal(size=180) for _ in range(4))
+        data = correlated([gold + 0.5 * shared + 0.7 * one for one in own], gold, "pearson")
+        calls += [difference(data, one).p <= 0.05 for one in (Sharing(sentences), Sharing.none(180))]
+    assert calls[0] / 500 <= chance(500)[1] < calls[1] / 500
+
+
+def trained(rng: np.random.Generator, gold: Float64Array, shared: Float64Array, seeds: int, spread: float) -> Sample:
+    """Encoders of one recipe: a quality that changes from seed to seed, and errors of their own."""
+    quality, own = 1 + spread * rng.normal(size=(seeds, 1)), rng.normal(size=(seeds, len(gold)))
+    values = [quality * gold + 0.8 * shared + 0.4 * own]
+    data = Correlated(values=values, gold=gold, parts=Parts([np.arange(len(gold))], np.ones(1)), metric="pearson")
+    return Sample(data.scores(0), data.shares(0), tuple(range(seeds)))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.15])
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_recipes_that_differ_by_their_seeds_alone_are_seldom_called_different(seeds, spread):
+    rng, trials, both, items = np.random.default_rng(16), 500, 0, 0
+    sharing, weights = Sharing.none(300), np.full(300, 1 / 300)
+    for _ in range(trials):
+        gold, shared = rng.normal(size=(2, 300))
+        a, b = (trained(rng, gold, shared, seeds, spread) for _ in range(2))
+        both += difference_of(a, b, sharing, weights).p <= 0.05
+        alone = [Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b)]
+        items += difference_of(alone[0], alone[1], sharing, weights).p <= 0.05
+    assert both / trials <= chance(trials)[1]
+    assert items / trials > (0.2 if spread else 0.01)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_the_mean_of_tasks_moves_with_its_seeds(missing):
+    # A seed that is good is so on both tasks: taken task by task, half of that would be missed.
+    rng, trials, called = np.random.default_rng(17), 400, 0
+    sharing, weights = Sharing.none(400), np.full(400, 1 / 400)
+    for _ in range(trials):
+        sides = []
+        for _ in range(2):
+            quality = 1 + 0.2 * rng.normal(size=(4, 1))
+            first, second = (task_sample(rng, quality) for _ in range(2))
+            kept = slice(missing, None)
+            second = replace(second, scores=second.scores[kept], shares=second.shares[kept], seeds=second.seeds[kept])
+            sides.append(mean_sample([first, second], sharing))
+        called += difference_of(sides[0], sides[1], sharing, weights).p <= 0.05
+    assert called / trials <= chance(trials)[1]
+
+
+def task_sample(rng: np.random.Generator, quality: Float64Array) -> Sample:
+    gold = rng.normal(size=200)
+    values = [quality * gold + 0.8 * rng.normal(size=(4, 200))]
+    data = Correlated(values=values, gold=gold, parts=Parts([np.arange(200)], np.ones(1)), metric="pearson")
+    return Sample(data.scores(0), data.shares(0), tuple(range(4)))

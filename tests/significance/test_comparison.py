@@ -1,0 +1,480 @@
+"""Comparisons: what may be compared, differences against slow loops, seeds, and the sentences on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import replace as replace_fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from scipy import stats
+
+from stsbench.cli.names import chosen_results
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, ProtocolError, UnknownName
+from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.results.folder import ResultFolder, read_folder
+from stsbench.results.groups import Encoders
+from stsbench.results.record import Result, items_path
+from stsbench.significance.comparison import Comparison, Difference, Effort, columns, compare, sentences
+from tests.boards.scored import SENTEVAL, drawn, probe, sts, write
+from tests.made import SIMCSE, make_result
+from tests.significance.pairs import FEW, SUBSETS, pair
+
+
+def results_of(spec: str, known: Sequence[Result]) -> Sequence[Result]:
+    """The results of one encoder, as the command line finds them."""
+    encoders = Encoders(ResultFolder(list(known), []))
+    return encoders.of_one(spec, chosen_results([spec], encoders, Catalogue(), Path("results")))
+
+
+def by_task(comparison: Comparison) -> dict[str, Difference]:
+    return {difference.task: difference for difference in comparison.differences}
+
+
+def test_the_difference_is_second_minus_first_and_turns_round():
+    a, b = pair()
+    (there,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    (back,) = compare({"b": [b], "a": [a]}, effort=FEW).differences
+    assert there.difference == b.score - a.score == -back.difference
+    assert there.interval is not None and back.interval is not None
+    assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
+    assert (there.p, there.p_williams) == pytest.approx((back.p, back.p_williams))
+    assert there.scores == (a.score, b.score) and there.n == 60 and there.seeds == (1, 1)
+
+
+def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
+    scored = [("sts12", "test"), ("stsb", "validation"), ("sts13", "test"), ("stsb", "test")]
+    sides: dict[str, list[Result]] = {"a": [], "b": []}
+    for task, split in scored:
+        for side, one in zip(sides.values(), pair(), strict=True):
+            side.append(msgspec.structs.replace(one, task=task, split=split))
+    found = compare(sides, effort=FEW)
+    (mean,) = [one for one in found.differences if one.is_average]
+    assert (mean.task, sorted(mean.tasks)) == ("mean of 3", ["sts12", "sts13", "stsb"])
+    named = {row[0] for row in columns(found.differences)[1]}
+    assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3"}
+
+
+@pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
+@pytest.mark.parametrize("metric", ["spearman", "pearson", "kendall"])
+def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric, aggregation):
+    protocol = {"name": "mine", "metric": metric, "aggregation": aggregation, "similarity": "cosine"}
+    a, b = pair(subset=SUBSETS, protocol=protocol)
+    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    parts = {"all": [range(60)]}.get(aggregation, [range(20), range(20, 60)])
+    weights = {"all": [1.0], "mean": [0.5, 0.5], "wmean": [1 / 3, 2 / 3]}[aggregation]
+    shares, even = np.zeros(60), np.zeros(60)
+    for part, weight in zip(map(list, parts), weights, strict=True):
+        first, second = (_influence(one, part, metric) for one in (a, b))
+        shares[part], even[part] = weight * (second - first) / len(part), weight / len(part)
+    df = 1 / (even @ even) - 1
+    error = np.sqrt(shares @ shares * (df + 1) / df)
+    reach = stats.t.ppf(0.975, df) * error
+    assert found.interval == pytest.approx((found.difference - reach, found.difference + reach), abs=1e-9)
+    if metric == "kendall":
+        # Values that have no common scale are not swapped.
+        assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / error, df))
+
+
+def _influence(result: Result, part: list[int], metric: str) -> np.ndarray:
+    return CORRELATIONS[metric].influence(result.per_item["similarity"][part], result.per_item["gold"][part])
+
+
+def shared(result: Result, sentences: np.ndarray) -> Result:
+    """The result with a record of which sentences each pair holds."""
+    columns = {f"sentence{side + 1}": sentences[:, side].astype(np.uint32) for side in (0, 1)}
+    return msgspec.structs.replace(result, per_item={**result.per_item, **columns})
+
+
+TIED = np.stack([np.arange(60) // 4, 100 + np.arange(60)], axis=1)
+
+
+def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
+    a, b = (shared(one, TIED) for one in pair())
+    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    shares = _influence(b, list(range(60)), "spearman") - _influence(a, list(range(60)), "spearman")
+    sums = shares.reshape(15, 4).sum(axis=1) / 60
+    reach = stats.t.ppf(0.975, 14) * np.sqrt(sums @ sums * 15 / 14)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / (reach / stats.t.ppf(0.975, 14)), 14))
+    assert found.interval == pytest.approx((found.difference - reach, found.difference + reach))
+    assert found.p_williams is None
+    # One side tells the sentences: the items are the same.
+    assert compare({"a": [a], "b": [pair()[1]]}, effort=FEW).differences[0].interval == found.interval
+    alone = compare({"a": [a], "b": [b]}, effort=dataclasses.replace(FEW, dependence="none"))
+    without_texts = compare(dict(zip("ab", ([one] for one in pair()), strict=True)), effort=FEW)
+    assert alone.differences == without_texts.differences and alone.notes == []
+    assert without_texts.notes == [
+        "sts12: taken as independent, for no result says which items share a sentence; "
+        "run: stsbench run --fresh a b --tasks sts12"
+    ]
+    assert alone.differences[0].interval != found.interval
+
+
+def test_tasks_that_share_all_pairs_tell_no_more_than_one():
+    a, b = (shared(one, TIED) for one in pair())
+    other = [msgspec.structs.replace(one, task="stsb") for one in (a, b)]
+    one, again, mean = compare({"a": [a, other[0]], "b": [b, other[1]]}, effort=FEW).differences
+    assert mean.interval == pytest.approx(one.interval) and mean.difference == pytest.approx(one.difference)
+    # As independent tasks they would seem to tell twice as much.
+    apart = compare({"a": [a, other[0]], "b": [b, other[1]]}, effort=dataclasses.replace(FEW, dependence="none"))
+    assert np.ptp(apart.differences[2].interval or (0, 0)) < 0.8 * np.ptp(mean.interval or (0, 0))
+    assert again.difference == one.difference
+
+
+def test_trainings_whose_items_are_alike_are_several_and_named():
+    a, b = pair()
+    alike = [msgspec.structs.replace(a, train_seed=seed) for seed in (1, 2, 3)]
+    drawn_again = [msgspec.structs.replace(b, eval_seed=seed) for seed in (0, 1)]
+    found = compare({"a": alike, "b": drawn_again}, effort=FEW)
+    assert (found.differences[0].seeds, found.differences[0].deviations) == ((3, 1), None)
+    assert columns(found.differences)[1][0][1] == f"{100 * a.score:.2f}"
+    assert found.differences[0].one_run == ()
+    assert (
+        found.notes
+        == [
+            "a: several training seeds have the same items on sts12; are they one training?",
+            *compare({"a": [a], "b": [b]}, effort=FEW).notes,
+        ][::-1]
+    )
+
+
+def test_a_task_that_tells_its_sentences_stands_beside_one_that_does_not():
+    a, b = (shared(one, TIED) for one in pair())
+    more = pair("sts13", shift=0.9)
+    found = compare({"a": [a, more[0]], "b": [b, more[1]]}, effort=FEW)
+    assert found.differences[-1].p is not None
+    assert found.notes == [
+        "sts13: taken as independent, for no result says which items share a sentence; "
+        "run: stsbench run --fresh a b --tasks sts13"
+    ]
+
+
+def test_accuracies_are_tested_by_mcnemar():
+    a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 18 + [1] * 2)
+    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    assert found.p == pytest.approx(stats.binomtest(2, 12, 0.5).pvalue)
+    assert found.p_williams is None and found.difference == pytest.approx(-8 / 40)
+    assert columns([found])[0] == ["task", "A", "B", "B - A", "95% interval", "p", "Holm"]
+
+
+def test_a_score_a_hair_off_its_items_moves_the_interval_by_that_hair():
+    a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 20)
+    (exact,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    rounded = msgspec.structs.replace(b, score=b.score + 0.0001)
+    (found,) = compare({"a": [a], "b": [rounded]}, effort=FEW).differences
+    assert exact.interval is not None and found.interval is not None
+    assert np.subtract(found.interval, exact.interval) == pytest.approx([0.0001, 0.0001])
+    assert found.p == exact.p
+
+
+def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
+    recall = np.linspace(0, 1, 12)
+    a, b = (
+        make_result(name, "coco", score, protocol={"name": "senteval", "metric": "mean_recall"},
+                    per_item={"recall": values}, items=name, n=12)
+        for name, values, score in (("a", recall, 0.5), ("b", recall**2, float(np.mean(recall**2))))
+    )  # fmt: skip
+    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    assert found.interval is not None and found.p is not None and found.p_williams is None
+    gold, similarity = drawn(1)
+    regressors = [
+        make_result(name, "stsb-regression", float(stats.pearsonr(values, gold).statistic), items=name,
+                    protocol={"name": "senteval", "metric": "pearson"}, per_item={"gold": gold, "prediction": values})
+        for name, values in (("a", similarity), ("b", similarity**3))
+    ]  # fmt: skip
+    (found,) = compare({r.encoder: [r] for r in regressors}, effort=FEW).differences
+    assert found.p_williams is not None
+
+
+def test_items_without_a_known_statistic_give_the_difference_alone():
+    results = [make_result(name, "own", 0.5, per_item={"loss": np.zeros(3)}, items=name) for name in "ab"]
+    found = compare({r.encoder: [r] for r in results}, effort=FEW)
+    (difference,) = found.differences
+    assert (difference.interval, difference.p, difference.p_corrected, difference.real) == (None, None, None, False)
+    assert "No paired test is known for own" in sentences(found)[0]
+
+
+# What may be compared.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"split": "validation"}, "sts12: 'a' and 'b' cannot be compared: split differs: 'test' against 'validation'"),
+        (
+            {"protocol": {**SIMCSE, "name": "wmean", "aggregation": "wmean"}},
+            "protocol field 'aggregation' differs: 'all' against 'wmean'",
+        ),
+        ({"protocol": {**SIMCSE, "name": "own"}}, "protocol field 'name' differs: 'simcse' against 'own'"),
+        ({"protocol": {**SIMCSE, "prompt": 1}}, "protocol field 'prompt' differs: none against 1"),
+        ({"data": "e" * 64}, "data hash differs: dddddddddddd against eeeeeeeeeeee"),
+    ],
+)
+def test_scores_made_differently_are_refused_with_the_field_that_differs(change, message):
+    a, b = pair()
+    with pytest.raises(ProtocolError, match="cannot be compared") as error:
+        compare({"a": [a], "b": [msgspec.structs.replace(b, **change)]}, effort=FEW)
+    assert message in str(error.value)
+
+
+def test_what_only_one_has_is_left_out_and_said():
+    a, b = pair()
+    more = probe("a", "mr", [True, False])
+    found = compare({"a": [a, more], "b": [b]}, effort=FEW)
+    assert [d.task for d in found.differences] == ["sts12"]
+    assert found.notes[0] == "Skipped: not scored for every encoder: mr"
+    with pytest.raises(DataError, match="'a' and 'b' have no task in common"):
+        compare({"a": [more], "b": [b]}, effort=FEW)
+    with pytest.raises(DataError, match="no task in common by protocol 'wmean'"):
+        compare({"a": [a], "b": [b]}, protocol="wmean", effort=FEW)
+
+
+def test_protocols_that_both_have_are_compared_each_with_itself():
+    wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
+    a, b = pair(subset=SUBSETS)
+    c, d = pair(subset=SUBSETS, protocol=wmean)
+    found = compare({"a": [a, c], "b": [d, b]}, effort=FEW)
+    assert [(x.protocol["name"], x.difference) for x in found.differences] == [
+        ("simcse", b.score - a.score),
+        ("wmean", d.score - c.score),
+    ]
+    assert len(compare({"a": [a, c], "b": [b, d]}, protocol="wmean", effort=FEW).differences) == 1
+
+
+def test_the_mean_is_over_the_tasks_of_one_protocol():
+    two = [pair(), pair("sts13", shift=0.9)]
+    probes = [(probe("a", task, [1] * 30 + [0] * 10), probe("b", task, [1] * 25 + [0] * 15)) for task in ("mr", "cr")]
+    first, second = ([results[at] for results in (*two, *probes)] for at in (0, 1))
+    found = by_task(compare({"a": first, "b": second}, effort=FEW))
+    assert list(found) == ["sts12", "sts13", "mr", "cr", "mean of 2"]
+    means = [d for d in compare({"a": first, "b": second}, effort=FEW).differences[4:]]
+    assert [(m.tasks, m.protocol["name"]) for m in means] == [
+        (("sts12", "sts13"), "simcse"),
+        (("mr", "cr"), "senteval"),
+    ]
+    assert means[0].difference == pytest.approx((found["sts12"].difference + found["sts13"].difference) / 2)
+    assert means[1].scores == pytest.approx((0.75, 0.625))
+    # Of independent tasks: narrower than either.
+    widths = [np.ptp(d.interval) for d in (found["sts12"], found["sts13"], means[0]) if d.interval]
+    assert widths[2] < max(widths[:2])
+
+
+def test_a_third_encoder_changes_only_the_correction():
+    a, b = pair()
+    c = msgspec.structs.replace(pair(shift=0.8)[1], encoder="c")
+    two = compare({"a": [a], "b": [b]}, effort=FEW).differences[0]
+    three = compare({"a": [a], "b": [b], "c": [c]}, effort=FEW).differences
+    assert [(d.first, d.second) for d in three] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert dataclasses.replace(three[0], p_corrected=two.p_corrected, real=two.real, family=1) == two
+    assert (two.family, three[0].family) == (1, 3)
+    assert three[0].p_corrected is not None and two.p_corrected is not None
+    assert three[0].p_corrected >= two.p_corrected
+
+
+# Seeds.
+
+
+def seeded(encoder: str, task: str, seeds: list[int], **changes: Any) -> list[Result]:
+    gold, similarity = drawn(1)
+    noise = 0.2 if encoder == "a" else 0.5
+    return [
+        sts(encoder, task, gold, similarity + noise * np.random.default_rng(seed + 10).normal(size=60),
+            train_seed=seed, fingerprint=f"{encoder}{seed}", **changes)
+        for seed in seeds
+    ]  # fmt: skip
+
+
+def test_seeds_of_each_side_are_averaged_whichever_they_are():
+    a, b = seeded("a", "sts12", [0, 1, 2]), seeded("b", "sts12", [7, 1])
+    (found,) = compare({"a": a, "b": b}, effort=FEW).differences
+    assert found.seeds == (3, 2) and found.p_williams is None and found.one_run == ()
+    assert found.difference == pytest.approx(np.mean([r.score for r in b]) - np.mean([r.score for r in a]))
+    assert found.deviations == pytest.approx([np.std([r.score for r in x], ddof=1) for x in (a, b)])
+    assert "±" in columns([found])[1][0][1]
+
+
+def test_one_result_stands_beside_several_seeds():
+    a, single = seeded("a", "sts12", [0, 1, 2]), pair()[1]
+    (found,) = compare({"a": a, "b": [single]}, effort=FEW).differences
+    assert found.seeds == (3, 1) and found.scores[1] == single.score
+    assert found.deviations is None and found.interval is not None
+
+
+def test_one_training_run_says_nothing_of_the_recipe():
+    a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0, 1])
+    found = compare({"a": a, "b": b}, effort=FEW)
+    assert found.differences[0].one_run == ("a",)
+    assert sentences(found)[0].endswith("a: one training seed, so this says nothing of the recipe.")
+    both = sentences(compare({"a": a, "b": b[:1]}, effort=FEW))[0]
+    assert both.endswith("a and b: one training seed, so this says nothing of the recipe.")
+
+
+def test_seeds_of_training_and_evaluation_are_seeds_of_training():
+    a = [msgspec.structs.replace(one, eval_seed=seed, items=f"{one.train_seed}{seed}")
+         for one in seeded("a", "sts12", [0, 1]) for seed in (0, 1)]  # fmt: skip
+    (found,) = compare({"a": a, "b": [pair()[1]]}, effort=FEW).differences
+    (plain,) = compare({"a": a[::2], "b": [pair()[1]]}, effort=FEW).differences
+    assert found.seeds == (4, 1) and found.interval == pytest.approx(plain.interval)
+
+
+def test_seeds_of_the_bootstrap_alone_are_one_measurement():
+    a, b = pair()
+    again = [msgspec.structs.replace(r, eval_seed=seed) for r in (a, b) for seed in (0, 1)]
+    (found,) = compare({"a": again[:2], "b": again[2:]}, effort=FEW).differences
+    assert found.seeds == (1, 1) and found.p_williams is not None
+
+
+# Results and their files.
+
+
+def test_encoders_are_found_by_name_mark_and_folder(tmp_path):
+    a, b = pair()
+    other = msgspec.structs.replace(a, fingerprint="123456789")
+    found = read_folder(write(tmp_path, a, b))
+    assert not found.problems and len(results_of("a", found.results)) == 1
+    known = read_folder(write(tmp_path, other)).states
+    with pytest.raises(DataError, match=r"different fingerprints or cards; say 'a \[123456\]' or 'a \[print \]'"):
+        results_of("a", known)
+    for spec in ("a [123456]", "a[123456]"):
+        assert results_of(spec, known)[0].fingerprint == "123456789"
+    with pytest.raises(UnknownName, match="unknown encoder 'bb'; did you mean 'b'"):
+        results_of("bb", known)
+    alone = read_folder(tmp_path / "b")
+    assert [one.encoder for one in alone.results] == ["b"] and not alone.problems
+    encoders = Encoders(ResultFolder(known, []))
+    with pytest.raises(DataError, match=r"holds results of 2 encoders \(a, b\)"):
+        encoders.of_one("here", known)
+    with pytest.raises(DataError, match="holds no results"):
+        encoders.of_one("here", [])
+
+
+def test_broken_items_are_one_clear_line(tmp_path):
+    a, b = pair()
+    write(tmp_path, a, b)
+    items_path(b.path_in(tmp_path)).unlink()
+    known = read_folder(tmp_path).results
+    again = "which tests need; run: stsbench run --fresh"
+    with pytest.raises(DataError, match=f"^no per-item columns of b on sts12, {again} b --tasks sts12 --results"):
+        compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
+    items_path(b.path_in(tmp_path)).write_text("no columns")
+    with pytest.raises(DataError, match=r"sts12.*items.parquet: cannot be read"):
+        compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
+    with pytest.raises(DataError, match=f"^no per-item columns of a on sts12, {again} a --tasks sts12$"):
+        bare = msgspec.structs.replace(a, per_item={})
+        compare({"a": [bare], "b": [b]}, effort=FEW)
+
+
+def test_items_of_other_pairs_are_refused():
+    a, b = pair()
+    gold = np.roll(b.per_item["gold"], 1)
+    with pytest.raises(DataError, match="gold scores are not the same"):
+        other = msgspec.structs.replace(b, per_item={**b.per_item, "gold": gold}, items="other")
+        compare({"a": [a], "b": [other]}, effort=FEW)
+    with pytest.raises(DataError, match="not of the same items"):
+        other = msgspec.structs.replace(b, per_item={k: v[1:] for k, v in b.per_item.items()}, items="other")
+        compare({"a": [a], "b": [other]}, effort=FEW)
+
+
+# Calibration of the whole: three tasks, Holm over them, and their mean.
+
+
+def test_of_encoders_without_a_difference_one_in_twenty_seems_to_have_one():
+    trials, any_task, mean = 300, 0, 0
+    effort = Effort(permutations=199)
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, 4])
+        first, second = [], []
+        for task in ("x", "y", "z"):
+            meaning, shared = rng.normal(size=(2, 80))
+            a, b = meaning + 0.5 * shared + 0.6 * rng.normal(size=(2, 80))
+            gold = np.round(2 * meaning) / 2
+            first.append(sts("a", task, gold, a))
+            second.append(sts("b", task, gold, np.exp(b)))
+        found = compare({"a": first, "b": second}, effort=dataclasses.replace(effort, seed=trial))
+        any_task += any(d.real for d in found.differences[:3])
+        mean += found.differences[3].real
+    low, high = stats.binom.interval(0.999, trials, 0.05)
+    # Holm's correction errs towards fewer.
+    assert any_task <= high and low <= mean <= high
+
+
+def test_senteval_and_sts_protocols_have_no_common_mean():
+    a, b = pair()
+    more = [probe(name, "mr", [True, False], protocol=SENTEVAL) for name in "ab"]
+    found = compare({"a": [a, more[0]], "b": [b, more[1]]}, effort=FEW)
+    assert [d.task for d in found.differences] == ["sts12", "mr"]
+
+
+def difference(task: str, size: float, p: float | None, real: bool = False, tasks: int = 1) -> Difference:
+    return Difference(
+        first="A1", second="B2", task=task, tasks=["t"] * tasks, split="test", protocol=SIMCSE, n=9, seeds=(1, 1),
+        scores=(0.5, 0.5 + size), deviations=None, difference=size, interval=(size - 0.01, size + 0.01),
+        p=p, p_williams=None, p_corrected=p, real=real, family=tasks + 2 if p is not None else 0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("differences", "sentence"),
+    [
+        (
+            [difference("x", 0.02, 0.051)],
+            "No significant difference between A1 and B2 on x (p = .051). Level 0.05; Holm's correction over "
+            "1 test (1 pair of encoders, 1 task).",
+        ),
+        (
+            [difference("x", 0.02, 0.3), difference("y", 0.02, 0.3), difference("mean of 2", 0.02, 0.2, tasks=2)],
+            "No significant difference between A1 and B2 on any of 2 tasks (lowest p = .300). "
+            "No significant difference in the mean of 2 tasks: 2.00 points (p = .200). Level 0.05; Holm's correction "
+            "over 2 tests (1 pair of encoders, 2 tasks) and, by itself, over 1 test of means.",
+        ),
+        (
+            [
+                difference("x", 0.02, 0.001, True),
+                difference("y", -0.03, 0.001, True),
+                difference("z", 0.1, 0.3),
+                difference("u", 0.1, None),
+                difference("mean of 4", -0.004, 0.0001, True, tasks=4),
+            ],
+            "B2 is better than A1 on 1 of 4 tasks: x (+2.00). A1 is better than B2 on 1 of 4 tasks: y (+3.00). "
+            "No significant difference on the other 1 task. No paired test is known for u. "
+            "A1 is better by 0.40 points in the mean of 4 tasks (p < .001). Level 0.05; Holm's correction over "
+            "3 tests (1 pair of encoders, 3 tasks) and, by itself, over 1 test of means.",
+        ),
+        ([difference("u", 0.1, None)], "No paired test is known for u. Level 0.05."),
+    ],
+)
+def test_a_sentence_says_which_differences_are_real(differences, sentence):
+    found = Comparison(encoders=["A1", "B2"], differences=differences, level=0.05)
+    assert sentences(found) == [sentence]
+
+
+def test_holms_correction_counts_all_pairs_and_tasks():
+    results: dict[str, list[Result]] = {}
+    for task in ("sts12", "sts13"):
+        for one in (*pair(task), replace(pair(task, shift=0.8)[1], encoder="c")):
+            results.setdefault(one.encoder, []).append(one)
+    found = compare(results, effort=Effort(permutations=99))
+    assert {d.family for d in found.differences} == {6, 3}
+    over = "Holm's correction over 6 tests (3 pairs of encoders, 2 tasks) and, by itself, over 3 tests of means."
+    assert [sentence.endswith(over) for sentence in sentences(found)] == [True] * 3
+
+
+def test_no_number_is_less_than_zero_by_its_sign_alone():
+    tiny = difference("x", -0.00001, 0.9)
+    (cells,) = columns([replace_fields(tiny, interval=(-0.00004, 0.00004))])[1]
+    assert cells[3:5] == ["0.00", "0.00 to 0.00"]
+
+
+def test_a_planted_difference_is_found_and_a_null_one_is_not():
+    effort = Effort(permutations=999)
+    same = [pair(shift=0.0), pair("sts13", shift=0.02, n=300), pair("sts14", shift=1.0, n=300)]
+    found = compare({"a": [x for x, _ in same], "b": [y for _, y in same]}, effort=effort)
+    assert [d.real for d in found.differences] == [False, False, True, True]
+    assert found.differences[0].p == 1.0 and found.differences[0].interval == (0.0, 0.0)
+    assert sentences(found)[0].startswith("a is better than b on 1 of 3 tasks: sts14 (+")

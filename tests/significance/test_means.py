@@ -1,0 +1,440 @@
+"""Means over tasks and seeds: intervals, ranks, letters and ties, and intervals that were computed before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from scipy import stats
+
+from stsbench.boards.tables.build import suite_boards, suite_table
+from stsbench.boards.tables.intervals import rank_table
+from stsbench.boards.tables.table import RANKS
+from stsbench.core.cards import Suite
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import ProtocolError
+from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.results.folder import read_states
+from stsbench.results.record import Result, columns_digest, items_path
+from stsbench.significance import means
+from stsbench.significance.comparison import Effort, compare
+from stsbench.significance.items import RowItems
+from stsbench.significance.means import (
+    Interval,
+    letter_display,
+    mark_of,
+    mean_interval,
+    mean_intervals,
+    paired_tests,
+    rank_intervals,
+    standings,
+)
+from stsbench.significance.paired import holm, joint_draws
+from tests.boards.scored import drawn, probe, sts, write
+from tests.made import SIMCSE, make_result
+from tests.significance.pairs import FEW, SUBSETS, pair, told
+
+
+def influences(result: Result) -> np.ndarray:
+    return CORRELATIONS["spearman"].influence(result.per_item["similarity"], result.per_item["gold"])
+
+
+def test_tasks_without_a_sentence_in_common_add_up():
+    one, two = told(pair()[0]), told(pair("sts13", shift=0.9, n=40)[1], 100)
+    shares = np.concatenate([influences(one) / 60, influences(two) / 40]) / 2
+    weights = np.concatenate([np.full(60, 1 / 60), np.full(40, 1 / 40)]) / 2
+    items = 1 / (weights @ weights)
+    reach = stats.t.ppf(0.975, items - 1) * np.sqrt(shares @ shares * items / (items - 1))
+    mean = (one.score + two.score) / 2
+    assert mean_interval([[one], [two]]) == pytest.approx((mean - reach, mean + reach))
+
+
+def test_several_seeds_widen_the_interval_of_their_mean():
+    a, b = map(told, pair())
+    again = msgspec.structs.replace(b, encoder="a", eval_seed=1)
+    found, alone = mean_interval([[a, again]]), mean_interval([[a]])
+    assert found is not None and alone is not None
+    assert sum(found) / 2 == pytest.approx((a.score + b.score) / 2)
+    assert np.ptp(found) > 2 * np.ptp(alone)
+
+
+def test_an_interval_ends_where_scores_do_and_is_none_without_items():
+    right = told(probe("a", "mr", [1] * 9 + [0]))
+    found = mean_interval([[right]])
+    assert found is not None and found[1] < 1
+    assert found == pytest.approx(tuple(stats.binomtest(9, 10).proportion_ci(method="wilson")), abs=0.08)
+    bare = msgspec.structs.replace(right, per_item={})
+    assert mean_interval([[bare]]) is None and mean_interval([[right], [bare]]) is None
+    # An interval that takes pairs as independent would be too narrow.
+    assert mean_interval([[probe("a", "mr", [1] * 9 + [0])]]) is None
+    assert mean_interval([[make_result("a", "own", 0.5, per_item={"loss": np.zeros(3)}, items="a")]]) is None
+
+
+def test_a_mean_of_perfect_accuracies_is_not_known_for_certain():
+    one, two = told(probe("a", "mr", [1] * 40)), told(probe("a", "cr", [1] * 60), 100)
+    found = mean_interval([[one], [two]])
+    assert found is not None and found[1] == 1.0
+    # As that of as many items as two tasks of 40 and 60 are worth: 96.
+    assert found[0] == pytest.approx(stats.binomtest(96, 96).proportion_ci(method="wilson").low, abs=0.002)
+    seeds = [[msgspec.structs.replace(one, train_seed=seed) for seed in (1, 2)] for one in (one, two)]
+    assert mean_interval(seeds) == pytest.approx(found, abs=0.03)
+
+
+def test_many_rows_are_read_at_once_and_each_has_its_own_interval(tmp_path):
+    a, b = map(told, pair())
+    other_data = msgspec.structs.replace(told(pair("sts12", n=40)[0], 500), data="e" * 64)
+    more = told(pair("sts13", shift=0.9, n=40)[1], 100)
+    kept = [read_states(write(tmp_path / name, one)).results[0] for name, one in (("cut", a), ("gone", a))]
+    items_path(tmp_path / "cut" / "a" / kept[0].path.name).write_bytes(b"cut") if kept[0].path else None
+    items_path(tmp_path / "gone" / "a" / kept[1].path.name).unlink() if kept[1].path else None
+    rows = {1: [[a], [more]], 2: [[b], []], 3: [[other_data], []], 4: [[kept[0]], []], 5: [[kept[1]], []]}
+    rows |= {6: [[pair()[0]], []]}
+    found = mean_intervals(rows, {1: [(0, 1), (1,)], **{key: [(0,), (0, 1)] for key in range(2, 7)}})
+    assert set(found.intervals) == {(1, (0, 1)), (1, (1,)), (2, (0,)), (3, (0,)), (6, (0,))}
+    assert found.intervals[1, (0, 1)] == mean_interval([[a], [more]])
+    assert found.intervals[2, (0,)] == mean_interval([[b]])
+    assert found.intervals[3, (0,)] == mean_interval([[other_data]])
+    assert list(found.lacking) == kept
+    # Row 6 has the items of row 2, which tell their sentences; alone it has no interval.
+    assert found.without_texts == [] and mean_intervals({6: rows[6]}, {6: [(0,)]}).without_texts == [rows[6][0][0]]
+
+
+def different(letters: list[str]) -> np.ndarray:
+    """Which pairs a display says are different: those that share no letter."""
+    return np.array([[not set(one) & set(other) for other in letters] for one in letters])
+
+
+def fewest_groups(apart: np.ndarray) -> int:
+    """By brute force: in how many groups of encoders that do not differ all such pairs can be held."""
+    k = len(apart)
+    subsets = [s for size in range(1, k + 1) for s in itertools.combinations(range(k), size)]
+    cliques = [set(s) for s in subsets if not apart[np.ix_(s, s)].any()]
+    largest = [c for c in cliques if not any(c < other for other in cliques)]
+    pairs = [{a, b} for a in range(k) for b in range(a, k) if not apart[a, b]]
+    return next(
+        count
+        for count in range(1, len(largest) + 1)
+        for chosen in itertools.combinations(largest, count)
+        if all(any(pair <= group for group in chosen) for pair in pairs)
+    )
+
+
+@pytest.mark.parametrize(
+    "letters",
+    [
+        # Tukey's test of Stata's data set "yield", fertilizer by irrigation, as R's agricolae (HSD.test) groups them; Stata's
+        # pwcompare gives the same groups.
+        ["a", "ab", "abc", "bcd", "cd", "de", "ef", "ef", "f", "f"],
+        # The first example of R's multcompView: of A-B, A-C and B-C only the last differs.
+        ["ab", "a", "b"],
+        ["a"],
+        ["a", "a", "a"],
+        ["a", "b", "c"],
+    ],
+)
+def test_the_letters_are_those_of_other_software(letters):
+    assert letter_display(different(letters)) == letters
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+def test_of_all_ways_in_which_few_can_differ_every_one_is_told_with_the_fewest_letters(k):
+    pairs = list(itertools.combinations(range(k), 2))
+    for differ in itertools.product([False, True], repeat=len(pairs)):
+        apart = np.zeros((k, k), dtype=bool)
+        for (a, b), one in zip(pairs, differ, strict=True):
+            apart[a, b] = apart[b, a] = one
+        letters = letter_display(apart)
+        assert np.array_equal(different(letters), apart), apart
+        assert len(set("".join(letters))) == fewest_groups(apart), apart
+
+
+def test_of_many_encoders_a_letter_is_shared_exactly_by_those_that_do_not_differ():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        scores, errors = np.sort(rng.normal(size=40))[::-1], rng.uniform(0.1, 0.5, size=40)
+        apart = np.abs(scores[:, None] - scores) > np.hypot(errors[:, None], errors)
+        letters = letter_display(apart)
+        assert np.array_equal(different(letters), apart) and letters[0].startswith("a")
+
+
+def test_letters_go_on_after_the_alphabet():
+    letters = letter_display(~np.eye(106, dtype=bool))
+    assert [letters[at] for at in (0, 25, 26, 51, 52, 103, 104)] == ["a", "z", "A", "Z", ".a", ".Z", "..a"]
+    assert letter_display(np.zeros((0, 0), dtype=bool)) == []
+
+
+def rows_of(names: str) -> dict[str, list[list[Result]]]:
+    """Rows on two tasks, better ones first, the first of all by little."""
+    rows: dict[str, list[list[Result]]] = {}
+    for task in ("sts12", "sts13"):
+        gold, similarity = drawn(3)
+        for at, name in enumerate(names):
+            noise = np.random.default_rng([at, 5]).normal(size=60)
+            close = similarity + (0.0, 0.05, 0.06, 2.0)[at] * noise
+            rows.setdefault(name, []).append([sts(name, task, gold, close)])
+    return rows
+
+
+def test_rank_intervals_rank_all_rows_on_the_same_items():
+    rows = RowItems(rows_of("abcd"))
+    found = rank_intervals(rows, list("abcd"), effort=Effort(draws=200))
+    assert found["d"] == (4, 4) and found["a"][0] == 1 and found["b"][0] < found["b"][1] <= 3
+    assert rank_intervals(rows, [], effort=FEW) == {}
+    # As quantiles of the ranks of the same draws.
+    samples = [rows.sample(name, (0, 1)) for name in "abcd"]
+    drawn_means = joint_draws(samples, rows.sharing((0, 1)), draws=200, rng=Effort().rng("sts12 sts13"))
+    ranks = stats.rankdata(-drawn_means, method="min", axis=0)
+    low, high = np.quantile(ranks, [0.025, 0.975], axis=1, method="inverted_cdf")
+    assert [found[name] for name in "abcd"] == [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
+
+
+def test_twice_the_same_encoder_is_never_above_the_other():
+    one = rows_of("a")["a"]
+    assert rank_intervals(RowItems({1: one, 2: one}), [1, 2], effort=FEW) == {1: (1, 1), 2: (1, 1)}
+
+
+def test_a_row_with_a_gap_is_ranked_by_the_tasks_that_both_have():
+    rows = rows_of("abcd")
+    rows["d"][0] = []
+    found = rank_intervals(RowItems(rows), list("abcd"), effort=Effort(draws=200))
+    whole = rank_intervals(RowItems(rows_of("abcd")), list("abcd"), effort=Effort(draws=200))
+    # Half the items tell less.
+    assert whole["d"] == (4, 4) and found["d"][0] < 4 == found["d"][1]
+    # The same task alone, for all: with no other rows in it the draws are the same.
+    alone = {name: [[], cells[1]] for name, cells in rows_of("abcd").items()}
+    assert rank_intervals(RowItems(alone), ["d"], effort=FEW) == {"d": (1, 1)}
+    assert rank_intervals(RowItems(alone), list("abcd"), effort=Effort(draws=200))["d"][1] == 4
+
+
+def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
+    a, b = pair(shift=2.0)
+    changed = msgspec.structs.replace(a, fingerprint="another")
+    wmean = pair(subset=SUBSETS, protocol={**SIMCSE, "name": "wmean", "aggregation": "wmean"})[0]
+    b = msgspec.structs.replace(b, train_seed=3)
+    found, suite = read_states(write(tmp_path, a, b, changed, wmean)).results, Suite(name="One", tasks=["sts12"])
+    board, _ = suite_boards(found, "one", suite, scored={"sts12": "test"})
+    table = rank_table(suite_table(board, suite, "one", Catalogue()), FEW)
+    assert "b: one training seed, so the rank says nothing of the recipe" in table.measured_notes
+    rows = table.rows()
+    ranks = {row.label: row.cell(RANKS).measured for row in rows}
+    assert {label: one and one.interval for label, one in ranks.items()} == {
+        "a [anothe]": (1, 1),
+        "a [print ]": (1, 1),
+        "b": (3, 3),
+    }
+
+
+TASKS = ("sts12", "sts13", "sts14")
+Rows = dict[str, list[list[Result]]]
+
+
+def scored(encoder: str, task: str, noise: float, seed: int, **changes: Any) -> Result:
+    """An encoder with so much noise on a task; every four pairs share a sentence, also with those of other tasks."""
+    gold, similarity = drawn(TASKS.index(task), 120)
+    rng = np.random.default_rng([seed, *task.encode(), *encoder.encode()])
+    made = sts(encoder, task, gold, similarity + noise * rng.normal(size=120), **changes)
+    sentences = {
+        "sentence1": np.arange(120, dtype=np.uint32) // 4,
+        "sentence2": np.arange(120, dtype=np.uint32) + 1000 * (1 + TASKS.index(task)),
+    }
+    return msgspec.structs.replace(made, per_item={**made.per_item, **sentences})
+
+
+def made_rows(noises: dict[str, float], *, seeds: Sequence[int] = ()) -> Rows:
+    """A row a name; one whose name has an S has trained with seeds."""
+    return {
+        name: [
+            [scored(name, task, noise, seed, train_seed=seed) for seed in seeds]
+            if "S" in name
+            else [scored(name, task, noise, 0)]
+            for task in TASKS
+        ]
+        for name, noise in noises.items()
+    }
+
+
+def compared(rows: Rows, first: str, second: str) -> Any:
+    """What ``compare`` says of the mean of two rows over the tasks that both have."""
+    found = compare({name: [one for seeds in rows[name] for one in seeds] for name in (first, second)}, effort=FEW)
+    return found.differences[-1]
+
+
+def test_every_pair_is_tested_as_compare_tests_means():
+    rows = made_rows({"a": 0.0, "b": 0.1, "cS": 0.3, "d": 0.4, "eS": 0.1}, seeds=[1, 2, 3])
+    rows["d"][1], rows["eS"][0] = [], []
+    names = list(rows)
+    differences, p = paired_tests(RowItems(rows), names)
+    for (i, first), (j, second) in itertools.combinations(enumerate(names), 2):
+        expected = compared(rows, first, second)
+        if len(expected.tasks) > 1:
+            assert (differences[i, j], p[i, j]) == pytest.approx((expected.difference, expected.p)), (first, second)
+            assert (differences[j, i], p[j, i]) == (-differences[i, j], p[i, j])
+    assert np.isnan(np.diag(p)).all()
+
+
+def test_letters_tell_which_differences_are_significant_after_holm():
+    rows = made_rows({"a": 0.0, "b": 0.05, "c": 0.25, "d": 0.3, "e": 0.9})
+    found = standings(rows, effort=Effort(draws=200))
+    pairs = list(itertools.combinations(rows, 2))
+    corrected = holm([compared(rows, *names).p for names in pairs])
+    shared = [bool(set(found.rows[a].letters) & set(found.rows[b].letters)) for a, b in pairs]
+    assert shared == [p >= 0.05 for p in corrected] and len(set(shared)) == 2
+    assert (found.tests, found.level, found.lacking, found.without_texts) == (10, 0.05, [], [])
+    best = min(found.rows, key=lambda name: found.rows[name].rank)
+    assert found.rows[best].letters.startswith("a")
+    tied = {best} | {b if a == best else a for (a, b), one in zip(pairs, shared, strict=True) if one and best in (a, b)}
+    assert {name for name, one in found.rows.items() if one.is_best} == tied
+
+
+def test_a_task_that_a_row_lacks_neither_lowers_nor_raises_it():
+    rows = made_rows({"a": 0.0, "b": 0.3, "c": 0.9})
+    whole = {name: one.rank for name, one in standings(rows, effort=FEW).rows.items()}
+    assert whole == {"a": 1, "b": 2, "c": 3}
+    # By plain means over what it has, b would go up without its worst task, and c without its best come no nearer.
+    for task in range(3):
+        gap = {**rows, "b": [seeds if at != task else [] for at, seeds in enumerate(rows["b"])]}
+        found = standings(gap, effort=Effort(draws=300))
+        assert {name: one.rank for name, one in found.rows.items()} == whole
+        assert found.rows["b"].tasks == tuple(at for at in range(3) if at != task)
+        assert found.rows["b"].ranks[0] <= 2 <= found.rows["b"].ranks[1]
+    # An easy task alone: a hundred points on it do not lift c above encoders that are better there.
+    easy = {**rows, "c": [rows["c"][0], [], []]}
+    assert standings(easy, effort=FEW).rows["c"].rank == 3
+
+
+def test_rows_without_a_task_in_common_are_not_told_apart():
+    rows = made_rows({"a": 0.0, "b": 0.9})
+    rows["a"], rows["b"] = [rows["a"][0], [], []], [[], *rows["b"][1:]]
+    found = standings(rows, effort=FEW)
+    assert found.tests == 0 and {one.letters for one in found.rows.values()} == {"a"}
+    assert {one.rank for one in found.rows.values()} == {1}
+
+
+def test_what_has_no_columns_is_told_and_the_rest_ranked():
+    rows = made_rows({"a": 0.0, "b": 0.9, "c": 0.3})
+    bare = msgspec.structs.replace(rows["a"][1][0], per_item={})
+    rows["a"][1] = [bare]
+    rows["c"] = [[msgspec.structs.replace(one, per_item={}) for one in seeds] for seeds in rows["c"]]
+    found = standings(rows, effort=FEW)
+    assert list(found.rows) == ["a", "b"] and found.rows["a"].tasks == (0, 2)
+    assert {(one.encoder, one.task) for one in found.lacking} == {("a", "sts13"), *(("c", task) for task in TASKS)}
+    assert standings({"c": rows["c"]}, effort=FEW).rows == {}
+    assert standings({}, effort=FEW).rows == {}
+
+
+def test_results_that_do_not_tell_their_sentences_are_told():
+    a, b = pair()
+    found = standings({"a": [[a]], "b": [[b]]}, effort=FEW)
+    assert [one.encoder for one in found.without_texts] == ["a", "b"] and found.tests == 1
+    assert standings({"a": [[a]], "b": [[b]]}, effort=Effort(draws=50, dependence="none")).without_texts == [a, b]
+
+
+def test_scores_made_differently_are_refused():
+    a, b = pair()
+    other = msgspec.structs.replace(b, data="e" * 64)
+    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' cannot be ranked together: data hash differs"):
+        standings({"a": [[a]], "b": [[other]]}, effort=FEW)
+
+
+WANTED = {0: [(0, 1)]}
+
+
+def with_own_hash(result: Result) -> Result:
+    return msgspec.structs.replace(result, items=columns_digest(result.per_item))
+
+
+def on_disk(folder: Path, *results: Result) -> list[Result]:
+    """The results as they are read from a folder, in this order."""
+    for one in results:
+        write(folder, with_own_hash(one))
+    read = {(one.encoder, one.task): one for one in read_states(folder).results}
+    return [read[one.encoder, one.task] for one in results]
+
+
+def damage(result: Result) -> None:
+    assert result.path is not None
+    items_path(result.path).write_bytes(b"cut")
+
+
+@pytest.fixture
+def row(tmp_path: Path) -> list[list[Result]]:
+    """One encoder's results on two tasks."""
+    one, two = on_disk(tmp_path, told(pair()[0]), told(pair("sts13", n=40)[0], 100))
+    return [[one], [two]]
+
+
+def test_an_interval_computed_before_is_not_computed_again(row: list[list[Result]]):
+    known: dict[str, Interval] = {}
+    before = mean_intervals({0: row}, WANTED, known=known)
+    assert list(known.values()) == list(before.intervals.values()) and len(known) == 1
+    damage(row[0][0])
+    # The result still names the columns that the interval is of.
+    again = mean_intervals({0: row}, WANTED, known=known)
+    assert again.intervals == before.intervals and again.lacking == []
+    assert mean_intervals({0: row}, WANTED).lacking == row[0]
+
+
+def test_columns_that_are_gone_are_missed_all_the_same(row: list[list[Result]]):
+    known: dict[str, Interval] = {}
+    mean_intervals({0: row}, WANTED, known=known)
+    assert row[0][0].path is not None
+    items_path(row[0][0].path).unlink()
+    found = mean_intervals({0: row}, WANTED, known=known)
+    assert found.lacking == row[0] and not found.intervals
+
+
+@pytest.mark.parametrize(
+    "changes", [{"score": 0.5}, {"items": "0" * 64}, {"train_seed": 7}, {"eval_seed": 1}, {"protocol": {"name": "own"}}]
+)
+def test_another_score_or_other_items_seeds_and_protocols_are_another_interval(
+    row: list[list[Result]], changes: dict[str, object]
+):
+    other = msgspec.structs.replace(row[0][0], **changes)
+    assert mark_of(row, (0, 1), ()) != mark_of([[other], row[1]], (0, 1), ())
+
+
+def test_tasks_counts_and_the_score_that_counts_are_part_of_it(row: list[list[Result]]):
+    marks = [mark_of(row, tasks, scores) for tasks in ((0,), (0, 1), (0, 0, 1)) for scores in ((), ("f1", "f1"))]
+    assert None not in marks and len(set(marks)) == len(marks)
+
+
+def test_rows_are_counted_whether_read_known_or_lacking(row: list[list[Result]]):
+    known: dict[str, Interval] = {}
+    rows = {0: row, 1: row, 2: [[msgspec.structs.replace(row[0][0], path=None)], []]}
+    wanted: dict[int, list[tuple[int, ...]]] = {0: [(0, 1)], 1: [(0,)], 2: [(0,)]}
+    for _ in range(2):
+        seen: list[tuple[int, int]] = []
+        mean_intervals(rows, wanted, known=known, progress=lambda done, total: seen.append((done, total)))  # noqa: B023
+        assert seen == [(1, 3), (2, 3), (3, 3)] and len(known) == 2
+
+
+def test_results_in_memory_are_computed_each_time():
+    known: dict[str, Interval] = {}
+    one = told(pair()[0])
+    assert mark_of([[one]], (0,), ()) is None
+    assert mean_intervals({0: [[one]]}, {0: [(0,)]}, known=known).intervals and not known
+
+
+def test_what_hangs_on_the_sentences_of_another_row_is_not_kept_and_found_each_time(tmp_path: Path):
+    tells, tells_not = on_disk(tmp_path, told(pair()[1]), pair()[0])
+    rows, wanted = {0: [[tells]], 1: [[tells_not]]}, {0: [(0,)], 1: [(0,)]}
+    known: dict[str, Interval] = {}
+    before = mean_intervals(rows, wanted, known=known)
+    assert len(before.intervals) == 2 and list(known) == [mark_of(rows[0], (0,), ())]
+    assert mean_intervals(rows, wanted, known=known) == before
+    assert mean_intervals({1: rows[1]}, wanted, known=known).without_texts == [tells_not]
+
+
+def test_rows_read_one_by_one_have_the_intervals_of_rows_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = {place: [[one]] for place, one in enumerate(on_disk(tmp_path, pair()[0], told(pair()[1])))}
+    wanted = dict.fromkeys(rows, [(0,)])
+    at_once = mean_intervals(rows, wanted)
+    assert len(at_once.intervals) == 2
+    monkeypatch.setattr(means, "ROWS_AT_ONCE", 1)
+    # The first is read before the one that tells its sentences.
+    assert mean_intervals(rows, wanted) == at_once

@@ -1,0 +1,389 @@
+"""Paired statistics against literal sums, loops and scipy: tests, F1, variance over items and seeds."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import f1_score
+
+from stsbench.numbers.intervals import Sharing, StandardError, standard_error
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array, Parts
+from stsbench.significance.items import pair_items
+from stsbench.significance.means import mean_intervals
+from stsbench.significance.paired import (
+    Averaged,
+    Contrast,
+    Correlated,
+    F1Scored,
+    Sample,
+    Swaps,
+    Williams,
+    combine,
+    difference_of,
+    holm,
+    joint_draws,
+    mcnemar,
+    mean_sample,
+    over_seeds,
+    permutation_p,
+    williams,
+)
+from tests.boards.scored import probe
+from tests.significance.pairs import told
+
+METRICS: list[Literal["spearman", "pearson"]] = ["spearman", "pearson"]
+
+
+def correlate(x: Float64Array, y: Float64Array, metric: str) -> float:
+    return float(stats.spearmanr(x, y).statistic if metric == "spearman" else stats.pearsonr(x, y).statistic)
+
+
+def correlated(metric: Literal["spearman", "pearson"], *, seeds: int = 1, parts: int = 1, n: int = 40) -> Correlated:
+    """Two encoders with ties among their values and the gold scores; parts of unlike sizes."""
+    rng = np.random.default_rng(7)
+    gold = np.round(rng.normal(size=n) * 2)
+    values = np.round(gold + rng.normal(size=(2, seeds, n)) * np.array([1.5, 2.5])[:, None, None], 1)
+    values[1] = np.exp(values[1] / 4)
+    edges = [0, *np.cumsum([n // (parts + 1)] * (parts - 1)).tolist(), n]
+    indices = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
+    weights = np.array([len(at) for at in indices]) / n
+    return Correlated(values=list(values), gold=gold, parts=Parts(indices, weights), metric=metric)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(("seeds", "parts"), [(1, 1), (3, 1), (1, 3), (2, 2)])
+def test_scores_of_each_seed_are_weighted_means_of_parts(metric, seeds, parts):
+    data = correlated(metric, seeds=seeds, parts=parts)
+    for encoder, seed in np.ndindex(2, seeds):
+        expected = sum(
+            weight * correlate(data.values[encoder][seed, at], data.gold[at], metric)
+            for at, weight in zip(*data.parts, strict=True)
+        )
+        assert data.scores(encoder)[seed] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_shares_are_the_influences_of_each_seed(metric):
+    data = correlated(metric, seeds=2)
+    for encoder, seed in np.ndindex(2, 2):
+        expected = CORRELATIONS[metric].influence(data.values[encoder][seed], data.gold) / 40
+        np.testing.assert_allclose(data.shares(encoder)[seed], expected, rtol=0, atol=1e-15)
+    assert data.weights == pytest.approx(np.full(40, 1 / 40))
+
+
+def scaled(x: Float64Array, metric: str) -> Float64Array:
+    ranked = stats.rankdata(x) if metric == "spearman" else x
+    result: Float64Array = (ranked - np.mean(ranked)) / np.std(ranked)
+    return result
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_permutation_swaps_the_scaled_values_of_single_items(metric, parts):
+    data = correlated(metric, parts=parts)
+    found = data.permuted(0, 1, permutations=6, rng=np.random.default_rng(2))
+    (drawn,) = Swaps(40, 6, np.random.default_rng(2))
+    assert found is not None
+    for sample in range(6):
+        expected = 0.0
+        for at, weight in zip(*data.parts, strict=True):
+            a, b = (scaled(data.values[encoder][0, at], metric) for encoder in (0, 1))
+            for place, item in enumerate(at):
+                if drawn[sample, item]:
+                    a[place], b[place] = b[place], a[place]
+            gold = scaled(data.gold[at], metric)
+            expected += weight * (np.corrcoef(b, gold)[0, 1] - np.corrcoef(a, gold)[0, 1])
+        assert found[sample] == pytest.approx(expected, abs=1e-12)
+
+
+def test_swaps_are_fair_and_the_same_each_time():
+    swaps = Swaps(50, 600, np.random.default_rng(0))
+    first, again = np.concatenate(list(swaps)), np.concatenate(list(swaps))
+    assert first.shape == (600, 50) and np.array_equal(first, again)
+    assert set(np.unique(first)) == {0.0, 1.0}
+    low, high = stats.binom.interval(0.9999, 30000, 0.5)
+    assert low <= first.sum() <= high
+
+
+def test_a_correlation_without_a_scale_is_not_permuted():
+    data = Correlated(values=correlated("spearman").values, gold=np.arange(40.0),
+                      parts=Parts([np.arange(40)], np.ones(1)), metric="kendall")  # fmt: skip
+    assert data.permuted(0, 1, permutations=9, rng=np.random.default_rng(0)) is None
+    assert data.williams(0, 1) is None
+    assert data.scores(0)[0] == pytest.approx(stats.kendalltau(data.values[0][0], data.gold).statistic)
+
+
+def test_means_are_permuted_item_by_item():
+    rng = np.random.default_rng(3)
+    data = Averaged(values=list((rng.random((2, 1, 11)) < 0.6).astype(float)))
+    assert [data.scores(at)[0] for at in (0, 1)] == pytest.approx([data.values[0].mean(), data.values[1].mean()])
+    assert data.shares(0)[0] == pytest.approx((data.values[0][0] - data.values[0].mean()) / 11)
+    found = data.permuted(0, 1, permutations=5, rng=np.random.default_rng(1))
+    (drawn,) = Swaps(11, 5, np.random.default_rng(1))
+    assert found is not None
+    for sample in range(5):
+        signs = np.where(drawn[sample] == 1, -1, 1)
+        assert found[sample] == pytest.approx(np.mean(signs * (data.values[1][0] - data.values[0][0])))
+
+
+def test_an_encoder_that_gives_every_pair_one_value_has_correlation_0():
+    data = correlated("spearman")
+    flat = Correlated(values=[data.values[0], np.ones((1, 40))], gold=data.gold, parts=data.parts, metric="spearman")
+    assert flat.scores(1)[0] == 0.0
+    assert np.all(flat.shares(1) == 0)
+    permuted = flat.permuted(0, 1, permutations=10, rng=np.random.default_rng(0))
+    assert permuted is not None and np.isfinite(permuted).all()
+
+
+# Tests of hypotheses.
+
+
+def test_williams_is_steigers_formula():
+    # Three correlations over 103 items, worked by hand: |R| = 1 - .16 - .25 - .01 + 2 * .4 * .5 * .1 = 0.62,
+    # t = .1 * sqrt(102 * 1.1 / (2 * 102 / 100 * 0.62 + .45^2 * .9^3)).
+    test = williams(0.4, 0.5, 0.1, n=103)
+    t = 0.1 * np.sqrt(102 * 1.1 / (2 * 102 / 100 * 0.62 + 0.45**2 * 0.9**3))
+    assert t == pytest.approx(0.8913, abs=1e-4)
+    assert test.difference / test.error == pytest.approx(t, rel=1e-12)
+    assert test.p == pytest.approx(2 * (1 - stats.t.cdf(t, 100)), rel=1e-9)
+    turned = williams(0.5, 0.4, 0.1, n=103)
+    assert (turned.difference, turned.p) == pytest.approx((-test.difference, test.p))
+    assert williams(0.4, 0.4, 1.0, n=103).p == 1.0
+
+
+def test_williams_of_parts_adds_differences_and_variances_by_weight():
+    tests, weights = [Williams(0.1, 0.02, 0.0), Williams(-0.04, 0.05, 0.0)], np.array([0.25, 0.75])
+    whole = combine(tests, weights)
+    assert whole.difference == pytest.approx(0.25 * 0.1 - 0.75 * 0.04)
+    assert whole.error == pytest.approx(np.hypot(0.25 * 0.02, 0.75 * 0.05))
+    assert whole.p == pytest.approx(2 * stats.norm.sf(abs(whole.difference) / whole.error))
+    assert combine([Williams(0.1, 0.1, 0.3), Williams(-0.1, 0.1, 0.3)], np.array([0.5, 0.5])).p == 1.0
+
+
+def williams_by_hand(data: Correlated, at: np.ndarray, metric: str) -> Williams:
+    a, b, gold = data.values[0][0, at], data.values[1][0, at], data.gold[at]
+    with_gold = correlate(a, gold, metric), correlate(b, gold, metric)
+    return williams(*with_gold, correlate(a, b, metric), n=len(at))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_williams_of_data_takes_its_correlations(metric):
+    data = correlated(metric)
+    assert data.williams(0, 1) == pytest.approx(williams_by_hand(data, np.arange(40), metric), abs=1e-12)
+    parts = correlated(metric, parts=2)
+    each = [williams_by_hand(parts, at, metric) for at in parts.parts.indices]
+    assert parts.williams(0, 1) == pytest.approx(combine(each, parts.parts.shares), abs=1e-12)
+    assert correlated(metric, seeds=2).williams(0, 1) is None
+
+
+def test_mcnemar_is_the_sum_over_all_swaps_of_the_items_that_differ():
+    a = np.array([1, 1, 1, 1, 0, 0, 1, 1, 1], dtype=bool)
+    b = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0], dtype=bool)
+    # Three items the first alone has right, one the second alone.
+    signs = list(itertools.product([-1, 1], repeat=4))
+    extreme = sum(abs(sum(row)) >= 3 - 1 for row in signs)
+    assert mcnemar(a & ~b, b & ~a) == pytest.approx(extreme / len(signs))
+    assert Averaged(values=[a[None].astype(float), b[None].astype(float)]).mcnemar(0, 1) == pytest.approx(extreme / 16)
+    assert mcnemar(a & False, a & False) == 1.0
+    halves = [np.array([[1.0, 0.0]]), np.array([[0.5, 0.0]])]
+    assert Averaged(values=halves).mcnemar(0, 1) is None
+
+
+def test_a_p_value_counts_ties_and_the_observed_order():
+    assert permutation_p(-0.3, np.array([0.1, 0.3, -0.3, 0.2])) == 3 / 5
+    assert permutation_p(0.5, np.array([0.1, 0.3, -0.3, 0.2])) == 1 / 5
+    assert permutation_p(0.3 + 1e-14, np.array([0.3])) == 1.0
+
+
+def test_holm_steps_down():
+    # Sorted .005 .01 .03 .04, times 4 3 2 1, then made to rise.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02] and holm([]) == []
+
+
+SHARING = Sharing(np.arange(24)[:, None] // 2)
+BOTH = Sharing(np.arange(48)[:, None] // 2)
+EVEN = np.full(24, 1 / 24)
+
+
+def sample(seed: int, seeds: int = 3) -> Sample:
+    """Scores that differ by more than their items explain."""
+    rng = np.random.default_rng(seed)
+    shares = rng.normal(size=(seeds, 24)) / 1000
+    return Sample(0.7 + rng.normal(size=seeds) / 20, shares, tuple(range(seeds)) if seeds > 1 else ())
+
+
+def test_what_seeds_add_is_their_variance_less_what_items_explain():
+    one = sample(1)
+    explained = sum(SHARING.variance(one.shares[s] - one.shares.mean(axis=0)) for s in range(3)) / 2
+    expected = (one.scores.var(ddof=1) - explained) / 3
+    found = over_seeds(one, SHARING)
+    assert found is not None and found.df == 2 and found.error**2 == pytest.approx(expected)
+    assert over_seeds(replace(one, scores=np.full(3, 0.7)), SHARING) == StandardError(0.0, 2)
+    assert over_seeds(sample(1, seeds=1), SHARING) is None
+
+
+def test_a_difference_adds_items_and_the_seeds_of_both_sides():
+    a, b = sample(1), sample(2, seeds=4)
+    items = standard_error(b.shares.mean(axis=0) - a.shares.mean(axis=0), SHARING, EVEN)
+    parts = [items, over_seeds(a, SHARING), over_seeds(b, SHARING)]
+    variances = [part.error**2 for part in parts if part is not None]
+    found = difference_of(a, b, SHARING, EVEN)
+    df = sum(variances) ** 2 / sum(v**2 / part.df for v, part in zip(variances, parts, strict=True) if part)
+    assert found == pytest.approx((b.score - a.score, sum(variances) ** 0.5, df))
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / found.error, df))
+    reach = stats.t.ppf(0.975, df) * found.error
+    assert found.interval() == pytest.approx((found.difference - reach, found.difference + reach))
+    assert difference_of(a, replace(a, seeds=()), SHARING, EVEN).p == 1.0
+
+
+def test_of_items_that_all_share_a_sentence_nothing_is_known():
+    found = difference_of(sample(1, 1), sample(2, 1), Sharing(np.zeros((24, 1), dtype=np.int64)), EVEN)
+    assert found.interval() == (-2.0, 2.0) and found.p == 1.0
+    assert Contrast(0.5, 0.0, 3.0).p == 0.0
+
+
+def test_a_mean_over_tasks_is_taken_seed_by_seed_where_all_have_the_same():
+    one, two = sample(1), sample(2)
+    joint = mean_sample([one, two], BOTH)
+    assert joint.scores == pytest.approx((one.scores + two.scores) / 2) and joint.drift == ()
+    np.testing.assert_allclose(joint.shares, np.concatenate([one.shares, two.shares], axis=1) / 2)
+
+
+def test_seeds_of_which_tasks_share_none_are_independent():
+    one, two = sample(1), replace(sample(2), seeds=(7, 8, 9))
+    apart = mean_sample([one, two], BOTH)
+    spreads = [error for s in (one, two) if (error := over_seeds(s, SHARING))]
+    variances = [(s.error / 2) ** 2 for s in spreads]
+    assert apart.score == pytest.approx((one.score + two.score) / 2) and apart.shares.shape == (1, 48)
+    df = sum(variances) ** 2 / sum(v**2 / 2 for v in variances)
+    (found,) = apart.drift
+    assert tuple(found) == pytest.approx((sum(variances) ** 0.5, df))
+
+
+def test_the_seeds_that_tasks_share_err_together():
+    """Against the sum over tasks of the covariances over shared seeds, one after another, without items."""
+    rng, weights = np.random.default_rng(4), (0.5, 0.3, 0.2)
+    seeds = [(1, 2, 3, 4), (1, 2, 3), (2, 3, 4)]
+    scores = [dict(zip(names, rng.normal(size=len(names)), strict=True)) for names in seeds]
+    still = Sharing.none(3)
+    samples = [Sample(np.array(list(one.values())), np.zeros((len(one), 1)), tuple(one)) for one in scores]
+    variance = 0.0
+    for (t, one), (u, other) in itertools.product(enumerate(scores), repeat=2):
+        both = sorted(set(one) & set(other))
+        covariance = np.cov([one[s] for s in both], [other[s] for s in both])[0, 1]
+        variance += weights[t] * weights[u] * len(both) / len(one) / len(other) * covariance
+    (found,) = mean_sample(samples, still, weights).drift
+    assert found.error**2 == pytest.approx(variance) and 2 <= found.df <= 3
+
+
+def test_a_missing_seed_hardly_changes_the_error_of_a_mean():
+    """Six tasks whose three seeds are good or bad together: a test without one of the eighteen scores is nearly the same."""
+    rng = np.random.default_rng(3)
+    good = np.array([0.0, 0.02, 0.05])
+    tasks = [Sample(0.7 + good + rng.normal(size=3) / 1000, np.zeros((3, 1)), (1, 2, 3)) for _ in range(6)]
+    still = Sharing.none(6)
+    whole = mean_sample(tasks, still)
+    lacking = [replace(tasks[0], scores=tasks[0].scores[:2], shares=np.zeros((2, 1)), seeds=(1, 2)), *tasks[1:]]
+    (found,) = mean_sample(lacking, still).drift
+    expected = over_seeds(whole, still)
+    assert expected is not None and found.error == pytest.approx(expected.error, rel=0.15)
+    assert 1.5 < found.df < expected.df + 0.01
+    single = [replace(tasks[0], scores=tasks[0].scores[:1], shares=np.zeros((1, 1)), seeds=(1,)), *tasks[1:]]
+    (found,) = mean_sample(single, still).drift
+    assert found.error == pytest.approx(expected.error, rel=0.2) and 1.5 < found.df < expected.df + 0.01
+    assert (
+        mean_sample(
+            [replace(s, scores=s.scores[:1], shares=s.shares[:1], seeds=(at,)) for at, s in enumerate(tasks)], still
+        ).drift
+        == ()
+    )
+
+
+def test_draws_vary_as_shares_and_seeds_do_and_twins_tie():
+    a, b = sample(1), sample(2, seeds=1)
+    drawn = joint_draws([a, b, b], SHARING, draws=40_000, rng=np.random.default_rng(0))
+    expected = SHARING.covariance(np.array([s.shares.mean(axis=0) for s in (a, b)]))
+    seeds = over_seeds(a, SHARING)
+    expected[0, 0] += seeds.error**2 if seeds else 0.0
+    np.testing.assert_allclose(np.cov(drawn[:2]), expected, rtol=0.05, atol=0.02 * expected.max())
+    assert drawn.mean(axis=1) == pytest.approx([a.score, b.score, b.score], abs=1e-3)
+    assert np.array_equal(drawn[1], drawn[2])
+
+
+def test_samples_of_one_encoder_have_its_seeds_in_common():
+    a, b = sample(1), sample(2)
+    still = [replace(one, shares=np.zeros_like(one.shares)) for one in (a, a, b)]
+    tied = joint_draws(still, SHARING, draws=50, rng=np.random.default_rng(0), owners=[0, 0, 1])
+    apart = joint_draws(still, SHARING, draws=50, rng=np.random.default_rng(0))
+    assert np.array_equal(tied[0], tied[1]) and not np.array_equal(apart[0], apart[1])
+    assert abs(np.corrcoef(tied[0], tied[2])[0, 1]) < 0.5
+
+
+def answers(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = rng.random(n) < 0.66
+    return np.where(rng.random(n) < 0.75, truth, ~truth).astype(float), truth.astype(float)
+
+
+def scored(*pairs: tuple[np.ndarray, np.ndarray]) -> F1Scored:
+    return F1Scored(
+        predicted=[np.array([predicted for predicted, _ in pairs])],
+        correct=[np.array([predicted == truth for predicted, truth in pairs]).astype(float)],
+    )
+
+
+def test_the_score_is_scikit_learns_and_shares_are_its_derivatives():
+    pairs = [answers(1), answers(2)]
+    found = scored(*pairs)
+    for row, (predicted, truth) in enumerate(pairs):
+        assert found.scores(0)[row] == pytest.approx(f1_score(truth, predicted))
+        assert found.shares(0)[row].sum() == pytest.approx(0, abs=1e-12)
+        step = 1e-6
+        for item in (0, 7, 100):
+            weights = np.ones(len(truth))
+            weights[item] += step
+            moved = f1_score(truth, predicted, sample_weight=weights)
+            assert (moved - f1_score(truth, predicted)) / step == pytest.approx(found.shares(0)[row, item], rel=1e-3)
+    assert found.weights.sum() == pytest.approx(1)
+
+
+def test_shares_tell_how_the_score_varies_over_other_items():
+    scores, errors = [], []
+    for seed in range(400):
+        found = scored(answers(seed))
+        scores.append(found.scores(0)[0])
+        errors.append(np.sqrt((found.shares(0)[0] ** 2).sum()))
+    assert np.mean(errors) == pytest.approx(np.std(scores), rel=0.1)
+
+
+def test_nothing_predicted_and_nothing_true_is_0():
+    nothing = np.zeros(5)
+    assert scored((nothing, nothing)).scores(0) == [0]
+    assert not scored((nothing, nothing)).shares(0).any()
+
+
+def test_a_mean_over_accuracy_and_f1_of_the_same_items_knows_that_they_vary_together():
+    predicted, truth = answers(3)
+    right = told(probe("a", "mrpc", predicted == truth))
+    right.per_item["prediction"] = predicted.astype(np.int64)
+    shares = (right.per_item["correct"] - right.score) / 200 / 2 + scored((predicted, truth)).shares(0)[0] / 2
+    found = mean_intervals({0: [[right], [right]]}, {0: [(0, 1)]}, ["accuracy", "f1"]).intervals[0, (0, 1)]
+    middle = (right.score + f1_score(truth, predicted)) / 2
+    # Wilson's interval, of as many items as would vary as much: its half width is a hair less than the error's.
+    reach = 1.972 * np.sqrt((shares**2).sum() * 200 / 199)
+    assert np.ptp(found) / 2 == pytest.approx(reach, rel=0.02) and found[0] < middle < found[1]
+
+
+def test_what_no_column_is_of_has_no_statistic():
+    three = probe("a", "trec", [True, False, True])
+    classes = msgspec.structs.replace(three, per_item={**three.per_item, "prediction": np.array([0, 2, 1])})
+    assert pair_items([[classes]], score="f1") is None and pair_items([[three]], score="dev_accuracy") is None
+    assert pair_items([[three]], score="accuracy") is not None

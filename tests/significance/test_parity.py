@@ -1,0 +1,144 @@
+"""Parity of two encoders: how far their embeddings are apart, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stsbench.significance import parity as alike
+from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.parity import (
+    DIFFERENT,
+    PRACTICAL,
+    PROBES,
+    SAME,
+    Embedded,
+    Form,
+    cosines_of,
+    distances,
+    judge,
+    neighbours,
+)
+
+
+def literal_cosine(x: list[float], y: list[float]) -> float:
+    return math.fsum(a * b for a, b in zip(x, y, strict=True)) / (math.hypot(*x) * math.hypot(*y))
+
+
+def test_cosines_and_distances_by_hand():
+    a = np.array([[3, 4], [1, 0], [0, 0], [0, 0]], dtype=np.float32)
+    b = np.array([[6, 8], [0, 2], [0, 0], [1, 0]], dtype=np.float32)
+    assert cosines_of(a, b).tolist() == [1, 0, 1, 0]
+    np.testing.assert_allclose(distances(a, b), [0.5, math.sqrt(5) / 2, 0, 1], rtol=0, atol=1e-12)
+
+
+def test_the_neighbour_that_changed_most():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(30, 5)).astype(np.float32)
+    b = a + 0.3 * rng.normal(size=(30, 5)).astype(np.float32)
+    texts = [f"s{i}" for i in range(30)]
+    found, kept = neighbours(a, b, texts)
+    pairs, same = [], 0
+    for i in range(30):
+        first, second = (
+            [literal_cosine(x[i].tolist(), x[j].tolist()) if j != i else -2.0 for j in range(30)] for x in (a, b)
+        )
+        nearest = max(range(30), key=lambda j: first[j])
+        pairs.append((abs(second[nearest] - first[nearest]), texts[i], texts[nearest]))
+        same += max(range(30), key=lambda j: second[j]) == nearest
+    change, text, neighbour = max(pairs)
+    assert (found.text, found.neighbour) == (text, neighbour)
+    assert abs(found.change) == pytest.approx(change, abs=1e-6)
+    assert kept == pytest.approx(same / 30)
+
+
+def test_of_many_sentences_some_are_compared(monkeypatch):
+    monkeypatch.setattr(alike, "MOST", 4)
+    x = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
+    found, kept = neighbours(x, x[:, :3], [str(i) for i in range(100)])
+    assert {found.text, found.neighbour} <= {"0", "33", "66", "99"}
+    assert (found.change, kept) == (0, 1)
+
+
+def test_the_probes_hold_what_encoders_differ_on():
+    kinds = {kind for kind, _ in PROBES}
+    assert {"empty", "long", "capitals", "other scripts", "special tokens"} <= kinds
+    assert len({text for _, text in PROBES}) == len(PROBES)
+    assert max(len(text.split()) for _, text in PROBES) > 512
+
+
+RNG = np.random.default_rng(0)
+SENTENCES = [
+    *(("of the tasks", f"{'word ' * 4}{i}") for i in range(60)),
+    *(("long", f"{'word ' * 60}{i}") for i in range(6)),
+]
+BASE = RNG.normal(size=(66, 16)).astype(np.float32)
+DIFFERENCE = Difference(
+    first="a", second="b", task="pets", tasks=("pets",), split="test", protocol={"name": "simcse"}, n=60, seeds=(1, 1),
+    scores=(0.8, 0.8), deviations=None, difference=0.0, interval=(-0.001, 0.002), p=0.5, p_williams=None,
+)  # fmt: skip
+
+
+def verdict(b: Any, *, interval: tuple[float, float] | None = (-0.001, 0.002), kept: str = "float32") -> Any:
+    comparison = Comparison(encoders=["a", "b"], differences=[replace(DIFFERENCE, interval=interval)], level=0.05)
+    first, second = Embedded(Form("float32", 16), BASE), Embedded(Form(kept, b.shape[1]), b)
+    return judge(first, second, SENTENCES, comparison)
+
+
+def moved(by: float, rows: Any = slice(None)) -> Any:
+    b = BASE.copy()
+    b[rows] += by * np.random.default_rng(1).normal(size=BASE[rows].shape).astype(np.float32)
+    return b
+
+
+@pytest.mark.parametrize(("by", "expected"), [(0, SAME), (1e-6, SAME), (0.01, PRACTICAL), (1.0, DIFFERENT)])
+def test_the_farther_embeddings_are_the_worse(by, expected):
+    found = verdict(moved(by))
+    assert found.verdict == expected
+    assert found.same is (expected != DIFFERENT)
+    assert [row.n for row in found.rows] == [60, 6]
+
+
+@pytest.mark.parametrize(
+    ("interval", "reason"),
+    [
+        ((-0.001, 0.006), "pets: the difference may be -0.10 to +0.60 points, beyond ±0.5"),
+        ((-0.2, -0.1), "pets: the difference may be -20.00 to -10.00 points, beyond ±0.5"),
+        (None, "pets: no interval of the difference is known"),
+    ],
+)
+def test_a_score_that_may_have_moved_tells_them_apart(interval, reason):
+    found = verdict(moved(0.01), interval=interval)
+    assert (found.verdict, found.reasons) == (DIFFERENT, [reason])
+
+
+def test_few_sentences_astray_tell_them_apart_whatever_scores_say():
+    found = verdict(moved(2.0, slice(60, None)))
+    assert found.verdict == DIFFERENT
+    assert found.reasons == [
+        "6 of 66 sentences have a cosine below 0.99",
+        "most are long: one may cut sentences shorter",
+    ]
+    assert {one.kind for one in found.strays} == {"long"}
+    assert [one.cosine for one in found.strays] == sorted(one.cosine for one in found.strays)
+
+
+def test_all_sentences_astray_have_a_cause_in_common():
+    assert "nearly all: look at pooling, prompt, weights and normalisation" in verdict(moved(3.0)).reasons
+
+
+def test_another_length_alone_is_remarked():
+    found = verdict(BASE * 3)
+    assert found.verdict == PRACTICAL
+    assert any("their lengths differ" in reason for reason in found.reasons)
+
+
+def test_other_forms_have_no_cosine():
+    for b, kept in ((BASE[:, :8], "float32"), (np.sign(BASE), "binary")):
+        found = verdict(b, kept=kept)
+        assert (found.verdict, found.rows, found.strays, found.distance) == (PRACTICAL, [], [], None)
+        assert 0 < found.kept < 1

@@ -1,0 +1,222 @@
+"""Skip-Thoughts' and Quick-Thoughts' training beside literal steps; they learn a small text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.core.errors import TrainingError
+from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.words.recurrent import QuickThoughtsEncoder, SkipThoughtsEncoder
+from stsbench.training.words.gru_halves import (
+    TINY,
+    QuickThoughtsTraining,
+    SentenceBatch,
+    SkipThoughts,
+    SkipThoughtsTraining,
+    released_adam_factor,
+)
+from tests.training.words.ordered_text import STORY
+
+SENTENCES = TokenIds.from_lists([[2, 3, 0], [4, 0], [5, 2, 4, 0], [3, 3, 0], [6, 0], [2, 0]])
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def gru(weights: dict[str, np.ndarray], word: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """The released gru_layer's step, in float64."""
+    h = len(state)
+    w, u, b = weights["weight_ih_l0"], weights["weight_hh_l0"], weights["bias_ih_l0"]
+    reset, update = np.split(sigmoid(w[: 2 * h] @ word + u[: 2 * h] @ state + b[: 2 * h]), 2)
+    new = np.tanh(w[2 * h :] @ word + b[2 * h :] + reset * (u[2 * h :] @ state))
+    return np.asarray(update * state + (1 - update) * new)
+
+
+def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
+    """The cost word by word."""
+    tensors = {name: t.double().numpy() for name, t in model.state_dict().items()}
+
+    def part(start: str) -> dict[str, np.ndarray]:
+        return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+
+    lists = [SENTENCES.ids[a:b] for a, b in zip(SENTENCES.offsets, SENTENCES.offsets[1:], strict=False)]
+    total = 0.0
+    for row in rows:
+        ends = []
+        for i in range(len(model.gru.directions)):
+            state = np.zeros(tensors[f"gru.directions.{i}.gru.weight_hh_l0"].shape[1])
+            for word in lists[row][:: -1 if i else 1]:
+                state = gru(part(f"gru.directions.{i}.gru."), tensors["embedding"][word], state)
+            ends.append(state)
+        sentence = np.concatenate(ends)
+        for side, target in (("next", lists[row + 1]), ("previous", lists[row - 1])):
+            state = sentence if not model.each_step else np.zeros(len(sentence))
+            before = np.zeros(tensors["embedding"].shape[1])
+            for word in target:
+                seen = before if not model.each_step else np.concatenate([before, sentence])
+                state = gru(part(f"decoders.{side}."), seen, state)
+                logits = tensors["output.weight"] @ state + tensors["output.bias"]
+                total -= np.log(np.exp(logits[word]) / np.exp(logits).sum() + TINY)
+                before = tensors["embedding"][word]
+    return total
+
+
+@pytest.mark.parametrize("condition", ["state", "steps"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_cost_is_the_literal_sum_over_words_sentences_and_decoders(condition, bidirectional):
+    torch.manual_seed(1)
+    model = SkipThoughts(7, 3, 4, bidirectional=bidirectional, condition=condition)
+    rows = np.array([1, 2, 4])
+    targets = {"next": SentenceBatch(SENTENCES, rows + 1), "previous": SentenceBatch(SENTENCES, rows - 1)}
+    cost = model(SentenceBatch(SENTENCES, rows), targets)
+    assert float(cost.detach()) == pytest.approx(literal_cost(model, rows.tolist()), rel=1e-5)
+
+
+def test_first_weights_are_as_released():
+    model = SkipThoughts(50, 8, 8, condition="steps")
+    assert model.embedding.abs().max() <= 0.1
+    for name, parameter in model.named_parameters():
+        if "weight_hh" in name:
+            for gate in parameter.detach().chunk(3):
+                torch.testing.assert_close(gate @ gate.T, torch.eye(8), atol=1e-5, rtol=0)
+        if "bias" in name:
+            assert not parameter.any()
+
+
+def test_released_adam_is_a_factor_of_the_usual_one():
+    torch.manual_seed(0)
+    ours = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    theirs, m, v = np.zeros(5), np.zeros(5), np.zeros(5)
+    optimiser = torch.optim.Adam([ours], lr=2e-4, eps=1e-12)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, released_adam_factor)
+    for step in range(1, 30):
+        gradient = torch.randn(5, dtype=torch.float64)
+        ours.grad = gradient.clone()
+        optimiser.step()
+        schedule.step()
+        # The release: b1 = 0.1 and b2 = 0.001 stand for the new gradient's share.
+        rate = 2e-4 * np.sqrt(1 - 0.001**step) / (1 - 0.1**step)
+        m, v = 0.1 * gradient.numpy() + 0.9 * m, 0.001 * gradient.numpy() ** 2 + 0.999 * v
+        theirs -= rate * m / (np.sqrt(v) + 1e-12)
+        np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=1e-6)
+
+
+def test_batches_hold_sources_of_one_length_and_long_triples_are_left_out():
+    training = SkipThoughtsTraining(max_words=3, batch_size=2)
+    documents = np.array([0, 0, 0, 0, 0, 0])
+    # Sentence 2 has three words: triples with it are out.
+    assert training.triples(SENTENCES, documents).tolist() == [4]
+    wide = SkipThoughtsTraining(max_words=4, batch_size=2)
+    rows = wide.triples(SENTENCES, documents)
+    assert rows.tolist() == [1, 2, 3, 4]
+    assert wide.triples(SENTENCES, np.array([0, 0, 0, 1, 1, 1])).tolist() == [1, 4]
+    batches = list(wide.batches(SENTENCES, rows, np.random.default_rng(0)))
+    assert sorted(int(row) for batch in batches for row in batch) == [1, 2, 3, 4]
+    assert all(len(set(SENTENCES.lengths[batch])) == 1 and len(batch) <= 2 for batch in batches)
+    with pytest.raises(TrainingError, match="no three neighbouring sentences are shorter than 1 words"):
+        SkipThoughtsTraining(max_words=1).triples(SENTENCES, documents)
+
+
+@pytest.mark.parametrize("condition", ["state", "steps"])
+def test_it_learns_a_small_text(tmp_path, condition):
+    training = SkipThoughtsTraining(
+        word_size=12, hidden=16, batch_size=8, epochs=12, learning_rate=5e-3, condition=condition, every=30
+    )
+    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1)
+    # Which sentences stand around one is certain but at the ends of a document.
+    assert rounds[-1].loss < 0.3 < 1.5 < rounds[0].loss
+    encoder = load_encoder(tmp_path / "run")
+    assert isinstance(encoder, SkipThoughtsEncoder)
+    assert (encoder.config.unknown, encoder.config.eos) == ("UNK", "<eos>")
+
+
+def test_the_same_seed_gives_the_same_bytes_and_time_ends_a_run(tmp_path):
+    training = SkipThoughtsTraining(word_size=4, hidden=4, epochs=2, every=5)
+    first = training.fit(STORY, folder=tmp_path / "a", seed=3)
+    assert training.fit(STORY, folder=tmp_path / "b", seed=3) == first
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+    short = SkipThoughtsTraining(word_size=4, hidden=4, epochs=100000, seconds=0.05)
+    assert short.fit(STORY, folder=tmp_path / "c", seed=3)[-1].step < 1000
+
+
+QUICK_THOUGHTS_SENTENCES = TokenIds.from_lists([[1, 2], [3], [4, 1, 2], [2, 2], [5, 1], [3, 4]])
+
+
+@pytest.mark.parametrize("cell", ["torch", "tensorflow"])
+def test_a_step_lowers_the_literal_loss(cell):
+    torch.manual_seed(0)
+    training = QuickThoughtsTraining(word_size=3, hidden=2, cell=cell, batch_size=6, learning_rate=1e-2, scale=0.5)
+    model = training.model(6)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+
+    def literal() -> float:
+        """Six sentences, scalar by scalar: the own sentence stays with logit 0, neighbours share the target."""
+        with torch.no_grad():
+            f, g = (
+                model[name](SentenceBatch(QUICK_THOUGHTS_SENTENCES, np.arange(6))).double().numpy()
+                for name in ("f", "g")
+            )
+        total = 0.0
+        for i in range(6):
+            logits = [0.0 if i == j else float(f[i] @ g[j]) for j in range(6)]
+            near = [j for j in (i - 1, i + 1) if 0 <= j < 6]
+            total += sum(np.log(sum(map(np.exp, logits))) - logits[j] for j in near) / len(near)
+        return total / 6
+
+    before = literal()
+    assert training.step(model, optimiser, QUICK_THOUGHTS_SENTENCES, np.arange(6)) == pytest.approx(before, rel=1e-5)
+    for _ in range(30):
+        training.step(model, optimiser, QUICK_THOUGHTS_SENTENCES, np.arange(6))
+    assert literal() < before
+
+
+def test_two_encoders_with_tables_of_their_own():
+    model = QuickThoughtsTraining(word_size=3, hidden=2).model(6)
+    f, g = (model[name].get_parameter("embedding") for name in ("f", "g"))
+    assert f.abs().max() <= 0.1 and not torch.equal(f, g)
+    # TensorFlow's gates begin open.
+    gates = [p for name, p in model.named_parameters() if name.endswith("gates.bias")]
+    assert len(gates) == 4
+    assert all(bool((gate == 1).all()) for gate in gates)
+
+
+def test_batches_are_stretches_of_text_in_order(tmp_path, monkeypatch):
+    seen: list[list[int]] = []
+
+    def step(self, model, optimiser, tokens, rows) -> float:
+        seen.append(rows.tolist())
+        return 1.0
+
+    monkeypatch.setattr(QuickThoughtsTraining, "step", step)
+    text = {"text": [f"word{i} word" for i in range(11)]}
+    QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).fit(text, folder=tmp_path, seed=0)
+    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("cell", ["torch", "tensorflow"])
+def test_it_learns_a_small_text_quick_thoughts(tmp_path, cell):
+    training = QuickThoughtsTraining(
+        word_size=12, hidden=12, cell=cell, batch_size=30, epochs=60, learning_rate=2e-2, every=10
+    )
+    words = np.random.default_rng(0).integers(0, 40, size=(60, 4))
+    text = {"text": [" ".join(f"w{i}" for i in row) for row in words.tolist()]}
+    rounds = training.fit(text, folder=tmp_path / "run", seed=1)
+    # A guess costs log 30; two neighbours with half the target each cost log 2 at least.
+    assert rounds[0].loss == pytest.approx(np.log(30), abs=0.4)
+    assert rounds[-1].loss < 1.1
+    encoder = load_encoder(tmp_path / "run")
+    assert isinstance(encoder, QuickThoughtsEncoder)
+    assert list(encoder.config.halves) == ["f", "g"]
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path):
+    training = QuickThoughtsTraining(word_size=4, hidden=2, batch_size=10)
+    rounds = training.fit(STORY, folder=tmp_path / "a", seed=3)
+    assert training.fit(STORY, folder=tmp_path / "b", seed=3) == rounds
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+    with pytest.raises(TrainingError, match="120 sentences make no batch of 400; lower batch_size"):
+        QuickThoughtsTraining().fit(STORY, folder=tmp_path, seed=1)

@@ -1,0 +1,123 @@
+"""Methods that train themselves: stopped at any round and resumed, they end with the bytes of an undisturbed run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stsbench.core.errors import TrainingError
+from stsbench.encoders.runs import STATE
+from stsbench.training.seams import Columns
+from stsbench.training.words.fastsent import FastSentTraining
+from stsbench.training.words.gru_halves import QuickThoughtsTraining, SkipThoughtsTraining
+from stsbench.training.words.infersent import InferSentTraining
+from stsbench.training.words.rounds import Clock, Round, StandaloneMethod
+from tests.encoders.words.word_encoders import COMMON, VECTORS
+from tests.encoders.words.word_files import cache
+from tests.training.words.ordered_text import STORY
+
+__all__ = ["cache"]
+pytestmark = pytest.mark.usefixtures("cache")
+METHODS = ["fastsent", "infersent", "quick_thoughts", "skip_thoughts"]
+
+
+def method(name: str, folder: Path) -> tuple[StandaloneMethod, Columns]:
+    if name == "fastsent":
+        return FastSentTraining(size=6, min_count=1, sample=0.05, epochs=4, batch_size=40), STORY
+    if name == "quick_thoughts":
+        return QuickThoughtsTraining(word_size=4, hidden=2, batch_size=10, epochs=2, every=5), STORY
+    if name == "skip_thoughts":
+        return SkipThoughtsTraining(word_size=4, hidden=4, batch_size=16, epochs=2, every=3, vocabulary=40), STORY
+    path = folder / "vectors.txt"
+    path.write_text(VECTORS[1] + COMMON)
+    words = [line.split()[0] for line in COMMON.splitlines()]
+    texts = [f"{words[i % len(words)]} {words[(3 * i + 1) % len(words)]}" for i in range(40)]
+    pairs = {"first": texts, "second": texts[::-1], "label": ["a" if i % 3 else "b" for i in range(40)]}
+    return InferSentTraining(
+        vectors=str(path), hidden=2, head_size=3, batch_size=4, epochs=5, nonlinear=True, dropout=0.3
+    ), pairs
+
+
+class Killed(BaseException):
+    """As a kill: nothing may be written after it."""
+
+
+def spread(encoder: Any) -> float:
+    """A score that training moves."""
+    return float(encoder.encode(["the cat sleeps here", "waves hit this beach"]).std())
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("validate", [None, spread])
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, validate, at):
+    training, columns = method(name, tmp_path)
+    whole = training.fit(columns, folder=tmp_path / "whole", seed=3, validate=validate)
+    assert len(whole) > at
+    heard: list[Round] = []
+
+    def kill(ended: Round) -> None:
+        heard.append(ended)
+        if len(heard) == at:
+            raise Killed
+
+    with pytest.raises(Killed):
+        training.fit(columns, folder=tmp_path / "cut", seed=3, validate=validate, on_round=kill)
+    again: list[Round] = []
+    resumed = training.fit(
+        columns, folder=tmp_path / "cut", seed=3, validate=validate, on_round=again.append, resume=True
+    )
+    assert resumed == whole == again
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "cut")]
+    assert weights[0] == weights[1]
+
+
+def test_without_resume_what_was_written_is_forgotten(tmp_path):
+    training, columns = method("fastsent", tmp_path)
+    training.fit(columns, folder=tmp_path / "run", seed=1)
+    assert (tmp_path / "run" / STATE).is_file()
+    other = training.fit(columns, folder=tmp_path / "run", seed=2)
+    assert other == training.fit(columns, folder=tmp_path / "fresh", seed=2)
+
+
+def test_another_text_is_no_reason_to_guess(tmp_path):
+    training, columns = method("fastsent", tmp_path)
+    training.fit(columns, folder=tmp_path / "run", seed=1)
+    less = {name: values[:60] for name, values in columns.items()}
+    with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):
+        training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_clock_hears_how_long_a_training_is_and_stops_it(tmp_path, name):
+    training, columns = method(name, tmp_path)
+    heard: list[tuple[int, int]] = []
+    whole, stopped = Clock(on_step=lambda done, of, loss: heard.append((done, of))), Clock(steps=3)
+    training.fit(columns, folder=tmp_path / "whole", seed=1, clock=whole)
+    # InferSent may end sooner than planned: its rate falls.
+    done = len(whole.ticks) - 1
+    assert done == whole.planned if name != "infersent" else done <= whole.planned
+    assert whole.tokens > whole.planned
+    assert heard == [(step + 1, whole.planned) for step in range(done)]
+    training.fit(columns, folder=tmp_path / "stopped", seed=1, clock=stopped)
+    assert len(stopped.ticks) - 1 == 3 and stopped.planned == whole.planned
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_resumed_training_is_as_far_as_it_was(tmp_path, name):
+    training, columns = method(name, tmp_path)
+
+    def kill(ended: Round) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        training.fit(columns, folder=tmp_path, seed=1, on_round=kill)
+    heard: list[tuple[int, int]] = []
+    clock = Clock(on_step=lambda done, of, loss: heard.append((done, of)))
+    training.fit(columns, folder=tmp_path, seed=1, clock=clock, resume=True)
+    # What is left, to the end.
+    assert heard[0][0] > 1
+    assert heard[-1] == (clock.planned, clock.planned) or name == "infersent"
+    assert clock.planned == heard[0][1]
