@@ -118,9 +118,9 @@ analyze map -e minilm -t quickstart-en --json
 report -e own_encoders:Hashed -t quickstart-en --out report.html
 # Training
 train little --cards cards --base base --seeds 1,2 --dry-run
-train little --cards cards --base base --seeds 1,2
-run -e little -t quickstart-en --cards cards
-show little --cards cards
+~ train little --cards cards --base base --seeds 1,2
+~ run -e little -t quickstart-en --cards cards
+~ show little --cards cards
 train litle --cards cards --base base
 train little --cards cards --set temprature=0.1 --base base --dry-run
 # First cards
@@ -129,10 +129,10 @@ cat cards/tasks/pairs.toml
 run -e own_encoders:Hashed -t pairs --cards cards
 new encoder base
 new method Mine
-leaderboard --suite quickstart --format markdown --cards cards
+~ leaderboard --suite quickstart --format markdown --cards cards
 # Python
 python "import stsbench; print(*stsbench.evaluate('own_encoders:Hashed', 'quickstart'), sep='\n')"
 python "import stsbench; print(stsbench.compare('minilm', 'hashed', results='results'))"
-python "import stsbench; print(stsbench.leaderboard(suite='quickstart', results='results'))"
+~ python "import stsbench; print(stsbench.leaderboard(suite='quickstart', results='results'))"
 python "import stsbench; print(stsbench.read_results('results'))"
 python "import stsbench; print(stsbench.load_encoder('minilm').encode(['a cat', 'a dog']).round(4)[:, :4].tolist())"
