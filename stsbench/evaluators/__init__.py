@@ -36,7 +36,7 @@ EVALUATORS = Registry(
 
 def with_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - protocols are dataclasses
     """Return the protocol with some fields replaced; raises ProtocolError for a field that it lacks or cannot take."""
-    hints = get_type_hints(type(protocol))
+    hints = get_type_hints(type(protocol), include_extras=True)
     known = [field.name for field in fields(protocol) if field.name != "name"]
     fitted = {}
     for key, value in values.items():

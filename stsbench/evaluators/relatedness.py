@@ -18,7 +18,7 @@ from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.evaluators.probe.items import Orders, make_pool, token_counts
-from stsbench.evaluators.seams import Items, Scores, by_name, check_fields
+from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, by_name
 from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sentence_columns, sharing_from
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array, split_parts
 
@@ -45,28 +45,12 @@ class RelatednessProtocol:
     base_seed: int = 1111
     data_order: Literal["length,gold"] = "length,gold"
     optimiser: Literal["adam"] = "adam"
-    learning_rate: float = 1e-3
-    batch_size: int = 64
-    epoch_size: int = 50
-    max_epochs: int = 1000
-    tenacity: int = 3
+    learning_rate: Positive = 1e-3
+    batch_size: Count = 64
+    epoch_size: Count = 50
+    max_epochs: FromZero = 1000
+    tenacity: FromZero = 3
     loss: Literal["mean", "sum"] = "mean"
-
-    def __post_init__(self) -> None:
-        """Refuse values of no sense."""
-        makes_sense = {
-            "metric": self.metric in get_args(CorrelationName),
-            "selection": self.selection in get_args(CorrelationName),
-            "data_order": self.data_order == "length,gold",
-            "optimiser": self.optimiser == "adam",
-            "learning_rate": self.learning_rate > 0,
-            "batch_size": self.batch_size >= 1,
-            "epoch_size": self.epoch_size >= 1,
-            "max_epochs": self.max_epochs >= 0,
-            "tenacity": self.tenacity >= 0,
-            "loss": self.loss in ("mean", "sum"),
-        }
-        check_fields(self, makes_sense)
 
 
 PROTOCOLS: dict[str, RelatednessProtocol] = by_name(

@@ -7,7 +7,7 @@ Source: SentEval (arXiv 1803.05449), ``senteval/rank.py`` and ``senteval/tools/r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, Split
 from stsbench.encoders.base import Embed, Embeddings, FloatArray, IndexArray
-from stsbench.evaluators.seams import Inspected, Items, Scores, by_name, check_fields, inspect
+from stsbench.evaluators.seams import Count, FromZero, Inspected, Items, Positive, Scores, by_name, inspect
 from stsbench.numbers.intervals import IMAGE_METHOD, Sharing, share_interval
 
 if TYPE_CHECKING:
@@ -42,30 +42,18 @@ class RetrievalProtocol:
 
     name: str
     metric: Literal["mean_recall"] = "mean_recall"
-    base_seed: int = 1111
-    projection: int = 1000
-    margin: float = 0.2
-    contrasts: int = 30
+    base_seed: FromZero = 1111
+    projection: Count = 1000
+    margin: Positive = 0.2
+    contrasts: Count = 30
     optimiser: Literal["adam"] = "adam"
-    learning_rate: float = 1e-3
-    batch_size: int = 128
-    max_epochs: int = 20
-    tenacity: int = 3
-    folds: int = 5
-    fold_images: int = 1000
-    captions_per_image: int = 5
-
-    def __post_init__(self) -> None:
-        """Refuse values of no sense."""
-        fixed, from_zero = {"metric": "mean_recall", "optimiser": "adam"}, {"max_epochs", "tenacity", "base_seed"}
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
-        check_fields(
-            self,
-            {
-                name: value == fixed[name] if name in fixed else value >= 0 if name in from_zero else value > 0
-                for name, value in values.items()
-            },
-        )
+    learning_rate: Positive = 1e-3
+    batch_size: Count = 128
+    max_epochs: FromZero = 20
+    tenacity: FromZero = 3
+    folds: Count = 5
+    fold_images: Count = 1000
+    captions_per_image: Count = 5
 
 
 PROTOCOLS: dict[str, RetrievalProtocol] = by_name(RetrievalProtocol(name="senteval"))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from stsbench.core.errors import EncoderError, StsbenchError, which_sentence
+from stsbench.core.errors import EncoderError, which_sentence
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, Embeddings, blocks
+
+# Types of protocols' fields: what a user gives is held to them where it is read.
+Count = Annotated[int, Meta(ge=1)]
+FromZero = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
 
 
 class Named(Protocol):
@@ -72,17 +78,6 @@ class Evaluator(Protocol):
         What training items or other splits decide is not among them. An evaluator of a user's own may lack this.
         """
         ...
-
-
-def check_fields(protocol: Named, makes_sense: Mapping[str, bool]) -> None:
-    """Refuse a protocol whose fields are not all as they must be; names the first.
-
-    Raises:
-        StsbenchError: a field that is not.
-    """
-    for name, good in makes_sense.items():
-        if not good:
-            raise StsbenchError(f"protocol '{protocol.name}': {name} = {getattr(protocol, name)!r} is invalid")
 
 
 class Inspected(NamedTuple):

@@ -88,7 +88,7 @@ def test_a_wrong_protocol_is_one_line(protocol, message):
         ("senteval(kfold=five)", "protocol 'senteval': kfold: expected a whole number, not 'five'"),
         ("senteval(kfold=5.0)", "protocol 'senteval': kfold: expected a whole number, not 5.0"),
         ("senteval(kfold=true)", "protocol 'senteval': kfold: expected a whole number, not True"),
-        ("senteval(kfold=1)", "protocol 'senteval': kfold = 1 is invalid"),
+        ("senteval(kfold=1)", "protocol 'senteval': kfold: expected a whole number >= 2, not 1"),
         ("senteval(loss=sun)", "protocol 'senteval': loss: 'sun' is not one of mean, sum; did you mean 'sum'?"),
         ("senteval(weight_decays=0.1)", "protocol 'senteval': weight_decays: expected a list, not 0.1"),
     ],

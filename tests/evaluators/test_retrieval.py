@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from stsbench.core.errors import DataError, EncoderError, StsbenchError
+from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, LabelledSplit
 from stsbench.evaluators import EVALUATORS
 from stsbench.evaluators.retrieval import (
@@ -298,6 +298,3 @@ def test_published_protocol() -> None:
     assert (p.projection, p.margin, p.contrasts, p.batch_size, p.max_epochs, p.tenacity) == (1000, 0.2, 30, 128, 20, 3)
     assert (p.folds, p.fold_images, p.captions_per_image, p.base_seed) == (5, 1000, 5, 1111)
     assert EVALUATORS.load("retrieval") is RetrievalEvaluator
-    for changed in ({"margin": 0.0}, {"folds": 0}, {"optimiser": "sgd"}, {"max_epochs": -1}):
-        with pytest.raises(StsbenchError, match="is invalid"):
-            replace(p, **changed)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
@@ -25,8 +26,8 @@ from stsbench.evaluators.probe.items import (
     stratified_folds,
     toolkit_order,
 )
-from stsbench.evaluators.probe.minibatch import Fold, MinibatchSettings, MinibatchTrainer, TrainedClassifier
-from stsbench.evaluators.seams import Items, Scores, by_name, check_fields
+from stsbench.evaluators.probe.minibatch import Decays, Fold, MinibatchSettings, MinibatchTrainer, TrainedClassifier
+from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, by_name
 from stsbench.numbers.intervals import SHARE_METHOD, sentence_columns, share_interval, sharing_from
 
 if TYPE_CHECKING:
@@ -102,15 +103,9 @@ class ConvergedProtocol(ProbeProtocol):
     bounds the gradient, measured in preconditioned weights, whose curvature is about 1 at most.
     """
 
-    penalties: tuple[float, ...] = tuple(4.0**power for power in range(5, -4, -1))
-    tolerance: float = 1e-3
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        """Refuse invalid values."""
-        super().__post_init__()
-        positive = len(self.penalties) > 0 and min(self.penalties) > 0
-        check_fields(self, {"penalties": positive, "tolerance": self.tolerance > 0})
+    penalties: Annotated[tuple[Positive, ...], Meta(min_length=1)] = tuple(4.0**power for power in range(5, -4, -1))
+    tolerance: Positive = 1e-3
+    max_iterations: Count = 1000
 
     def solver(self, run: ProbeRun) -> ConvergedSolver:
         """All folds and penalties at once."""
@@ -258,13 +253,13 @@ class ProbeEvaluator:
         *,
         f1: bool = False,
         features: Features = "u",
-        nhid: int | None = None,
-        epoch_size: int | None = None,
-        max_epochs: int | None = None,
-        weight_decays: Sequence[float] | None = None,
+        nhid: FromZero | None = None,
+        epoch_size: Count | None = None,
+        max_epochs: FromZero | None = None,
+        weight_decays: Decays | None = None,
         device: str = "cpu",
-        threads: int | None = None,
-        memory: int = 4 << 30,
+        threads: Count | None = None,
+        memory: FromZero = 4 << 30,
     ) -> None:
         """Set up a probe; ``self.protocol`` then holds the fields that a Result records.
 
@@ -281,8 +276,7 @@ class ProbeEvaluator:
             threads: of the CPU; default: all that this process may use.
             memory: bytes of embeddings held in memory; a larger task is read chunk by chunk.
         """
-        grid = None if weight_decays is None else tuple(weight_decays)
-        fixed = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": grid}
+        fixed = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": weight_decays}
         own = {field.name for field in fields(protocol)}
         changes: dict[str, Any] = {name: value for name, value in fixed.items() if name in own and value is not None}
         self.protocol = replace(protocol, **changes)

@@ -7,15 +7,16 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from stsbench.core.errors import DataError, EncoderError, UnknownName
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.encoders.base import Embed, Embeddings, FloatArray, IndexArray
-from stsbench.evaluators.seams import check_fields, inspect
+from stsbench.evaluators.seams import inspect
 
 if TYPE_CHECKING:
     import torch
@@ -295,14 +296,10 @@ class ProbeProtocol(ABC):
     """
 
     name: str
-    kfold: int = 10
+    kfold: Annotated[int, Meta(ge=2)] = 10
     base_seed: int = 1111
     data_order: Literal["length,label"] = "length,label"
     rounding: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse invalid values, which a user may have asked for."""
-        check_fields(self, {"kfold": self.kfold >= 2})
 
     @abstractmethod
     def solver(self, run: ProbeRun) -> Solver:

@@ -10,15 +10,18 @@ from abc import ABC
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.evaluators.probe.items import Orders, ProbeItems, ProbeProtocol
-from stsbench.evaluators.seams import check_fields
+from stsbench.evaluators.seams import Count, FromZero
+
+Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,33 +37,19 @@ class MinibatchSettings(ProbeProtocol, ABC):
     """
 
     optimiser: str = "adam"
-    batch_size: int = 64
-    tenacity: int = 5
-    epoch_size: int = 4
-    max_epochs: int = 200
-    nhid: int = 0
-    dropout: float = 0.0
+    batch_size: Count = 64
+    tenacity: FromZero = 5
+    epoch_size: Count = 4
+    max_epochs: FromZero = 200
+    nhid: FromZero = 0
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     loss: Literal["mean", "sum"] = "mean"
-    weight_decays: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2)
-    holdout: float = 0.05
+    weight_decays: Decays = (1e-5, 1e-4, 1e-3, 1e-2)
+    holdout: Annotated[float, Meta(gt=0, lt=1)] = 0.05
     rounding: int | None = 2
 
     def __post_init__(self) -> None:
-        """Refuse invalid values, and an optimiser that does not exist."""
-        super().__post_init__()
-        counts = ("batch_size", "epoch_size")
-        from_zero = ("tenacity", "max_epochs", "nhid")
-        check_fields(
-            self,
-            {
-                **{name: getattr(self, name) >= 1 for name in counts},
-                **{name: getattr(self, name) >= 0 for name in from_zero},
-                "dropout": 0 <= self.dropout < 1,
-                "holdout": 0 < self.holdout < 1,
-                "loss": self.loss in ("mean", "sum"),
-                "weight_decays": len(self.weight_decays) > 0 and min(self.weight_decays) >= 0,
-            },
-        )
+        """Refuse an optimiser that does not exist."""
         parse_optimiser(self.optimiser)
 
 

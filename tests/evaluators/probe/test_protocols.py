@@ -3,13 +3,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from typing import Any
 
 import pytest
 
 from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.evaluators import with_fields
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.minibatch import Optimiser, parse_optimiser
+from stsbench.evaluators.relatedness import PROTOCOLS as RELATEDNESS
+from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVAL
 
 
 def test_senteval_is_what_the_papers_used():
@@ -77,33 +79,35 @@ def test_wrong_optimisers_are_named(text, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("protocols", "name", "value"),
     [
-        ("kfold", 1), ("batch_size", 0), ("epoch_size", 0), ("nhid", -1), ("dropout", 1.0), ("holdout", 0.0),
-        ("loss", "median"), ("weight_decays", ()), ("tenacity", -1),
+        *((PROTOCOLS, *changed) for changed in [
+            ("kfold", 1), ("batch_size", 0), ("epoch_size", 0), ("nhid", -1), ("dropout", 1.0), ("holdout", 0.0),
+            ("loss", "median"), ("weight_decays", ()), ("tenacity", -1), ("optimiser", "adma"),
+        ]),
+        *((RELATEDNESS, *changed) for changed in [("metric", "kendall"), ("batch_size", 0), ("learning_rate", 0.0)]),
+        *((RETRIEVAL, *changed) for changed in [("margin", 0.0), ("folds", 0), ("optimiser", "sgd"), ("max_epochs", -1)]),
     ],
 )  # fmt: skip
-def test_fields_of_no_sense_are_refused(name, value):
-    changed: dict[str, Any] = {name: value}
-    with pytest.raises(StsbenchError, match=f"protocol 'senteval': {name} = .* is invalid"):
-        replace(PROTOCOLS["senteval"], **changed)
+def test_fields_of_no_sense_are_refused(protocols, name, value):
+    with pytest.raises(StsbenchError, match=f"protocol 'senteval': {name}: .*{value!r}|unknown {name} '{value}'"):
+        with_fields(protocols["senteval"], {name: value})
 
 
 def test_a_converged_protocol_needs_positive_penalties():
-    changed: dict[str, Any] = {"penalties": (1.0, 0.0)}
-    with pytest.raises(StsbenchError, match="penalties"):
-        replace(PROTOCOLS["logreg"], **changed)
+    with pytest.raises(StsbenchError, match="protocol 'logreg': penalties: expected a number > 0.0"):
+        with_fields(PROTOCOLS["logreg"], {"penalties": (1.0, 0.0)})
 
 
 def test_a_task_may_fix_fields_and_the_result_sees_them():
     snli = ProbeEvaluator(
-        PROTOCOLS["senteval"], features="concat_mul_abs", epoch_size=1, max_epochs=15, weight_decays=[1e-9]
+        PROTOCOLS["senteval"], features="concat_mul_abs", epoch_size=1, max_epochs=15, weight_decays=(1e-9,)
     ).protocol
     assert isinstance(snli, MinibatchProtocol)
     assert (snli.epoch_size, snli.max_epochs, snli.weight_decays) == (1, 15, (1e-9,))
     hidden = replace(PROTOCOLS["senteval"], nhid=50)  # type: ignore[call-arg]
     assert ProbeEvaluator(hidden, nhid=0).protocol == PROTOCOLS["senteval"]
-    assert ProbeEvaluator(PROTOCOLS["logreg"], epoch_size=1, weight_decays=[1e-9]).protocol == PROTOCOLS["logreg"]
+    assert ProbeEvaluator(PROTOCOLS["logreg"], epoch_size=1, weight_decays=(1e-9,)).protocol == PROTOCOLS["logreg"]
 
 
 def test_unknown_names_offer_the_nearest():
