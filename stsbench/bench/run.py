@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -91,6 +93,9 @@ class Work:
         made = self._only.get(spec)
         if made is None:
             made = find_encoder(spec, params=self.plan.params, catalogue=self.plan.catalogue)
+            if made.names and Path(spec).exists():
+                way = os.path.relpath(Path(spec).resolve(), self.plan.out.resolve())
+                made = replace(made, folder=hashlib.sha256(os.fsencode(way)).hexdigest()[:16])
             if all(cell.encoder == spec for cell in self.plan.cells):
                 self._only[spec] = made
         return made
@@ -106,7 +111,7 @@ class Work:
             return encoder
         others = shared_ends(Path(spec), [Path(other) for other in plan.encoders if other != spec])
         names = [name for name in encoder.names if name.partition("+")[0] not in others] or encoder.names
-        name = apart(names, lambda name: holds_another(plan.out, name, encoder.fingerprint))
+        name = apart(names, lambda name: holds_another(plan.out, name, encoder))
         if name != names[0]:
             self.listener.noticed(
                 f"{spec}: its results are called '{name}', for '{names[0]}' is another encoder's name"

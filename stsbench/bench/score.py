@@ -76,17 +76,22 @@ def find_result(
     return result if held == same else None
 
 
-def holds_another(folder: Path, name: str, fingerprint: str | None) -> bool:
-    """Whether a results folder holds results of this name, and none of this encoder."""
+def holds_another(folder: Path, name: str, encoder: KnownEncoder) -> bool:
+    """Whether a results folder holds results of this name, and none of this encoder, nor of what lay in its place."""
     home = result_path(folder, name, "task", "split", "cell").parent
     found = []
     for path in sorted(home.glob("*.json")):
         with suppress(StsbenchError):
             found.append(read_result(path))
-    own = fingerprint and without_texts(fingerprint)
+    own = encoder.fingerprint and without_texts(encoder.fingerprint)
     # Another version of a library makes no other encoder of it.
-    mine = [one for one in found if one.encoder == name and (one.state == own or same_encoder(one.state, own))]
-    return bool(found) and not mine
+    return bool(found) and not any(
+        one.state == own
+        or same_encoder(one.state, own)
+        or (encoder.folder is not None and one.run.get("folder") == encoder.folder)
+        for one in found
+        if one.encoder == name
+    )
 
 
 def score_tasks(
@@ -220,6 +225,7 @@ class _TaskScorer:
             "device": runs.device_used,
             "dtype": runs.dtype,
             **({"tf32": True} if uses_tf32() else {}),
+            **({"folder": encoder.folder} if encoder.folder else {}),
             "versions": machine.versions(),
             "commit": commit,
             "dirty": dirty,

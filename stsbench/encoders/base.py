@@ -492,6 +492,8 @@ class KnownEncoder:
     """The revision that its card or ``--set`` names, where its checkpoint may come from the Hub."""
     names: Sequence[str] = ()
     """Of what lies in a folder: what it may be called, shorter names first."""
+    folder: str | None = None
+    """Of what lies in a folder: the hash of the way to it from the results folder. Retrained there, it keeps its name."""
     assumed: Sequence[str] = ()
     """What its own files do not say and was taken for granted: notes for its results."""
     notice: str = ""

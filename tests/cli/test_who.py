@@ -284,6 +284,15 @@ def test_a_folder_is_told_apart_from_what_the_results_hold_of_another(stsbench, 
     assert names(stsbench, "--encoder", two) == ["runB/final"]
 
 
+def test_a_folder_keeps_its_name_when_it_is_trained_again(stsbench, tmp_path):
+    one = folder(tmp_path / "final")
+    assert names(stsbench, "--encoder", one) == ["final"]
+    folder(tmp_path / "final", hidden=32)
+    assert names(stsbench, "--encoder", one) == ["final"]
+    _, board, err = stsbench("leaderboard", "--suite", "quickstart", "--format", "csv")
+    assert board.count("measured") == 1 and "1 result of an older state left out: 'final [" in err
+
+
 def test_results_of_one_name_and_several_fingerprints_are_no_seeds(stsbench, tmp_path):
     for at, (state, seed) in enumerate((("aaaaaaaa", 0), ("bbbbbbbb", 1))):
         result = make_result("final", "sts12", 0.5 + at / 10, fingerprint=state, eval_seed=seed)
