@@ -33,6 +33,7 @@ from stsbench.bench.workers import (
     is_alone,
     is_shared,
     joined,
+    stop,
     tokenise,
     write_missing,
 )
@@ -48,8 +49,6 @@ from stsbench.results.record import Result
 TRIES = 3
 """So often is a piece of work begun before it has failed."""
 WAIT_SECONDS = 0.5
-STOP_SECONDS = 20.0
-"""So long are workers waited for that write what they have embedded when a run is stopped."""
 LOST = {
     "WorkerCrashedError": "its worker was killed or has crashed",
     "NodeDiedError": "the machine that it ran on was lost",
@@ -252,15 +251,6 @@ class Hands:
             return found
         return []
 
-    def stop(self) -> None:
-        """End what is under way, as Ctrl-C does: workers write what they have embedded."""
-        waiting = list(self.pieces)
-        with suppress(self.ray.exceptions.RayError):
-            for reference in waiting:
-                self.ray.cancel(reference)
-            if waiting:
-                self.ray.wait(waiting, num_returns=len(waiting), timeout=STOP_SECONDS)
-
 
 def on_ray(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     """Carry out parts on the workers of Ray; Results are written as they come, and yielded when all are there."""
@@ -298,7 +288,7 @@ class ClusterRun:
                     self._after(piece, handed)
                 self._listen()
         finally:
-            self.hands.stop()
+            stop(self.hands.ray, list(self.hands.pieces))
         for part in parts:
             yield from self._in_order(part)
 

@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -37,6 +37,8 @@ T = TypeVar("T")
 Files = Mapping[str, bytes]
 """Files by their path in a folder."""
 TELL_SECONDS = 0.5
+STOP_SECONDS = 20.0
+"""So long are workers waited for that write what they have when a run is stopped."""
 
 
 def blocks_of(shelf: Shelf) -> Files:
@@ -323,6 +325,15 @@ def is_shared(ray: Ray, folder: Path) -> bool:
         return is_everywhere(ray, mark)
     finally:
         remove(mark)
+
+
+def stop(ray: Ray, under_way: Sequence[Reference]) -> None:
+    """End what is under way, as Ctrl-C does: workers write what they have embedded or trained."""
+    with suppress(ray.exceptions.RayError):
+        for reference in under_way:
+            ray.cancel(reference)
+        if under_way:
+            ray.wait(under_way, num_returns=len(under_way), timeout=STOP_SECONDS)
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def _points(score: float | None) -> str:
 def _cells(book: Book) -> list[tuple[SweepCell, CellScore]]:
     return [
         (cell, book.scores[cell.planned.encoder])
-        for cells in book.of.values()
+        for cells in book.of
         for cell in cells
         if cell.planned.encoder in book.scores
     ]
@@ -239,7 +239,7 @@ def _forecast(book: Book, *, as_json: bool) -> int:
     cells, sweep = book.all_known(), book.sweep
     counts: dict[str, int] = {state: sum(cell.planned.state == state for cell in cells) for state in STATES}
     seeds = len(sweep.card.seeds)
-    total = sweep.search.size(sweep.card) * seeds
+    total = book.total
     counts["missing"] += total - len(cells)
     to_do = next((cell for cell in cells if cell.planned.state != "complete"), None)
     facts: dict[str, Any] = {"sweep": sweep.card.name, "settings": total // seeds, "seeds": seeds, **counts}

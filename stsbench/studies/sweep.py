@@ -1,4 +1,4 @@
-"""Sweeps: settings of recipes, in the order of a search, each trained for some seeds and scored; a book of them, and the best."""
+"""Sweeps: settings of recipes, as Optuna proposes them, each trained for some seeds and scored; a book of them, and the best."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from itertools import product
+from functools import cached_property
+from itertools import islice, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 import numpy as np
 
 from stsbench.core.cards import DECIDING, Range, SweepCard
 from stsbench.core.catalogue import read_card
-from stsbench.core.errors import CardError, OutputError, StsbenchError, choose, one_line
-from stsbench.core.files import write_whole
+from stsbench.core.errors import CardError, OutputError, Stopped, choose, one_line
 from stsbench.core.registry import Registry
+from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.numbers.statistics import Spread, spread
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.trainer import check_recipe
-from stsbench.results.record import Result
+from stsbench.results.record import Result, fields_digest
 from stsbench.studies.trials import (
     PlannedTrial,
     ScoredOn,
     Trial,
-    TrialOutcome,
     TrialWatcher,
     Workshop,
     carry_out_trials,
@@ -37,9 +38,35 @@ from stsbench.studies.trials import (
     plan_trials,
 )
 
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
+
+    from stsbench.training.loop.selection import OnProgress, TrainingProgress
+
+Axis = Sequence[Any] | Range
 RECIPE = "recipe"
-DRAWS = 1000
+DRAWS = 200
 """So often is drawn anew what was tried already, before it is taken that nothing else is left."""
+
+
+def _random(seed: int) -> BaseSampler:
+    from optuna.samplers import RandomSampler
+
+    return RandomSampler(seed=seed)
+
+
+def _tpe(seed: int) -> BaseSampler:
+    from optuna.samplers import TPESampler
+
+    # What is under way counts as bad.
+    return TPESampler(seed=seed, constant_liar=True)
+
+
+SEARCHES: Mapping[str, Callable[[int], BaseSampler] | None] = {"grid": None, "random": _random, "tpe": _tpe}
+"""What draws the next setting, by a seed; None where all are tried in order."""
+LEARNING = ("tpe",)
+"""Searches whose proposals depend on scores."""
 
 
 class SweepSetting(NamedTuple):
@@ -54,152 +81,84 @@ class SweepSetting(NamedTuple):
         return repr((self.recipe, sorted(self.values.items())))
 
 
-class TriedSetting(NamedTuple):
-    """A setting that was tried, and its mean over seeds; None where it failed."""
-
-    setting: SweepSetting
-    score: float | None
+def axes(card: SweepCard) -> dict[str, Axis]:
+    """What is chosen from: the recipes, and the values of each key."""
+    return {RECIPE: card.recipes, **card.values}
 
 
-Propose = Callable[[SweepCard, Sequence[TriedSetting], Sequence[SweepSetting]], SweepSetting | None]
-"""From what was tried and what is under way to the next setting; None where there is none."""
+def setting_at(card: SweepCard, places: Mapping[str, Any]) -> SweepSetting:
+    """The setting at places on the axes; of a list a place is a number, for what stands there may be of any type."""
+    at = [(key, axis, places[key]) for key, axis in axes(card).items()]
+    found = {key: axis.number(place) if isinstance(axis, Range) else axis[place] for key, axis, place in at}
+    return SweepSetting(str(found.pop(RECIPE)), found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """One way to search."""
+def count_settings(card: SweepCard) -> int:
+    """How many settings a sweep tries at most.
 
-    propose: Propose
-    size: Callable[[SweepCard], int]
-    """How many settings it tries at most."""
-    learns: bool = False
-    """Whether what it proposes depends on scores."""
-    needs: str = ""
-    """A package that it needs."""
-
-    def check(self, card: SweepCard) -> None:
-        """Refuse a card that cannot be carried out.
-
-        Raises:
-            CardError: it has no budget of settings, or a range has no end of numbers.
-            StsbenchError: a package is missing.
-        """
-        if self.needs and find_spec(self.needs) is None:
-            raise StsbenchError(f"search '{card.search}' needs {self.needs}; run: pip install 'stsbench[{self.needs}]'")
-        self.size(card)
-
-
-def _choices(card: SweepCard, key: str) -> Sequence[Any]:
-    values = card.values[key]
-    if not isinstance(values, Range):
-        return values
-    if values.step is None:
-        raise CardError(f'[values] {key}: a grid needs a list or a step; or take search = "random"')
-    return values.points()
-
-
-def _grid_size(card: SweepCard) -> int:
-    if card.budget.settings is not None:
-        raise CardError('[budget] settings: a grid is tried whole; leave it out, or take search = "random"')
-    return len(card.recipes) * math.prod(len(_choices(card, key)) for key in card.values)
-
-
-def _grid(card: SweepCard) -> Iterator[SweepSetting]:
-    for recipe, *values in product(card.recipes, *(_choices(card, key) for key in card.values)):
-        yield SweepSetting(recipe, dict(zip(card.values, values, strict=True)))
-
-
-def _next_of_grid(card: SweepCard, tried: Sequence[TriedSetting], begun: Sequence[SweepSetting]) -> SweepSetting | None:
-    known = {one.key for one in (*(one.setting for one in tried), *begun)}
-    return next((one for one in _grid(card) if one.key not in known), None)
-
-
-def _budget(card: SweepCard) -> int:
-    if card.budget.settings is None:
+    Raises:
+        CardError: a search that draws has no budget of settings, a grid has one or a range without a step.
+    """
+    endless = [key for key, axis in axes(card).items() if isinstance(axis, Range) and axis.step is None]
+    settings = card.budget.settings
+    if choose("search", card.search, SEARCHES) is None:
+        if settings is not None:
+            raise CardError('[budget] settings: a grid is tried whole; leave it out, or take search = "random"')
+        if endless:
+            raise CardError(f'[values] {endless[0]}: a grid needs a list or a step; or take search = "random"')
+    elif settings is None:
         raise CardError(f"[budget] settings is missing: search '{card.search}' draws so many")
-    return card.budget.settings
+    all_of_them = math.inf if endless else math.prod(len(_points(axis)) for axis in axes(card).values())
+    return int(min(all_of_them, math.inf if settings is None else settings))
 
 
-def _drawn(card: SweepCard, tried: Sequence[TriedSetting], begun: Sequence[SweepSetting]) -> SweepSetting | None:
-    """The first draw that is new; random draws depend only on the card."""
-    known = {one.key for one in (*(one.setting for one in tried), *begun)}
-    if len(known) >= _budget(card):
-        return None
-    for number in range(_budget(card) + DRAWS):
-        rng = np.random.default_rng([card.search_seed, number])
-        recipe = card.recipes[int(rng.integers(len(card.recipes)))]
-        setting = SweepSetting(recipe, {key: _draw(values, rng) for key, values in card.values.items()})
-        if setting.key not in known:
-            return setting
-    return None
+def _points(axis: Axis) -> Sequence[Any]:
+    return axis.points() if isinstance(axis, Range) else range(len(axis))
 
 
-def _draw(values: Sequence[Any] | Range, rng: np.random.Generator) -> Any:  # noqa: ANN401 - any TOML value
-    if not isinstance(values, Range):
-        return values[int(rng.integers(len(values)))]
-    if values.step is not None:
-        points = values.points()
-        return points[int(rng.integers(len(points)))]
-    if values.log:
-        return values.number(math.exp(rng.uniform(math.log(values.low), math.log(values.high))))
-    return values.number(rng.uniform(values.low, values.high))
+def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The next setting to try, as a trial of Optuna's; None where there is none.
 
-
-def _by_tpe(card: SweepCard, tried: Sequence[TriedSetting], begun: Sequence[SweepSetting]) -> SweepSetting | None:
-    """Optuna's tree-structured Parzen estimator, from all that was tried; what is under way counts as bad."""
+    It depends on the card and on what is known alone: a sweep that was stopped goes on as it would have.
+    """
     import optuna
 
-    known = {one.key for one in (*(one.setting for one in tried), *begun)}
-    if len(known) >= _budget(card):
+    if len(known) >= count_settings(card):
         return None
+    spaces = {key: _distribution(axis) for key, axis in axes(card).items()}
+    places = next(_proposals(card, known, spaces), None)
+    running = optuna.trial.TrialState.RUNNING
+    return places and optuna.create_trial(params=places, distributions=spaces, state=running)
+
+
+def _proposals(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    import optuna
+
+    make = SEARCHES[card.search]
+    if make is None:
+        for point in islice(product(*map(_points, axes(card).values())), len(known), None):
+            yield dict(zip(spaces, point, strict=True))
+        return
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    axes = {RECIPE: card.recipes, **card.values}
-    spaces = {key: _distribution(values) for key, values in axes.items()}
-    states = optuna.trial.TrialState
-    seen = [
-        *((one, score, states.FAIL if score is None else states.COMPLETE) for one, score in tried),
-        *((one, None, states.RUNNING) for one in begun),
-    ]
-    for number in range(DRAWS):
-        # A proposal hangs on the card and on what is known alone: a sweep that was stopped goes on as it would have.
-        seed = int(np.random.default_rng([card.search_seed, len(known), number]).integers(1 << 32))
+    for draw in range(DRAWS):
+        seed = int(np.random.default_rng([card.search_seed, len(known), draw]).integers(1 << 32))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        for one, score, state in seen:
-            params = {key: _place(axes[key], value) for key, value in {RECIPE: one.recipe, **one.values}.items()}
-            study.add_trial(optuna.create_trial(params=params, distributions=spaces, value=score, state=state))
-        asked = {key: _at(axes[key], place) for key, place in study.ask(spaces).params.items()}
-        setting = SweepSetting(asked.pop(RECIPE), asked)
-        if setting.key not in known:
-            return setting
-    return None
+            study = optuna.create_study(direction="maximize", sampler=make(seed))
+        study.add_trials(known)
+        asked = {key: (axes(card)[key], one) for key, one in study.ask(spaces).params.items()}
+        places = {key: axis.number(one) if isinstance(axis, Range) else one for key, (axis, one) in asked.items()}
+        if all(places != one.params for one in known):
+            yield places
 
 
-def _distribution(values: Sequence[Any] | Range) -> Any:  # noqa: ANN401 - optuna's
-    """Of a list its places: what stands there may be of any type."""
+def _distribution(axis: Axis) -> Any:  # noqa: ANN401 - optuna's
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    if not isinstance(values, Range):
-        return CategoricalDistribution(range(len(values)))
-    high = values.points()[-1] if values.step is not None else values.high
-    return FloatDistribution(values.low, high, log=values.log, step=values.step)
-
-
-def _place(values: Sequence[Any] | Range, value: Any) -> Any:  # noqa: ANN401 - any TOML value
-    return float(value) if isinstance(values, Range) else list(values).index(value)
-
-
-def _at(values: Sequence[Any] | Range, place: Any) -> Any:  # noqa: ANN401 - any TOML value
-    return values.number(place) if isinstance(values, Range) else values[place]
-
-
-SEARCHES: Mapping[str, Search] = {
-    "grid": Search(propose=_next_of_grid, size=_grid_size),
-    "random": Search(propose=_drawn, size=_budget),
-    "tpe": Search(propose=_by_tpe, size=_budget, learns=True, needs="optuna"),
-}
+    if not isinstance(axis, Range):
+        return CategoricalDistribution(range(len(axis)))
+    high = axis.points()[-1] if axis.step is not None else axis.high
+    return FloatDistribution(axis.low, high, log=axis.log, step=axis.step)
 
 
 class SweepCell(NamedTuple):
@@ -221,6 +180,10 @@ class CellScore(NamedTuple):
     failure: str = ""
     early: bool = False
     """Whether halving has stopped it: the score is that of its last validation."""
+
+
+JOURNAL = "optuna.journal"
+"""In a sweep's folder: its settings so far, in the order in which they were begun, as Optuna's other programs read it too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,23 +219,20 @@ class Sweep:
             if isinstance(given, list) and any(one in given[:place] for place, one in enumerate(given)):
                 raise CardError(f"{path}: {what}: a value stands there twice")
         found.check_development(card.decide.task, card.decide.split, where=f"{path}: [decide]")
-        found.search.check(card)
-        found._check_values()
+        count_settings(card)
+        # A value that some recipe does not take, or that has it selected on a test, is told before anything is trained.
+        listed = {key: one if isinstance(one, list) else [one.low, one.high] for key, one in card.values.items()}
+        first = {key: values[0] for key, values in listed.items()}
+        for recipe in card.recipes:
+            for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
+                check_recipe(found._selected(plan_of(found._trial(SweepSetting(recipe, values)), workshop)))
         return found
 
-    def _check_values(self) -> None:
-        """Refuse a value that some recipe does not take, or that has it selected on a test, before anything is trained."""
-        listed = {key: one if isinstance(one, list) else [one.low, one.high] for key, one in self.card.values.items()}
-        first = {key: values[0] for key, values in listed.items()}
-        for recipe in self.card.recipes:
-            for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
-                plan = plan_of(self._trial(SweepSetting(recipe, values)), self.workshop)
-                self._check_selection(plan)
-                check_recipe(plan)
-
-    def _check_selection(self, plan: TrainPlan) -> None:
+    def _selected(self, plan: TrainPlan) -> TrainPlan:
+        """A plan whose weights are not selected on a test."""
         chosen_by = plan.card.selection
         self.check_development(chosen_by.task, chosen_by.split, where=f"{plan.name}: [selection]")
+        return plan
 
     def _trial(self, setting: SweepSetting) -> Trial:
         card = self.card
@@ -280,20 +240,15 @@ class Sweep:
         return Trial(recipe=setting.recipe, replaced=replaced, base=card.base, text=card.text)
 
     @property
-    def search(self) -> Search:
-        """The search that the card names."""
-        return choose("search", self.card.search, SEARCHES)
-
-    @property
     def scored_on(self) -> ScoredOn:
         """The development split that decides."""
         decide = self.card.decide
         return ScoredOn(tasks=decide.task, protocol=decide.protocol or None, split=decide.split)
 
-    def is_over(self, seconds: float) -> bool:
-        """Whether no cell may be begun after so much time."""
+    def is_over(self, since: float) -> bool:
+        """Whether no cell may be begun any more; ``since`` is the reading of ``time.monotonic`` at the start."""
         hours = self.card.budget.hours
-        return hours is not None and seconds >= hours * 3600
+        return hours is not None and time.monotonic() - since >= hours * 3600
 
     def check_development(self, task: str, split: str, *, where: str) -> None:
         """Refuse to choose by what encoders are compared on.
@@ -321,7 +276,7 @@ class Sweep:
             (planned,) = plan_trials([short, long], self.workshop)
         except OutputError:
             (planned,) = plan_trials([long], self.workshop)
-        self._check_selection(planned.plan)
+        self._selected(planned.plan)
         return planned
 
     def _is_same(self, trial: Trial, key: str) -> bool:
@@ -330,25 +285,33 @@ class Sweep:
         cards = [plan_of(one, self.workshop).card for one in (trial, replace(trial, replaced=without))]
         return all(getattr(cards[0], table) == getattr(cards[1], table) for table in DECIDING)
 
+    def study(self, name: str) -> Any:  # noqa: ANN401 - optuna's
+        """Optuna's study of this name in the sweep's folder.
 
-def score_of(sweep: Sweep, outcome: TrialOutcome) -> CellScore:
-    """What a trial that was carried out says of its cell.
+        Raises:
+            OutputError: what lies there is no journal of Optuna's, or the folder cannot be written.
+        """
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
 
-    Raises:
-        UnknownName: results have no score of the metric's name.
-    """
-    if outcome.failures or not outcome.results:
-        return CellScore(None, "; ".join(one_line(error) for _, error in outcome.failures) or "it has no score")
-    return CellScore(decided(outcome.results[0], sweep.card.decide.metric))
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        path, pruner = self.folder / JOURNAL, None
+        if (facts := self.card.halving) is not None:
+            pruner = optuna.pruners.SuccessiveHalvingPruner(facts.first_step, facts.factor)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            storage = JournalStorage(JournalFileBackend(str(path)))
+            return optuna.create_study(
+                storage=storage, study_name=name, direction="maximize", pruner=pruner, load_if_exists=True
+            )
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise OutputError(f"{path}: is not what a sweep has tried: {one_line(error)}; remove it") from error
 
 
 def decided(result: Result, metric: str) -> float:
-    """The score of a result that decides: the protocol's own where no other is named."""
+    """The score of a result that decides: the protocol's own where no other is named. Raises UnknownName."""
     return choose("metric", metric, result.scores) if metric else result.score
-
-
-TRIED = "tried.json"
-"""In a sweep's folder: its settings so far, in the order in which they were begun."""
 
 
 class SweepRow(NamedTuple):
@@ -367,61 +330,63 @@ class SweepRow(NamedTuple):
         return spread(scores) if scores else None
 
 
-class _Tried(msgspec.Struct, frozen=True):
-    card: dict[str, Any]
-    settings: list[SweepSetting]
-
-
 class Book:
     """What of a sweep is done, under way and to come; each cell is handed out once."""
 
     def __init__(
         self, sweep: Sweep, on_close: Callable[[SweepCell, CellScore], None] = lambda cell, score: None
     ) -> None:
-        """Read what was tried before.
-
-        Args:
-            sweep: what is carried out.
-            on_close: called with each cell that is done.
-        """
+        """Read what was tried before; ``on_close`` is called with each cell that is done."""
         self.sweep, self.on_close = sweep, on_close
-        self.of: dict[str, list[SweepCell]] = {}
-        """The cells of each setting, by its key, in the order in which settings were begun."""
+        self.of: list[list[SweepCell]] = []
+        """The cells of each setting, in the order in which settings were begun, which is that of Optuna's trials."""
         self.scores: dict[str, CellScore] = {}
         """By the encoder's name."""
         self.waiting: deque[SweepCell] = deque()
-        for setting in self._tried():
-            self._open(setting)
+        for trial in self._tried():
+            self._open(trial)
+
+    @cached_property
+    def _study(self) -> Any:  # noqa: ANN401 - optuna's
+        """What was tried; with other values, seeds or another way to decide a card is another study, not with another budget."""
+        facts = {key: one for key, one in msgspec.to_builtins(self.sweep.card).items() if key not in ("name", "budget")}
+        return self.sweep.study(fields_digest(facts)[:16])
+
+    def _tried(self) -> list[FrozenTrial]:
+        return self._study.trials if (self.sweep.folder / JOURNAL).exists() else []
+
+    def _open(self, trial: FrozenTrial) -> None:
+        self.of.append(self.sweep.cells(setting_at(self.sweep.card, trial.params)))
+        self.waiting.extend(self.of[-1])
 
     def next(self) -> SweepCell | None:
         """A cell to be trained; None where there is none, now or any more."""
         if not self.waiting:
-            tried = [
-                TriedSetting(row.setting, row.spread and row.spread.mean) for row in self.rows() if self._is_done(row)
-            ]
-            begun = [row.setting for row in self.rows() if not self._is_done(row)]
-            setting = self.sweep.search.propose(self.sweep.card, tried, begun)
-            if setting is None:
+            trial = propose(self.sweep.card, self._tried())
+            if trial is None:
                 return None
-            self._open(setting)
-            self._write()
+            self._study.add_trial(trial)
+            self._open(trial)
         return self.waiting.popleft()
 
     def close(self, cell: SweepCell, score: CellScore) -> None:
-        """Note what came of a cell."""
+        """Note what came of a cell; that of a setting is its mean over seeds."""
+        from optuna.trial import TrialState
+
         self.scores[cell.planned.encoder] = score
         self.on_close(cell, score)
+        for number, row in enumerate(self.rows()):
+            if row.setting == cell.setting and len(row.cells) == len(self.sweep.card.seeds):
+                state = TrialState.COMPLETE if row.spread else TrialState.FAIL
+                self._study.tell(number, row.spread and row.spread.mean, state, skip_if_finished=True)
 
     def rows(self) -> list[SweepRow]:
         """The settings in the order in which they were begun."""
         found = []
-        for cells in self.of.values():
-            there = [cell.planned for cell in cells if cell.planned.encoder in self.scores]
-            scores = {one.plan.seed: self.scores[one.encoder] for one in there}
-            whole = len(scores) == len(cells) and all(
-                one.score is not None and not one.early for one in scores.values()
-            )
-            found.append(SweepRow(cells[0].setting, scores, cells[0].planned.plan.name, whole))
+        for cells in self.of:
+            scores = {one.seed: self.scores[one.planned.encoder] for one in cells if one.planned.encoder in self.scores}
+            well = [one for one in scores.values() if one.score is not None and not one.early]
+            found.append(SweepRow(cells[0].setting, scores, cells[0].planned.plan.name, len(well) == len(cells)))
         return found
 
     def ranked(self) -> list[SweepRow]:
@@ -438,41 +403,16 @@ class Book:
 
     def all_known(self) -> list[SweepCell]:
         """All cells that are known before anything is scored: of a search that learns, those that were begun."""
-        propose, begun = self.sweep.search.propose, [cells[0].setting for cells in self.of.values()]
-        while not self.sweep.search.learns and (setting := propose(self.sweep.card, [], begun)) is not None:
-            begun.append(setting)
-        return [cell for setting in begun for cell in self.of.get(setting.key) or self.sweep.cells(setting)]
+        card, known = self.sweep.card, self._tried()
+        while card.search not in LEARNING and (trial := propose(card, known)) is not None:
+            known.append(trial)
+        later = (self.sweep.cells(setting_at(card, trial.params)) for trial in known[len(self.of) :])
+        return [cell for cells in (*self.of, *later) for cell in cells]
 
     @property
     def total(self) -> int:
         """How many cells there are at most."""
-        return self.sweep.search.size(self.sweep.card) * len(self.sweep.card.seeds)
-
-    def _is_done(self, row: SweepRow) -> bool:
-        return len(row.cells) == len(self.sweep.card.seeds)
-
-    def _open(self, setting: SweepSetting) -> None:
-        self.of[setting.key] = self.sweep.cells(setting)
-        self.waiting.extend(self.of[setting.key])
-
-    def _deciding(self) -> dict[str, Any]:
-        """What of the card makes a setting another: with another budget or more seeds the settings stay."""
-        card: dict[str, Any] = msgspec.to_builtins(self.sweep.card)
-        return {key: card[key] for key in ("recipes", "values", "set", "search", "search_seed")}
-
-    def _tried(self) -> list[SweepSetting]:
-        path = self.sweep.folder / TRIED
-        try:
-            before = msgspec.json.decode(path.read_bytes(), type=_Tried)
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
-            raise OutputError(f"{path}: is not what a sweep has tried: {one_line(error)}; remove it") from error
-        return before.settings if before.card == self._deciding() else []
-
-    def _write(self) -> None:
-        tried = _Tried(self._deciding(), [cells[0].setting for cells in self.of.values()])
-        write_whole(self.sweep.folder / TRIED, msgspec.json.format(msgspec.json.encode(tried), indent=1) + b"\n")
+        return count_settings(self.sweep.card) * len(self.sweep.card.seeds)
 
 
 def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
@@ -490,6 +430,67 @@ def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
     return f"{row.setting.recipe}-{sweep.name}", msgspec.to_builtins(named)
 
 
+class StoppedEarly(Stopped):
+    """Halving has stopped a training at a validation of this score."""
+
+    def __init__(self, score: float) -> None:
+        """Note the score."""
+        super().__init__("stopped early")
+        self.score = score
+
+
+def halving_of(sweep: Sweep) -> str:
+    """The name of the study in which the trainings of one command are compared; nothing where all go on to their end."""
+    return f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
+
+
+def carry_out_cell(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) -> CellScore:
+    """Train a cell, unless that is done or halving stops it, and score it.
+
+    Raises:
+        UnknownName: results have no score of the metric's name.
+        Stopped: the user wants no more.
+    """
+    try:
+        watching = _halved(sweep, cell, halving, watcher) if halving else watcher
+        (outcome,) = carry_out_trials([cell.planned], sweep.workshop, [sweep.scored_on], watching)
+    except StoppedEarly as early:
+        return CellScore(early.score, early=True)
+    if outcome.failures or not outcome.results:
+        return CellScore(None, "; ".join(one_line(error) for _, error in outcome.failures) or "it has no score")
+    return CellScore(decided(outcome.results[0], sweep.card.decide.metric))
+
+
+def _halved(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) -> TrialWatcher:
+    """The watcher, which tells Optuna each validation of a training, those of before too, and stops one that is behind."""
+    trial, last, planned = sweep.study(halving).ask(), 0, cell.planned
+
+    def report(step: float | None, score: float | None) -> None:
+        nonlocal last
+        if step is not None and score is not None and step > last:
+            last = int(step)
+            trial.report(score, last)
+            if trial.should_prune() and planned.state != "complete":
+                raise StoppedEarly(score)
+
+    @contextmanager
+    def training(planned: PlannedTrial) -> Iterator[OnProgress]:
+        with watcher.training(planned) as on_progress:
+
+            def heard(progress: TrainingProgress) -> None:
+                on_progress(progress)
+                if progress.point is not None:
+                    report(progress.step, progress.score)
+
+            yield heard
+
+    unfinished, folder = UnfinishedRun.read(planned.plan.folder), planned.plan.folder
+    before = TrainedRun.read(folder).record if planned.state == "complete" else unfinished
+    for point in before.curve if before is not None else ():
+        report(point.step, point.score)
+    return replace(watcher, training=training)
+
+
 Carrier = Callable[[Book, str, int, TrialWatcher], None]
 """Given the book of a sweep, where it is to be (``ray``), the cores of a cell where no GPU is, and who watches; it ends
 with all cells done, or the time."""
@@ -497,18 +498,14 @@ with all cells done, or the time."""
 
 def one_after_another(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
     """Train one cell after the other in this process."""
-    sweep = book.sweep
-    if sweep.card.halving is not None:
-        raise StsbenchError("[halving] compares cells that are trained side by side; pass --on ray, or leave it out")
-    started = time.monotonic()
-    while not sweep.is_over(time.monotonic() - started) and (cell := book.next()) is not None:
-        (outcome,) = carry_out_trials([cell.planned], sweep.workshop, [sweep.scored_on], watcher)
-        book.close(cell, score_of(sweep, outcome))
+    sweep, halving, started = book.sweep, halving_of(book.sweep), time.monotonic()
+    while not sweep.is_over(started) and (cell := book.next()) is not None:
+        book.close(cell, carry_out_cell(sweep, cell, halving, watcher))
 
 
 CARRIERS = Registry(
     "place of a sweep",
-    {"local": "stsbench.studies.sweep:one_after_another", "ray": "stsbench.studies.on_tune:side_by_side"},
+    {"local": "stsbench.studies.sweep:one_after_another", "ray": "stsbench.studies.on_ray:side_by_side"},
     group="carriers",
     wanted="a function, see stsbench.studies.sweep:Carrier",
 )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import optuna
 import pytest
 
 from stsbench.core.cards import BudgetFacts, Range, SweepCard
-from stsbench.core.errors import CardError, StsbenchError
-from stsbench.studies.sweep import SEARCHES, SweepSetting, TriedSetting
-
-needs_optuna = pytest.mark.skipif(find_spec("optuna") is None, reason="needs the extra optuna")
+from stsbench.core.errors import CardError
+from stsbench.studies.sweep import SweepSetting, count_settings, propose, setting_at
 
 
 def made(search: str, values: Mapping[str, Any], *, settings: int | None = None, **facts: Any) -> SweepCard:
@@ -23,10 +21,17 @@ def made(search: str, values: Mapping[str, Any], *, settings: int | None = None,
     )  # fmt: skip
 
 
-def all_of(card: SweepCard) -> list[SweepSetting]:
-    """What a search proposes, one after the other, of nothing scored."""
-    found: list[SweepSetting] = []
-    while (setting := SEARCHES[card.search].propose(card, [], found)) is not None:
+def all_of(card: SweepCard, score: Callable[[SweepSetting, int], float | None] | None = None) -> list[SweepSetting]:
+    """What a search proposes, one after the other, of nothing scored or of what is scored at once."""
+    study, found = optuna.create_study(direction="maximize"), list[SweepSetting]()
+    while (trial := propose(card, study.trials)) is not None:
+        setting = setting_at(card, trial.params)
+        study.add_trial(trial)
+        if score is not None:
+            again = propose(card, study.trials[:-1])
+            assert again is not None and again.params == trial.params
+            value = score(setting, len(found))
+            study.tell(len(found), value, optuna.trial.TrialState.FAIL if value is None else None)
         found.append(setting)
     return found
 
@@ -37,7 +42,7 @@ def test_a_grid_is_every_combination_once_the_last_key_fastest():
     assert [(one.recipe, *one.values.values()) for one in found[:4]] == [
         ("x", 1, 0.0), ("x", 1, 0.5), ("x", 1, 1.0), ("x", 2, 0.0),
     ]  # fmt: skip
-    assert len({one.key for one in found}) == len(found) == SEARCHES["grid"].size(card) == 12
+    assert len({one.key for one in found}) == len(found) == count_settings(card) == 12
 
 
 @pytest.mark.parametrize(
@@ -50,7 +55,7 @@ def test_a_grid_is_every_combination_once_the_last_key_fastest():
 )
 def test_what_a_search_cannot_carry_out_is_refused(card, says):
     with pytest.raises(CardError, match=says):
-        SEARCHES[card.search].check(card)
+        count_settings(card)
 
 
 def test_random_settings_hang_on_the_card_alone_and_lie_in_their_ranges():
@@ -62,43 +67,33 @@ def test_random_settings_hang_on_the_card_alone_and_lie_in_their_ranges():
     }
     card = made("random", values, settings=60, recipes=["x", "y"], search_seed=4)
     found = all_of(card)
-    assert found == all_of(card) != all_of(made("random", values, settings=60, recipes=["x", "y"]))
+    assert (
+        found == all_of(card, lambda setting, at: at) != all_of(made("random", values, settings=60, recipes=["x", "y"]))
+    )
     assert len({one.key for one in found}) == 60 and {one.recipe for one in found} == {"x", "y"}
     rates = [math.log10(one.values["rate"]) for one in found]
     assert min(rates) < -4 and max(rates) > -2 and all(-5 <= rate <= -1 for rate in rates)
-    assert {one.values["rows"] for one in found} <= set(range(8, 65, 8))
+    assert {str(one.values["rows"]) for one in found} <= {*map(str, range(8, 65, 8))}
     assert all(0.2 <= one.values["share"] <= 0.4 for one in found)
     assert {one.values["head"] for one in found} == {"fresh", "checkpoint"}
     # A larger budget goes on with the same.
     assert all_of(made("random", values, settings=70, recipes=["x", "y"], search_seed=4))[:60] == found
 
 
-def test_random_ends_where_nothing_is_left():
-    assert len(all_of(made("random", {"a": [1, 2, 3]}, settings=50))) == 3
+@pytest.mark.parametrize("search", ["random", "tpe"])
+def test_a_search_ends_where_nothing_is_left(search):
+    card = made(search, {"a": [1, 2, 3]}, settings=50)
+    assert {one.values["a"] for one in all_of(card)} == {1, 2, 3} and count_settings(card) == 3
+    assert len(all_of(made(search, {"a": Range(low=1, high=3)}, settings=50))) == 3
 
 
-def test_a_search_whose_package_is_missing_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("stsbench.studies.sweep.find_spec", lambda name: None)
-    card = made("tpe", {"a": [1, 2]}, settings=2)
-    with pytest.raises(StsbenchError, match=r"search 'tpe' needs optuna; run: pip install 'stsbench\[optuna\]'"):
-        SEARCHES["tpe"].check(card)
-
-
-@needs_optuna
 def test_tpe_goes_where_scores_are_high_and_hangs_on_what_is_known_alone():
     values = {"a": Range(low=0.0, high=1.0), "b": ["bad", "good"], "c": Range(low=8, high=64, step=8)}
-    card, tried = made("tpe", values, settings=40), list[TriedSetting]()
-    while (setting := SEARCHES["tpe"].propose(card, tried, [])) is not None:
-        assert setting == SEARCHES["tpe"].propose(card, tried, [])
+
+    def score(setting: SweepSetting, at: int) -> float | None:
         assert setting.values["c"] in range(8, 65, 8)
-        score = -abs(setting.values["a"] - 0.7) - (setting.values["b"] == "bad")
-        tried.append(TriedSetting(setting, None if len(tried) == 3 else score))
-    assert len({one.setting.key for one in tried}) == 40
-    late = [one.setting.values for one in tried[20:]]
-    assert sum(abs(one["a"] - 0.7) < 0.2 and one["b"] == "good" for one in late) > 8
+        return None if at == 3 else -abs(setting.values["a"] - 0.7) - (setting.values["b"] == "bad")
 
-
-@needs_optuna
-def test_tpe_proposes_another_while_one_is_under_way():
-    card = made("tpe", {"a": [1, 2, 3]}, settings=9)
-    assert {one.values["a"] for one in all_of(card)} == {1, 2, 3}
+    found = all_of(made("tpe", values, settings=40), score)
+    assert len({one.key for one in found}) == 40
+    assert sum(abs(one.values["a"] - 0.7) < 0.2 and one.values["b"] == "good" for one in found[20:]) > 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from stsbench.core.cards import RecipeCard, convert, toml_tables
 from stsbench.core.errors import CardError, OutputError, StsbenchError, UnknownName
+from stsbench.encoders.runs import unfinished_runs
 from stsbench.recipes.plan import read_recipe
-from stsbench.studies.sweep import CARRIERS, TRIED, Book, CellScore, Sweep, SweepSetting, winner_card
+from stsbench.studies.sweep import CARRIERS, JOURNAL, Book, CellScore, Sweep, SweepSetting, winner_card
 from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trials, plan_trials
 
 CARD = """
@@ -61,15 +64,10 @@ def test_a_sweep_that_chooses_by_a_test_or_says_a_thing_twice_is_refused(sweep, 
         Book(sweep(*changes)).next()
 
 
-def test_a_value_that_a_recipe_does_not_take_is_told_before_any_training(sweep, trained):
-    with pytest.raises(CardError, match="batch_size"):
-        sweep(("[0.05, 0.5]", "[0.05]\nbatch_size = [8, 0]"))
-    assert trained() == []
-
-
 @pytest.mark.parametrize(
     ("values", "says"),
     [
+        ("[0.05]\nbatch_size = [8, 0]", "batch_size"),
         ("[0.05]\ntemprature = [0.1]", "'temprature'; did you mean 'temperature'"),
         ("[0.05]\nloss = ['one_direction', 'symetric']", "'symetric' is not one of .*; did you mean 'symmetric'"),
         ("[0.05, 'warm']", "temperature.*'warm'"),
@@ -119,12 +117,12 @@ def test_each_cell_is_handed_out_once_and_a_new_book_goes_on(sweep):
     one = Book(sweep())
     first = one.next()
     assert first is not None and (first.planned.encoder, one.total) == ("little@1", 4)
-    again = Book(sweep())
-    assert [list(cells)[0].setting.values for cells in again.of.values()] == [{"temperature": 0.05}]
+    again = Book(sweep(more="[budget]\nhours = 3\n"))
+    assert [cells[0].setting.values for cells in again.of] == [{"temperature": 0.05}]
     assert drawn(again, lambda values, seed: CellScore(0.5)) == [(0.05, 1), (0.05, 2), (0.5, 1), (0.5, 2)]
     other = Book(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))
     assert not other.of and len(other.all_known()) == 4
-    (other.sweep.folder / TRIED).write_text("{")
+    (other.sweep.folder / JOURNAL).write_text("{\n{")
     with pytest.raises(OutputError, match="is not what a sweep has tried"):
         Book(sweep())
 
@@ -186,16 +184,22 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep):
 def test_nothing_is_begun_after_the_time(sweep):
     book = Book(sweep(more="[budget]\nhours = 1e-12\n"))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
-    assert book.rows() == [] and not (book.sweep.folder / TRIED).exists()
+    assert book.rows() == [] and not (book.sweep.folder / JOURNAL).exists()
 
 
-def test_halving_needs_trainings_side_by_side(sweep):
-    with pytest.raises(StsbenchError, match="pass --on ray, or leave it out"):
-        CARRIERS.load_at("local")(Book(sweep(more="[halving]\nfirst_step = 4\n")), "local", 1, TrialWatcher())
+def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
+    halving = "[halving]\nfirst_step = 4\nfactor = 2\n"
+    book = Book(sweep(("[0.05, 0.5]", "[6.0, 0.05, 5.0]"), ("[1, 2]", "[1]"), more=halving))
+    CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
+    early = [row for row in book.rows() if any(one.early for one in row.cells.values())]
+    assert 1 <= len(early) < 3 and all(row.spread is not None and not row.whole for row in early)
+    assert all(unfinished_runs(row.encoder) for row in early) and len(book.winners()) == 1
 
 
-def test_what_was_tried_is_written_as_json(sweep):
+def test_what_was_tried_is_a_study_of_optuna_s(sweep):
     book = Book(sweep())
-    book.next()
-    written = json.loads((book.sweep.folder / TRIED).read_text())
-    assert written["settings"] == [["little", {"temperature": 0.05}]] and written["card"]["search"] == "grid"
+    drawn(book, lambda values, seed: CellScore(values["temperature"] if values["temperature"] < 0.5 else None))
+    storage = JournalStorage(JournalFileBackend(str(book.sweep.folder / JOURNAL)))
+    (study,) = optuna.get_all_study_summaries(storage)
+    trials = optuna.load_study(study_name=study.study_name, storage=storage).trials
+    assert [(one.params["temperature"], one.value) for one in trials] == [(0, 0.05), (1, None)]

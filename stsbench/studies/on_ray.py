@@ -1,0 +1,79 @@
+"""Sweeps on Ray: a cell a GPU, or a slice of cores."""
+
+from __future__ import annotations
+
+import time
+from contextlib import chdir
+from functools import partial
+from pathlib import Path
+
+from stsbench.bench.on_ray import TRIES, WAIT_SECONDS
+from stsbench.bench.workers import Ray, Reference, caught, is_alone, joined, stop
+from stsbench.core import settings
+from stsbench.core.errors import Stopped, StsbenchError, one_line
+from stsbench.recipes.on_ray import check_seen
+from stsbench.studies.sweep import Book, CellScore, Sweep, SweepCell, carry_out_cell, halving_of
+from stsbench.studies.trials import TrialWatcher
+
+
+def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
+    """Train cells side by side, as many as there are GPUs, or slices of cores; those under way when the time is over end.
+
+    Raises:
+        StsbenchError: Ray is not installed, or machines do not share what they need.
+        Stopped: by Ctrl-C.
+    """
+    sweep, halving = book.sweep, halving_of(book.sweep)
+    if "://" in on:
+        raise StsbenchError(
+            f"--on {on}: a sweep is led from within its cluster; run it there with RAY_ADDRESS and --on ray"
+        )
+    with joined(on) as ray:
+        if not is_alone(on):
+            shop = sweep.workshop
+            given = [shop.data or settings.data_folder(), shop.corpora or settings.corpora_folder()]
+            check_seen(ray, [Path(sweep.card.base or "."), *given, *shop.catalogue.folders], settings.runs_folder())
+            check_seen(ray, [], sweep.folder)
+        each, many = _slices(ray, cores)
+        # A worker that is lost has its cell tried again by Ray.
+        work, under_way = ray.remote(_work).options(max_retries=TRIES - 1, **each), dict[Reference, SweepCell]()
+        started = time.monotonic()
+        try:
+            while not sweep.is_over(started):
+                while len(under_way) < many and (cell := book.next()) is not None:
+                    under_way[work.remote(sweep, cell, halving, str(Path.cwd()))] = cell
+                if not under_way:
+                    break
+                for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
+                    book.close(under_way.pop(reference), _score(ray, reference))
+        except KeyboardInterrupt as error:
+            raise Stopped("stopped; the same command goes on") from error
+        finally:
+            stop(ray, list(under_way))
+
+
+def _slices(ray: Ray, cores: int) -> tuple[dict[str, int], int]:
+    """What a cell takes, and how many have room."""
+    here = ray.cluster_resources()
+    if gpus := int(here.get("GPU", 0)):
+        return {"num_cpus": 1, "num_gpus": 1}, gpus
+    if (held := int(here.get("CPU", 0))) < cores:
+        raise StsbenchError(f"--cores {cores}: there are {held} cores; give at most as many")
+    return {"num_cpus": cores}, held // cores
+
+
+def _work(sweep: Sweep, cell: SweepCell, halving: str, folder: str) -> CellScore | Exception:
+    """What a worker does; at a second try a part of the training is there."""
+    with chdir(folder):
+        (now,) = [one for one in sweep.cells(cell.setting) if one.seed == cell.seed]
+        return caught(partial(carry_out_cell, sweep, now, halving, TrialWatcher()))
+
+
+def _score(ray: Ray, reference: Reference) -> CellScore:
+    try:
+        found: CellScore | Exception = ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        found = error
+    except ray.exceptions.RayError:
+        return CellScore(None, f"its worker has failed {TRIES} times")
+    return CellScore(None, one_line(found)) if isinstance(found, Exception) else found
