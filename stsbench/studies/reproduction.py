@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,13 +10,14 @@ from stsbench.boards.published import published_row, sources
 from stsbench.boards.published.specs import TableCard, read_table_card, row_facts
 from stsbench.boards.tables.build import number_of
 from stsbench.boards.tables.columns import Filler, Numbers, plan
-from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, Wanted
+from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from stsbench.core.cards import Record
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, UnknownName, did_you_mean
 from stsbench.encoders.base import FROM_CHECKPOINT
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import spread
+from stsbench.results.comparable import suite_mean
 from stsbench.results.groups import Runs
 from stsbench.results.record import Result
 from stsbench.studies.trials import (
@@ -100,12 +100,7 @@ def ablation_names(catalogue: Catalogue) -> list[str]:
 
 
 def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ablation:
-    """Return an ablation with its rows.
-
-    Args:
-        name: a card's name.
-        catalogue: cards of the project and of the user.
-        small: rows by the small recipes, instead of the papers' own.
+    """Return an ablation with its rows: those of the small recipes, or of the papers' own.
 
     Raises:
         UnknownName: there is none of this name, or a row names a recipe, encoder or published row that is none.
@@ -118,21 +113,22 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
     try:
         if bool(card.table) == (card.figure is not None):
             raise CardError("give either 'table' or [figure]")
-        lines = list(_of_figure(card, small=small) if card.figure else _of_table(card, small=small))
+        lines = [_line(card, row, empty, small=small) for row, empty in _empty_lines(card)]
         for line in lines:
-            _check(line, catalogue)
+            # Raises UnknownName for what a line names and nobody knows.
+            _ = line.published and published_row(line.published)
+            _ = line.recipe and catalogue.recipe(line.recipe)
+            _ = line.encoder and catalogue.encoder(line.encoder.partition("+")[0])
     except CardError as error:
         raise CardError(f"{paths[name]}: {error}") from error
     return Ablation(name, card, card.figure or read_table_card(card.table), lines, small)
 
 
-def _of_figure(card: AblationCard, *, small: bool) -> Iterator[AblationLine]:
-    for row in card.rows:
-        yield _line(card, row, AblationLine(row.row, row.published, ""), small=small)
-
-
-def _of_table(card: AblationCard, *, small: bool) -> Iterator[AblationLine]:
-    """The rows of the leaderboard's table, each as the card's row of this name says."""
+def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine]]:
+    """The rows of the figure, or of the leaderboard's table each as the card's row of this name says."""
+    if card.figure is not None:
+        yield from ((row, AblationLine(row.row, row.published, "")) for row in card.rows)
+        return
     table = read_table_card(card.table)
     rows = {row.row: row for row in card.rows}
     printed = [(facts, group.title or group.section) for group in table.groups for facts in row_facts(group)]
@@ -143,37 +139,26 @@ def _of_table(card: AblationCard, *, small: bool) -> Iterator[AblationLine]:
     for facts, group in printed:
         if facts.row not in rows:
             raise CardError(f"no row for '{facts.row}' of table '{card.table}'; give one, or say 'why' there is none")
-        empty = AblationLine(facts.label or facts.row, f"{table.paper}/{table.table}/{facts.row}", group)
-        yield _line(card, rows[facts.row], empty, small=small)
+        key = f"{table.paper}/{table.table}/{facts.row}"
+        yield rows[facts.row], AblationLine(facts.label or facts.row, key, group)
 
 
 def _line(card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool) -> AblationLine:
     if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     why = row.small_why or ("" if row.small else row.why) if small else row.why
+    if row.encoder and small and not row.small:
+        why = why or "an encoder of the paper's own, which the small recipes have no other for"
     if why:
         return empty._replace(why=why)
     if row.encoder:
-        if small and not row.small:
-            return empty._replace(why="an encoder of the paper's own, which the small recipes have no other for")
         return empty._replace(encoder=row.small if small else row.encoder)
     recipe = (row.small or card.small) if small else (row.recipe or card.recipe)
     if not recipe:
         raise CardError(f"row '{row.row}': names no {'small ' if small else ''}recipe, and neither does the card")
-    if not small:
-        return empty._replace(recipe=recipe, replaced=row.set)
-    replaced = {**row.set, **card.small_set, **row.small_set}
-    return empty._replace(recipe=recipe, replaced={key: value for key, value in replaced.items() if value != ""})
-
-
-def _check(line: AblationLine, catalogue: Catalogue) -> None:
-    """Raise UnknownName for what a line names and nobody knows."""
-    if line.published:
-        published_row(line.published)
-    if line.recipe:
-        catalogue.recipe(line.recipe)
-    if line.encoder:
-        catalogue.encoder(line.encoder.partition("+")[0])
+    replaced = {**row.set, **card.small_set, **row.small_set} if small else row.set
+    kept = {key: value for key, value in replaced.items() if not small or value != ""}
+    return empty._replace(recipe=recipe, replaced=kept)
 
 
 def trials_of(
@@ -187,13 +172,8 @@ def trials_of(
 ) -> list[Trial]:
     """The trials that give a line, one a seed; none where it is not trained.
 
-    Args:
-        ablation: whose line it is.
-        line: the line.
-        catalogue: where its recipe is.
-        base: what they start from, instead of what the recipe names.
-        seeds: default the recipe's own, of a small one the first, else 0.
-        also: values that are replaced in every line, whatever the line says.
+    ``base`` is what they start from instead of what the recipe names, ``seeds`` by default the recipe's own (of a small one the
+    first, else 0), and ``also`` is replaced in every line, whatever the line says.
     """
     if not line.recipe:
         return []
@@ -228,28 +208,20 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[ScoredOn]:
 
 
 def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -> Table:
-    """Make the table: for each column the paper's number, ours, and where both are of one recipe how far they are apart.
-
-    Args:
-        ablation: what the table is of.
-        had: what there is of each of its lines.
-        catalogue: cards of the project and of the user.
-    """
+    """Make the table: for each column the paper's number, ours, and where both are of one recipe how far they are apart."""
     card = ablation.table
     filler = Filler(card, plan(card, catalogue), catalogue)
     columns = [column for column in filler.plan.columns if column.kind in ("task", "average")]
-    numbers = [
-        (_published(filler, line), _measured(filler, columns, one))
-        for line, one in zip(ablation.lines, had, strict=True)
-    ]
+    printed = [filler.published(published_row(line.published)) if line.published else {} for line in ablation.lines]
+    measured = [_measured(filler, columns, one) for one in had]
     shown = [
         made
         for column in columns
-        for made in _sides(column, any(column.key in printed for printed, _ in numbers), apart=not ablation.is_small)
+        for made in _sides(column, any(column.key in one for one in printed), apart=not ablation.is_small)
     ]
     groups: dict[str, list[Row]] = {}
-    for line, one, (printed, measured) in zip(ablation.lines, had, numbers, strict=True):
-        groups.setdefault(line.group, []).append(_row(line, one, _cells(shown, printed, measured)))
+    for line, one, paper, ours in zip(ablation.lines, had, printed, measured, strict=True):
+        groups.setdefault(line.group, []).append(_row(line, one, _cells(shown, paper, ours)))
     return Table(
         name=ablation.name,
         title=card.title,
@@ -298,10 +270,6 @@ def _notes(ablation: Ablation) -> Iterator[str]:
         yield "Here: small recipes on another base and text than the paper's. Compare how rows differ, not the scores."
 
 
-def _published(filler: Filler, line: AblationLine) -> Numbers:
-    return filler.published(published_row(line.published)) if line.published else {}
-
-
 def _measured(filler: Filler, columns: Sequence[TableColumn], had: Had) -> Numbers:
     found = filler.measured(Runs("", "", "", None, had.results)) if had.results else {}
     for column in columns:
@@ -309,7 +277,9 @@ def _measured(filler: Filler, columns: Sequence[TableColumn], had: Had) -> Numbe
         if wanted is not None and wanted.task == "training":
             values = [value for run in had.runs if (value := _of_training(run, wanted.metric)) is not None]
         elif wanted is not None and wanted.task in filler.catalogue.suites() and wanted.printed == "validation":
-            values = _development_means(had.results, wanted, filler.catalogue.suites()[wanted.task].tasks)
+            tasks = filler.catalogue.suites()[wanted.task].tasks
+            means = (suite_mean(tasks, one.get) for one in _development_scores(had.results, wanted.protocol))
+            values = [mean for mean in means if mean is not None]
         else:
             continue
         if values:
@@ -328,13 +298,13 @@ def _of_training(run: TrainedRun, metric: str) -> float | None:
     return float(points[0][metric]) if points else None
 
 
-def _development_means(results: Sequence[Result], wanted: Wanted, tasks: Sequence[str]) -> list[float]:
-    """A suite's mean of development accuracies, in points, of each seed that has them all."""
+def _development_scores(results: Sequence[Result], protocol: str) -> Iterable[Mapping[str, float]]:
+    """Development accuracies by task, in points, of each seed."""
     by_seed: dict[int | None, dict[str, float]] = {}
     for result in results:
-        if result.protocol["name"] == wanted.protocol and "dev_accuracy" in result.scores:
+        if result.protocol["name"] == protocol and "dev_accuracy" in result.scores:
             by_seed.setdefault(result.train_seed, {})[result.task] = 100 * result.scores["dev_accuracy"]
-    return [statistics.fmean(one[task] for task in tasks) for one in by_seed.values() if one.keys() >= set(tasks)]
+    return by_seed.values()
 
 
 class Reproduction(NamedTuple):
@@ -374,29 +344,22 @@ def reproduce(
 ) -> Table:
     """Train what is missing, score all of it, and return the table with the paper's numbers beside.
 
-    Args:
-        reproduction: what is to be done.
-        workshop: on what, and where results go.
-        watcher: shows how it goes.
-        failed: called with each thing that fails and the reason; the others are carried out.
+    ``failed`` is called with each thing that fails and the reason; the others are carried out.
     """
     ablation, catalogue = reproduction.ablation, workshop.catalogue
     tasks = scored_on(ablation, catalogue)
-    outcomes: list[TrialOutcome] = []
+    outcomes, had = list[TrialOutcome](), list[Had]()
     for outcome in carry_out_trials(reproduction.planned, workshop, tasks, watcher):
         for what, error in outcome.failures:
             failed(what, error)
         outcomes.append(outcome)
-    had = []
+    scoring = replace(watcher.scoring, failed=failed)
     for line, trials in zip(ablation.lines, reproduction.trials, strict=True):
         mine = [one for one in outcomes if any(trial in one.planned.trials for trial in trials)]
         results = [result for one in mine for result in one.results]
         if line.encoder:
             params = _checkpoint(line.encoder, reproduction.base, catalogue)
-            failures: list[tuple[str, Exception]] = []
-            results = score_encoder(line.encoder, workshop, tasks, watcher.scoring, failures, params=params)
-            for what, error in failures:
-                failed(what, error)
+            results = score_encoder(line.encoder, workshop, tasks, scoring, params=params)
         had.append(Had(results, [one.run for one in mine if one.run is not None]))
     return table_beside(ablation, had, catalogue)
 

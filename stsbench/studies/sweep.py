@@ -200,14 +200,7 @@ class Sweep:
     def read(
         cls, path: Path, workshop: Workshop, *, folder: Path | None = None, base: str = "", text: str = ""
     ) -> Sweep:
-        """Read and check a card.
-
-        Args:
-            path: the card.
-            workshop: where trials are trained.
-            folder: default ``sweeps/<name of the card>``.
-            base: instead of the card's.
-            text: instead of the card's.
+        """Read and check a card; ``base`` and ``text`` come before its own, and the folder is ``sweeps/<name of the card>``.
 
         Raises:
             StsbenchError: a key, recipe, value or search that does not exist; a split that is no development split.

@@ -125,7 +125,9 @@ def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTria
                 f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards; their runs would lie in one "
                 "folder, so train them one after the other with another STSBENCH_RUNS each"
             )
-        groups.setdefault(key, []).append((trial, plan, state_of(plan)))
+        # Raises where the folder holds the finished run of another plan.
+        begun: State = "unfinished" if UnfinishedRun.read(plan.folder) is not None else "missing"
+        groups.setdefault(key, []).append((trial, plan, "complete" if find_finished(plan) is not None else begun))
     made = []
     for group in groups.values():
         _, plan, state = min(group, key=lambda one: STATES.index(one[2]))
@@ -158,13 +160,6 @@ def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
     )
 
 
-def state_of(plan: TrainPlan) -> State:
-    """What is there of a plan's run; raises OutputError where the folder holds the finished run of another plan."""
-    if find_finished(plan) is not None:
-        return "complete"
-    return "unfinished" if UnfinishedRun.read(plan.folder) is not None else "missing"
-
-
 def _key(plan: TrainPlan) -> bytes:
     """What two plans share that leave the same encoder."""
     decides = {table: getattr(plan.card, table) for table in DECIDING}
@@ -185,23 +180,22 @@ def carry_out_trials(
     Raises:
         Stopped: the user wants no more.
     """
-    watcher = watcher or TrialWatcher()
     for one in planned:
-        failures: list[tuple[str, Exception]] = []
-        results: list[Result] = []
-        trained = None
-        with _noted(one.encoder, failures):
-            trained = train_trial(one, watcher)
-            results = score_encoder(one.encoder, workshop, scorings, watcher.scoring, failures)
-        yield TrialOutcome(planned=one, run=trained, results=results, failures=failures)
+        yield _carried_out(one, workshop, scorings, watcher or TrialWatcher())
 
 
-def train_trial(planned: PlannedTrial, watcher: TrialWatcher) -> TrainedRun:
-    """Train one trial, unless that is done; raises as :func:`stsbench.recipes.train.carry_out`."""
-    if planned.state == "complete":
-        return carry_out(planned.plan)
-    with watcher.training(planned) as on_progress:
-        return carry_out(planned.plan, on_progress=on_progress)
+def _carried_out(
+    planned: PlannedTrial, workshop: Workshop, scorings: Sequence[ScoredOn], watcher: TrialWatcher
+) -> TrialOutcome:
+    failures, results, trained = list[tuple[str, Exception]](), list[Result](), None
+    scoring = replace(watcher.scoring, failed=lambda what, error: failures.append((what, error)))
+    with _noted(planned.encoder, scoring):
+        # A run that is complete is not trained.
+        watching = nullcontext(_unwatched) if planned.state == "complete" else watcher.training(planned)
+        with watching as on_progress:
+            trained = carry_out(planned.plan, on_progress=on_progress)
+        results = score_encoder(planned.encoder, workshop, scorings, scoring)
+    return TrialOutcome(planned=planned, run=trained, results=results, failures=failures)
 
 
 def score_encoder(
@@ -209,13 +203,11 @@ def score_encoder(
     workshop: Workshop,
     scorings: Sequence[ScoredOn],
     listener: Listener,
-    failures: list[tuple[str, Exception]],
     *,
     params: Mapping[str, Any] | None = None,
 ) -> list[Result]:
-    """Score an encoder by its name, with some of its parameters replaced; what fails is added to ``failures``."""
+    """Score an encoder by its name, with some of its parameters replaced; the listener hears what fails."""
     results: list[Result] = []
-    reporter = replace(listener, failed=lambda what, error: failures.append((what, error)))
     for scoring in scorings:
         asked = RunPlan(
             encoders=[encoder],
@@ -227,17 +219,17 @@ def score_encoder(
             data=workshop.data,
             catalogue=workshop.catalogue,
         )
-        with _noted(encoder, failures):
-            results += run(asked, reporter)
+        with _noted(encoder, listener):
+            results += run(asked, listener)
     return results
 
 
 @contextmanager
-def _noted(what: str, failures: list[tuple[str, Exception]]) -> Iterator[None]:
-    """Note what fails, so that the others go on."""
+def _noted(what: str, listener: Listener) -> Iterator[None]:
+    """Tell what fails, so that the others go on."""
     try:
         yield
     except Stopped:
         raise
     except Exception as error:
-        failures.append((what, error))
+        listener.failed(what, error)
