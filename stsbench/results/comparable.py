@@ -13,36 +13,22 @@ from stsbench.core.errors import ProtocolError
 from stsbench.results.record import Result
 
 
-class Scored(Protocol):
-    """What both a Result and a row of a lock file tell of the way a score was made."""
+class _Scored(Protocol):
+    """What both a Result and a row of a lock file tell of the way a score was made; a card's hash may be unknown."""
 
     @property
-    def split(self) -> str:
-        """The split that was scored."""
-        ...
-
+    def split(self) -> str: ...
     @property
-    def protocol(self) -> Mapping[str, Any]:
-        """The protocol's fields."""
-        ...
-
+    def protocol(self) -> Mapping[str, Any]: ...
     @property
-    def data(self) -> str:
-        """The hash of the data."""
-        ...
-
+    def data(self) -> str: ...
     @property
-    def n(self) -> int:
-        """The number of items."""
-        ...
-
+    def n(self) -> int: ...
     @property
-    def task_card(self) -> str | None:
-        """The hash of how the task is scored; None where that is not known."""
-        ...
+    def task_card(self) -> str | None: ...
 
 
-def why_not_comparable(first: Scored, second: Scored) -> str | None:
+def why_not_comparable(first: _Scored, second: _Scored) -> str | None:
     """The first thing that keeps two scores of a task apart, as part of a sentence; None where nothing does."""
     if first.split != second.split:
         return f"split differs: '{first.split}' against '{second.split}'"
@@ -53,7 +39,7 @@ def why_not_comparable(first: Scored, second: Scored) -> str | None:
     return why_another_version(first, second)
 
 
-def why_another_version(first: Scored, second: Scored) -> str | None:
+def why_another_version(first: _Scored, second: _Scored) -> str | None:
     """The same of two scores of one split that a column may take from different protocols: their data and the task's card."""
     if first.data != second.data:
         return f"data hash differs: {first.data[:12]} against {second.data[:12]}"

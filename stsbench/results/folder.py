@@ -25,7 +25,7 @@ from stsbench.results.record import (
     file_place,
     items_path,
     record_path,
-    result_problem,
+    result_problems,
 )
 
 if TYPE_CHECKING:
@@ -39,37 +39,31 @@ LARGEST_COLUMNS = 1 << 30
 
 def as_arrays(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> dict[str, npt.NDArray[Any]]:
     """Columns as they are read back: texts are arrays of objects."""
-    return {
-        name: column if isinstance(column, np.ndarray) else np.array(column, dtype=object)
-        for name, column in columns.items()
-    }
+    given = columns.items()
+    return {name: one if isinstance(one, np.ndarray) else np.array(one, dtype=object) for name, one in given}
 
 
 def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> bytes:
-    """The bytes of the columns' file."""
+    """The bytes of the columns' file. Arrays are made of buffers: ``pyarrow.array`` would import pandas first."""
     import pyarrow
     import pyarrow.parquet
 
+    made: dict[str, pyarrow.Array] = {}
+    for name, values in columns.items():
+        column = np.asarray(values)
+        if column.dtype == bool:
+            packed = pyarrow.py_buffer(np.packbits(column, bitorder="little"))
+            made[name] = pyarrow.Array.from_buffers(pyarrow.bool_(), len(column), [None, packed])
+        elif column.dtype.kind in "iuf":
+            whole = pyarrow.py_buffer(np.ascontiguousarray(column))
+            made[name] = pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column), [None, whole])
+        else:
+            texts = [str(text).encode() for text in values]
+            ends = pyarrow.py_buffer(np.cumsum([0, *map(len, texts)], dtype=np.int32))
+            made[name] = pyarrow.StringArray.from_buffers(len(texts), ends, pyarrow.py_buffer(b"".join(texts)))
     stream = io.BytesIO()
-    table = pyarrow.table({name: _as_column(column) for name, column in columns.items()})
-    pyarrow.parquet.write_table(table, stream, compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.table(made), stream, compression="zstd")
     return stream.getvalue()
-
-
-def _as_column(values: npt.NDArray[np.generic] | list[str]) -> pyarrow.Array:
-    """A column of these values, as ``pyarrow.array`` makes it, which would import pandas first."""
-    import pyarrow
-
-    column = np.asarray(values)
-    if column.dtype == bool:
-        packed = pyarrow.py_buffer(np.packbits(column, bitorder="little"))
-        return pyarrow.Array.from_buffers(pyarrow.bool_(), len(column), [None, packed])
-    if column.dtype.kind in "iuf":
-        whole = pyarrow.py_buffer(np.ascontiguousarray(column))
-        return pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column), [None, whole])
-    texts = [str(text).encode() for text in values]
-    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-    return pyarrow.StringArray.from_buffers(len(texts), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(texts)))
 
 
 def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
@@ -166,9 +160,8 @@ def _recorded(record: Path) -> str:
 def _other_states(result: Result, path: Path) -> list[Result]:
     """The other Results of a Result's cell that lie beside it."""
     found = []
-    alike = path.name.removesuffix(f"{result.cell}.json")
-    for other in sorted(path.parent.iterdir()) if path.parent.is_dir() else ():
-        if other.name.startswith(alike) and other.suffix == ".json" and other.name != path.name:
+    for other in sorted(path.parent.glob("*.json")) if path.parent.is_dir() else ():
+        if other.name.startswith(path.name.removesuffix(f"{result.cell}.json")) and other.name != path.name:
             with suppress(DataError):
                 found.append(read_result(other))
     return [other for other in found if other.place == result.place]
@@ -183,7 +176,7 @@ def checked_json(result: Result) -> bytes:
     try:
         content = result_to_json(result)
         _DECODER.decode(content)
-        problem = result_problem(result)
+        problem = next(result_problems(result), None)
     except (TypeError, ValueError, RecursionError) as error:
         problem = one_line(error)[:300]
     if problem is not None:
@@ -193,8 +186,7 @@ def checked_json(result: Result) -> bytes:
 
 def result_to_json(result: Result) -> bytes:
     """The bytes of a Result's file: keys in the order of the fields, floats that read back exactly, its digest last."""
-    fields = _fields(result)
-    sealed = {**fields, "digest": fields_digest(fields)}
+    sealed = {**_fields(result), "digest": fields_digest(_fields(result))}
     return (json.dumps(sealed, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -217,36 +209,24 @@ def read_result(path: Path) -> Result:
     Raises:
         DataError: the file is no Result of this schema, or not the one that its path tells; names file and field.
     """
-    result = _decode(read_bounded(path, LARGEST), str(path))
-    folder, name = file_place(result.encoder, result.task, result.split, result.cell)
-    # Some file systems do not tell capitals apart.
-    if _lies_at(path) != (folder.casefold(), name.casefold()):
-        raise DataError(f"{path}: is not where it belongs: by what it holds it is {folder}/{name}; run the cell again")
-    return msgspec.structs.replace(result, path=path)
-
-
-def _lies_at(path: Path) -> tuple[str, str]:
-    """The names of a file's folder and of the file, in small letters."""
-    folder, name = ("", *path.parts)[-2:]
-    if folder in ("", ".."):
-        folder = path.resolve().parent.name
-    return folder.casefold(), name.casefold()
-
-
-def _decode(content: bytes, where: str) -> Result:
     try:
-        result = _DECODER.decode(content)
+        result = _DECODER.decode(read_bounded(path, LARGEST))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{where}: is not a result file of schema {SCHEMA}: {one_line(error)[:300]}") from error
+        raise DataError(f"{path}: is not a result file of schema {SCHEMA}: {one_line(error)[:300]}") from error
     if result.schema != SCHEMA:
         raise DataError(
-            f"{where}: is a result of schema {result.schema}, this stsbench reads {SCHEMA}; run the cell again"
+            f"{path}: is a result of schema {result.schema}, this stsbench reads {SCHEMA}; run the cell again"
         )
     if not result.digest:
-        raise DataError(f"{where}: has no digest, so an earlier stsbench wrote it; run the cell again")
+        raise DataError(f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again")
     if result.per_item or result.digest != fields_digest(_fields(result)):
-        raise DataError(f"{where}: is not as stsbench wrote it, its digest is of other values; run the cell again")
-    return result
+        raise DataError(f"{path}: is not as stsbench wrote it, its digest is of other values; run the cell again")
+    folder, name = file_place(result.encoder, result.task, result.split, result.cell)
+    home = path.parent.name if path.parent.name not in ("", "..") else path.resolve().parent.name
+    # Some file systems do not tell capitals apart.
+    if (home.casefold(), path.name.casefold()) != (folder.casefold(), name.casefold()):
+        raise DataError(f"{path}: is not where it belongs: by what it holds it is {folder}/{name}; run the cell again")
+    return msgspec.structs.replace(result, path=path)
 
 
 def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -321,20 +301,19 @@ def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
     for states in cells.values():
         home = (states[0].path or Path()).parent
         named = [one for one in states if one.cell == _recorded(record_path(one, home.parent))]
-        current = named or (states if len(states) == 1 else [])
-        if not current:
-            found.problems.append(Problem(states[0].path or home, _undecided(states, home)))
-        kept += current
-        older += [one for one in states if one not in current]
+        if not named and len(states) > 1:
+            first, files = states[0], ", ".join(one.path.name for one in states if one.path is not None)
+            line = (
+                f"{home}: holds {len(states)} states of '{first.encoder}' on {first.task} ({files}), and no record of "
+                "which one 'stsbench run' made or reused last; run it again with the encoder that you mean, or remove "
+                "the other files"
+            )
+            found.problems.append(Problem(first.path or home, line))
+            older += states
+        else:
+            kept += named or states
+            older += [one for one in states if named and one not in named]
     return ResultFolder(kept, found.problems, older)
-
-
-def _undecided(states: Sequence[Result], home: Path) -> str:
-    first, files = states[0], ", ".join(one.path.name for one in states if one.path is not None)
-    return (
-        f"{home}: holds {len(states)} states of '{first.encoder}' on {first.task} ({files}), and no record of which one "
-        "'stsbench run' made or reused last; run it again with the encoder that you mean, or remove the other files"
-    )
 
 
 def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
@@ -381,34 +360,29 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
     try:
         with os.scandir(folder) as entries:
             encoders = sorted(
-                entry.name for entry in entries if encoder in (None, entry.name) and _may_be_folder(entry)
+                one.name for one in entries if encoder in (None, one.name) and _leads_to_folder(one, lost=True)
             )
     except OSError as error:
         raise OutputError(f"results folder '{folder}' cannot be read: {error.strerror}") from error
-    for name in encoders:
+    for home in map(folder.joinpath, encoders):
         try:
-            with os.scandir(folder / name) as entries:
-                files = sorted(
-                    entry.name for entry in entries if entry.name.endswith(".json") and not _leads_to_folder(entry)
-                )
+            with os.scandir(home) as entries:
+                files = [
+                    one.name for one in entries if one.name.endswith(".json") and not _leads_to_folder(one, lost=False)
+                ]
         except OSError as error:
-            problems.append(Problem(folder / name, f"{folder / name}: cannot be read: {error.strerror}"))
-            continue
-        yield from (folder / name / file for file in files)
+            problems.append(Problem(home, f"{home}: cannot be read: {error.strerror}"))
+        else:
+            yield from map(home.joinpath, sorted(files))
 
 
-def _may_be_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder, or a link to one that is not there: it may have been one of results."""
-    with suppress(OSError):
-        return entry.is_dir() or (entry.is_symlink() and not Path(entry.path).exists())
-    # A link to itself.
-    return True
-
-
-def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
-    with suppress(OSError):
-        return entry.is_dir()
-    return False
+def _leads_to_folder(entry: os.DirEntry[str], *, lost: bool) -> bool:
+    """Whether an entry is a folder; ``lost`` is said of a link that leads nowhere: there may have been one of results."""
+    try:
+        return entry.is_dir() or (lost and entry.is_symlink() and not Path(entry.path).exists())
+    except OSError:
+        # A link to itself.
+        return lost
 
 
 def lost(folder: Path) -> list[Problem]:

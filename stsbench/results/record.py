@@ -236,15 +236,11 @@ def bounds(name: str) -> tuple[float, float]:
     return low - ROUNDING, high + ROUNDING
 
 
-def result_problem(result: Result) -> str | None:
-    """The first thing wrong with a Result that was just made, of an encoder or evaluator that may be a user's own.
+def result_problems(result: Result) -> Iterator[str]:
+    """What is wrong with a Result that was just made, of an encoder or evaluator that may be a user's own.
 
     The score is the one of ``scores`` that the protocol names; of a protocol of a user's own, any of them.
     """
-    return next(_problems(result), None)
-
-
-def _problems(result: Result) -> Iterator[str]:
     for field, name in (("encoder", result.encoder), ("task", result.task), ("split", result.split)):
         if not name.strip() or CONTROL.search(name):
             yield f"field '{field}': {shown(name)} is not a name"
