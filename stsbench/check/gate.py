@@ -21,7 +21,7 @@ from stsbench.check.lock import Entry, LockedCell, Side, unpack
 from stsbench.core.cards import Suite
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.core.provenance import same_encoder
-from stsbench.results.comparable import why_not_comparable
+from stsbench.results.comparable import suite_mean, why_not_comparable
 from stsbench.results.folder import columns_of
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort, Measured, compare_column, mean_difference
@@ -95,18 +95,9 @@ class Check:
     @property
     def summary(self) -> str:
         """How many cells and means came out how, in one line."""
-        outcomes: dict[Outcome, str] = {
-            "regression": "regression",
-            "not comparable": "not comparable",
-            "missing": "missing in the new results",
-            "unreadable": "unreadable",
-            "not checked": "not checked",
-            "higher": "higher",
-            "lower": "lower, which may be chance",
-            "fine": "fine",
-            "new": "new",
-        }
-        counts = [f"{self.count(key)} {text}" for key, text in outcomes.items() if self.count(key)]
+        words = {"missing": "missing in the new results", "lower": "lower, which may be chance"}
+        order: tuple[Outcome, ...] = ("regression", *STOPPING, "higher", "lower", "fine", "new")
+        counts = [f"{self.count(one)} {words.get(one, one)}" for one in order if self.count(one)]
         means = sum(verdict.is_mean for verdict in self.verdicts)
         cells = len(self.verdicts) - means
         said = f"{cells} cell{'s' * (cells != 1)}" + (f" and {means} mean{'s' * (means != 1)}" if means else "")
@@ -117,13 +108,8 @@ def unreadable(new: Side, old: Side | None = None) -> list[Verdict]:
     """A verdict on each file of both sides that holds no result as results must be: a check is not fine beside it."""
     problems = [("new", one) for one in new.problems] + [("old", one) for one in (old.problems if old else ())]
     return [
-        Verdict(
-            encoder=problem.path.parent.name,
-            task=problem.path.name,
-            outcome="unreadable",
-            reason=f"{name} results: {problem.line}",
-        )
-        for name, problem in problems
+        Verdict(encoder=at.parent.name, task=at.name, outcome="unreadable", reason=f"{side} results: {line}")
+        for side, (at, line) in problems
     ]
 
 
@@ -302,22 +288,23 @@ def find_means(cells: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Jud
         if one.pairs and verdict.split in ("test", "all"):
             key = verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed
             groups.setdefault(key, {}).setdefault(verdict.task, one)
-    return [
-        _mean(suite, [mine[task] for task in suite.tasks])
-        for mine in groups.values()
-        for suite in suites.values()
-        if suite.average and len(suite.tasks) > 1 and all(task in mine for task in suite.tasks)
-    ]
+    averaged = [suite for suite in suites.values() if suite.average and len(suite.tasks) > 1]
+    means = (_mean(suite, mine) for mine in groups.values() for suite in averaged)
+    return [one for one in means if one is not None]
 
 
-def _mean(suite: Suite, cells: Sequence[Judged]) -> Judged:
-    verdicts, k = [one.verdict for one in cells], len(cells)
-    new, old = (sum(getattr(one, side) for one in verdicts) / k for side in ("new", "old"))
-    names = list(dict.fromkeys(str(one.tolerance) for one in verdicts))
-    points = sum((one.points or 0.0) ** 2 for one in verdicts) ** 0.5 / k
-    mean = replace(verdicts[0], task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True)
+def _mean(suite: Suite, mine: Mapping[str, Judged]) -> Judged | None:
+    scores = [(task, one.verdict.new, one.verdict.old) for task, one in mine.items()]
+    new = suite_mean(suite.tasks, {task: score for task, score, _ in scores}.get)
+    old = suite_mean(suite.tasks, {task: score for task, _, score in scores}.get)
+    if new is None or old is None:
+        return None
+    cells, k = [mine[task] for task in suite.tasks], len(suite.tasks)
+    names = list(dict.fromkeys(str(one.verdict.tolerance) for one in cells))
+    points = sum((one.verdict.points or 0.0) ** 2 for one in cells) ** 0.5 / k
+    bare = replace(cells[0].verdict, task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True)
     why = f"the mean of {k} cells, each with a tolerance of its own"
-    judged = within(mean, new - old, points=points, name=names[0] if len(names) == 1 else "several", why=why)
+    judged = within(bare, new - old, points=points, name=names[0] if len(names) == 1 else "several", why=why)
     return Judged(judged, [pair for one in cells for pair in one.pairs])
 
 
@@ -361,14 +348,16 @@ def check(
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
     """
     effort = effort or Effort()
-    new, old = new.verified(), (_counterpart(new, old) if chosen else old).verified()
-    broken = unreadable(new, old)
-    names = match_encoders(new, old)
-    if broken and not names:
-        return Check(verdicts=broken, rule=rule, exact=exact, allow_missing=allow_missing)
-    judge, cells = RULES[rule], [_judge(new, old, tolerances) for new, old in match_cells(new.cells, old.cells, names)]
-    judged = [*judge(cells, effort), *judge(find_means(cells, suites or {}), effort)]
-    verdicts = [*judged, *_only_old(old, names), *broken]
+    if chosen:
+        # What the old side has of the new side's encoders, be it readable or not; all of it where they are others.
+        found = old.only(list({cell.encoder: None for cell, _ in new.cells}))
+        old = found if found.cells or found.problems else old
+    new, old = new.verified(), old.verified()
+    verdicts = broken = unreadable(new, old)
+    if (names := match_encoders(new, old)) or not broken:
+        cells = [_judge(*pair, tolerances) for pair in match_cells(new.cells, old.cells, names)]
+        judged = [*RULES[rule](cells, effort), *RULES[rule](find_means(cells, suites or {}), effort)]
+        verdicts = [*judged, *_only_old(old, names), *broken]
     return Check(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
 
 
@@ -381,10 +370,17 @@ def _by_test(judged: Sequence[Judged], effort: Effort) -> list[Verdict]:
     }
     compared = [at for at, one in enumerate(judged) if one.pairs]
     corrected = dict(zip(compared, holm([tests[at].p if at in tests else 1.0 for at in compared]), strict=True))
-    return [
-        _with_test(one.verdict, tests[at]._replace(p=corrected[at]), effort.level) if at in tests else one.verdict
-        for at, one in enumerate(judged)
-    ]
+    verdicts = [one.verdict for one in judged]
+    for at, tested in tests.items():
+        verdict, p = verdicts[at], corrected[at]
+        if tested.problem is not None and not p < effort.level:
+            why = f"{verdict.reason}; the statistical rule cannot judge it: {tested.problem}"
+            verdicts[at] = replace(verdict, outcome="not comparable", reason=why)
+        else:
+            said = f"{'real' if p < effort.level else 'may be chance'}, corrected p {p:.2g} ({tested.test})"
+            outcome: Outcome = "regression" if p < effort.level else "lower"
+            verdicts[at] = replace(verdict, outcome=outcome, reason=f"{verdict.reason}; {said}", p=p)
+    return verdicts
 
 
 RULES: Mapping[Rule, Callable[[Sequence[Judged], Effort], list[Verdict]]] = {
@@ -392,12 +388,6 @@ RULES: Mapping[Rule, Callable[[Sequence[Judged], Effort], list[Verdict]]] = {
     "statistical": _by_test,
 }
 """What makes verdicts of the judgements by tolerance: of all cells, and again of all means over suites."""
-
-
-def _counterpart(new: Side, old: Side) -> Side:
-    """What the old side has of the new side's encoders, be it readable or not; all of it where they are others."""
-    found = old.only(list({cell.encoder: None for cell, _ in new.cells}))
-    return found if found.cells or found.problems else old
 
 
 def match_encoders(new: Side, old: Side) -> dict[str, str]:
@@ -438,15 +428,11 @@ def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
     for cell, _ in old.cells:
         if cell.encoder not in names.values():
             left.setdefault(cell.encoder, []).append(cell)
-    for cells in left.values():
-        hint = "choose others with --encoder, or allow it with --allow-missing"
-        yield replace(
-            _bare(cells[0]),
-            task=f"all {len(cells)} cells" if len(cells) > 1 else cells[0].task,
-            protocol="" if len(cells) > 1 else str(cells[0].protocol["name"]),
-            outcome="missing",
-            reason=f"the new results have no encoder of this name; {hint}",
-        )
+    hint = "choose others with --encoder, or allow it with --allow-missing"
+    for first, *others in left.values():
+        reason = f"the new results have no encoder of this name; {hint}"
+        one = replace(_bare(first), outcome="missing", reason=reason)
+        yield replace(one, task=f"all {1 + len(others)} cells", protocol="") if others else one
 
 
 def _match_task(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
@@ -488,14 +474,12 @@ def _bare(cell: LockedCell) -> Verdict:
 
 def _judge(new: Entry | None, old: Entry | None, tolerances: Mapping[str, Tolerance]) -> Judged:
     """Judge a cell by tolerance alone."""
-    if new is None or old is None:
-        ((cell, _),) = [entry for entry in (new, old) if entry is not None]
-        if new is None:
-            missing = replace(
-                _bare(cell), old=cell.score, outcome="missing", reason="the new results have no such cell"
-            )
-            return Judged(missing, [])
-        return Judged(replace(_bare(cell), new=cell.score), [])
+    if new is None and old is not None:
+        reason = "the new results have no such cell"
+        return Judged(replace(_bare(old[0]), old=old[0].score, outcome="missing", reason=reason), [])
+    assert new is not None, "a pair has a side"
+    if old is None:
+        return Judged(replace(_bare(new[0]), new=new[0].score), [])
     ours, theirs = new[0], old[0]
     bare = replace(_bare(ours), new=ours.score, old=theirs.score)
     why = why_not_comparable(ours, theirs)
@@ -508,14 +492,3 @@ def _judge(new: Entry | None, old: Entry | None, tolerances: Mapping[str, Tolera
     points = tolerance.allowed(ours.n)
     difference = ours.score - theirs.score
     return Judged(within(bare, difference, points=points, name=tolerance.name, why=tolerance.why), [(new, old)])
-
-
-def _with_test(verdict: Verdict, tested: Tested, level: float) -> Verdict:
-    """The verdict on a lower score once its p-value is known, or that there can be none."""
-    real = tested.p < level
-    if tested.problem is not None and not real:
-        why = f"{verdict.reason}; the statistical rule cannot judge it: {tested.problem}"
-        return replace(verdict, outcome="not comparable", reason=why)
-    said = f"{'real' if real else 'may be chance'}, corrected p {tested.p:.2g} ({tested.test})"
-    outcome: Outcome = "regression" if real else "lower"
-    return replace(verdict, outcome=outcome, reason=f"{verdict.reason}; {said}", p=tested.p)

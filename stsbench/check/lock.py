@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,9 +22,9 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, cut, one_line
 from stsbench.core.files import file_part, read_bounded
 from stsbench.numbers.statistics import Float64Array
-from stsbench.results.folder import Problem, ResultFolder, columns_of, lost, read_folder, verified
+from stsbench.results.folder import Problem, ResultFolder, columns_of, has_columns, lost, read_folder, verified
 from stsbench.results.groups import Encoders
-from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, fields_digest, items_path, protocol_key
+from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, fields_digest, protocol_key
 from stsbench.significance.items import tested_column
 
 PackedKind = Literal["ranks", "levels", "right"]
@@ -200,49 +199,24 @@ class Side(NamedTuple):
 
 def lock_cell(result: Result, paired: Packed | None = None) -> LockedCell:
     """The row of one Result, with what a paired test needs of its items."""
-    run = result.run
-    return LockedCell(
-        encoder=result.encoder,
-        task=result.task,
-        split=result.split,
-        protocol=result.protocol,
-        train_seed=result.train_seed,
-        eval_seed=result.eval_seed,
-        fingerprint=result.fingerprint,
-        revision=result.revision,
-        data=result.data,
-        score=result.score,
-        interval=result.interval,
-        n=result.n,
-        device=run.get("device"),
-        dtype=run.get("dtype"),
-        versions=dict(run.get("versions", {})),
-        task_card=result.task_card,
-        items=result.items,
-        paired=paired,
-    )
+    run, own = result.run, ("device", "dtype", "versions", "paired", "digest")
+    fields: dict[str, Any] = {one: getattr(result, one) for one in LockedCell.__struct_fields__ if one not in own}
+    fields |= {"device": run.get("device"), "dtype": run.get("dtype"), "versions": dict(run.get("versions", {}))}
+    return LockedCell(**fields, paired=paired)
 
 
 def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> list[LockedCell]:
     """The rows of Results, each with what a paired test needs of its items.
 
     Where the per-item columns are missing (they hold gold scores, and are not kept under version control), a row
-    takes over what an earlier lock holds of the very same items.
-
-    Args:
-        results: what is locked.
-        kept: the rows of an earlier lock.
-
-    Raises:
-        DataError: per-item columns are broken.
+    takes over what an earlier lock, ``kept``, holds of the very same items. Raises DataError where they are broken.
     """
     earlier = {(cell.encoder, cell.task, cell.items): cell.paired for cell in kept if cell.paired is not None}
     return [lock_cell(one, _paired(one) or earlier.get((one.encoder, one.task, one.items))) for one in results]
 
 
 def _paired(result: Result) -> Packed | None:
-    at_hand = bool(result.per_item) if result.path is None else os.path.lexists(items_path(result.path))
-    return pack(columns_of(result), result.protocol) if at_hand else None
+    return pack(columns_of(result), result.protocol) if has_columns(result) else None
 
 
 def to_lock(cells: Iterable[LockedCell]) -> bytes:
