@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from stsbench.api.names import compared_results
 from stsbench.api.progress import watching
 from stsbench.api.results import EncoderComparison, NotScored, Results, compared, html_so_far, layout_html
 from stsbench.bench.listener import Listener
@@ -22,9 +23,9 @@ from stsbench.boards.render.figures import table_figure
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, UnknownName, choose, shown
+from stsbench.core.errors import DataError, StsbenchError, choose, shown
 from stsbench.core.registry import NAME, NAME_OR_PLACE, PLACE, SWITCH, checked
-from stsbench.results.folder import ResultFolder, read_folder, verified
+from stsbench.results.folder import read_folder, verified
 from stsbench.results.groups import Encoders
 from stsbench.results.record import Result
 
@@ -55,22 +56,16 @@ def read_results(
         OutputError: there is no such folder, or it cannot be read.
     """
     choose("on_error", on_error, {"raise": None, "skip": None})
-    encoders = Encoders(_whole(read_folder(Path(folder)), on_error), catalogue)
-    if older := encoders.older_line(encoders.found.results):
-        warnings.warn(older, stacklevel=3)
-    return Results(encoders.found.results, catalogue=catalogue)
-
-
-def _whole(there: ResultFolder, on_error: str) -> ResultFolder:
-    """What a folder holds, without the results that their per-item columns do not make."""
+    there = read_folder(Path(folder))
     found = verified(there.results)
     problems = [*there.problems, *found.problems]
     if problems and on_error == "raise":
         more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
         raise DataError(f"{problems[0].line}{more}; on_error='skip' leaves such files out")
-    for problem in problems:
-        warnings.warn(problem.line, stacklevel=4)
-    return there._replace(results=found.results)
+    older = Encoders(there._replace(results=found.results), catalogue).older_line(found.results)
+    for line in filter(None, [*(problem.line for problem in problems), older]):
+        warnings.warn(line, stacklevel=3)
+    return Results(found.results, catalogue=catalogue)
 
 
 @checked("compare", results=PLACE, catalogue=Catalogue)
@@ -99,43 +94,29 @@ def compare_encoders(
         StsbenchError: fewer than two encoders, one that has no results, or nothing that two can be compared on.
     """
     catalogue = catalogue or Catalogue()
-    found: dict[str, Sequence[Result]] = {}
+    named = [str(one) for one in encoders if isinstance(one, str | Path)]
     handed: list[Result] = []
     for one in encoders:
-        if isinstance(one, str | Path):
-            _join(found, str(one), _named(str(one), Path(results), catalogue))
-        elif isinstance(one, Result):
+        if isinstance(one, Result):
             handed.append(one)
         elif isinstance(one, Sequence) and all(isinstance(part, Result) for part in one):
             handed += [*one]
-        else:
+        elif not isinstance(one, str | Path):
             raise StsbenchError(f"compare: {shown(one)} is neither Results nor the name or folder of an encoder")
+
+    def refuse(line: str) -> None:
+        raise DataError(line)
+
+    def tell(line: str) -> None:
+        warnings.warn(line, stacklevel=5)
+
+    found = compared_results(named, Path(results), catalogue, skipped=refuse, older=tell) if named else {}
     # Together, so that two states of one encoder are kept apart.
     for runs in Results(handed, catalogue=catalogue).runs:
-        _join(found, runs.name, runs.results)
+        if runs.name in found:
+            raise StsbenchError(f"compare was given '{runs.name}' twice")
+        found[runs.name] = runs.results
     return compared(found, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
-
-
-def _join(found: dict[str, Sequence[Result]], name: str, results: Sequence[Result]) -> None:
-    if name in found:
-        raise StsbenchError(f"compare was given '{name}' twice")
-    found[name] = results
-
-
-def _named(name: str, folder: Path, catalogue: Catalogue) -> Sequence[Result]:
-    """The results of one encoder: of the results folder, or of a folder of its own."""
-    is_folder = Path(name).is_dir()
-    there = _whole(read_folder(folder), "raise") if folder.is_dir() or not is_folder else ResultFolder([], [])
-    known = Encoders(there, catalogue)
-    mine = known.called(name)
-    if not mine and is_folder:
-        known = Encoders(_whole(read_folder(Path(name)), "raise"), catalogue)
-        mine = known.found.results
-    elif not mine:
-        raise UnknownName("encoder", name, known.names, hint=f"{folder} has no results of it")
-    if older := known.older_line(mine):
-        warnings.warn(older, stacklevel=4)
-    return known.of_one(name, mine)
 
 
 @checked(**ARGUMENTS)

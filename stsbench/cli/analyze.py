@@ -10,8 +10,8 @@ from typing import Any
 from typer import Context
 
 from stsbench.analysis.run import ANALYSES, WRITERS, Analysis, Findings, analyse, findings_json, make_analysis
+from stsbench.api.names import Names
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names
 from stsbench.cli.printing import complain, say, say_words
 from stsbench.cli.progress import shown_work
 from stsbench.cli.screen import print_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, wraps
 from importlib import import_module
 from importlib.util import find_spec
@@ -69,33 +69,11 @@ class GroupedCommand(TyperCommand):
         for one in self.get_params(ctx):
             if record := one.get_help_record(ctx):
                 usual = "Arguments" if one.param_type_name == "argument" else "Options"
-                groups.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
+                groups[getattr(one, "rich_help_panel", None) or usual].append(record)
         for title, records in groups.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
-
-
-def lazy_function(address: str) -> Callable[..., Any]:
-    """A command's function, whose module is imported when the function is called.
-
-    Help and completion need its signature and docstring alone, which are compiled from the module's source: the module
-    imports all that the command works with. A default is a constant or a path.
-    """
-    module, _, name = address.partition(":")
-    found = find_spec(module)
-    assert found and found.origin, "a command's module is a file"
-    tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
-    (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
-    function.body = function.body[:1]
-    scope: dict[str, Any] = {"opt": options, "Context": typer.Context, "Path": Path}
-    exec(compile(ast.Module([function], []), found.origin, "exec", dont_inherit=True), scope)
-
-    @wraps(scope[name])
-    def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
-        return getattr(import_module(module), name)(**given)
-
-    return call
 
 
 class LazyCommand(TyperCommand):
@@ -108,12 +86,28 @@ class LazyCommand(TyperCommand):
 
     @cached_property
     def loaded(self) -> TyperCommand:
-        """The command itself, with its options."""
+        """The command with its options, whose module is imported when it is carried out.
+
+        Help and completion need its signature and docstring alone, which are compiled from the module's source: the module
+        imports all that the command works with. A default is a constant or a path.
+        """
+        module, _, name = self.address.partition(":")
+        found = find_spec(module)
+        assert found and found.origin, "a command's module is a file"
+        tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+        (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
+        function.body = function.body[:1]
+        scope: dict[str, Any] = {"opt": options, "Context": typer.Context, "Path": Path}
+        exec(compile(ast.Module([function], []), found.origin, "exec", dont_inherit=True), scope)
+
+        @wraps(scope[name])
+        def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
+            return getattr(import_module(module), name)(**given)
+
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
-        work = lazy_function(self.address)
         # Lines of examples are not joined.
-        text = (inspect.getdoc(work) or "").replace("\n\nExample:", "\n\n\b\nExample:")
-        one.command(self.name, cls=GroupedCommand, help=text)(work)
+        text = (inspect.getdoc(call) or "").replace("\n\nExample:", "\n\n\b\nExample:")
+        one.command(self.name, cls=GroupedCommand, help=text)(call)
         made = get_command(one)
         assert isinstance(made, TyperCommand), "one command is no group"
         return made
@@ -121,22 +115,6 @@ class LazyCommand(TyperCommand):
     def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - whatever typer hands on
         """Parse the words behind the command's name, by its own options."""
         return self.loaded.make_context(*args, **more)
-
-
-def _group(name: str, commands: Mapping[str, tuple[str, str]], callback: Any, **more: Any) -> TyperGroup:  # noqa: ANN401
-    root = typer.Typer(
-        name=name,
-        invoke_without_command=True,
-        callback=callback,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        **more,
-    )
-    group = get_command(root)
-    assert isinstance(group, TyperGroup), "an app with a callback is a group"
-    for command, (address, help_line) in commands.items():
-        group.add_command(LazyCommand(command, address, help_line))
-    return group
 
 
 def _version(value: bool) -> None:
@@ -147,24 +125,7 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-def root(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Benchmark sentence encoders on STS and SentEval."""
-    _help_alone(context)
-
-
-def data_root(context: typer.Context) -> None:
-    """Fetch and verify evaluation data and training text."""
-    _help_alone(context)
-
-
-def new_root(context: typer.Context) -> None:
-    """Draft a card for data, an encoder or a method."""
-    _help_alone(context)
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
 
 
 def _help_alone(context: typer.Context) -> None:
@@ -173,11 +134,28 @@ def _help_alone(context: typer.Context) -> None:
         say(context.get_help())
 
 
+def _root(context: typer.Context, version: Version = False) -> None:
+    _help_alone(context)
+
+
+def _group(name: str, text: str, commands: Mapping[str, tuple[str, str]], **more: Any) -> TyperGroup:  # noqa: ANN401
+    root = typer.Typer(
+        name=name, help=text, invoke_without_command=True, pretty_exceptions_enable=False, rich_markup_mode=None, **more
+    )
+    group = get_command(root)
+    assert isinstance(group, TyperGroup), "an app with a callback is a group"
+    for command, (address, help_line) in commands.items():
+        group.add_command(LazyCommand(command, address, help_line))
+    return group
+
+
 def made_app() -> TyperGroup:
     """The command line, without any command loaded."""
+    wide = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    more: dict[str, Any] = {"callback": _help_alone, "add_completion": False}
     app = _group(
-        "stsbench", COMMANDS, root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+        "stsbench", "Benchmark sentence encoders on STS and SentEval.", COMMANDS, callback=_root, context_settings=wide
     )
-    app.add_command(_group("data", DATA_COMMANDS, data_root, add_completion=False))
-    app.add_command(_group("new", NEW_COMMANDS, new_root, add_completion=False))
+    app.add_command(_group("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS, **more))
+    app.add_command(_group("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS, **more))
     return app

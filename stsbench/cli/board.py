@@ -7,6 +7,7 @@ from pathlib import Path
 
 from typer import Context
 
+from stsbench.api.names import added_rows, chosen_results
 from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published.specs import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
@@ -15,14 +16,13 @@ from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.rows import only_added
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.names import added_rows, chosen_results, complain_of_older, read_encoders
 from stsbench.cli.printing import complain, complain_of_all, say_words, write_or_say
 from stsbench.cli.progress import shown_count
 from stsbench.cli.screen import print_table
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.plots import FIGURES
-from stsbench.results.folder import ResultFolder
+from stsbench.results.folder import ResultFolder, read_folder
 from stsbench.results.groups import Encoders
 
 RESULTS = Path("results")
@@ -68,7 +68,8 @@ def leaderboard_command(
         find_suite(suite, catalogue)
     # Published and imported rows stand alone where no results are asked for and there is no folder.
     alone = (table or mteb) and not (results or encoder or add or where.is_dir())
-    encoders = Encoders(ResultFolder([], []), catalogue) if alone else read_encoders(where, catalogue)
+    encoders = Encoders(ResultFolder([], []) if alone else read_folder(where), catalogue)
+    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
     added = added_rows(add, encoders, catalogue, where)
     chosen = chosen_results(encoder, encoders, catalogue, where)
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
@@ -87,9 +88,8 @@ def leaderboard_command(
         )
         made = asked.boards(suite) if table is None else asked.declared(table)
     complain_of_all("skipped", made.left_out)
-    for line in made.advice:
+    for line in filter(None, [*made.advice, encoders.older_line(found)]):
         complain(line)
-    complain_of_older(encoders, found)
     tables = [only_added(one) for one in made.tables] if rows_only and add else made.tables
     if fmt in FIGURES and out is not None:
         write_or_say(table_figure(tables, shown, exact=exact).to_bytes(fmt), out)

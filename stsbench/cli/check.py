@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from typer import Context
 
+from stsbench.api.names import chosen_side
 from stsbench.check.gate import RULES, Check, Rule, check, not_checked, parse_tolerances
 from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.published import check_published
@@ -26,7 +27,6 @@ from stsbench.check.reports import (
 )
 from stsbench.check.reports import junit as junit_xml
 from stsbench.cli import options as opt
-from stsbench.cli.names import chosen_side
 from stsbench.cli.printing import complain, print_json, say, say_words
 from stsbench.cli.screen import print_rows
 from stsbench.core import settings

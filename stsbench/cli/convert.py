@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from typer import Context
 
+from stsbench.api.names import Names
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names
 from stsbench.cli.printing import say
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, choose

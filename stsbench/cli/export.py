@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from stsbench.api.names import chosen_results
 from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
 from stsbench.boards.exports.mteb import export_mteb
 from stsbench.cli import options as opt
-from stsbench.cli.names import chosen_results, complain_of_older, read_encoders
-from stsbench.cli.printing import complain_of_all, print_json, say
+from stsbench.cli.printing import complain, complain_of_all, print_json, say
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, choose
 from stsbench.core.files import write_whole
 from stsbench.data.task import expand_names
-from stsbench.results.folder import verified
-from stsbench.results.groups import Runs, gather_runs
+from stsbench.results.folder import read_folder, verified
+from stsbench.results.groups import Encoders, Runs, gather_runs
 from stsbench.results.record import Result
 
 SHOWN = 5
@@ -42,9 +42,11 @@ def export_command(
     """
     write, catalogue = choose("format", fmt, FORMATS), Catalogue(cards)
     wanted = expand_names(tasks, catalogue) if tasks else None
-    encoders = read_encoders(results, catalogue)
+    encoders = Encoders(read_folder(results), catalogue)
+    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
     chosen = chosen_results(encoder, encoders, catalogue, results)
-    complain_of_older(encoders, chosen)
+    if older := encoders.older_line(chosen):
+        complain(older)
     found = verified(
         one for one in chosen if (wanted is None or one.task in wanted) and protocol in (None, one.protocol["name"])
     )

@@ -2,6 +2,7 @@
 
 # Annotations stay objects here, which typer reads: text would be evaluated at every start.
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,52 +19,36 @@ FOLDERS, OUTPUT, WORK = "Data and folders", "Output", "How the work is done"
 """Groups of options in a command's help; the others come first."""
 
 
-def completion(kinds: Iterable[str], *more: Callable[[], Iterable[str]]) -> Callable[[str], Iterator[str]]:
-    """What a shell offers for the last name of a comma list; only the names of files are read.
-
-    Args:
-        kinds: folders of cards whose names are offered.
-        more: functions that return further names.
-    """
+def completion(*kinds: str) -> Callable[[str], Iterator[str]]:
+    """What a shell offers for the last name of a comma list: names of cards of these kinds, suites, tables or analyses."""
 
     def complete(incomplete: str) -> Iterator[str]:
-        from stsbench.core.catalogue import Catalogue
-
-        catalogue = Catalogue()
-        known = [name for kind in kinds for name in catalogue.paths(kind)]
-        known += [name for names in more for name in names()]
         before, comma, last = incomplete.rpartition(",")
-        yield from (f"{before}{comma}{name}" for name in dict.fromkeys(known) if name.startswith(last))
+        known = dict.fromkeys(name for kind in kinds for name in _known(kind))
+        yield from (f"{before}{comma}{name}" for name in known if name.startswith(last))
 
     return complete
 
 
-def _suites() -> Iterable[str]:
+def _known(kind: str) -> Iterable[str]:
     from stsbench.core.catalogue import Catalogue
 
-    return Catalogue().suites()
+    if kind == "tables":
+        from stsbench.boards.published.specs import table_names
+
+        return table_names()
+    if kind == "analyses":
+        from stsbench.analysis.run import ANALYSES
+
+        return ANALYSES.names()
+    # Only the names of files are read.
+    return Catalogue().suites() if kind == "suites" else Catalogue().paths(kind)
 
 
-def _tables() -> Iterable[str]:
-    from stsbench.boards.published.specs import table_names
-
-    return table_names()
-
-
-def _analyses() -> Iterable[str]:
-    from stsbench.analysis.run import ANALYSES
-
-    return ANALYSES.names()
-
-
-encoder_names = completion(["baselines", "trainers"])
-recipe_names = completion(["trainers"])
-task_names = completion(["tasks"], _suites)
-ablation_names = completion(["trainers/tables"])
-suites = completion([], _suites)
-tables = completion([], _tables)
-all_names = completion(["tasks", "baselines", "trainers"], _suites)
-analyses = completion([], _analyses)
+encoder_names = completion("baselines", "trainers")
+recipe_names = completion("trainers")
+task_names = completion("tasks", "suites")
+all_names = completion("tasks", "baselines", "trainers", "suites")
 
 
 def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
@@ -90,41 +75,31 @@ def _configured(context: Context, config: Path | None) -> Path | None:
     return config
 
 
-def _option(*flags: str, panel: str | None = None, complete: Any = None, **more: Any) -> Any:  # noqa: ANN401
-    return Option(*flags, rich_help_panel=panel, autocompletion=complete, **more)
+def _option(flags: str, text: str, *, panel: str | None = None, complete: Any = None, **more: Any) -> Any:  # noqa: ANN401
+    return Option(*flags.split(), help=text, rich_help_panel=panel, autocompletion=complete, **more)
 
 
-def _repeated(*flags: str, **more: Any) -> Any:  # noqa: ANN401
-    """An option that may be repeated."""
-    return _option(*flags, default_factory=list, show_default=False, **more)
-
-
-def _names(*flags: str, **more: Any) -> Any:  # noqa: ANN401
-    """An option that may be repeated, each time with a comma list of names."""
-    return _repeated(*flags, callback=each_name, **more)
-
-
-def _arguments(**more: Any) -> Any:  # noqa: ANN401
-    return Argument(default_factory=list, show_default=False, **more)
+_folder, _work, _output = (partial(_option, panel=panel) for panel in (FOLDERS, WORK, OUTPUT))
+# Options that may be repeated; those that are names take a comma list each time.
+_repeated = partial(_option, default_factory=list, show_default=False)
+_names = partial(_repeated, callback=each_name)
+_arguments = partial(Argument, default_factory=list, show_default=False)
 
 
 # What is measured.
 EncoderArguments = Annotated[
     list[str],
     _arguments(
-        callback=each_name, autocompletion=encoder_names, help="Encoders: card names, Hub ids, folders, card files."
+        help="Encoders: card names, Hub ids, folders, card files.", callback=each_name, autocompletion=encoder_names
     ),
 ]
 EncoderAgain = Annotated[
-    list[str], _names("--encoder", "-e", complete=encoder_names, help="The same as an option; comma list.")
+    list[str], _names("--encoder -e", "The same as an option; comma list.", complete=encoder_names)
 ]
-Encoders = Annotated[list[str], _names("--encoder", "-e", complete=encoder_names, help="Encoders; comma list.")]
-OnlyEncoders = Annotated[
-    list[str], _names("--encoder", "-e", complete=encoder_names, help="Only these encoders; comma list.")
-]
+Encoders = Annotated[list[str], _names("--encoder -e", "Encoders; comma list.", complete=encoder_names)]
+OnlyEncoders = Annotated[list[str], _names("--encoder -e", "Only these encoders; comma list.", complete=encoder_names)]
 AgainstEncoders = Annotated[
-    list[str],
-    _names("--against-encoder", complete=encoder_names, help="Check against these encoders only; comma list."),
+    list[str], _names("--against-encoder", "Check against these encoders only; comma list.", complete=encoder_names)
 ]
 ComparedEncoders = Annotated[list[str], Argument(help="Encoders of the results folder, or folders of results.")]
 FirstEncoder = Annotated[
@@ -132,275 +107,184 @@ FirstEncoder = Annotated[
 ]
 SecondEncoder = Annotated[str, Argument(autocompletion=encoder_names, help="The encoder that should be the same.")]
 Tasks = Annotated[
-    str | None, _option("--tasks", "-t", complete=task_names, help="Tasks and suites, comma list; default suite 'sts'.")
+    str | None, _option("--tasks -t", "Tasks and suites, comma list; default suite 'sts'.", complete=task_names)
 ]
-TasksToScore = Annotated[
-    str, _option("--tasks", "-t", complete=task_names, help="Tasks and suites to score, comma list.")
-]
-OnlyTasks = Annotated[str | None, _option("--tasks", "-t", complete=task_names, help="Only these tasks and suites.")]
-OneTask = Annotated[str, _option("--tasks", "-t", complete=task_names, help="The task whose sentences are used.")]
-Suite = Annotated[str, _option("--suite", complete=suites, help="The suite whose results are shown.")]
-Protocols = Annotated[str | None, _option("--protocol", "-p", help="Protocols, e.g. simcse, wmean, mean, semeval.")]
-Protocol = Annotated[str | None, _option("--protocol", "-p", help="How the task is scored.")]
-OnlyProtocol = Annotated[str | None, _option("--protocol", "-p", help="Only this protocol's results.")]
-Split = Annotated[str | None, _option("--split", help="Score this split (default: test).")]
-TimedSplit = Annotated[str, _option("--split", help="Embed the sentences of this split.")]
-EvaluationSeeds = Annotated[str, _option("--seeds", help="Seeds of the evaluation, comma list.")]
-OwnNames = Annotated[list[str], _names("--name", help="What results call the encoders, one name each.")]
-SetEncoder = Annotated[list[str], _repeated("--set", help="Replace a parameter of the encoder, e.g. dtype=bfloat16.")]
+TasksToScore = Annotated[str, _option("--tasks -t", "Tasks and suites to score, comma list.", complete=task_names)]
+OnlyTasks = Annotated[str | None, _option("--tasks -t", "Only these tasks and suites.", complete=task_names)]
+OneTask = Annotated[str, _option("--tasks -t", "The task whose sentences are used.", complete=task_names)]
+Suite = Annotated[str, _option("--suite", "The suite whose results are shown.", complete=completion("suites"))]
+Protocols = Annotated[str | None, _option("--protocol -p", "Protocols, e.g. simcse, wmean, mean, semeval.")]
+Protocol = Annotated[str | None, _option("--protocol -p", "How the task is scored.")]
+OnlyProtocol = Annotated[str | None, _option("--protocol -p", "Only this protocol's results.")]
+Split = Annotated[str | None, _option("--split", "Score this split (default: test).")]
+TimedSplit = Annotated[str, _option("--split", "Embed the sentences of this split.")]
+EvaluationSeeds = Annotated[str, _option("--seeds", "Seeds of the evaluation, comma list.")]
+OwnNames = Annotated[list[str], _names("--name", "What results call the encoders, one name each.")]
+SetEncoder = Annotated[list[str], _repeated("--set", "Replace a parameter of the encoder, e.g. dtype=bfloat16.")]
 SetAnalysis = Annotated[
-    list[str], _repeated("--set", help="Replace a parameter of the analysis, e.g. k=10; may be repeated.")
+    list[str], _repeated("--set", "Replace a parameter of the analysis, e.g. k=10; may be repeated.")
 ]
 Variants = Annotated[
-    list[str],
-    _repeated("--variants", help="Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8."),
+    list[str], _repeated("--variants", "Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")
 ]
 Clean = Annotated[
     list[str],
-    _names(
-        "--clean", help="Score also without the items that these corpora or files hold; 'own': the recipe's corpus."
-    ),
+    _names("--clean", "Score also without the items that these corpora or files hold; 'own': the recipe's corpus."),
 ]
 Near = Annotated[
     float | None,
-    _option("--near", min=0.5, max=1, help="Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa)."),
+    _option("--near", "Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1),
 ]
-Analysis = Annotated[str, Argument(autocompletion=analyses, help="The analysis.")]
-Figures = Annotated[str, _option("--figures", help="Analyses whose figures are made; comma list.")]
-Title = Annotated[str, _option("--title", help="What stands above the page.")]
+Analysis = Annotated[str, Argument(autocompletion=completion("analyses"), help="The analysis.")]
+Figures = Annotated[str, _option("--figures", "Analyses whose figures are made; comma list.")]
+Title = Annotated[str, _option("--title", "What stands above the page.")]
 Margin = Annotated[
-    float, _option("--margin", min=0, max=100, help="Points by which a score may differ between the same encoders.")
+    float, _option("--margin", "Points by which a score may differ between the same encoders.", min=0, max=100)
 ]
-BatchSize = Annotated[int, _option("--batch-size", min=1, max=MOST, help="Sentences per batch.")]
-Rounds = Annotated[int, _option("--rounds", min=1, max=1000, help="Repeats; the median is reported.")]
+BatchSize = Annotated[int, _option("--batch-size", "Sentences per batch.", min=1, max=MOST)]
+Rounds = Annotated[int, _option("--rounds", "Repeats; the median is reported.", min=1, max=1000)]
 
 # What is trained.
 Recipe = Annotated[str, Argument(autocompletion=recipe_names, help="A recipe, or a recipe's TOML file.")]
 TimedRecipes = Annotated[
-    list[str], _names("--recipe", "-r", complete=recipe_names, help="Recipes to train and time, comma list.")
+    list[str], _names("--recipe -r", "Recipes to train and time, comma list.", complete=recipe_names)
 ]
-AblationTable = Annotated[str, Argument(autocompletion=ablation_names, help="A table or figure.")]
+AblationTable = Annotated[str, Argument(autocompletion=completion("trainers/tables"), help="A table or figure.")]
 SweepCard = Annotated[Path, Argument(help="The sweep's TOML file.")]
-RecipeSeeds = Annotated[str, _option("--seeds", help="Seeds, comma list: one run each; default the recipe's, else 0.")]
-AblationSeeds = Annotated[
-    str, _option("--seeds", help="Seeds, comma list; default each recipe's own, small: the first.")
-]
-SetRecipe = Annotated[list[str], _repeated("--set", help="Replace a value of the recipe, e.g. temperature=0.1.")]
-Base = Annotated[str, _option("--base", help="Start from this checkpoint (folder, Hub id or encoder).")]
-Small = Annotated[bool, _option("--small", help="Train small recipes, which a CPU can, on a base of yours (--base).")]
-TrainingText = Annotated[str | None, _option("--text", help="Train on this corpus or file.")]
-RunName = Annotated[str, _option("--name", help="What the trained encoder is called; default as its recipe.")]
-Keep = Annotated[str | None, _option("--keep", help="Keep the 'best' weights by dev score, or the 'last'.")]
+RecipeSeeds = Annotated[str, _option("--seeds", "Seeds, comma list: one run each; default the recipe's, else 0.")]
+AblationSeeds = Annotated[str, _option("--seeds", "Seeds, comma list; default each recipe's own, small: the first.")]
+SetRecipe = Annotated[list[str], _repeated("--set", "Replace a value of the recipe, e.g. temperature=0.1.")]
+Base = Annotated[str, _option("--base", "Start from this checkpoint (folder, Hub id or encoder).")]
+Small = Annotated[bool, _option("--small", "Train small recipes, which a CPU can, on a base of yours (--base).")]
+TrainingText = Annotated[str | None, _option("--text", "Train on this corpus or file.")]
+RunName = Annotated[str, _option("--name", "What the trained encoder is called; default as its recipe.")]
+Keep = Annotated[str | None, _option("--keep", "Keep the 'best' weights by dev score, or the 'last'.")]
 TimedSteps = Annotated[
-    int | None,
-    _option("--steps", min=1, max=MOST, help="Train this many steps and estimate the whole run from them."),
+    int | None, _option("--steps", "Train this many steps and estimate the whole run from them.", min=1, max=MOST)
 ]
 
 # Folders.
-Data = Annotated[
-    Path | None, _option("--data", panel=FOLDERS, help="Folder of evaluation data; default STSBENCH_DATA.")
-]
-Corpora = Annotated[
-    Path | None, _option("--corpora", panel=FOLDERS, help="Folder of training text; default STSBENCH_CORPORA.")
-]
-CorporaToFill = Annotated[
-    Path | None, _option("--corpora", panel=FOLDERS, help="Folder to write into; default STSBENCH_CORPORA.")
-]
-ResultsFolder = Annotated[Path, _option("--results", panel=FOLDERS, help="Results folder.")]
-ResultsIfAny = Annotated[Path | None, _option("--results", panel=FOLDERS, help="Results folder; default 'results'.")]
+Data = Annotated[Path | None, _folder("--data", "Folder of evaluation data; default STSBENCH_DATA.")]
+Corpora = Annotated[Path | None, _folder("--corpora", "Folder of training text; default STSBENCH_CORPORA.")]
+CorporaToFill = Annotated[Path | None, _folder("--corpora", "Folder to write into; default STSBENCH_CORPORA.")]
+ResultsFolder = Annotated[Path, _folder("--results", "Results folder.")]
+ResultsIfAny = Annotated[Path | None, _folder("--results", "Results folder; default 'results'.")]
 ResultsArgument = Annotated[Path, Argument(help="Results folder.")]
 VerifiedResults = Annotated[Path, Argument(help="Results folder, or the folder of one encoder in it.")]
-MtebFolder = Annotated[
-    Path | None, _option("--mteb", panel=FOLDERS, help="A folder of MTEB's result files, shown as imported rows.")
-]
-Store = Annotated[Path | None, _option("--store", panel=FOLDERS, help="Folder of stored embeddings.")]
-NoStore = Annotated[bool, _option("--no-store", panel=FOLDERS, help="Keep embeddings in memory only.")]
-Cards = Annotated[
-    list[Path], _repeated("--cards", panel=FOLDERS, help="A folder with cards of your own; may be repeated.")
-]
+MtebFolder = Annotated[Path | None, _folder("--mteb", "A folder of MTEB's result files, shown as imported rows.")]
+Store = Annotated[Path | None, _folder("--store", "Folder of stored embeddings.")]
+NoStore = Annotated[bool, _folder("--no-store", "Keep embeddings in memory only.")]
+Cards = Annotated[list[Path], _repeated("--cards", "A folder with cards of your own; may be repeated.", panel=FOLDERS)]
 Config = Annotated[
     Path | None,
-    _option(
-        "--config",
-        is_eager=True,
-        callback=_configured,
-        panel=FOLDERS,
-        help="File of settings; default stsbench.toml, here or above.",
-    ),
+    _folder("--config", "File of settings; default stsbench.toml, here or above.", is_eager=True, callback=_configured),
 ]
-RunsFolder = Annotated[
-    Path | None, _option("--out", panel=FOLDERS, help="Folder of runs; default STSBENCH_RUNS, or 'runs'.")
-]
+RunsFolder = Annotated[Path | None, _folder("--out", "Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
 SweepFolder = Annotated[
-    Path | None,
-    _option("--out", panel=FOLDERS, help="Folder of the table and the winners' cards; default sweeps/CARD."),
+    Path | None, _folder("--out", "Folder of the table and the winners' cards; default sweeps/CARD.")
 ]
 
 # How the work is done.
-Fresh = Annotated[bool, _option("--fresh", panel=WORK, help="Score again even what the results folder has.")]
-TrainAgain = Annotated[
-    bool, _option("--fresh", panel=WORK, help="Train again from the start, even a finished or stopped run.")
-]
-Yes = Annotated[bool, _option("--yes", panel=WORK, help="With --fresh: delete checkpoints without asking.")]
+Fresh = Annotated[bool, _work("--fresh", "Score again even what the results folder has.")]
+TrainAgain = Annotated[bool, _work("--fresh", "Train again from the start, even a finished or stopped run.")]
+Yes = Annotated[bool, _work("--yes", "With --fresh: delete checkpoints without asking.")]
 WhoScores = Annotated[
-    str,
-    _option("--on", panel=WORK, help="Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT."),
+    str, _work("--on", "Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
 ]
-WhoTrains = Annotated[
-    str, _option("--on", panel=WORK, help="Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
-]
+WhoTrains = Annotated[str, _work("--on", "Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
 GpusPerEncoder = Annotated[
     int | None,
-    _option(
+    _work(
         "--gpus-per-encoder",
+        "GPUs (or cores, without any) that embed for one encoder; default all that are free.",
         min=1,
         max=MOST,
-        panel=WORK,
-        help="GPUs (or cores, without any) that embed for one encoder; default all that are free.",
     ),
 ]
 Timeout = Annotated[
     float | None,
-    _option(
-        "--timeout",
-        min=1,
-        max=MOST,
-        panel=WORK,
-        help="Seconds after which --on ray gives up a piece of work that hangs.",
-    ),
+    _work("--timeout", "Seconds after which --on ray gives up a piece of work that hangs.", min=1, max=MOST),
 ]
 Devices = Annotated[
-    int | None,
-    _option(
-        "--devices",
-        min=1,
-        max=MOST,
-        panel=WORK,
-        help="With --on ray: GPUs (or cores, without any) that train together.",
-    ),
+    int | None, _work("--devices", "With --on ray: GPUs (or cores, without any) that train together.", min=1, max=MOST)
 ]
-Cores = Annotated[
-    int, _option("--cores", min=1, max=MOST, panel=WORK, help="With --on ray and no GPU: cores of each training.")
-]
+Cores = Annotated[int, _work("--cores", "With --on ray and no GPU: cores of each training.", min=1, max=MOST)]
 Workers = Annotated[
-    int | None,
-    _option(
-        "--workers",
-        min=0,
-        max=64,
-        panel=WORK,
-        help="Processes that make batches ahead; default 0, on a GPU up to 4.",
-    ),
+    int | None, _work("--workers", "Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64)
 ]
-Device = Annotated[str, _option("--device", panel=WORK, help="auto, cpu or cuda")]
-Deterministic = Annotated[
-    bool, _option("--deterministic", panel=WORK, help="Use only deterministic operations (slower on a GPU).")
-]
-CheckpointSeconds = Annotated[
-    float, _option("--checkpoint-seconds", min=0, panel=WORK, help="Seconds between checkpoints.")
-]
-ReportTo = Annotated[list[str], _repeated("--report-to", panel=WORK, help="tensorboard, wandb, …; may be repeated.")]
+Device = Annotated[str, _work("--device", "auto, cpu or cuda")]
+Deterministic = Annotated[bool, _work("--deterministic", "Use only deterministic operations (slower on a GPU).")]
+CheckpointSeconds = Annotated[float, _work("--checkpoint-seconds", "Seconds between checkpoints.", min=0)]
+ReportTo = Annotated[list[str], _repeated("--report-to", "tensorboard, wandb, …; may be repeated.", panel=WORK)]
 DryRun = Annotated[
-    bool,
-    _option(
-        "--dry-run",
-        panel=WORK,
-        help="Show what is done, what is missing and how many sentences to embed; do nothing.",
-    ),
+    bool, _work("--dry-run", "Show what is done, what is missing and how many sentences to embed; do nothing.")
 ]
 DryTraining = Annotated[
-    bool,
-    _option("--dry-run", panel=WORK, help="Train nothing; show what is done, what is missing and how long it takes."),
+    bool, _work("--dry-run", "Train nothing; show what is done, what is missing and how long it takes.")
 ]
-CompareSeed = Annotated[int, _option("--seed", min=0, max=LAST_SEED, help="Seed of the draws.")]
-Independent = Annotated[bool, _option("--independent", help="Treat items that share a sentence as independent.")]
+CompareSeed = Annotated[int, _option("--seed", "Seed of the draws.", min=0, max=LAST_SEED)]
+Independent = Annotated[bool, _option("--independent", "Treat items that share a sentence as independent.")]
 
 # Boards.
 Table = Annotated[
-    str | None, _option("--table", complete=tables, help="A table of a paper or of ours, or a TOML file of yours.")
+    str | None,
+    _option("--table", "A table of a paper or of ours, or a TOML file of yours.", complete=completion("tables")),
 ]
-Show = Annotated[
-    str | None, _option("--show", help="published, measured, difference, both, or merged: whichever there is.")
-]
-ExactAverages = Annotated[bool, _option("--exact", help="Show exact averages, not rounded as in the paper.")]
-AddedRows = Annotated[
-    list[str], _names("--add", help="NAME or NAME:LABEL: a row of what was measured of it; comma list.")
-]
-RowsOnly = Annotated[
-    bool, _option("--rows-only", panel=OUTPUT, help="No head and no legend, and with --add the added rows alone.")
-]
-Ranks = Annotated[bool, _option("--ranks", help="Rank intervals, and letters that tell ties; needs per-item columns.")]
+Show = Annotated[str | None, _option("--show", "published, measured, difference, both, or merged: whichever there is.")]
+ExactAverages = Annotated[bool, _option("--exact", "Show exact averages, not rounded as in the paper.")]
+AddedRows = Annotated[list[str], _names("--add", "NAME or NAME:LABEL: a row of what was measured of it; comma list.")]
+RowsOnly = Annotated[bool, _output("--rows-only", "No head and no legend, and with --add the added rows alone.")]
+Ranks = Annotated[bool, _option("--ranks", "Rank intervals, and letters that tell ties; needs per-item columns.")]
 
 # Checks.
 NewResults = Annotated[Path, Argument(help="A results folder (or lock file) to be checked.")]
-Against = Annotated[
-    Path, _option("--against", help="A results folder or lock file, or 'published' for papers' scores.")
-]
-RuleName = Annotated[str, _option("--rule", help="absolute or statistical")]
-Tolerances = Annotated[
-    list[str], _repeated("--tolerance", help="Points: 0.5, or for one class half=0.2; may be repeated.")
-]
-Exact = Annotated[bool, _option("--exact", help="A score that rises beyond its tolerance fails too.")]
-AllowMissing = Annotated[
-    bool, _option("--allow-missing", help="Scores that are only in the old results are not an error.")
-]
-Junit = Annotated[Path | None, _option("--junit", panel=OUTPUT, help="Write JUnit XML to this file.")]
-Github = Annotated[bool, _option("--github", panel=OUTPUT, help="Print GitHub annotations.")]
-Summary = Annotated[Path | None, _option("--summary", panel=OUTPUT, help="Add a markdown summary to this file.")]
-LockFile = Annotated[Path, _option("--out", panel=OUTPUT, help="The lock file.")]
+Against = Annotated[Path, _option("--against", "A results folder or lock file, or 'published' for papers' scores.")]
+RuleName = Annotated[str, _option("--rule", "absolute or statistical")]
+Tolerances = Annotated[list[str], _repeated("--tolerance", "Points: 0.5, or for one class half=0.2; may be repeated.")]
+Exact = Annotated[bool, _option("--exact", "A score that rises beyond its tolerance fails too.")]
+AllowMissing = Annotated[bool, _option("--allow-missing", "Scores that are only in the old results are not an error.")]
+Junit = Annotated[Path | None, _output("--junit", "Write JUnit XML to this file.")]
+Github = Annotated[bool, _output("--github", "Print GitHub annotations.")]
+Summary = Annotated[Path | None, _output("--summary", "Add a markdown summary to this file.")]
+LockFile = Annotated[Path, _output("--out", "The lock file.")]
 
 # Output.
-AsJson = Annotated[bool, _option("--json", panel=OUTPUT, help="Print JSON on stdout, for scripts.")]
-Verbose = Annotated[bool, _option("--verbose", "-v", panel=OUTPUT, help="Print every subset or class.")]
-TableFile = Annotated[Path | None, _option("--out", panel=OUTPUT, help="Write to this file instead of the terminal.")]
+AsJson = Annotated[bool, _output("--json", "Print JSON on stdout, for scripts.")]
+Verbose = Annotated[bool, _output("--verbose -v", "Print every subset or class.")]
+TableFile = Annotated[Path | None, _output("--out", "Write to this file instead of the terminal.")]
 BoardFormat = Annotated[
-    str,
-    _option("--format", panel=OUTPUT, help="terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf"),
+    str, _output("--format", "terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf")
 ]
-CompareFormat = Annotated[str, _option("--format", panel=OUTPUT, help="terminal, markdown, latex, csv or json")]
-TimingFormat = Annotated[str, _option("--format", panel=OUTPUT, help="terminal, markdown or json")]
-ExportFormat = Annotated[
-    str, _option("--format", panel=OUTPUT, help="mteb, model-index, eval-results or every-eval-ever")
-]
+CompareFormat = Annotated[str, _output("--format", "terminal, markdown, latex, csv or json")]
+TimingFormat = Annotated[str, _output("--format", "terminal, markdown or json")]
+ExportFormat = Annotated[str, _output("--format", "mteb, model-index, eval-results or every-eval-ever")]
 ExportFile = Annotated[
-    Path | None,
-    _option(
-        "--out",
-        panel=OUTPUT,
-        help="mteb: the folder to fill; model-index: a model card to write or fill; else a file.",
-    ),
+    Path | None, _output("--out", "mteb: the folder to fill; model-index: a model card to write or fill; else a file.")
 ]
-ReportFile = Annotated[Path, _option("--out", panel=OUTPUT, help="The page.")]
+ReportFile = Annotated[Path, _output("--out", "The page.")]
 AnalysisFiles = Annotated[
     list[Path],
-    _repeated("--out", panel=OUTPUT, help="Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated."),
+    _repeated("--out", "Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT),
 ]
 OverlapFile = Annotated[
-    Path | None,
-    _option("--out", panel=OUTPUT, help="Write the items that are held, or shared counts, to this .csv or .json."),
+    Path | None, _output("--out", "Write the items that are held, or shared counts, to this .csv or .json.")
 ]
-Plot = Annotated[
-    Path | None, _option("--plot", panel=OUTPUT, help="Draw the scores into this file too: .svg, .png or .pdf.")
-]
+Plot = Annotated[Path | None, _output("--plot", "Draw the scores into this file too: .svg, .png or .pdf.")]
 CurvePlot = Annotated[
-    Path | None,
-    _option("--curve", panel=OUTPUT, help="Draw the training curves of runs (comma list) to this .svg, .png or .pdf."),
+    Path | None, _output("--curve", "Draw the training curves of runs (comma list) to this .svg, .png or .pdf.")
 ]
 
 # Cards and data.
 Kind = Annotated[str, Argument(help="tasks, encoders, recipes, suites, corpora, tables or protocols")]
-Language = Annotated[
-    str | None, _option("--language", help="Only the tasks in this language, by its code: en, de, zh.")
-]
+Language = Annotated[str | None, _option("--language", "Only the tasks in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
-    str,
-    Argument(autocompletion=all_names, help="A task, suite, encoder, recipe, corpus, table, run or protocol."),
+    str, Argument(autocompletion=all_names, help="A task, suite, encoder, recipe, corpus, table, run or protocol.")
 ]
-Hub = Annotated[bool, _option("--hub", help="Fetch two small tasks and a small checkpoint, and score it.")]
+Hub = Annotated[bool, _option("--hub", "Fetch two small tasks and a small checkpoint, and score it.")]
 NamesToFetch = Annotated[list[str], Argument(help="Tasks, suites or corpora.")]
 NamesToVerify = Annotated[list[str], _arguments(help="Tasks or suites; default all that a folder holds.")]
 CorpusArguments = Annotated[
-    list[str], _arguments(metavar="[CORPUS]...", callback=each_name, help="Corpora, or files of training text.")
+    list[str], _arguments(help="Corpora, or files of training text.", metavar="[CORPUS]...", callback=each_name)
 ]
 CorpusToMake = Annotated[str, Argument(metavar="CORPUS", help="A corpus that is not published as a file.")]
 CocoSource = Annotated[Path, Argument(help="Folder of the published train.pkl, valid.pkl and test.pkl.")]
@@ -410,40 +294,38 @@ CocoTarget = Annotated[Path, Argument(help="Where to write safetensors and JSON.
 Conversion = Annotated[str, Argument(help="infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")]
 Weights = Annotated[Path, Argument(help="infersent1.pkl; a folder; int8: any encoder with a transformer.")]
 EncoderFolder = Annotated[Path, Argument(help="The encoder's folder to write.")]
-InferSentVersion = Annotated[int, _option("--version", help="InferSent's version, 1 or 2.")]
-Vectors = Annotated[str, _option("--vectors", help="File of word vectors (infersent, expand).")]
-VectorLimit = Annotated[int | None, _option("--limit", min=1, max=MOST, help="Use only the first vectors (expand).")]
-ActivationText = Annotated[
-    str, _option("--text", help="Corpus or file that activations are measured on (openvino-int8).")
-]
+InferSentVersion = Annotated[int, _option("--version", "InferSent's version, 1 or 2.")]
+Vectors = Annotated[str, _option("--vectors", "File of word vectors (infersent, expand).")]
+VectorLimit = Annotated[int | None, _option("--limit", "Use only the first vectors (expand).", min=1, max=MOST)]
+ActivationText = Annotated[str, _option("--text", "Corpus or file that activations are measured on (openvino-int8).")]
 Sentences = Annotated[str, Argument(metavar="INPUT", help="A corpus, or a file of sentences.")]
 PairsFile = Annotated[Path, Argument(metavar="OUTPUT", help="The .csv file of pairs; a record is written beside it.")]
-Forward = Annotated[str, _option("--forward", help="Marian model to translate with: a Hub id or a folder.")]
-Backward = Annotated[str, _option("--backward", help="Marian model to translate back with.")]
-Revisions = Annotated[tuple[str, str], _option("--revisions", help="Their Hub commits.")]
-DecodingMode = Annotated[str, _option("--mode", help="greedy or sampling")]
-Temperature = Annotated[float, _option("--temperature", min=0, max=MOST, help="For sampling.")]
-SamplingSeed = Annotated[int, _option("--seed", min=0, max=LAST_SEED, help="For sampling.")]
-MaxTokens = Annotated[int, _option("--max-tokens", max=MOST, help="Most tokens of a sentence, read or written.")]
-TranslatedAtOnce = Annotated[int, _option("--batch-size", panel=WORK, max=MOST, help="Sentences translated at once.")]
-SentenceLimit = Annotated[int | None, _option("--limit", max=MOST, help="Translate only the first sentences.")]
+Forward = Annotated[str, _option("--forward", "Marian model to translate with: a Hub id or a folder.")]
+Backward = Annotated[str, _option("--backward", "Marian model to translate back with.")]
+Revisions = Annotated[tuple[str, str], _option("--revisions", "Their Hub commits.")]
+DecodingMode = Annotated[str, _option("--mode", "greedy or sampling")]
+Temperature = Annotated[float, _option("--temperature", "For sampling.", min=0, max=MOST)]
+SamplingSeed = Annotated[int, _option("--seed", "For sampling.", min=0, max=LAST_SEED)]
+MaxTokens = Annotated[int, _option("--max-tokens", "Most tokens of a sentence, read or written.", max=MOST)]
+TranslatedAtOnce = Annotated[int, _work("--batch-size", "Sentences translated at once.", max=MOST)]
+SentenceLimit = Annotated[int | None, _option("--limit", "Translate only the first sentences.", max=MOST)]
 
 # Drafts.
 TaskSource = Annotated[
     Path | None, Argument(help="CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")
 ]
-HubDataset = Annotated[str, _option("--hub", help="A dataset on the Hub instead of files: OWNER/NAME.")]
-Revision = Annotated[str, _option("--revision", help="Its branch, tag or commit; the card keeps the commit.")]
-Subset = Annotated[str, _option("--subset", help="Its configuration (subset), if it has several.")]
+HubDataset = Annotated[str, _option("--hub", "A dataset on the Hub instead of files: OWNER/NAME.")]
+Revision = Annotated[str, _option("--revision", "Its branch, tag or commit; the card keeps the commit.")]
+Subset = Annotated[str, _option("--subset", "Its configuration (subset), if it has several.")]
 Columns = Annotated[
     list[str],
-    _repeated("--columns", help="Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
+    _repeated("--columns", "Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
 ]
 CheckpointSource = Annotated[Path, Argument(help="A checkpoint's folder, or a file of word vectors.")]
-DraftName = Annotated[str, _option("--name", help="Its name; default that of the file or folder.")]
+DraftName = Annotated[str, _option("--name", "Its name; default that of the file or folder.")]
 MethodName = Annotated[str, Argument(help="Its name, and that of its module: letters, digits and '_'.")]
-DraftsFolder = Annotated[Path, _option("--out", panel=OUTPUT, help="Folder of cards, for --cards of other commands.")]
-Force = Annotated[bool, _option("--force", panel=OUTPUT, help="Write again what is there already.")]
+DraftsFolder = Annotated[Path, _output("--out", "Folder of cards, for --cards of other commands.")]
+Force = Annotated[bool, _output("--force", "Write again what is there already.")]
 
 
 class Given(frozenset[str]):

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from typer import Context
 
+from stsbench.api.names import Names
 from stsbench.bench.plan import RunPlan, read_tasks
 from stsbench.bench.score import compared_sentences, measure_side
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names
 from stsbench.cli.printing import NOT_SAME, complain, print_json, say, say_words
 from stsbench.cli.progress import shown_work
 from stsbench.cli.screen import print_rows

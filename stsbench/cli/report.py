@@ -10,10 +10,10 @@ from typer import Context
 
 from stsbench.analysis.report import ReportParts, report_html
 from stsbench.analysis.run import analyse, make_analysis
+from stsbench.api.names import Names, chosen_results
 from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import Table
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names, chosen_results
 from stsbench.cli.printing import complain, complain_of_all, write_or_say
 from stsbench.cli.progress import shown_work
 from stsbench.core.catalogue import Catalogue

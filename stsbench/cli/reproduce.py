@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from typer import Context
 
+from stsbench.api.names import Names
 from stsbench.api.progress import duration
 from stsbench.bench.listener import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names
 from stsbench.cli.printing import (
     BUG,
     MISTAKE,

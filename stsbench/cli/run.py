@@ -10,12 +10,12 @@ from pathlib import Path
 
 from typer import Context
 
+from stsbench.api.names import Names, check_own_name
 from stsbench.api.progress import duration
 from stsbench.bench.plan import RunPart, RunPlan, TextLeftOut
 from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
-from stsbench.cli.names import Names, check_own_name
 from stsbench.cli.printing import complain, print_json, say
 from stsbench.cli.progress import run_progress
 from stsbench.cli.scores import chosen_variants, print_boards, print_scores, print_variants

@@ -59,7 +59,7 @@ def show_command(
     found = _find(name, catalogue)
     if not found:
         # All cards are read for their titles, which other names need not wait for.
-        from stsbench.cli.names import Names
+        from stsbench.api.names import Names
 
         meant = Names(catalogue).one_to_load(name)
         found = _find(meant, catalogue) if meant != name else []

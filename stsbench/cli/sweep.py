@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Context
 
+from stsbench.api.names import Names
 from stsbench.api.progress import duration
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names
 from stsbench.cli.printing import complain, note, print_facts, print_json, say
 from stsbench.cli.progress import train_progress
 from stsbench.cli.screen import print_rows

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 from typer import Context
 
+from stsbench.api.names import Names
 from stsbench.bench.embed import texts_to_fit
 from stsbench.boards.published import published_rows
 from stsbench.boards.render.text import escape_markdown
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names
 from stsbench.cli.printing import say, say_words, write_or_say
 from stsbench.cli.progress import shown_work
 from stsbench.cli.screen import print_rows

@@ -13,8 +13,8 @@ import msgspec
 import typer
 from typer import Context
 
+from stsbench.api.names import Names, check_own_name
 from stsbench.cli import options as opt
-from stsbench.cli.names import Names, check_own_name
 from stsbench.cli.printing import MISTAKE, complain_of_all, note, print_facts, print_json, say
 from stsbench.cli.progress import train_progress
 from stsbench.cli.screen import print_rows

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+import stsbench as package
+from stsbench.api.names import Names, chosen_results
 from stsbench.boards.published.specs import read_table_card, row_facts, table_names
-from stsbench.cli.names import Names, chosen_results
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.recipes.plan import read_recipe
@@ -95,8 +96,12 @@ def test_a_name_chooses_the_same_results_in_every_command_that_reads_some(stsben
     index = stsbench.json("export", "--format", "model-index", "-e", name)
     values = {m["value"] for r in index[0]["results"] for m in r["metrics"]}
     assert any(value == pytest.approx(float(score)) for value in values)
-    pair = stsbench("compare", name, "minilm+pooling=max" if "pooling" not in name else "own, of mine")
-    assert pair.code == 2 and "no per-item columns of" in pair.err, "the encoders were found"
+    pair = (name, "minilm+pooling=max" if "pooling" not in name else "own, of mine")
+    told = stsbench.refused("compare", *pair)
+    assert "no per-item columns of" in told, "the encoders were found"
+    with pytest.raises(StsbenchError) as raised:
+        package.compare(*pair)
+    assert str(raised.value) == told
 
 
 def test_a_name_with_commas_is_one_among_others(stsbench, results):

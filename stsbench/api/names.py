@@ -1,9 +1,12 @@
-"""Encoders by any name that a command prints: a card's id or title, a row of a table, a name with changes or a mark."""
+"""Encoders by any name that is printed: a card's id or title, a row of a table, a name with changes or a mark.
+
+Which results a name means is decided here, for commands and for Python alike.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -13,21 +16,22 @@ from stsbench.boards.published.specs import read_table_card, row_facts, table_na
 from stsbench.boards.tables.rows import Added
 from stsbench.boards.tables.table import MARKS
 from stsbench.check.lock import LockedCell, Side, lock_cell
-from stsbench.cli.printing import complain, complain_of_all
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName
 from stsbench.core.files import file_part
 from stsbench.core.names import variants
 from stsbench.core.settings import key_among
+from stsbench.data.task import tasks_in_order
 from stsbench.encoders.base import ENCODERS, is_name
 from stsbench.encoders.described import cards_of
-from stsbench.encoders.runs import run_folders
-from stsbench.results.folder import read_folder
+from stsbench.encoders.runs import RUN_FILE, run_folders
+from stsbench.results.folder import ResultFolder, read_folder, verified
 from stsbench.results.groups import NOT_THE_CARDS, Encoders, is_called
 from stsbench.results.record import ENCODER_LENGTH, Result
 
 STATE = re.compile(rf"(?P<plain>.*?)(?P<state>({re.escape(NOT_THE_CARDS)})?( \[[^\[\]]+\])?)")
 OF_SEED = re.compile(r"(?P<recipe>[^@+]+)@(?P<seed>\d{1,10})(?P<changes>(\+.*)?)")
+Say = Callable[[str], None]
 
 
 class Spelling(NamedTuple):
@@ -35,6 +39,15 @@ class Spelling(NamedTuple):
 
     name: str
     seed: int | None = None
+
+    def among(self, encoders: Encoders) -> set[int]:
+        """The results that it means, by their identity in this process."""
+        return {id(result) for result in encoders.called(self.name) if self.seed in (None, result.train_seed)}
+
+    def is_of(self, cell: LockedCell) -> bool:
+        """Whether it means a row of a lock, which tells no card."""
+        named = is_called(self.name, (cell.encoder, f"{cell.encoder}{NOT_THE_CARDS}"), cell.fingerprint)
+        return named and self.seed in (None, cell.train_seed)
 
 
 class Names:
@@ -82,14 +95,15 @@ class Names:
             clear = "/" in parts[at] or self._is_clear(parts[at])
             ends = range(len(parts), at + 1, -1)
             joined = ((end, comma.join(parts[at:end])) for end in ends for comma in (", ", ","))
-            is_name = ((end, text) for end, text in joined if text in known or (not clear and self._is_title(text)))
+            stems = ((end, text, list(variants(_plain(text)))[-1][0]) for end, text in joined)
+            is_name = (
+                (end, text)
+                for end, text, stem in stems
+                if text in known or (not clear and (stem in self.titles or stem in self.rows))
+            )
             at, name = next(is_name, (at + 1, parts[at]))
             names.append(name)
         return names
-
-    def _is_title(self, text: str) -> bool:
-        stem = list(variants(_plain(text)))[-1][0]
-        return stem in self.titles or stem in self.rows
 
     def id_of(self, name: str, *, measured: bool) -> str:
         """The same name with an id in the place of a title or of a table's row.
@@ -109,7 +123,9 @@ class Names:
             if stem in self.rows:
                 known = sorted(self.rows[stem] - {""})
                 if len(known) != 1 or not (measured or self.rows[stem] == {*known}):
-                    raise StsbenchError(_ambiguous(stem, known))
+                    several = f"of several encoders; give {' or '.join(map(repr, known))}"
+                    none = "that no card is of; 'stsbench list encoders' shows what can be named"
+                    raise StsbenchError(f"'{stem}' is a row of papers' tables {several if known else none}")
                 return known[0] + name.removeprefix(stem)
         return name
 
@@ -126,7 +142,7 @@ class Names:
         return self.to_load([name])[0] if name else ""
 
     def _is_clear(self, name: str) -> bool:
-        """Whether a name is a card's or recipe's, a path or code: no other meaning is looked for."""
+        # A card's or recipe's, a path or code: no other meaning is looked for.
         return re.split("[@+]", name, maxsplit=1)[0] in self.ids or ":" in name or _is_path(name)
 
     def _to_load(self, name: str, results: Path) -> str:
@@ -163,14 +179,6 @@ def _plain(name: str) -> str:
     return found["plain"] if found else name
 
 
-def _ambiguous(row: str, encoders: Sequence[str]) -> str:
-    if not encoders:
-        return (
-            f"'{row}' is a row of papers' tables that no card is of; 'stsbench list encoders' shows what can be named"
-        )
-    return f"'{row}' is a row of papers' tables of several encoders; give {' or '.join(map(repr, encoders))}"
-
-
 def _is_path(name: str) -> bool:
     try:
         return name.endswith(".toml") or Path(name).exists()
@@ -192,17 +200,18 @@ def _held_name(name: str, results: Path) -> str:
     return f"'{name}' is what {results} calls an encoder that has no card; give its folder, file or class"
 
 
-def read_encoders(folder: Path, catalogue: Catalogue) -> Encoders:
-    """The encoders that a folder has results of; files that cannot be read are named on stderr."""
-    encoders = Encoders(read_folder(folder), catalogue)
-    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
-    return encoders
-
-
-def complain_of_older(encoders: Encoders, shown: Iterable[Result]) -> None:
-    """Say on stderr where there are older states of what is shown."""
-    if older := encoders.older_line(shown):
-        complain(older)
+def _chosen(
+    given: Sequence[str], catalogue: Catalogue, known: Sequence[str], where: Path, meant: Callable[[Spelling], set[int]]
+) -> Iterator[tuple[str, set[int]]]:
+    """For each name how ``where`` spells it, and what is meant; raises UnknownName for one that it has not."""
+    names = Names(catalogue)
+    for name in names.whole(given, known):
+        for one in names.spellings(name):
+            if (mine := meant(one)) or one.name in known:
+                yield one.name, mine
+                break
+        else:
+            raise UnknownName("encoder", name, known, hint=f"{where} has no results of it")
 
 
 def chosen_results(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Result]:
@@ -213,12 +222,9 @@ def chosen_results(given: Sequence[str], encoders: Encoders, catalogue: Catalogu
     """
     if not given:
         return list(encoders.found.results)
-    chosen: set[int] = set()
-    for name, spellings in _spelled(given, catalogue, [one.encoder for one in encoders.current]):
-        mine = next(filter(None, (_meant(one, encoders) for one in spellings)), None)
-        if mine is None:
-            raise UnknownName("encoder", name, encoders.names, hint=f"{where} has no results of it")
-        chosen |= mine
+    known = [*encoders.names, *(one.encoder for one in encoders.current)]
+    found = _chosen(given, catalogue, known, where, lambda one: one.among(encoders))
+    chosen = {result for _, mine in found for result in mine}
     return [result for result in encoders.found.states if id(result) in chosen]
 
 
@@ -230,49 +236,73 @@ def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: P
     """
     if not given:
         return side
-    encoders, known = side.by_name(catalogue), side.encoders()
+    encoders = side.by_name(catalogue)
     every = [*side.cells, *((lock_cell(one), one) for one in side.older)]
-    chosen: set[int] = set()
-    names: list[str] = []
-    for name, spellings in _spelled(given, catalogue, known):
-        for one in spellings:
-            picked = _meant(one, encoders)
-            mine = {id(cell) for cell, result in every if (id(result) in picked if result else _is_of(one, cell))}
-            if mine or one.name in known:
-                break
-        else:
-            raise UnknownName("encoder", name, known, hint=f"{where} has no results of it")
-        chosen |= mine
-        names.append(one.name)
+
+    def meant(one: Spelling) -> set[int]:
+        picked = one.among(encoders)
+        return {id(cell) for cell, result in every if (id(result) in picked if result else one.is_of(cell))}
+
+    found = list(_chosen(given, catalogue, side.encoders(), where, meant))
+    chosen = {cell for _, mine in found for cell in mine}
     cells = [entry for entry in every if id(entry[0]) in chosen]
-    return side._replace(cells=cells, problems=side.only([*names, *(cell.encoder for cell, _ in cells)]).problems)
+    names = [*(name for name, _ in found), *(cell.encoder for cell, _ in cells)]
+    return side._replace(cells=cells, problems=side.only(names).problems)
 
 
-def _spelled(
-    given: Sequence[str], catalogue: Catalogue, known: Sequence[str]
-) -> Iterator[tuple[str, Iterator[Spelling]]]:
-    names = Names(catalogue)
-    for name in names.whole(given, known):
-        yield name, names.spellings(name)
+def compared_results(
+    given: Sequence[str], folder: Path, catalogue: Catalogue, *, skipped: Say, older: Say
+) -> dict[str, Sequence[Result]]:
+    """The results of each encoder that is compared: of the results folder, or of a folder of its own.
 
+    Args:
+        given: names of encoders, as any command prints them, and folders.
+        folder: the results folder, read where a name is given.
+        catalogue: cards to look names up in.
+        skipped: takes a line for each file that cannot be read, or whose per-item columns do not make its score.
+        older: takes a line where there are older states of what is compared.
 
-def _meant(one: Spelling, encoders: Encoders) -> set[int]:
-    """The results that a name means, by their identity in this process."""
-    return {id(result) for result in encoders.called(one.name) if one.seed in (None, result.train_seed)}
+    Raises:
+        StsbenchError: one is given twice, has no results, or is not one encoder.
+    """
+    if len(set(given)) < len(given):
+        raise StsbenchError(f"compare was given '{max(given, key=given.count)}' twice")
 
+    def read(place: Path) -> Encoders:
+        found = Encoders(read_folder(place), catalogue)
+        for problem in found.found.problems:
+            skipped(problem.line)
+        return found
 
-def results_called(name: str, encoders: Encoders, names: Names) -> list[Result]:
-    """The results that one name means; none where it means none, or where it is not clear what it means."""
-    try:
-        mine = next(filter(None, (_meant(one, encoders) for one in names.spellings(name))), set())
-    except StsbenchError:
-        return []
-    return [result for result in encoders.found.states if id(result) in mine]
-
-
-def _is_of(one: Spelling, cell: LockedCell) -> bool:
-    named = is_called(one.name, (cell.encoder, f"{cell.encoder}{NOT_THE_CARDS}"), cell.fingerprint)
-    return named and one.seed in (None, cell.train_seed)
+    known = Encoders(ResultFolder([], []), catalogue)
+    if folder.is_dir() or not all(Path(spec).is_dir() for spec in given):
+        if not folder.is_dir():
+            raise OutputError(f"results folder '{folder}' does not exist", hint="'stsbench run' makes it")
+        known = read(folder)
+    found: dict[str, Sequence[Result]] = {}
+    held: dict[int, Encoders] = {}
+    for spec in given:
+        there = known
+        if Path(spec).is_dir() and spec not in {one.encoder for one in known.current}:
+            if (Path(spec) / RUN_FILE).is_file() and not read_folder(Path(spec)).states:
+                raise OutputError(
+                    f"'{spec}' holds a trained encoder and no results",
+                    hint=f"'stsbench run --encoder {spec}' scores it; then compare what the results call it",
+                )
+            there = read(Path(spec))
+        chosen = there.found.results if there is not known else chosen_results([spec], known, catalogue, folder)
+        found[spec] = there.of_one(spec, chosen)
+        held[id(there)] = there
+    every = [one for mine in found.values() for one in mine]
+    for line in filter(None, (there.older_line(every) for there in held.values())):
+        older(line)
+    places = {task: place for place, task in enumerate(tasks_in_order(catalogue))}
+    for spec, results in found.items():
+        made = verified(results)
+        for problem in made.problems:
+            skipped(problem.line)
+        found[spec] = sorted(made.results, key=lambda one: places.get(one.task, len(places)))
+    return found
 
 
 def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Added]:
@@ -288,11 +318,7 @@ def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, w
         UnknownName: there are no results of one.
         StsbenchError: nothing stands behind a colon.
     """
-    if not given:
-        return []
-    names = Names(catalogue)
-    found: list[Added] = []
-    at = 0
+    names, found, at = Names(catalogue), list[Added](), 0
     while at < len(given):
         # A title may have a comma in it, and a label only within quotes, where no list is cut.
         joined = ((end, "".join(f"{part}, " for part in given[at : end - 1])) for end in range(len(given), at, -1))
@@ -303,8 +329,7 @@ def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, w
             if not name:
                 raise StsbenchError(f"--add '{given[at]}': no name stands before the colon; give NAME:LABEL")
             quoted = "; a label with a comma stands within quotes: NAME:'Ours, small'" if at and found[-1].label else ""
-            hint = f"{where} has no results of it{quoted}"
-            raise UnknownName("encoder", name, encoders.names, hint=hint)
+            raise UnknownName("encoder", name, encoders.names, hint=f"{where} has no results of it{quoted}")
         found.append(one)
     return found
 
@@ -314,21 +339,20 @@ def _added(start: str, text: str, encoders: Encoders, names: Names) -> Added | N
 
     ``start`` belongs to the name.
     """
-    for name, label in _cuts(text):
-        if results := results_called(start + name, encoders, names):
-            if name != text and not label:
+    for cut in [len(text), *reversed([place for place, sign in enumerate(text) if sign == ":"])]:
+        name, label = (start + text[:cut]).strip(), text[cut + 1 :].strip()
+        try:
+            mine = next(filter(None, (one.among(encoders) for one in names.spellings(name))), set())
+        except StsbenchError:
+            # It is not clear what it means.
+            continue
+        if mine:
+            if cut < len(text) and not label.strip("'\""):
                 raise StsbenchError(f"--add '{text}': no label stands behind the colon; leave it out or write one")
-            return Added(start + name, label, results)
+            is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
+            results = [result for result in encoders.found.states if id(result) in mine]
+            return Added(name, label[1:-1] if is_quoted else label, results)
     return None
-
-
-def _cuts(text: str) -> Iterator[tuple[str, str]]:
-    """A text as a name alone, then cut at each colon, the last first, into a name and a label without its quotes."""
-    yield text, ""
-    for place in reversed([place for place, sign in enumerate(text) if sign == ":"]):
-        name, label = text[:place].strip(), text[place + 1 :].strip()
-        is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
-        yield name, label[1:-1] if is_quoted else label
 
 
 def check_own_name(name: str, catalogue: Catalogue) -> None:
