@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from typer import Context
 
@@ -31,6 +31,8 @@ from stsbench.encoders.base import KnownEncoder, TokenEncoder, facts_of
 from stsbench.encoders.load import find_encoder
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
+OF_HUB = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
+"""The packages that matter to the Hub."""
 
 
 def doctor_command(
@@ -49,53 +51,34 @@ def doctor_command(
     Example: stsbench doctor --data DIR
     """
     opt.Given.of(context).apart("--hub", "--data")
-    catalogue = Catalogue(cards)
-    facts = _hub_facts(catalogue) if hub else _facts(catalogue, data)
-    report: dict[str, Any] = _without_places({"stsbench": version_of("stsbench"), **facts})
+    catalogue, versions = Catalogue(cards), list(_versions())
+    report: dict[str, Any] = {"stsbench": version_of("stsbench"), "versions": versions, "devices": list(_devices())}
+    if hub:
+        found = try_hub(minilm_trial(), catalogue)
+        report |= {"versions": [one for one in versions if one["package"] in OF_HUB], "steps": found}
+        problems = [f"{one['step']}: {one['detail']}" for one in found if one["verdict"] == "failed"]
+    else:
+        states = {n: _state(catalogue.task(n), data or settings.data_folder()) for n in catalogue.paths("tasks")}
+        wrong = {task: state for task, state in states.items() if state not in ("found", "missing")}
+        suites = [(name, [states[task] for task in suite.tasks]) for name, suite in catalogue.suites().items()]
+        missing = {name: use for name, (package, use) in EXTRAS.items() if find_spec(package) is None}
+        report["folders"] = list(_folders())
+        report["data"] = [
+            {"suite": name, "found": (there := mine.count("found")), "missing": (gone := mine.count("missing"))}
+            | {"wrong": len(mine) - there - gone}
+            for name, mine in suites
+        ]
+        report["missing extras"] = [{"extra": name, "for": use} for name, use in missing.items()]
+        problems = [f"{one['package']} {one['here']} is not {one['allowed']}" for one in versions if not one["fits"]]
+        problems += [f"{task}: {why}" for task, why in wrong.items()]
+    report = _without_places({**report, "problems": problems})
     if as_json:
         print_json(report)
     else:
         _print_report(report)
         if hub:
             say(f"\nPaste the above into an issue: it holds no folders and no token. Then, in a checkout: {ANCHORS}")
-    return 2 if report["problems"] else 0
-
-
-def _facts(catalogue: Catalogue, data: Path | None) -> dict[str, Any]:
-    packages, states = _versions(), _states(catalogue, data or settings.data_folder())
-    wrong = {task: state for task, state in states.items() if state not in ("found", "missing")}
-    return {
-        "versions": packages,
-        "devices": [{"device": name, "what": what} for name, what in _devices().items()],
-        "folders": list(_folders()),
-        "data": [
-            {
-                "suite": name,
-                **{state: sum(states[task] == state for task in suite.tasks) for state in ("found", "missing")},
-                "wrong": sum(task in wrong for task in suite.tasks),
-            }
-            for name, suite in catalogue.suites().items()
-        ],
-        "missing extras": [
-            {"extra": name, "for": use} for name, (package, use) in EXTRAS.items() if find_spec(package) is None
-        ],
-        "problems": [
-            *(f"{one['package']} {one['here']} is not {one['allowed']}" for one in packages if not one["fits"]),
-            *(f"{task}: {why}" for task, why in wrong.items()),
-        ],
-    }
-
-
-def _hub_facts(catalogue: Catalogue) -> dict[str, Any]:
-    found = try_hub(minilm_trial(), catalogue)
-    names = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
-    versions = {str(one["package"]): one for one in _versions()}
-    return {
-        "versions": [versions[name] for name in names if name in versions],
-        "devices": [{"device": name, "what": what} for name, what in _devices().items()],
-        "steps": [one._asdict() for one in found],
-        "problems": [f"{one.step}: {one.detail}" for one in found if one.verdict == "failed"],
-    }
+    return 2 if problems else 0
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -108,11 +91,8 @@ def _print_report(report: dict[str, Any]) -> None:
         right = [at for at, column in enumerate(columns) if isinstance(rows[0][column], int) or column == "size"]
         say(f"\n{title}")
         print_rows(columns, cells, right=right)
-    say("")
-    for problem in report["problems"]:
-        say(f"problem: {problem}")
-    if not report["problems"]:
-        say("no problems found")
+    said = [f"problem: {problem}" for problem in report["problems"]] or ["no problems found"]
+    say("\n".join(["", *said]))
 
 
 def _without_places(value: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -150,87 +130,72 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 """The extras: a package of each that tells whether it is there, and what it is for."""
 
 
-def _versions() -> list[dict[str, Any]]:
+def _versions() -> Iterator[dict[str, Any]]:
     """Python and every package that stsbench needs: what is here, what is allowed, what the results were made with."""
     from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.specifiers import SpecifierSet
 
-    made_with = _made_with()
-    asked = [("python", SpecifierSet(_metadata("Requires-Python")))]
-    for line in _requirements():
-        with suppress(InvalidRequirement):
-            one = Requirement(line)
-            asked += [(_plain(one.name), one.specifier)] if one.marker is None else []
-    found: list[dict[str, Any]] = []
-    for package, allowed in asked:
-        here = version_of(package)
-        facts = {"package": package, "here": here or "missing", "allowed": str(allowed)}
-        fits = bool(here) and allowed.contains(here, prereleases=True)
-        found.append({**facts, "results": made_with.get(package, ""), "fits": fits})
-    return found
-
-
-def _metadata(key: str) -> str:
-    try:
-        return metadata.metadata("stsbench")[key] or ""
-    except (metadata.PackageNotFoundError, KeyError):
-        return ""
-
-
-def _requirements() -> list[str]:
-    try:
-        return metadata.requires("stsbench") or []
-    except metadata.PackageNotFoundError:
-        return []
-
-
-def _made_with() -> dict[str, str]:
-    """What ``constraints.txt`` pins: a wheel carries it beside the cards, a checkout holds it at its top."""
+    # A wheel carries it beside the cards, a checkout holds it at its top.
     path = card_folder("tasks").parent / "constraints.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    pins = (line.partition("==") for line in lines if "==" in line)
-    return {_plain(name): version.strip() for name, _, version in pins}
+    made_with = {
+        _plain(name): version.strip() for name, pin, version in (line.partition("==") for line in lines) if pin
+    }
+    asked: list[str] = []
+    with suppress(metadata.PackageNotFoundError, KeyError):
+        asked.append(f"python{metadata.metadata('stsbench')['Requires-Python'] or ''}")
+        asked += metadata.requires("stsbench") or []
+    for line in asked:
+        with suppress(InvalidRequirement):
+            one = Requirement(line)
+            if one.marker is None:
+                here, package = version_of(one.name), _plain(one.name)
+                fits = bool(here) and one.specifier.contains(here, prereleases=True)
+                facts = {"package": package, "here": here or "missing", "allowed": str(one.specifier)}
+                yield {**facts, "results": made_with.get(package, ""), "fits": fits}
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-def _devices() -> dict[str, str]:
+def _devices() -> Iterator[dict[str, str]]:
     """The processor, and what torch can compute on."""
     import torch
 
-    found = {"processor": f"{processor()}, {torch.get_num_threads()} threads"}
-    for number in range(torch.cuda.device_count()):
+    yield {"device": "processor", "what": f"{processor()}, {torch.get_num_threads()} threads"}
+    for number in range(gpus := torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(number)
-        found[f"cuda:{number}"] = f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB"
+        yield {"device": f"cuda:{number}", "what": f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB"}
     if torch.backends.mps.is_available():
-        found["mps"] = "Apple's GPU"
-    if len(found) == 1:
-        found["no GPU"] = "needed for dtype float16, and for training at the papers' sizes"
-    return found
+        yield {"device": "mps", "what": "Apple's GPU"}
+    elif not gpus:
+        yield {"device": "no GPU", "what": "needed for dtype float16, and for training at the papers' sizes"}
 
 
 def _folders() -> Iterator[dict[str, str]]:
     """The user's folders, then the caches part by part. Where they lie is nobody else's business."""
     from huggingface_hub import constants
 
-    users = {
-        "STSBENCH_DATA": settings.data_folder(),
-        "STSBENCH_CORPORA": settings.corpora_folder(),
-        "STSBENCH_VECTORS": settings.vectors_folder(),
-    }
-    for name, path in users.items():
-        there = path is not None and path.is_dir()
-        state = "not set" if path is None else "found" if there else "set to a folder that does not exist"
-        yield {"folder": name, "state": state, "size": _size(path) if path is not None and there else ""}
     cache, hub = settings.cache_folder(), Path(constants.HF_HUB_CACHE)
-    made = {True: "found", False: "not made yet"}
-    yield {"folder": "cache (STSBENCH_CACHE)", "state": made[cache.is_dir()], "size": ""}
-    for part in sorted(cache.iterdir()) if cache.is_dir() else []:
-        if part.is_dir():
-            yield {"folder": f"cache/{part.name}", "state": "found", "size": _size(part)}
-    yield {"folder": "the Hub's cache (HF_HOME)", "state": made[hub.is_dir()], "size": _size(hub)}
+    parts = [path for path in sorted(cache.iterdir()) if path.is_dir()] if cache.is_dir() else []
+    not_there, not_made = "set to a folder that does not exist", "not made yet"
+    folders: list[tuple[str, Path | None, str]] = [
+        ("STSBENCH_DATA", settings.data_folder(), not_there),
+        ("STSBENCH_CORPORA", settings.corpora_folder(), not_there),
+        ("STSBENCH_VECTORS", settings.vectors_folder(), not_there),
+        ("cache (STSBENCH_CACHE)", cache, not_made),
+        *((f"cache/{part.name}", part, "") for part in parts),
+        ("the Hub's cache (HF_HOME)", hub, not_made),
+    ]
+    for name, path, otherwise in folders:
+        there = path is not None and path.is_dir()
+        state = "not set" if path is None else "found" if there else otherwise
+        # Of the cache the parts say it.
+        yield {
+            "folder": name,
+            "state": state,
+            "size": _size(path) if path is not None and there and path != cache else "",
+        }
 
 
 def _size(folder: Path) -> str:
@@ -239,24 +204,17 @@ def _size(folder: Path) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def _states(catalogue: Catalogue, data: Path | None) -> dict[str, str]:
-    """Of every task whether its files are in the data folder and right, each hashed once."""
-    return {name: _state(catalogue.task(name), data) for name in catalogue.paths("tasks")}
-
-
 def _state(card: TaskCard, data: Path | None) -> str:
-    """``found``, ``missing``, or what is wrong with a task's files."""
+    """``found``, ``missing``, or what is wrong with a task's files, each of which is hashed."""
     if card.package is not None:
         return "found"
     place = place_of(card.local, data) if card.local is not None else None
     if card.local is None or place is None:
         return "missing"
     files = [(place / fact.path, fact) for facts in card.local.files.values() for fact in facts]
-    there = [path.is_file() for path, _ in files]
-    if not any(there):
-        return "missing"
-    if not all(there):
-        return f"{files[there.index(False)][0].name} is missing"
+    gone = [path.name for path, _ in files if not path.is_file()]
+    if gone:
+        return "missing" if len(gone) == len(files) else f"{gone[0]} is missing"
     for path, fact in files:
         try:
             check_file(path, fact)
@@ -296,14 +254,6 @@ def minilm_trial() -> HubTrial:
     )
 
 
-class Finding(NamedTuple):
-    """What came of one step."""
-
-    step: str
-    verdict: Literal["fine", "failed", "not tried"]
-    detail: str
-
-
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "Hub": (),
     "data": ("Hub",),
@@ -317,37 +267,30 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 """The steps in their order, and which of them must have gone well before each."""
 
 
-def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[Finding]:
-    """Take every step that can be taken; a mistake or a fault of the network is a finding, a bug is none."""
-    found: dict[str, Finding] = {}
+def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[dict[str, str]]:
+    """Take every step that can be taken: what came of each; a mistake or a fault of the network is told, a bug is raised."""
+    found: dict[str, dict[str, str]] = {}
     settings.cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
         steps = _Steps(trial, catalogue, Path(folder))
         for step, needs in NEEDS.items():
-            missing = [need for need in needs if found[need].verdict != "fine"]
-            found[step] = (
-                Finding(step, "not tried", f"needs {missing[0]}")
-                if missing
-                else _taken(step, getattr(steps, step.lower()))
-            )
+            missing = [need for need in needs if found[need]["verdict"] != "fine"]
+            verdict, detail = "not tried", f"needs {''.join(missing[:1])}"
+            if not missing:
+                try:
+                    verdict, detail = "fine", getattr(steps, step.lower())()
+                except StsbenchError as error:
+                    verdict, detail = "failed", one_line(error)
+            found[step] = {"step": step, "verdict": verdict, "detail": detail}
     return list(found.values())
 
 
-def _taken(step: str, take: Callable[[], str]) -> Finding:
-    try:
-        return Finding(step, "fine", take())
-    except StsbenchError as error:
-        return Finding(step, "failed", one_line(error))
-
-
-@dataclass(kw_only=False)
 class _Steps:
     """The steps, each returns what there is to say where it went well."""
 
-    trial: HubTrial
-    catalogue: Catalogue
-    folder: Path
-    scores: dict[str, float] = field(default_factory=dict)
+    def __init__(self, trial: HubTrial, catalogue: Catalogue, folder: Path) -> None:
+        self.trial, self.catalogue, self.folder = trial, catalogue, folder
+        self.scores: dict[str, float] = {}
 
     @cached_property
     def encoder(self) -> KnownEncoder:
@@ -360,9 +303,8 @@ class _Steps:
         from stsbench.data.hub.repository import address_of, ask_now
 
         listing = ask_now(address_of(self.trial.model, revision="main", kind="model"))
-        return (
-            f"answers, {'with' if get_token() else 'without'} a token; {self.trial.model} is at {listing.commit[:12]}"
-        )
+        token = "with" if get_token() else "without"
+        return f"answers, {token} a token; {self.trial.model} is at {listing.commit[:12]}"
 
     def data(self) -> str:
         # Without the user's folder, whatever it holds.
@@ -382,9 +324,7 @@ class _Steps:
 
         kept = try_to_load_from_cache(self.trial.model, "config.json", revision=self.trial.revision)
         if not isinstance(kept, str):
-            raise DataError(
-                f"{self.trial.model} is fetched, and not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?"
-            )
+            raise DataError(f"{self.trial.model} is not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?")
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
     def tokenizer(self) -> str:
@@ -397,39 +337,30 @@ class _Steps:
         return f"'{self.trial.sentence}' gives the {len(ids)} tokens that it should"
 
     def device(self) -> str:
-        facts = self._run()
-        return f"{facts['encoded']} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
+        encoded, _ = self._run()
+        return f"{encoded} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
 
     def store(self) -> str:
-        facts = self._run()
-        if facts["encoded"]:
-            raise EncoderError(f"{facts['encoded']} embeddings were stored a moment ago and are not found again")
-        return f"all {facts['from_store']} embeddings are found again"
+        encoded, from_store = self._run()
+        if encoded:
+            raise EncoderError(f"{encoded} embeddings were stored a moment ago and are not found again")
+        return f"all {from_store} embeddings are found again"
 
     def score(self) -> str:
-        compared = [
-            (f"{task} {self.scores[task]:.2f} (published {value:.2f})", abs(self.scores[task] - value) <= POINTS)
-            for task, value in self.trial.published.items()
-        ]
-        text = ", ".join(said for said, _ in compared)
-        if not all(fits for _, fits in compared):
+        published = self.trial.published
+        text = ", ".join(f"{task} {self.scores[task]:.2f} (published {value:.2f})" for task, value in published.items())
+        if any(abs(self.scores[task] - value) > POINTS for task, value in published.items()):
             raise EncoderError(f"{text}: more than {POINTS} apart")
         return text
 
-    def _run(self) -> Mapping[str, int]:
+    def _run(self) -> tuple[int, int]:
         """Score all tasks, from the Hub and with a store of our own; returns sentences embedded and found in the store."""
         from stsbench.bench.run import iterate
 
-        nowhere = self.folder / "no data"
+        nowhere, kept = self.folder / "no data", self.folder / "store"
         nowhere.mkdir(exist_ok=True)
-        results = list(
-            iterate(
-                self.encoder,
-                list(self.trial.published),
-                data=nowhere,
-                store=self.folder / "store",
-                catalogue=self.catalogue,
-            )
-        )
+        tasks = list(self.trial.published)
+        results = list(iterate(self.encoder, tasks, data=nowhere, store=kept, catalogue=self.catalogue))
         self.scores = {result.task: 100 * result.score for result in results}
-        return {key: sum(result.run[key] for result in results) for key in ("encoded", "from_store")}
+        encoded, from_store = (sum(result.run[key] for result in results) for key in ("encoded", "from_store"))
+        return encoded, from_store

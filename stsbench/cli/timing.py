@@ -7,7 +7,7 @@ validations, or the fitting of an encoder on texts. Loading models, reading data
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,15 +22,16 @@ from typer import Context
 from stsbench.api.names import Names
 from stsbench.bench.embed import texts_to_fit
 from stsbench.boards.published import published_rows
-from stsbench.boards.render.text import escape_markdown
+from stsbench.boards.render.text import to_markdown
+from stsbench.boards.tables.table import Layout, LayoutBlock, Row, Shown, TableColumn, TableLine
 from stsbench.cli import options as opt
-from stsbench.cli.printing import say, say_words, write_or_say
+from stsbench.cli.printing import write_or_say
 from stsbench.cli.progress import shown_work
-from stsbench.cli.screen import print_rows
+from stsbench.cli.screen import print_table
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, choose
 from stsbench.core.provenance import processor, versions
-from stsbench.data.task import Task, load_task
+from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder, TextFitted, base_of, facts_of
 from stsbench.encoders.fitted import FittedEncoder, fit_of
 from stsbench.encoders.load import find_encoder
@@ -40,7 +41,6 @@ from stsbench.training.methods import load_method
 
 ENCODERS, RECIPES = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"], ["sg-opt-bert-base"]
 """What SG-OPT's table 6 times, and whitening."""
-HEADS = ["encoder", "training", "inference", "of first", "at once"]
 PUBLISHED = "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
 Facts = dict[str, Any]
 
@@ -75,19 +75,20 @@ def timing_command(
         given.idle("without --recipe", "--base", "--steps", "--device")
     if recipe and not encoder:
         given.idle("without --encoder", "--set")
-    write = choose("format", output, {"terminal": to_markdown, "markdown": to_markdown, "json": _json})
+    choose("format", output, dict.fromkeys(("terminal", "markdown", "json")))
     catalogue, params = Catalogue(cards), opt.parse_assignments(assign)
     names = Names(catalogue)
     recipes = names.to_load(recipe) if encoder or recipe else RECIPES
     plans = [_plan(name, catalogue, base=names.one_to_load(base), data=data, device=device) for name in recipes]
     loaded = load_task(task, data=data, catalogue=catalogue)
-    sentences = loaded.texts([split], repeated=True)
-    rows: list[Facts] = []
+    sentences, rows = loaded.texts([split], repeated=True), list[Facts]()
     with shown_work("loading") as shown:
         for name in names.to_load(encoder) if encoder or recipe else ENCODERS:
             shown.update("work", what=name)
-            known = find_encoder(name, params=params, catalogue=catalogue)
-            made, training = _fitted(known.encoder, loaded, catalogue, data)
+            known, training = find_encoder(name, params=params, catalogue=catalogue), None
+            if isinstance(made := known.encoder, TextFitted):
+                texts = texts_to_fit(fit_of(made), task=loaded, catalogue=catalogue, data=data)
+                made, training = _fitted(made, texts)
             facts = {"name": known.name, "method": known.card.method if known.card else "", "training": training}
             rows.append(facts | _inference(made, sentences, batch_size, rounds))
         for plan in plans:
@@ -99,15 +100,13 @@ def timing_command(
 
     found: Facts = {"rows": rows, "task": task, "split": split, "sentences": len(sentences), "batch_size": batch_size}
     found |= {"rounds": rounds, "device": facts_of(made).device_used or "cpu", "processor": processor()}
-    found |= {
-        "threads": torch.get_num_threads(),
-        "versions": versions(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    found |= {"threads": torch.get_num_threads(), "versions": versions(), "created": created}
     if output == "terminal" and out is None:
-        _print(found)
+        print_table(to_layout(found))
     else:
-        write_or_say(write(found), out)
+        as_json = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        write_or_say(as_json if output == "json" else to_markdown([to_layout(found)]), out)
 
 
 def _plan(name: str, catalogue: Catalogue, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
@@ -134,17 +133,13 @@ class Stopwatch:
     def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the function takes
         """Do the work and return what it returns."""
         started = perf_counter()
-        try:
-            return self.work(*args, **options)
-        finally:
-            self.seconds, self.calls = self.seconds + perf_counter() - started, self.calls + 1
+        done = self.work(*args, **options)
+        self.seconds, self.calls = self.seconds + perf_counter() - started, self.calls + 1
+        return done
 
 
-def _fitted(encoder: Encoder, task: Task, catalogue: Catalogue, data: Path | None) -> tuple[Encoder, Facts | None]:
+def _fitted(encoder: TextFitted, texts: Sequence[str]) -> tuple[Encoder, Facts]:
     """An encoder that is fitted on texts, whatever fits are kept, and how long that took."""
-    if not isinstance(encoder, TextFitted):
-        return encoder, None
-    texts = texts_to_fit(fit_of(encoder), task=task, catalogue=catalogue, data=data)
     if (base := base_of(encoder)) is not None:
         base.encode(texts[:16])
     started = perf_counter()
@@ -190,66 +185,44 @@ def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: in
     return {"inference": median(batches), "at_once": median(at_once), "size": width}
 
 
-def _json(found: Facts) -> str:
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-
-
-def to_markdown(found: Facts) -> str:
-    """The table, the published one under it, and what was timed."""
-    lines = [f"**{escape_markdown(_caption(found))}**", "", _row(HEADS), _row(["---", *["---:"] * 4])]
-    lines += [_row(map(escape_markdown, row)) for row in _cells(found)]
-    if published := _published(found):
-        lines += [_row([f"*{PUBLISHED}*", *[""] * 4]), *(_row(map(escape_markdown, row)) for row in published)]
-    return "\n\n".join(["\n".join(lines), *map(escape_markdown, _notes(found))]) + "\n"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _print(found: Facts) -> None:
-    say(f"{_caption(found)}\n")
-    print_rows(HEADS, _cells(found), right=range(1, 5))
-    if published := _published(found):
-        say(f"\n{PUBLISHED}\n")
-        print_rows(HEADS, published, right=range(1, 5))
-    for line in _notes(found):
-        say("")
-        say_words(line)
-
-
-def _caption(found: Facts) -> str:
-    counts = f"{found['sentences']:,} sentences, {found['batch_size']} at a time"
-    return f"Seconds on {found['task']}, split {found['split']}: {counts}"
-
-
-def _cells(found: Facts) -> list[list[str]]:
-    rows, first = found["rows"], found["rows"][0]["inference"]
-    trained = [f"{one['training']['seconds']:.2f}{_star(one)}" if one["training"] else "–" for one in rows]
-    return [
-        [one["name"], training, f"{one['inference']:.2f}", f"{one['inference'] / first:.2f}", f"{one['at_once']:.2f}"]
-        for one, training in zip(rows, trained, strict=True)
+def to_layout(found: Facts) -> Layout:
+    """The table, the published one under it where the same text is timed, and what was timed."""
+    ours = [
+        (f"{one['name']}{_star(one)}", one["training"] and one["training"]["seconds"], one["inference"], one["at_once"])
+        for one in found["rows"]
     ]
+    rows = [one for one in published_rows().values() if (one.paper, one.table) == ("sgopt", "table-6")]
+    held = [(one.row, {score.metric: score.value for score in one.scores}) for one in rows if found["task"] == "stsb"]
+    theirs = [(row, of.get("training_seconds"), of["inference_seconds"], None) for row, of in held]
+    heads = ["training", "inference", "of first", "at once"]
+    return Layout(
+        show="measured",
+        caption=f"Seconds on {found['task']}, split {found['split']}: {found['sentences']:,} sentences, "
+        f"{found['batch_size']} at a time",
+        columns=[TableColumn(key=head, head=head) for head in heads],
+        heads=heads,
+        blocks=[_block(*block) for block in (("", ours), (PUBLISHED, theirs)) if block[1]],
+        legend=list(_notes(found)),
+    )
+
+
+def _block(title: str, rows: Sequence[tuple[str, float | None, float, float | None]]) -> LayoutBlock:
+    lines = [
+        TableLine(
+            label=label, marks="", side="measured", row=Row(label=label, cells={}), further=False,
+            cells=[
+                Shown("–" if value is None else f"{value:.2f}")
+                for value in (training, inference, inference / rows[0][2], at_once)
+            ],
+        )
+        for label, training, inference, at_once in rows
+    ]  # fmt: skip
+    return LayoutBlock(section="", title=title, lines=lines)
 
 
 def _star(one: Facts) -> str:
     training = one["training"] or {}
     return "*" if training.get("measured", 0) < training.get("steps", 0) else ""
-
-
-def _published(found: Facts) -> list[list[str]]:
-    """The paper's table, where the same text is timed."""
-    rows = [one for one in published_rows().values() if (one.paper, one.table) == ("sgopt", "table-6")]
-    scores = [{score.metric: score.value for score in one.scores} for one in rows if found["task"] == "stsb"]
-    return [
-        [
-            one.row,
-            *(f"{held[key]:.2f}" if key in held else "–" for key in ("training_seconds", "inference_seconds")),
-            f"{held['inference_seconds'] / scores[0]['inference_seconds']:.2f}",
-            "–",
-        ]
-        for one, held in zip(rows, scores, strict=False)
-    ]
 
 
 def _notes(found: Facts) -> Iterator[str]:
@@ -260,21 +233,16 @@ def _notes(found: Facts) -> Iterator[str]:
         "'stsbench run' does, each distinct one embedded once. Tokenisation is in both, loading the model and a first batch "
         f"in neither. {rounds}"
     )
-    for one in found["rows"]:
-        if one["training"]:
-            yield f"Training of {one['name']}{_star(one)}: {_training(one['training'], _star(one))}."
-    named = [
-        f"{name} {found['versions'][name]}"
-        for name in ("python", "stsbench", "torch", "transformers")
-        if name in found["versions"]
-    ]
+    for one in filter(lambda one: one["training"], found["rows"]):
+        facts, star = one["training"], _star(one)
+        if "texts" in facts:
+            how = f"fitted on {facts['texts']:,} sentences; embedding them is in it, loading the model is not"
+        else:
+            how = f"{facts['steps']:,} steps of {facts['batch_size']} rows of {facts['corpus']} and {facts['validations']} validations"
+            how = f"estimated for {how}, from {facts['measured']} steps taken" if star else f"{how}, no early stopping"
+            how += "; loading model and text and writing the encoder are not in it"
+        yield f"Training of {one['name']}{star}: {how}."
+    shown = [name for name in ("python", "stsbench", "torch", "transformers") if name in found["versions"]]
+    named = ", ".join(f"{name} {found['versions'][name]}" for name in shown)
     threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    yield f"Machine: {found['processor']}, device {found['device']}, {threads}; {', '.join(named)}; {found['created'][:10]}."
-
-
-def _training(facts: Facts, star: str) -> str:
-    if "texts" in facts:
-        return f"fitted on {facts['texts']:,} sentences; embedding them is in it, loading the model is not"
-    whole = f"{facts['steps']:,} steps of {facts['batch_size']} rows of {facts['corpus']} and {facts['validations']} validations"
-    whole = f"estimated for {whole}, from {facts['measured']} steps taken" if star else f"{whole}, no early stopping"
-    return f"{whole}; loading model and text and writing the encoder are not in it"
+    yield f"Machine: {found['processor']}, device {found['device']}, {threads}; {named}; {found['created'][:10]}."

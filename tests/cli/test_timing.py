@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.cli.timing import to_markdown
+from stsbench.boards.render.text import to_markdown
+from stsbench.cli.timing import to_layout
 from stsbench.data.task import load_task
 from stsbench.encoders.base import FloatArray
 from tests.cli.commands import Command, write
@@ -122,16 +123,17 @@ def test_markdown_holds_the_papers_table_beside_ours():
         {"name": "mean", "method": "Mean", "inference": 2.0, "at_once": 1.0, "size": 4, "training": None},
         {"name": "sg-opt", "method": "SG-OPT", "inference": 3.0, "at_once": 1.5, "size": 4, "training": training},
     ]
-    text = to_markdown(
+    found = to_layout(
         {
             "rows": rows, "task": "stsb", "split": "test", "sentences": 2758, "batch_size": 16, "rounds": 3,
             "device": "cpu", "processor": "a processor", "threads": 2, "versions": {"python": "3", "torch": "2"},
             "created": "2026-11-21T00:00:00+00:00",
         }
     )  # fmt: skip
+    text = to_markdown([found])
     lines = text.splitlines()
     assert "| mean | – | 2.00 | 1.00 | 1.00 |" in lines
-    assert "| sg-opt | 90.00\\* | 3.00 | 1.50 | 1.50 |" in lines
+    assert "| sg-opt\\* | 90.00 | 3.00 | 1.50 | 1.50 |" in lines
     assert "| WK | – | 197.03 | 14.13 | – |" in lines
     assert "| SG-OPT | 455.02 | 10.51 | 0.75 | – |" in lines
     assert "another machine that is not named" in text
