@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from stsbench.bench.plan import protocol_as_asked
@@ -27,7 +27,6 @@ from stsbench.results.comparable import seed_means, suite_mean
 from stsbench.results.folder import command_again, lacking_columns, lacking_said
 from stsbench.results.groups import gather_runs
 from stsbench.results.record import FEW_PAIRS, Result, clean_scores, protocol_key
-from stsbench.significance.items import RowResults
 from stsbench.significance.means import MEAN_METHOD, differences_from, mean_interval
 
 COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
@@ -71,12 +70,14 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
 
     A task whose test sentences the encoder was trained on carries the mark that tables of results have.
     """
-    cells = _gather(results, catalogue)
-    lines = [
-        line
-        for cell in cells
-        for line in (_line(cell, catalogue), *_clean_lines(cell), *(_details(cell) if verbose else ()))
-    ]
+    # What only has the same name is another encoder.
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    names = {id(result): runs.name for runs in gather_runs(results, catalogue) for result in runs.results}
+    for result in results:
+        if id(result) in names:
+            found.setdefault((names[id(result)], result.task, result.split), []).append(result)
+    cells = [ScoredSeeds(encoder, task, mine) for (encoder, task, _), mine in found.items()]
+    lines = [line for cell in cells for line in _lines(cell, catalogue, verbose=verbose)]
     encoders = list(dict.fromkeys(cell.encoder for cell in cells))
     for encoder in encoders:
         lines += _means(encoder, [cell for cell in cells if cell.encoder == encoder], catalogue)
@@ -92,9 +93,11 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
         for cell in cells:
             _print_classes(cell, named=len(encoders) > 1)
     means = [line for line in lines if line.score and (line.n == "" or "±" in line.score)]
-    _print_intervals(results, any_mean=any(line.interval for line in means))
+    of_means = [f"of means, {MEAN_METHOD}"] if any(line.interval for line in means) else []
+    methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *of_means]))
+    say("\n" + "\n".join(folded(f"scores are times 100; 95% interval: {methods}", line_width())))
     if not all(line.interval for line in means):
-        _print_lacking(results)
+        _print_lacking(results, "intervals of means need")
     _print_notes(results, marks=True)
 
 
@@ -125,46 +128,31 @@ def _columns(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, 
         yield "", Suite(name="Scores", tasks=left, average=False)
 
 
-def _gather(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredSeeds]:
-    """Results by encoder and task: what only has the same name is another encoder."""
-    found: dict[tuple[str, str, str], list[Result]] = {}
-    names = {id(result): runs.name for runs in gather_runs(results, catalogue) for result in runs.results}
-    for result in results:
-        if id(result) in names:
-            found.setdefault((names[id(result)], result.task, result.split), []).append(result)
-    return [ScoredSeeds(encoder, task, mine) for (encoder, task, _), mine in found.items()]
-
-
-def _line(cell: ScoredSeeds, catalogue: Catalogue) -> Line:
+def _lines(cell: ScoredSeeds, catalogue: Catalogue, *, verbose: bool) -> Iterator[Line]:
+    """A line, one on each training text whose sentences were left out, and with ``verbose`` one a seed and a subset."""
     first, *others = cell.results
-    return Line(
+    # The worst that its encoders saw of the task's test.
+    seen = {result.overlap for result in cell.results}
+    mark = next((OVERLAPS[one] for one in ("gold", "text") if one in seen), "")
+    yield Line(
         encoder=cell.encoder,
-        task=f"{cell.name} {_mark(cell)}".rstrip(),
+        task=f"{cell.name} {mark}".rstrip(),
         score=_spread([result.score for result in cell.results]),
         majority=_points(cell.majority),
-        interval=_mean_interval([cell]) if others else _interval(first),
+        interval=_ends(mean_interval([cell.results]) if others else first.interval),
         n=str(first.n),
         protocol=protocol_as_asked(cell.task, first.protocol, catalogue),
     )
-
-
-def _clean_lines(cell: ScoredSeeds) -> Iterator[Line]:
-    """A line on each training text whose sentences were left out: the score, and how many items are left."""
     for name, found in clean_scores(cell.results).items():
         seeds = [one.score for one in found if one.score is not None]
         ends = found[0].interval if len(found) == 1 else None
         score = _spread(seeds) if len(seeds) == len(found) else "–"
-        yield Line("", f"  {name}", score, interval=_ends(ends) if ends else "", n=str(found[0].n))
-
-
-def _details(cell: ScoredSeeds) -> Iterator[Line]:
-    """A line a seed where there are several, and one a subset."""
-    if len(cell.results) > 1:
-        for result in cell.results:
-            yield Line("", f"  seed {_seed(result)}", _points(result.score), interval=_interval(result))
-    first = cell.results[0]
-    metric = first.protocol.get("metric")
-    if metric is not None:
+        yield Line("", f"  {name}", score, interval=_ends(ends), n=str(found[0].n))
+    if not verbose:
+        return
+    for result in cell.results if others else ():
+        yield Line("", f"  seed {_seed(result)}", _points(result.score), interval=_ends(result.interval))
+    if (metric := first.protocol.get("metric")) is not None:
         for name, values in first.per_subset.items():
             yield Line("", f"  {name}", _points(values.get(metric)) or "–", n=f"{values['n']:.0f}")
 
@@ -173,12 +161,11 @@ def _means(encoder: str, cells: Sequence[ScoredSeeds], catalogue: Catalogue) -> 
     """A line for each suite all of whose tasks were scored, by one protocol an evaluator; seed by seed."""
     by_task = {cell.task: cell for cell in cells}
     for suite in suites_within(list(by_task), catalogue).values():
-        mine = [by_task[task] for task in suite.tasks]
-        scores = seed_means([cell.results for cell in mine])
+        mine = [by_task[task].results for task in suite.tasks]
+        scores = seed_means(mine)
         if suite.average and len(mine) > 1 and scores:
-            majority = suite_mean(suite.tasks, lambda task: by_task[task].majority)
-            interval = _mean_interval(mine)
-            yield Line(encoder, f"mean of {suite.name}", _spread(scores), _points(majority), interval=interval)
+            majority = _points(suite_mean(suite.tasks, lambda task: by_task[task].majority))
+            yield Line(encoder, f"mean of {suite.name}", _spread(scores), majority, _ends(mean_interval(mine)))
 
 
 def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
@@ -189,7 +176,7 @@ def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
     rows = [
         [
             name,
-            *(f"{100 * statistics.fmean(r.per_subset[name][what] for r in cell.results):.2f}" for what in PER_CLASS),
+            *(f"{100 * fmean(r.per_subset[name][what] for r in cell.results):.2f}" for what in PER_CLASS),
             f"{values['support']:.0f}",
         ]
         for name, values in first.items()
@@ -199,17 +186,10 @@ def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
     print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])
 
 
-def _print_intervals(results: Sequence[Result], *, any_mean: bool) -> None:
-    means = [f"of means, {MEAN_METHOD}"] if any_mean else []
-    methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *means]))
-    say("\n" + "\n".join(folded(f"scores are times 100; 95% interval: {methods}", line_width())))
-
-
-def _print_lacking(results: Sequence[Result]) -> None:
-    """Say why means have no interval, where per-item columns are missing, and what makes them."""
-    lacking = lacking_columns(results)
-    if lacking:
-        say_words(f"{lacking_said(lacking)}, which intervals of means need; run: {command_again(lacking)}")
+def _print_lacking(results: Sequence[Result], why: str) -> None:
+    """Say where per-item columns are missing, and what makes them."""
+    if lacking := lacking_columns(results):
+        say_words(f"{lacking_said(lacking)}, which {why}; run: {command_again(lacking)}")
 
 
 def _print_notes(results: Sequence[Result], *, marks: bool) -> None:
@@ -234,12 +214,6 @@ def _print_notes(results: Sequence[Result], *, marks: bool) -> None:
         say(f"±: deviation over the seeds {', '.join(seeds)}")
 
 
-def _mark(cell: ScoredSeeds) -> str:
-    """The worst that its encoders saw of the task's test, as a mark."""
-    found = {result.overlap for result in cell.results}
-    return next((OVERLAPS[one] for one in ("gold", "text") if one in found), "")
-
-
 def _seed(result: Result) -> str:
     """The seed of training, of evaluation where nothing was trained, or both where both are drawn."""
     if result.train_seed is None:
@@ -257,48 +231,34 @@ def _spread(scores: Sequence[float]) -> str:
     return _points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
 
 
-def _interval(result: Result) -> str:
-    return _ends(result.interval)
-
-
-def _mean_interval(cells: Sequence[ScoredSeeds]) -> str:
-    found = mean_interval([cell.results for cell in cells])
-    return _ends(found) if found else ""
-
-
-def _ends(interval: tuple[float, float]) -> str:
-    low, high = interval
-    return f"{100 * low:.2f}–{100 * high:.2f}"
+def _ends(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{100 * interval[0]:.2f}–{100 * interval[1]:.2f}"
 
 
 GRID = ("dimensions", "embeddings")
 VARIANT_COLUMNS = ("embeddings", "dimensions", "bytes", "score", "difference", "95% interval")
-NONE = "–"
 
 
 class VariantRow(NamedTuple):
     """One variant: its results by task, and how its embeddings are kept; None where older results do not say."""
 
-    name: str
     type: str
     dimensions: int | None
     bytes: int | None
-    cells: Sequence[Sequence[Result]]
-
-    @property
-    def score(self) -> float:
-        """The mean over tasks of the mean over seeds."""
-        return sum(sum(one.score for one in seeds) / len(seeds) for seeds in self.cells) / len(self.cells)
+    score: float
+    """The mean over tasks of the mean over seeds."""
+    difference: tuple[float, tuple[float, float]] | None
+    """From the largest embedding, with its paired interval."""
 
 
 class VariantTable(NamedTuple):
-    """The variants of one encoder under one protocol, the largest embedding first; what each differs from that by."""
+    """The variants of one encoder under one protocol."""
 
     encoder: str
-    tasks: Sequence[str]
+    what: str
     protocol: str
+    tasks: Sequence[str]
     rows: Sequence[VariantRow]
-    differences: Mapping[str, tuple[float, tuple[float, float]]]
 
 
 def chosen_variants(
@@ -340,11 +300,19 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
     Raises:
         StsbenchError: there are several tables, and one figure; or matplotlib is not installed.
     """
-    tables = variant_tables(results, catalogue)
-    for one in tables:
-        _print_variants(one)
-    if lacking := lacking_columns(results):
-        say_words(f"{lacking_said(lacking)}, which intervals need; run: {command_again(lacking)}")
+    groups: dict[tuple[str, str], dict[str, dict[str, list[Result]]]] = {}
+    for result in results:
+        stem, changes = list(variants(result.encoder))[-1]
+        encoder = variant_name(stem, {key: value for key, value in changes.items() if key not in KEYS})
+        held = groups.setdefault((encoder, protocol_key(result.protocol)), {})
+        held.setdefault(result.encoder, {}).setdefault(result.task, []).append(result)
+    tables = []
+    for (encoder, _), held in groups.items():
+        # A task that not every variant has is in no table.
+        if tasks := [task for task in next(iter(held.values())) if all(task in one for one in held.values())]:
+            tables.append(_variant_table(encoder, held, tasks, catalogue))
+            _print_variants(tables[-1])
+    _print_lacking(results, "intervals need")
     for note in dict.fromkeys(note for result in results for note in result.notes):
         say_words(note)
     if plot is not None:
@@ -354,89 +322,67 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
         say(f"wrote {plot}")
 
 
-def variant_tables(results: Sequence[Result], catalogue: Catalogue) -> list[VariantTable]:
-    """The tables of a run's results; a task that not every variant has is in none of them."""
-    groups: dict[tuple[str, str], dict[str, dict[str, list[Result]]]] = {}
-    for result in results:
-        stem, changes = list(variants(result.encoder))[-1]
-        encoder = variant_name(stem, {key: value for key, value in changes.items() if key not in KEYS})
-        held = groups.setdefault((encoder, protocol_key(result.protocol)), {})
-        held.setdefault(result.encoder, {}).setdefault(result.task, []).append(result)
-    return [
-        _table(encoder, held, tasks, catalogue)
-        for (encoder, _), held in groups.items()
-        if (tasks := [task for task in next(iter(held.values())) if all(task in one for one in held.values())])
-    ]
-
-
-def _table(
+def _variant_table(
     encoder: str, held: Mapping[str, Mapping[str, list[Result]]], tasks: Sequence[str], catalogue: Catalogue
 ) -> VariantTable:
-    rows = [_row(name, [mine[task] for task in tasks]) for name, mine in held.items()]
+    cells: dict[str, list[list[Result]]] = {name: [mine[task] for task in tasks] for name, mine in held.items()}
+    types = {name: str(list(variants(name))[-1][1].get("embeddings", FLOAT)) for name in cells}
+    sizes = {name: mine[0][0].run.get("dimensions") for name, mine in cells.items()}
+    kept = {name: None if d is None else TYPES[types[name]].bytes(d) for name, d in sizes.items()}
     # The first of equals stays first: the encoder's own floats come before what is as large.
-    largest = max(rows, key=lambda row: row.bytes or 0)
-    cells: RowResults[str] = {row.name: row.cells for row in [largest, *(row for row in rows if row is not largest)]}
-    found = differences_from(largest.name, cells)
-    protocol = protocol_as_asked(tasks[0], rows[0].cells[0][0].protocol, catalogue)
-    similarity = rows[0].cells[0][0].protocol.get("similarity")
-    said = f"protocol {protocol}" + (f", similarity {similarity}" if similarity else "")
-    differences = {name: (one.difference, one.interval()) for name, one in found.items()}
-    return VariantTable(encoder, tasks, said, sorted(rows, key=_order), differences)
-
-
-def _row(name: str, cells: Sequence[Sequence[Result]]) -> VariantRow:
-    kept = str(list(variants(name))[-1][1].get("embeddings", FLOAT))
-    d = cells[0][0].run.get("dimensions")
-    return VariantRow(name, kept, d, None if d is None else TYPES[kept].bytes(d), cells)
-
-
-def _order(row: VariantRow) -> tuple[int, int]:
-    return list(TYPES).index(row.type), -(row.dimensions or 0)
+    largest = max(cells, key=lambda name: kept[name] or 0)
+    found = differences_from(largest, {largest: cells[largest], **cells})
+    rows = [
+        VariantRow(
+            types[name],
+            sizes[name],
+            kept[name],
+            fmean(fmean(one.score for one in seeds) for seeds in mine),
+            (found[name].difference, found[name].interval()) if name in found else None,
+        )
+        for name, mine in cells.items()
+    ]
+    protocol = cells[largest][0][0].protocol
+    similarity = f", similarity {protocol['similarity']}" if protocol.get("similarity") else ""
+    what = tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
+    said = f"protocol {protocol_as_asked(tasks[0], protocol, catalogue)}{similarity}"
+    rows.sort(key=lambda row: (list(TYPES).index(row.type), -(row.dimensions or 0)))
+    return VariantTable(encoder, what, said, tasks, rows)
 
 
 def _print_variants(found: VariantTable) -> None:
-    what = found.tasks[0] if len(found.tasks) == 1 else f"mean of {len(found.tasks)} tasks"
-    say(f"{found.encoder}: {what}, {found.protocol}\n")
-    rows = [_variant_cells(row, found) for row in found.rows]
-    shown = [at for at in range(len(VARIANT_COLUMNS)) if at < 4 or found.differences]
-    right = range(1, len(shown))
-    print_rows([VARIANT_COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right)
+    say(f"{found.encoder}: {found.what}, {found.protocol}\n")
+    rows, any_known = [], any(row.difference for row in found.rows)
+    for row in found.rows:
+        size = ["–" if one is None else f"{one}" for one in (row.dimensions, row.bytes)]
+        change = ["", ""]
+        if row.difference:
+            difference, (low, high) = row.difference
+            change = [f"{100 * difference:+.2f}", f"{100 * low:+.2f} to {100 * high:+.2f}"]
+        rows.append([row.type, *size, f"{100 * row.score:.2f}", *change])
+    shown = len(VARIANT_COLUMNS) if any_known else 4
+    print_rows(VARIANT_COLUMNS[:shown], [row[:shown] for row in rows], right=range(1, shown))
     say("")
     if len(found.tasks) > 1:
         say_words(f"tasks: {', '.join(found.tasks)}")
-    if found.differences:
+    if any_known:
         say_words("Scores are times 100. difference: from the largest embedding, with its paired 95% interval.")
-
-
-def _variant_cells(row: VariantRow, found: VariantTable) -> list[str]:
-    size = [NONE if one is None else f"{one}" for one in (row.dimensions, row.bytes)]
-    difference, interval = found.differences.get(row.name, (None, (0.0, 0.0)))
-    change = ["", ""] if difference is None else [f"{100 * difference:+.2f}", _signed(interval)]
-    return [row.type, *size, f"{100 * row.score:.2f}", *change]
-
-
-def _signed(interval: tuple[float, float]) -> str:
-    low, high = interval
-    return f"{100 * low:+.2f} to {100 * high:+.2f}"
 
 
 def _variants_figure(found: VariantTable) -> Any:  # noqa: ANN401 - matplotlib is not imported for it
     points = []
     for row in found.rows:
         if row.bytes is not None:
-            own = found.differences.get(row.name)
-            # Of the difference, around the score: whether two scores differ is what is asked.
-            ends = (
-                None
-                if own is None
-                else (100 * (row.score - own[0] + own[1][0]), 100 * (row.score - own[0] + own[1][1]))
-            )
+            ends = None
+            if row.difference:
+                # Of the difference, around the score: whether two scores differ is what is asked.
+                change, (low, high) = row.difference
+                ends = (100 * (row.score - change + low), 100 * (row.score - change + high))
             points.append(LinePoint(row.type, row.bytes, 100 * row.score, ends))
-    what = found.tasks[0] if len(found.tasks) == 1 else f"mean of {len(found.tasks)} tasks"
     return draw_lines(
         points,
         sizes="bytes of an embedding; — 95% interval of the difference from the largest",
-        values=f"score × 100, {what}",
+        values=f"score × 100, {found.what}",
         title=f"{found.encoder}, {found.protocol}",
         scale="log2",
     )
