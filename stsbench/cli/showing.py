@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from typer import Context
@@ -77,8 +77,10 @@ def show_command(
 
 def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
     """All that a name is of: a suite and a protocol may have the same."""
-    found = [(kind, facts_of(name, catalogue)) for kind, facts_of in KINDS.items()]
-    known = {kind: facts for kind, facts in found if facts is not None}
+    # Whoever asks for a card waits for nothing that is slow to read.
+    is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
+    asked = {kind: of for kind, of in KINDS.items() if not (is_card and kind in ("table", "protocol"))}
+    known = {kind: facts for kind, of in asked.items() if (facts := of(name, catalogue)) is not None}
     # What a recipe has trained is shown with it, and with the encoder that it makes.
     hidden = {"encoder": ("recipe", "run"), "recipe": ("run",)}
     left_out = {other for kind in known for other in hidden.get(kind, ())}
@@ -91,49 +93,27 @@ def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
 
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
     known = [*cards, *catalogue.suites(), *catalogue.corpora(), *table_names(), *protocols_of_all()]
-    return UnknownName(
-        "name",
-        name,
-        known,
-        hint="'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols",
-    )
-
-
-def _task(name: str, catalogue: Catalogue) -> CardFacts | None:
-    return msgspec.to_builtins(catalogue.task(name)) if name in catalogue.paths("tasks") else None
-
-
-def _suite(name: str, catalogue: Catalogue) -> CardFacts | None:
-    suites = catalogue.suites()
-    return msgspec.to_builtins(suites[name]) if name in suites else None
-
-
-def _corpus(name: str, catalogue: Catalogue) -> CardFacts | None:
-    corpora = catalogue.corpora()
-    return msgspec.to_builtins(corpora[name]) if name in corpora else None
+    hint = "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
+    return UnknownName("name", name, known, hint=hint)
 
 
 def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
-    card = _encoder_card(name, catalogue)
-    if card is None:
-        return None
+    """A card, or one with the values replaced that the name says were."""
+    baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
+    if name in baselines:
+        card = catalogue.encoder(name)
+    else:
+        stem, changes = list(variants(name))[-1]
+        if not changes or stem not in baselines or stem in trainers:
+            return None
+        card = catalogue.encoder(stem)
+        title = f"{card.name}{name.removeprefix(stem)}"
+        card = msgspec.structs.replace(card, params={**card.params, **changes}, published=[], name=title)
     facts: CardFacts = msgspec.to_builtins(card) | {"to run it": to_run(card, catalogue), "how exact": how_exact(card)}
-    if name in catalogue.paths("trainers"):
+    if name in trainers:
         recipe = catalogue.recipe(name)
         facts |= {"to train it": to_train(name, recipe, catalogue), "recipe": _values(name, recipe), **_runs(name)}
     return facts
-
-
-def _encoder_card(name: str, catalogue: Catalogue) -> EncoderCard | None:
-    """A card, or one with the values replaced that the name says were."""
-    if name in catalogue.paths("baselines"):
-        return catalogue.encoder(name)
-    stem, changes = list(variants(name))[-1]
-    if not changes or stem not in catalogue.paths("baselines") or stem in catalogue.paths("trainers"):
-        return None
-    card = catalogue.encoder(stem)
-    changed = msgspec.structs.replace(card, params={**card.params, **changes}, published=[])
-    return msgspec.structs.replace(changed, name=f"{card.name}{name.removeprefix(stem)}")
 
 
 def _recipe(name: str, catalogue: Catalogue) -> CardFacts | None:
@@ -171,113 +151,18 @@ def _trained_runs(name: str) -> Sequence[TrainedRun]:
     return [TrainedRun.read(Path(name))] if _is_run_folder(name) else trained_runs(name)
 
 
+def _unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
+    """Those of a recipe, or the one in a folder that is named by its path."""
+    found = UnfinishedRun.read(Path(name)) if _is_run_folder(name, STARTED) else None
+    return [found] if found else unfinished_runs(name)
+
+
 def _is_run_folder(name: str, file: str = RUN_FILE) -> bool:
     try:
         return (Path(name) / file).is_file()
     except OSError:
         # Too long for a file's name.
         return False
-
-
-def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
-    if _is_card(name, catalogue):
-        return None
-    from stsbench.boards.published.specs import read_table_card, table_names
-
-    if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
-        return None
-    card = read_table_card(name)
-    rows = [row if isinstance(row, str) else row.row for group in card.groups for row in group.rows]
-    facts: CardFacts = {
-        "title": card.title, "paper": card.paper, "number": card.table, "protocol": card.protocol,
-        "suite": card.suite, "columns": [one if isinstance(one, str) else one.task or one.average_of for one in card.columns],
-        "rows": rows, "note": card.note, "to print it": f"stsbench leaderboard --table {name}",
-    }  # fmt: skip
-    return facts
-
-
-def _protocol(name: str, catalogue: Catalogue) -> CardFacts | None:
-    if _is_card(name, catalogue):
-        return None
-    from stsbench.evaluators import protocols_of_all
-
-    return protocols_of_all().get(name)
-
-
-def _is_card(name: str, catalogue: Catalogue) -> bool:
-    """Whether a name is of a card: nobody who asks for one waits for what is slow to read."""
-    return any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
-
-
-KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
-    "task": _task,
-    "suite": _suite,
-    "encoder": _encoder,
-    "recipe": _recipe,
-    "corpus": _corpus,
-    "table": _table,
-    "run": _run,
-    "protocol": _protocol,
-}
-"""What a name may be of, in the order in which they are looked for; each gives its facts, or None where it has no such name."""
-
-
-class _Drawn(NamedTuple):
-    """A run of which a curve is drawn: of an unfinished one, as far as it has come."""
-
-    recipe: str
-    seed: int
-    points: Sequence[RunPoint]
-    selection: SelectionFacts
-    kept: float | None = None
-
-
-def _draw(names: str, path: Path) -> None:
-    """Draw the curves of runs, several in one chart."""
-    runs = [run for name in split_names(names) for run in _with_curves(name)]
-    measures = list(dict.fromkeys(f"{run.selection.task} {run.selection.split}" for run in runs))
-    if len(measures) > 1:
-        raise DataError(
-            f"these runs were validated on {' and '.join(measures)}, which one axis cannot show; draw them apart"
-        )
-    several = len({run.recipe for run in runs}) > 1
-    curves = [
-        Curve(
-            name=f"{run.recipe} seed {run.seed}" if several else f"seed {run.seed}",
-            points=[CurvePoint(one.step or 0, one.score and 100 * one.score, one.loss) for one in run.points],
-            kept=run.kept,
-        )
-        for run in runs
-    ]
-    chart = draw_curves(curves, score=measures[0])
-    write_whole(path, chart.to_bytes(path.suffix.removeprefix(".")))
-    say(f"wrote {path}")
-
-
-def _with_curves(name: str) -> list[_Drawn]:
-    """The runs of a name, finished or not; raises DataError where there are none."""
-    done = [
-        _Drawn(
-            run.recipe,
-            run.seed,
-            run.record.curve,
-            run.card.selection,
-            run.record.chosen.step if run.record.chosen else None,
-        )
-        for run in _trained_runs(name)
-    ]
-    under_way = [_Drawn(run.recipe, run.start.seed, run.curve, run.selection) for run in _unfinished_runs(name)]
-    if not done and not under_way:
-        others = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
-        near = did_you_mean(name, others) or (f"; there is {', '.join(others)}" if others else "")
-        raise DataError(f"there are no runs of '{name}'{near}; 'stsbench train' makes them")
-    return done + under_way
-
-
-def _unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
-    """Those of a recipe, or the one in a folder that is named by its path."""
-    found = UnfinishedRun.read(Path(name)) if _is_run_folder(name, STARTED) else None
-    return [found] if found else unfinished_runs(name)
 
 
 def _runs(name: str) -> CardFacts:
@@ -289,13 +174,77 @@ def _runs(name: str) -> CardFacts:
 
 def _trained(run: TrainedRun) -> CardFacts:
     """What a finished run is: its folder, the score it was chosen by, and which tests it has seen."""
-    chosen = run.record.chosen
-    seen: dict[str, list[str]] = {}
+    chosen, seen = run.record.chosen, dict[str, list[str]]()
     for task, overlap in run.record.overlap.items():
         if overlap in ("text", "gold"):
             seen.setdefault(f"{overlap} of", []).append(task)
-    score = f"{100 * chosen.score:.2f}" if chosen else None
-    return {"folder": str(run.folder), "score": score, **seen}
+    return {"folder": str(run.folder), "score": f"{100 * chosen.score:.2f}" if chosen else None, **seen}
+
+
+def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
+    from stsbench.boards.published.specs import read_table_card, table_names
+
+    if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
+        return None
+    card = read_table_card(name)
+    return {
+        "title": card.title, "paper": card.paper, "number": card.table, "protocol": card.protocol,
+        "suite": card.suite, "columns": [one if isinstance(one, str) else one.task or one.average_of for one in card.columns],
+        "rows": [row if isinstance(row, str) else row.row for group in card.groups for row in group.rows],
+        "note": card.note, "to print it": f"stsbench leaderboard --table {name}",
+    }  # fmt: skip
+
+
+def _protocol(name: str, catalogue: Catalogue) -> CardFacts | None:
+    from stsbench.evaluators import protocols_of_all
+
+    return protocols_of_all().get(name)
+
+
+KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
+    "task": lambda name, known: msgspec.to_builtins(known.task(name)) if name in known.paths("tasks") else None,
+    "suite": lambda name, known: msgspec.to_builtins(known.suites().get(name)),
+    "encoder": _encoder,
+    "recipe": _recipe,
+    "corpus": lambda name, known: msgspec.to_builtins(known.corpora().get(name)),
+    "table": _table,
+    "run": _run,
+    "protocol": _protocol,
+}
+"""What a name may be of, in the order in which they are looked for; each gives its facts, or None where it has no such name."""
+
+
+def _draw(names: str, path: Path) -> None:
+    """Draw the curves of runs, several in one chart; of an unfinished one, as far as it has come."""
+    found: list[tuple[str, int, Sequence[RunPoint], SelectionFacts, float | None]] = []
+    for name in split_names(names):
+        done = [
+            (run.recipe, run.seed, run.record.curve, run.card.selection, run.record.chosen and run.record.chosen.step)
+            for run in _trained_runs(name)
+        ]
+        under_way = [(run.recipe, run.start.seed, run.curve, run.selection, None) for run in _unfinished_runs(name)]
+        if not done and not under_way:
+            others = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
+            near = did_you_mean(name, others) or (f"; there is {', '.join(others)}" if others else "")
+            raise DataError(f"there are no runs of '{name}'{near}; 'stsbench train' makes them")
+        found += [*done, *under_way]
+    measures = list(dict.fromkeys(f"{selection.task} {selection.split}" for *_, selection, _ in found))
+    if len(measures) > 1:
+        raise DataError(
+            f"these runs were validated on {' and '.join(measures)}, which one axis cannot show; draw them apart"
+        )
+    several = len({recipe for recipe, *_ in found}) > 1
+    curves = [
+        Curve(
+            name=f"{recipe} seed {seed}" if several else f"seed {seed}",
+            points=[CurvePoint(one.step or 0, one.score and 100 * one.score, one.loss) for one in points],
+            kept=kept,
+        )
+        for recipe, seed, points, _, kept in found
+    ]
+    chart = draw_curves(curves, score=measures[0])
+    write_whole(path, chart.to_bytes(path.suffix.removeprefix(".")))
+    say(f"wrote {path}")
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -316,83 +265,63 @@ def _text(value: Any) -> str:  # noqa: ANN401 - any TOML value
     return str(value)
 
 
-CHECKPOINTS = ("transformer", "sentence_transformer")
-FOLDERS = ("infersent", "skip_thoughts", "quick_thoughts", "fastsent")
-
-PROGRAMS = ("use", "openai")
-
-
-def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
-    """What must be there to run an encoder, and whether it is."""
-    params = card.params
-    if card.reproducible == "quoted":
-        return "weights that nobody has published"
-    if "base" in params:
-        return _texts_and_base(card, catalogue)
-    if "package" in params:
-        there = settings.package_folder(str(params["package"])) is not None
-        return f"the Python package {params['package']}, which is {'' if there else 'not '}installed"
-    if card.kind in PROGRAMS:
-        return _program(card.kind, params)
-    if "model" in params:
-        revision = str(params.get("revision", "unpinned"))
-        return f"the checkpoint {params['model']} ({revision[:12]}) from the Hub, or --set model=FOLDER"
-    if card.kind in CHECKPOINTS:
-        return "a checkpoint that is on no Hub: --set model=FOLDER"
-    if card.kind in FOLDERS:
-        return "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"
-    return _vector_file(str(params.get("file", ""))) if card.kind == "words" else "nothing but its own code"
-
-
-def _program(kind: str, params: Mapping[str, Any]) -> str:
-    """What must run an encoder that is not run by us."""
-    if kind == "openai":
-        key = f", and its key in {params['key_variable']}" if params.get("key_variable") else ""
-        return f"the server at {params.get('url') or '--set url=ADDRESS'}{key}"
-    there = find_spec("tensorflow") is not None
-    return f"TensorFlow, which is {'' if there else 'not '}installed, and {params['model']} or --set model=FOLDER"
-
-
-def _vector_file(file: str) -> str:
-    folder = settings.vectors_folder()
-    there = folder is not None and (folder / file).is_file()
-    return f"the file {file}, which is {'' if there else 'not '}in STSBENCH_VECTORS"
-
-
-def _texts_and_base(card: EncoderCard, catalogue: Catalogue) -> str:
-    base = str(card.params["base"])
-    known = base in catalogue.paths("baselines")
-    of_base = f": {to_run(catalogue.encoder(base), catalogue)}" if known else ""
-    return f"{_texts(str(card.params.get('fit', 'target')))}; the encoder {base}{of_base}"
-
-
-def to_train(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
-    """What must be there to train a recipe, whose name may say which values are replaced."""
-    return f"'stsbench train {shlex.quote(name)}', {_start(card)}, on {_training_text(card.data.corpus, catalogue)}"
-
-
-def _start(card: RecipeCard) -> str:
-    base = card.base
-    if base.recipe:
-        return f"from what the recipe {base.recipe} has left for the same seed"
-    if base.model:
-        return f"from the checkpoint {base.model} ({base.revision[:12]}) of the Hub or --base FOLDER"
-    return f"from --base FOLDER ({base.note})" if base.note and base.note != SCRATCH else SCRATCH
-
-
 SCRATCH = "trained from scratch"
 """What a recipe notes of its base where it has none."""
 
 
-def _training_text(name: str, catalogue: Catalogue) -> str:
-    corpora = catalogue.corpora()
-    if name not in corpora:
-        return f"the file {name}"
-    corpus = corpora[name]
-    if corpus.tasks:
-        return f"{name}, text of the evaluation data"
-    home = f"the file {corpus.file or corpus.path} in STSBENCH_CORPORA"
-    return f"{name}: {home}{f', or {corpus.repo} of the Hub' if corpus.repo else ''}, or --text FILE"
+def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
+    """What must be there to run an encoder, and whether it is."""
+    params, model = card.params, card.params.get("model")
+    if card.reproducible == "quoted":
+        return "weights that nobody has published"
+    if base := str(params.get("base", "")):
+        fit = str(params.get("fit", "target"))
+        own = fit.partition(".")[0].partition("+")[0] == "target"
+        known = base in catalogue.paths("baselines")
+        of_base = f": {to_run(catalogue.encoder(base), catalogue)}" if known else ""
+        texts = "each task's own sentences" if own else f"the sentences of {fit}"
+        return f"{texts}; the encoder {base}{of_base}"
+    if "package" in params:
+        package = str(params["package"])
+        return f"the Python package {package}, {_which_is(settings.package_folder(package))} installed"
+    if card.kind == "openai":
+        key = f", and its key in {params['key_variable']}" if params.get("key_variable") else ""
+        return f"the server at {params.get('url') or '--set url=ADDRESS'}{key}"
+    if card.kind == "use":
+        return f"TensorFlow, {_which_is(find_spec('tensorflow'))} installed, and {model} or --set model=FOLDER"
+    if model is not None:
+        revision = str(params.get("revision", "unpinned"))
+        return f"the checkpoint {model} ({revision[:12]}) from the Hub, or --set model=FOLDER"
+    if card.kind in ("transformer", "sentence_transformer"):
+        return "a checkpoint that is on no Hub: --set model=FOLDER"
+    if card.kind in ("infersent", "skip_thoughts", "quick_thoughts", "fastsent"):
+        return "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"
+    if card.kind == "words":
+        file, folder = str(params.get("file", "")), settings.vectors_folder()
+        return f"the file {file}, {_which_is(folder and (folder / file).is_file())} in STSBENCH_VECTORS"
+    return "nothing but its own code"
+
+
+def _which_is(there: object) -> str:
+    return "which is" if there else "which is not"
+
+
+def to_train(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
+    """What must be there to train a recipe, whose name may say which values are replaced."""
+    base, corpus, corpora = card.base, card.data.corpus, catalogue.corpora()
+    if base.recipe:
+        start = f"from what the recipe {base.recipe} has left for the same seed"
+    elif base.model:
+        start = f"from the checkpoint {base.model} ({base.revision[:12]}) of the Hub or --base FOLDER"
+    else:
+        start = f"from --base FOLDER ({base.note})" if base.note and base.note != SCRATCH else SCRATCH
+    text = f"the file {corpus}"
+    if corpus in corpora:
+        of = corpora[corpus]
+        hub = f", or {of.repo} of the Hub" if of.repo else ""
+        home = f": the file {of.file or of.path} in STSBENCH_CORPORA{hub}, or --text FILE"
+        text = f"{corpus}, text of the evaluation data" if of.tasks else f"{corpus}{home}"
+    return f"'stsbench train {shlex.quote(name)}', {start}, on {text}"
 
 
 def how_exact(card: EncoderCard | RecipeCard) -> str:
@@ -402,13 +331,7 @@ def how_exact(card: EncoderCard | RecipeCard) -> str:
     return REPRODUCIBLE[card.reproducible]
 
 
-def _texts(fit: str) -> str:
-    if fit.partition(".")[0].partition("+")[0] == "target":
-        return "each task's own sentences"
-    return f"the sentences of {fit}"
-
-
-TableRows = list[list[str]]
+Listed = tuple[list[str], list[list[str]]]
 
 
 def list_command(
@@ -430,7 +353,11 @@ def list_command(
         return
     columns, rows = choose("list", kind, LISTS)(Catalogue(cards))
     if language is not None:
-        rows = _in_language(rows, columns.index("language"), language)
+        of_rows = [row[columns.index("language")].split(",") for row in rows]
+        known = sorted({code for codes in of_rows for code in codes})
+        rows = [row for row, codes in zip(rows, of_rows, strict=True) if language in codes]
+        if not rows:
+            raise UnknownName("language", language, known, hint=f"tasks are in {', '.join(known)}")
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:
@@ -439,16 +366,7 @@ def list_command(
         say(f"no {kind} here; pass --cards DIR with cards of your own")
 
 
-def _in_language(rows: TableRows, column: int, language: str) -> TableRows:
-    """The rows of tasks in a language; raises UnknownName where there are none."""
-    found = [row for row in rows if language in row[column].split(",")]
-    if not found:
-        known = sorted({code for row in rows for code in row[column].split(",")})
-        raise UnknownName("language", language, known, hint=f"tasks are in {', '.join(known)}")
-    return found
-
-
-def _tasks(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+def _tasks(catalogue: Catalogue) -> Listed:
     rows = []
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
@@ -458,23 +376,7 @@ def _tasks(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     return ["task", "name", "evaluator", "language", "n", "sources"], rows
 
 
-def _encoders(catalogue: Catalogue) -> tuple[list[str], TableRows]:
-    cards = {name: catalogue.encoder(name) for name in catalogue.paths("baselines")}
-    rows = [[name, c.name, c.backbone, c.supervision] for name, c in cards.items()]
-    return ["encoder", "name", "backbone", "supervision"], rows
-
-
-def _recipes(catalogue: Catalogue) -> tuple[list[str], TableRows]:
-    cards = {name: catalogue.recipe(name) for name in catalogue.paths("trainers")}
-    rows = [[name, c.method, c.backbone, c.data.corpus] for name, c in cards.items()]
-    return ["recipe", "method", "backbone", "corpus"], rows
-
-
-def _suites(catalogue: Catalogue) -> tuple[list[str], TableRows]:
-    return ["suite", "name", "tasks"], [[k, s.name, ", ".join(s.tasks)] for k, s in catalogue.suites().items()]
-
-
-def _corpora(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+def _corpora(catalogue: Catalogue) -> Listed:
     rows = []
     for name, card in catalogue.corpora().items():
         columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
@@ -483,7 +385,7 @@ def _corpora(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     return ["corpus", "columns", "n", "sources"], rows
 
 
-def _tables(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+def _tables(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published import sources
     from stsbench.boards.published.specs import read_table_card, table_names
 
@@ -492,7 +394,7 @@ def _tables(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     return ["table", "source", "title"], rows
 
 
-def _ablations(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+def _ablations(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published import sources
     from stsbench.studies.reproduction import ablation_names, load_ablation
 
@@ -505,17 +407,26 @@ def _ablations(catalogue: Catalogue) -> tuple[list[str], TableRows]:
     return ["ablation", "source", "title", "rows to be had"], rows
 
 
-def _protocols(catalogue: Catalogue) -> tuple[list[str], TableRows]:
+def _protocols(catalogue: Catalogue) -> Listed:
     from stsbench.evaluators import protocols_of_all
 
     return ["protocol", "evaluators"], [[name, ", ".join(fields)] for name, fields in protocols_of_all().items()]
 
 
-LISTS: dict[str, Callable[[Catalogue], tuple[list[str], TableRows]]] = {
+LISTS: dict[str, Callable[[Catalogue], Listed]] = {
     "tasks": _tasks,
-    "encoders": _encoders,
-    "recipes": _recipes,
-    "suites": _suites,
+    "encoders": lambda known: (
+        ["encoder", "name", "backbone", "supervision"],
+        [[n, c.name, c.backbone, c.supervision] for n in known.paths("baselines") for c in [known.encoder(n)]],
+    ),
+    "recipes": lambda known: (
+        ["recipe", "method", "backbone", "corpus"],
+        [[n, c.method, c.backbone, c.data.corpus] for n in known.paths("trainers") for c in [known.recipe(n)]],
+    ),
+    "suites": lambda known: (
+        ["suite", "name", "tasks"],
+        [[name, suite.name, ", ".join(suite.tasks)] for name, suite in known.suites().items()],
+    ),
     "corpora": _corpora,
     "tables": _tables,
     "ablations": _ablations,
