@@ -6,7 +6,7 @@ Apart from ``printing``: rich is imported where something is drawn.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from textwrap import TextWrapper
@@ -24,7 +24,7 @@ from stsbench.core.errors import one_line, visible
 from stsbench.core.names import LONGEST, WITH_SETTINGS, short_name
 
 if TYPE_CHECKING:
-    from stsbench.boards.tables.table import Layout, LayoutBlock, Shown, TableLine
+    from stsbench.boards.tables.table import Layout
 
 GAP, NARROW_GAP = 3, 2
 """Columns between two cells of a plain table, where there is room and where there is not."""
@@ -87,15 +87,10 @@ class Column(NamedTuple):
     def least(self, *, broken: bool) -> int:
         """Signs that it needs where long words may be ``broken`` at their joints, or where none may be."""
         is_whole = self.is_name or self.is_number
-        cells = [(self.head, self.head_is_name), *((cell, is_whole) for cell in self.cells)]
-        pieces = (
-            piece
-            for cell, whole in cells
-            for piece in (
-                cell.plain.split("\n") if whole else (JOINTS.split(cell.plain) if broken else cell.plain.split())
-            )
-        )
-        return max(1, *map(len, pieces))
+        words: list[str] = []
+        for text, whole in [(self.head.plain, self.head_is_name), *((cell.plain, is_whole) for cell in self.cells)]:
+            words += text.split("\n") if whole else JOINTS.split(text) if broken else text.split()
+        return max(1, *map(len, words))
 
     def wrapped(self, width: int, *, broken: bool) -> Column:
         """The same with each cell in lines, each as long as fits."""
@@ -122,20 +117,14 @@ def print_rows(
     Where it is wider than the terminal, ``names`` and ``heads`` that are names are short, and a key below says them whole.
     """
     screen = console()
-    found = [
-        Column(
-            Text(visible(head)),
-            [Text(visible(row[at])) for row in rows],
-            is_name=at in names,
-            is_number=at in right,
-            head_is_name=at in heads,
-        )
+    columns = [
+        Column(Text(visible(head)), [Text(visible(row[at])) for row in rows], at in names, at in right, at in heads)
         for at, head in enumerate(titles)
     ]
-    if sum(column.widest for column in found) + GAP * (len(found) - 1) <= screen.width:
-        _draw(screen, found, GAP)
+    if sum(column.widest for column in columns) + GAP * (len(columns) - 1) <= screen.width:
+        _draw(screen, columns, GAP)
         return
-    parts, key = _fitted(found, screen.width)
+    parts, key = _fitted(columns, screen.width)
     for place, part in enumerate(parts):
         if place:
             say("")
@@ -147,18 +136,17 @@ def print_rows(
 
 def _fitted(columns: Sequence[Column], room: int) -> tuple[list[list[Column]], list[str]]:
     """Columns with short names and words on several lines, in parts where even so there is no room; and the names' key."""
-    tries: list[tuple[list[Column], list[str]]] = []
-    for limits in LIMITS:
+    short, key = list(columns), list[str]()
+    for place, limits in enumerate(LIMITS):
         numbers: dict[str, str] = {}
-        short = [column.shortened(limits, numbers) for column in columns]
+        tried = [column.shortened(limits, numbers) for column in columns]
         # A key that is as long as a list is no help.
-        if tries and len(numbers) > MOST_KEYS:
+        if place and len(numbers) > MOST_KEYS:
             break
-        tries.append((short, [f"{number} {name}" for name, number in numbers.items()]))
+        short, key = tried, [f"{number} {name}" for name, number in numbers.items()]
         for broken in (False, True):
             if _needed(short, NARROW_GAP, broken=broken) <= room:
-                return [_wrapped(short, room, broken=broken)], tries[-1][1]
-    short, key = tries[-1]
+                return [_wrapped(short, room, broken=broken)], key
     left = len(list(takewhile(lambda column: not column.is_number, short)))
     if left in (0, len(short)) or _needed(short[: left + 1], NARROW_GAP, broken=True) > room:
         left = 1
@@ -195,13 +183,9 @@ def _draw(
 ) -> None:
     """Draw columns as wide as they are, or as the ``widths``."""
     widths = widths or [column.widest for column in columns]
+    padding = (0, min(gap - 1, 1), 0, max(gap - 2, 0))
     made = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        show_header=head,
-        header_style="",
-        padding=(0, min(gap - 1, 1), 0, max(gap - 2, 0)),
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=head, header_style="", padding=padding
     )
     for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
@@ -216,15 +200,8 @@ def _draw(
     screen.width = width
 
 
-class Setting(NamedTuple):
-    """How tightly a board is set: blanks between columns, and whether deviations have a line of their own."""
-
-    gap: int
-    folded: bool
-
-
-SETTINGS = (Setting(2, False), Setting(1, False), Setting(2, True), Setting(1, True))
-"""From wide to tight."""
+SETTINGS = ((2, False), (1, False), (2, True), (1, True))
+"""How tightly a board is set, from wide to tight: blanks between columns, and whether deviations have a line of their own."""
 
 
 def print_table(layout: Layout) -> None:
@@ -232,11 +209,17 @@ def print_table(layout: Layout) -> None:
     # Imports numpy, for which no list waits.
     from stsbench.boards.tables.table import short_labels
 
-    screen, layout = console(), short_labels(_visible(layout))
+    # Control characters of names are written out before widths are reckoned.
+    blocks = [
+        replace(block, lines=[replace(line, label=visible(one_line(line.label))) for line in block.lines])
+        for block in layout.blocks
+    ]
+    screen = console()
+    layout = short_labels(replace(layout, blocks=blocks, heads=[visible(head) for head in layout.heads]))
     say("\n".join(folded(layout.caption, screen.width)) + "\n")
     for gap, is_folded in SETTINGS:
-        columns = _board(layout, folded=is_folded)
-        parts = list(_parts(columns, 1, gap, screen.width, broken=False))
+        columns = _board(layout, is_folded=is_folded)
+        parts = _parts(columns, 1, gap, screen.width, broken=False)
         if len(parts) == 1:
             break
     if len(parts) > 1:
@@ -252,55 +235,31 @@ def print_table(layout: Layout) -> None:
         say("")
 
 
-def _visible(layout: Layout) -> Layout:
-    """The same with control characters of names written out, before widths are reckoned."""
-    blocks = [
-        replace(block, lines=[replace(line, label=visible(one_line(line.label))) for line in block.lines])
-        for block in layout.blocks
-    ]
-    return replace(layout, blocks=blocks, heads=[visible(head) for head in layout.heads])
-
-
-def _board(layout: Layout, *, folded: bool) -> list[Column]:
+def _board(layout: Layout, *, is_folded: bool) -> list[Column]:
     lines = [line for block in layout.blocks for line in block.lines]
-    labels = Column(Text(layout.label_head), [_label(line) for line in lines], is_name=True)
-    return [
-        labels,
-        *(
-            Column(Text(head), [_cell(line.cells[at], folded=folded) for line in lines], is_number=True)
-            for at, head in enumerate(layout.heads)
-        ),
-    ]
-
-
-def _label(line: TableLine) -> Text:
-    return Text(("  " if line.further else "") + line.label + line.marks)
-
-
-def _cell(cell: Shown, *, folded: bool) -> Text:
-    below = "\n" if folded and cell.deviation else ""
-    return Text(cell.text, style=STYLES.get(cell.rank, "")) + Text(f"{cell.mark}{below}{cell.deviation}")
+    labels = [Text(("  " if line.further else "") + line.label + line.marks) for line in lines]
+    columns = [Column(Text(layout.label_head), labels, is_name=True)]
+    for at, head in enumerate(layout.heads):
+        cells = []
+        for cell in (line.cells[at] for line in lines):
+            below = "\n" if is_folded and cell.deviation else ""
+            cells.append(Text(cell.text, style=STYLES.get(cell.rank, "")) + f"{cell.mark}{below}{cell.deviation}")
+        columns.append(Column(Text(head), cells, is_number=True))
+    return columns
 
 
 def _print_board(screen: Console, layout: Layout, columns: Sequence[Column], gap: int) -> None:
     """Print the head, and each group's lines below what it is called."""
-    widths = [
-        max(column.least(broken=False), len(column.head.plain) if at == 0 else 0) for at, column in enumerate(columns)
-    ]
+    widths = [max(one.least(broken=False), 0 if at else len(one.head.plain)) for at, one in enumerate(columns)]
     _draw(screen, [column._replace(cells=[]) for column in columns], gap, widths)
     start, above = 0, ""
     for number, block in enumerate(layout.blocks):
         if number:
             say("")
-        for title in _titles(block, above):
-            screen.print(title, no_wrap=True, overflow="ignore", crop=False)
+        section = block.section if block.section != above else ""
+        for title, style in ((section, "bold italic"), (block.title, "italic")):
+            if title:
+                screen.print(Text(title, style=style), no_wrap=True, overflow="ignore", crop=False)
         above, end = block.section, start + len(block.lines)
         _draw(screen, [column._replace(cells=column.cells[start:end]) for column in columns], gap, widths, head=False)
         start = end
-
-
-def _titles(block: LayoutBlock, above: str) -> Iterator[Text]:
-    if block.section and block.section != above:
-        yield Text(block.section, style="bold italic")
-    if block.title:
-        yield Text(block.title, style="italic")
