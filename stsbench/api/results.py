@@ -55,6 +55,12 @@ class Way(NamedTuple):
     version: str
     """The hashes of its data and of its card: scores of two versions share no column."""
 
+    @classmethod
+    def of(cls, result: Result) -> Way:
+        """The way that made a Result."""
+        version = f"{result.data[:6]} {result.task_card[:6]}"
+        return cls(result.task, result.split, protocol_key(result.protocol), str(result.protocol["name"]), version)
+
 
 class GridColumn(NamedTuple):
     """One task scored in one way, or the mean over several such."""
@@ -67,12 +73,15 @@ class GridColumn(NamedTuple):
         """Whether it is a mean over tasks."""
         return len(self.parts) > 1
 
-
-class GridRow(NamedTuple):
-    """One encoder: what tables call it, and a cell a column, None where it was not scored so."""
-
-    name: str
-    cells: Sequence[GridCell | None]
+    def cell(self, results: Sequence[Result]) -> GridCell | None:
+        """An encoder's score in it; a mean is had where all its tasks were scored with the same seeds."""
+        parts = [[one for one in results if Way.of(one) == way] for way in self.parts]
+        means = seed_means(parts)
+        if not means:
+            return None
+        mean, deviation = spread(means)
+        alone = len(parts) == len(parts[0]) == 1
+        return GridCell(mean, deviation, parts[0][0].interval if alone else mean_interval(parts))
 
 
 def grid_columns(results: Sequence[Result], catalogue: Catalogue) -> list[GridColumn]:
@@ -81,7 +90,7 @@ def grid_columns(results: Sequence[Result], catalogue: Catalogue) -> list[GridCo
     There is a mean for each suite all of whose tasks are there, else one for each protocol of several tasks; none where
     the only suites of these tasks have no common mean.
     """
-    ways = list(dict.fromkeys(map(_way, results)))
+    ways = list(dict.fromkeys(map(Way.of, results)))
     versions = Counter(way[:4] for way in ways)
     times = Counter(way[:2] for way in versions)
     columns = []
@@ -91,11 +100,6 @@ def grid_columns(results: Sequence[Result], catalogue: Catalogue) -> list[GridCo
         version = f", data and card {way.version}" if versions[way[:4]] > 1 else ""
         columns.append(GridColumn(f"{way.task}{split}{protocol}{version}", [way]))
     return [*columns, *_means(ways, catalogue)]
-
-
-def _way(result: Result) -> Way:
-    version = f"{result.data[:6]} {result.task_card[:6]}"
-    return Way(result.task, result.split, protocol_key(result.protocol), str(result.protocol["name"]), version)
 
 
 def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
@@ -121,49 +125,28 @@ def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
             yield GridColumn(f"mean of {len(tasks)}{whose}", list(tasks.values()))
 
 
-def grid_row(runs: Runs, columns: Sequence[GridColumn]) -> GridRow:
-    """An encoder's row; it has a mean where all its tasks were scored with the same seeds."""
-    held: dict[Way, list[Result]] = {}
-    for one in runs.results:
-        held.setdefault(_way(one), []).append(one)
-    return GridRow(runs.name, [_cell(column, held) for column in columns])
-
-
-def _cell(column: GridColumn, held: Mapping[Way, Sequence[Result]]) -> GridCell | None:
-    parts = [held.get(way, ()) for way in column.parts]
-    means = seed_means(parts)
-    if not means:
-        return None
-    if len(parts) == len(parts[0]) == 1:
-        return GridCell(means[0], None, parts[0][0].interval)
-    mean = spread(means)
-    return GridCell(mean.mean, mean.deviation, mean_interval(parts))
-
-
-RIGHT, LEFT = "text-align: right; white-space: nowrap", "text-align: left"
 SMALL = "font-size: 85%; opacity: 0.75"
 
 
 def html_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), *, title: str = ""
+    heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = (), *, title: str = ""
 ) -> str:
-    """A table of texts; a line break within a cell stands before its small print.
+    """A table of texts: the first column stands to the left, the others are numbers.
 
-    Args:
-        heads: of the columns; the first stands to the left, the others are numbers.
-        rows: a text a column.
-        notes: below the table.
-        title: above it.
+    A line break within a cell stands before its small print.
     """
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        made = []
+        for at, text in enumerate(cells):
+            first, *small = map(_text, text.split("\n"))
+            style = "text-align: right; white-space: nowrap" if at else "text-align: left"
+            below = "".join(f'<br><span style="{SMALL}">{line}</span>' for line in small)
+            made.append(f'<{tag} style="{style}">{first}{below}</{tag}>')
+        return f"<tr>{''.join(made)}</tr>"
+
     lines = [f"<div><strong>{_text(title)}</strong></div>"] if title else []
-    lines += [
-        "<table>",
-        "<thead>",
-        _html_row("th", heads),
-        "</thead>",
-        "<tbody>",
-        *(_html_row("td", row) for row in rows),
-    ]
+    lines += ["<table>", "<thead>", row("th", heads), "</thead>", "<tbody>", *(row("td", one) for one in rows)]
     return "\n".join([*lines, "</tbody>", "</table>", *map(html_note, notes)])
 
 
@@ -172,37 +155,23 @@ def html_note(text: str) -> str:
     return f'<div style="{SMALL}">{_text(text)}</div>'
 
 
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    styles = [RIGHT if at else LEFT for at in range(len(cells))]
-    made = (f'<{tag} style="{style}">{_html_cell(cell)}</{tag}>' for cell, style in zip(cells, styles, strict=True))
-    return f"<tr>{''.join(made)}</tr>"
-
-
-def _html_cell(text: str) -> str:
-    first, *small = text.split("\n")
-    return _text(first) + "".join(f'<br><span style="{SMALL}">{_text(line)}</span>' for line in small)
-
-
 def _text(text: str) -> str:
     # A dollar sign would begin a formula in a notebook.
     return escape(visible(one_line(text))).replace("$", "&#36;")
 
 
-def grid_html(columns: Sequence[GridColumn], rows: Sequence[GridRow], notes: Sequence[str]) -> str:
+def grid_html(columns: Sequence[GridColumn], runs: Sequence[Runs], notes: Sequence[str] = ()) -> str:
     """Encoders by tasks, in points with their intervals below."""
-    heads = ["encoder", *(column.head for column in columns)]
-    return html_table(heads, [[one_line(row.name), *map(_points, row.cells)] for row in rows], notes)
 
+    def points(cell: GridCell | None) -> str:
+        if cell is None:
+            return "–"
+        deviation = "" if cell.deviation is None else f"±{100 * cell.deviation:.2f}"
+        ends = "\n{:.2f} to {:.2f}".format(*(100 * end for end in cell.interval)) if cell.interval else ""
+        return f"{100 * cell.score:.2f}{deviation}{ends}"
 
-def _points(cell: GridCell | None) -> str:
-    return "–" if cell is None else "\n".join(_lines(cell))
-
-
-def _lines(cell: GridCell) -> Iterator[str]:
-    yield f"{100 * cell.score:.2f}" + (f"±{100 * cell.deviation:.2f}" if cell.deviation is not None else "")
-    if cell.interval is not None:
-        low, high = cell.interval
-        yield f"{100 * low:.2f} to {100 * high:.2f}"
+    rows = [[one_line(one.name), *(points(column.cell(one.results)) for column in columns)] for one in runs]
+    return html_table(["encoder", *(column.head for column in columns)], rows, notes)
 
 
 def layout_html(layout: Layout) -> str:
@@ -326,7 +295,18 @@ class Results(Sequence[Result]):
         """
         self._results, self.failures = tuple(results), tuple(failures)
         self._catalogue = catalogue or Catalogue()
-        _check(self._results)
+        held: dict[tuple[object, ...], str] = {}
+        for one in self._results:
+            if not isinstance(one, Result):
+                raise StsbenchError(
+                    f"Results: {shown(one)} is not a Result; give what evaluate or read_results returns"
+                )
+            cell = (one.encoder, one.task, one.split, protocol_key(one.protocol), one.data, *one.seeds)
+            if one.fingerprint is None and held.setdefault(cell, one.items) != one.items:
+                raise StsbenchError(
+                    f"two encoders are called '{one.encoder}', and nothing tells their results on {one.task} apart; "
+                    "give evaluate a name= for each"
+                )
 
     def __len__(self) -> int:
         """How many results there are."""
@@ -382,18 +362,13 @@ class Results(Sequence[Result]):
     def _html(self) -> str:
         if not self:
             return grid_html([], [], [repr(self)[1:-1], *map(str, self.failures)])
-        columns, rows = self._grid(MOST_ROWS)
-        more = len(self.runs) - len(rows)
+        more = len(self.runs) - MOST_ROWS
         notes = [
             "scores are times 100, with their 95% intervals below",
-            *([f"and {_count(more, 'encoder')} more"] if more else []),
+            *([f"and {_count(more, 'encoder')} more"] if more > 0 else []),
             *(f"failed: {failure}" for failure in self.failures),
         ]
-        return grid_html(columns, rows, notes)
-
-    def _grid(self, most: int | None = None) -> tuple[list[GridColumn], list[GridRow]]:
-        columns = grid_columns(self._results, self._catalogue)
-        return columns, [grid_row(one, columns) for one in self.runs[:most]]
+        return grid_html(grid_columns(self._results, self._catalogue), self.runs[:MOST_ROWS], notes)
 
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
         """The results as a DataFrame of pandas, a row a Result, in their order.
@@ -405,9 +380,13 @@ class Results(Sequence[Result]):
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [_record(one) | (one.scores if scores else {}) for one in self], columns=None if self else FACTS
-        )
+        own = [{"protocol": one.protocol["name"], "low": one.interval[0], "high": one.interval[1]} for one in self]
+        rows = [
+            {fact: mine[fact] if fact in mine else getattr(one, fact) for fact in FACTS}
+            | (one.scores if scores else {})
+            for one, mine in zip(self, own, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=None if self else FACTS)
 
     def compare(
         self,
@@ -442,19 +421,18 @@ class Results(Sequence[Result]):
         """
         from stsbench.plots.dots import Dot, draw_dots
 
-        columns, rows = self._grid()
         dots = [
             Dot(
                 group=column.head,
-                series=row.name,
+                series=one.name,
                 value=100 * cell.score,
                 interval=(100 * cell.interval[0], 100 * cell.interval[1]) if cell.interval else None,
             )
-            for at, column in enumerate(columns)
-            for row in rows
-            if (cell := row.cells[at]) is not None
+            for column in grid_columns(self._results, self._catalogue)
+            for one in self.runs
+            if (cell := column.cell(one.results)) is not None
         ]
-        title = rows[0].name if len(rows) == 1 else ""
+        title = self.runs[0].name if len(self.runs) == 1 else ""
         return draw_dots(dots, axis="score × 100, with its 95% interval", title=title)
 
     @checked(folder=PLACE)
@@ -469,7 +447,13 @@ class Results(Sequence[Result]):
             DataError: per-item columns are broken.
         """
         check_writable(Path(folder))
-        return [write_result(_with_columns(one), Path(folder)) for one in self]
+        made = []
+        for one in self:
+            if one.path is not None and items_path(one.path).exists():
+                # What was read is written with its per-item columns, where they are there.
+                one = msgspec.structs.replace(one, per_item=dict(columns_of(one)), path=None)
+            made.append(write_result(one, Path(folder)))
+        return made
 
 
 def html_so_far(results: Sequence[Result], catalogue: Catalogue) -> str:
@@ -477,7 +461,7 @@ def html_so_far(results: Sequence[Result], catalogue: Catalogue) -> str:
     if not results:
         return ""
     columns = [column for column in grid_columns(results, catalogue) if not column.is_mean]
-    return grid_html(columns, [grid_row(one, columns) for one in gather_runs(results, catalogue)[-MOST_ROWS:]], [])
+    return grid_html(columns, gather_runs(results, catalogue)[-MOST_ROWS:])
 
 
 FACTS = (
@@ -485,33 +469,6 @@ FACTS = (
     "eval_seed", "fingerprint", "revision",
 )  # fmt: skip
 """The columns that every frame has."""
-
-
-def _record(one: Result) -> dict[str, object]:
-    own = {"protocol": one.protocol["name"], "low": one.interval[0], "high": one.interval[1]}
-    return {name: own[name] if name in own else getattr(one, name) for name in FACTS}
-
-
-def _with_columns(one: Result) -> Result:
-    """A Result that was read, with the per-item columns beside its file, where they are there."""
-    if one.path is None or not items_path(one.path).exists():
-        return one
-    return msgspec.structs.replace(one, per_item=dict(columns_of(one)), path=None)
-
-
-def _check(results: Sequence[Result]) -> None:
-    """Raise StsbenchError for what is no Result, and for two of one encoder and cell that say different things."""
-    held: dict[tuple[object, ...], str] = {}
-    for one in results:
-        if not isinstance(one, Result):
-            raise StsbenchError(f"Results: {shown(one)} is not a Result; give what evaluate or read_results returns")
-        if one.fingerprint is None:
-            cell = (one.encoder, one.task, one.split, protocol_key(one.protocol), one.data, *one.seeds)
-            if held.setdefault(cell, one.items) != one.items:
-                raise StsbenchError(
-                    f"two encoders are called '{one.encoder}', and nothing tells their results on {one.task} apart; "
-                    "give evaluate a name= for each"
-                )
 
 
 def _count(n: int, what: str) -> str:

@@ -218,16 +218,15 @@ def _draw(names: str, path: Path) -> None:
     """Draw the curves of runs, several in one chart; of an unfinished one, as far as it has come."""
     found: list[tuple[str, int, Sequence[RunPoint], SelectionFacts, float | None]] = []
     for name in split_names(names):
-        done = [
-            (run.recipe, run.seed, run.record.curve, run.card.selection, run.record.chosen and run.record.chosen.step)
-            for run in _trained_runs(name)
-        ]
-        under_way = [(run.recipe, run.start.seed, run.curve, run.selection, None) for run in _unfinished_runs(name)]
+        done, under_way = _trained_runs(name), _unfinished_runs(name)
         if not done and not under_way:
             others = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
             near = did_you_mean(name, others) or (f"; there is {', '.join(others)}" if others else "")
             raise DataError(f"there are no runs of '{name}'{near}; 'stsbench train' makes them")
-        found += [*done, *under_way]
+        for run in done:
+            kept = run.record.chosen.step if run.record.chosen else None
+            found.append((run.recipe, run.seed, run.record.curve, run.card.selection, kept))
+        found += [(one.recipe, one.start.seed, one.curve, one.selection, None) for one in under_way]
     measures = list(dict.fromkeys(f"{selection.task} {selection.split}" for *_, selection, _ in found))
     if len(measures) > 1:
         raise DataError(

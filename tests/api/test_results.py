@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stsbench
-from stsbench.api.results import NotScored, Results, grid_columns, grid_row, html_table
+from stsbench.api.results import NotScored, Results, grid_columns, html_table
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, StsbenchError
 from stsbench.results.folder import read_items
@@ -94,7 +94,7 @@ def test_a_frame_has_a_row_a_result(two):
 def cells(*results: Any) -> dict[str, Any]:
     columns = grid_columns(results, Catalogue())
     (runs,) = gather_runs(results)
-    return dict(zip([column.head for column in columns], grid_row(runs, columns).cells, strict=True))
+    return {column.head: column.cell(runs.results) for column in columns}
 
 
 def test_a_suite_has_its_mean_and_another_choice_one_of_its_own():
@@ -137,8 +137,7 @@ def test_seeds_are_put_together():
 
 def test_the_means_interval_is_that_of_compare(two):
     columns = grid_columns(two, Catalogue())
-    row = grid_row(two.runs[0], columns)
-    cell = row.cells[-1]
+    cell = columns[-1].cell(two.runs[0].results)
     assert columns[-1].is_mean and not columns[0].is_mean
     assert cell is not None and cell.interval == mean_interval([[two[0]], [two[1]]])
     assert cell.score == (two[0].score + two[1].score) / 2
