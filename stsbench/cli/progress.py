@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stsbench.api.progress import LOGGER, Shown, duration, showing
+from stsbench.api.progress import Shown, duration, showing
 from stsbench.bench.listener import Crowd, Listener, Pace
 from stsbench.cli.printing import BUG, MISTAKE, complain, note, print_traceback, subject
 from stsbench.core.errors import SourceError, StsbenchError, one_line, visible
@@ -32,34 +31,18 @@ NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment"
 """What of a curve's point the line leaves to the file of the curve, or says otherwise."""
 
 
-class _Notes(logging.Handler):
-    """Prints what is logged as lines on stderr."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
-
-
-def _log_on_stderr() -> None:
-    if not LOGGER.handlers:
-        LOGGER.addHandler(_Notes())
-        LOGGER.setLevel(logging.INFO)
-        LOGGER.propagate = False
+@contextmanager
+def shown_work(what: str = "reading data") -> Iterator[Shown]:
+    """Show work of any kind."""
+    with showing(what, say=note) as shown:
+        yield shown
 
 
 @contextmanager
 def shown_count(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many of something are done, and how long the others will take."""
-    _log_on_stderr()
-    with showing(what) as shown:
+    with shown_work(what) as shown:
         yield lambda done, total: shown.update("work", done, total, what=what)
-
-
-@contextmanager
-def shown_work(what: str = "reading data") -> Iterator[Shown]:
-    """Show work of any kind."""
-    _log_on_stderr()
-    with showing(what) as shown:
-        yield shown
 
 
 class RunProgress:
@@ -68,14 +51,7 @@ class RunProgress:
     def __init__(
         self, out: Path | None, shown: Shown | None = None, *, settings: str = "", events: bool = False
     ) -> None:
-        """Nothing has happened yet.
-
-        Args:
-            out: the results folder, where a log is kept.
-            shown: where work is shown.
-            settings: what the run was asked for, kept beside the log.
-            events: whether what happens is said in JSON, an object a line.
-        """
+        """Nothing has happened yet: a log and the ``settings`` are kept in ``out``; ``events`` are said in JSON, one a line."""
         self.settings, self.events, self.shown = settings, events, shown or Shown(say=note)
         self.failures: list[str] = []
         self.failed: list[tuple[str, str]] = []
@@ -86,7 +62,7 @@ class RunProgress:
         self.without_data: list[str] = []
         """Tasks without data after the first one, which said why: they are named together."""
         self.noticed: set[str] = set()
-        self.known = self.scored = 0
+        self.cells = self.seeds = self.known = self.scored = 0
         self.turn, self.to_score, self.scored_before = "", 0, 0
         """Whose turn it is, how many of its cells are to be scored, and how many cells were scored before."""
         self.started = time.monotonic()
@@ -99,11 +75,6 @@ class RunProgress:
             refused=lambda why: self.on_noticed(f"scored again: {why}"),
         )  # fmt: skip
 
-    @property
-    def cells(self) -> int:
-        """How many scores the run makes or has."""
-        return sum(len(part.cells) for part in self.parts)
-
     def on_planned(self, parts: Sequence[RunPart]) -> None:
         """All names and data are found: say how much there is to do."""
         self.say_without_data()
@@ -111,14 +82,15 @@ class RunProgress:
             write_whole(self.log.with_suffix(".toml"), self.settings.encode())
         self.parts, self.known = parts, sum(len(part.done) for part in parts)
         self.pace.planned(parts)
-        cells = [cell for part in parts for cell in part.cells]
-        tasks, seeds = {(cell.task, cell.protocol) for cell in cells}, {cell.seed for cell in cells}
-        if not cells:
+        planned = [cell for part in parts for cell in part.cells]
+        self.cells, self.seeds = len(planned), len({cell.seed for cell in planned})
+        if not planned:
             return
-        size = [_counted(len({part.name for part in parts}), "encoder"), _counted(len(tasks), "task")]
-        size += [_counted(len(seeds), "seed")] if len(seeds) > 1 else []
-        sentences = sum(part.to_embed or 0 for part in parts)
-        line = f"{' x '.join(size)}, {self.known} of {self.cells} cells known"
+        tasks = len({(cell.task, cell.protocol) for cell in planned})
+        names, sentences = {part.name for part in parts}, sum(part.to_embed or 0 for part in parts)
+        counts = [(len(names), "encoder"), (tasks, "task"), *([(self.seeds, "seed")] if self.seeds > 1 else [])]
+        size = " x ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
+        line = f"{size}, {self.known} of {self.cells} cells known"
         self._say(line, "planned", encoders=len(parts), cells=self.cells, known=self.known, sentences=sentences)
 
     def on_began(self, part: RunPart) -> None:
@@ -174,7 +146,7 @@ class RunProgress:
         """A cell is finished."""
         self.pace.scored()
         self.scored += 1
-        seed = f" seed {result.eval_seed}" if len({c.seed for part in self.parts for c in part.cells}) > 1 else ""
+        seed = f" seed {result.eval_seed}" if self.seeds > 1 else ""
         if len(self.parts) > len({part.name for part in self.parts}):
             seed = f" training seed {result.train_seed}{seed}"
         took = f"{result.run.get('seconds', 0):.1f} s"
@@ -221,14 +193,11 @@ class RunProgress:
 
     def end(self) -> None:
         """Say how many cells were scored and known, how much failed, and how long it took."""
-        if not self.cells:
-            return
-        counts = [f"{self.scored} scored", f"{self.known} known"]
-        counts += [f"{len(self.failures)} failed"] if self.failures else []
-        seconds = time.monotonic() - self.started
-        line = f"{', '.join(counts)} in {duration(seconds)}"
-        facts = {"scored": self.scored, "known": self.known, "failed": len(self.failures)}
-        self._say(line, "ended", **facts, seconds=round(seconds, 3))
+        if self.cells:
+            facts, seconds = {"scored": self.scored, "known": self.known}, time.monotonic() - self.started
+            counts = [*facts.items(), *([("failed", len(self.failures))] if self.failures else [])]
+            line = f"{', '.join(f'{n} {what}' for what, n in counts)} in {duration(seconds)}"
+            self._say(line, "ended", **facts, failed=len(self.failures), seconds=round(seconds, 3))
 
     def say_line(self, line: str) -> None:
         """Say how far the work is; programs read it as an event."""
@@ -250,9 +219,8 @@ class RunProgress:
 
     def _keep(self, line: str) -> None:
         if self.log is not None:
-            append_line(
-                self.log, f"{datetime.now().astimezone().isoformat(timespec='seconds')} {visible(one_line(line))}"
-            )
+            now = datetime.now().astimezone().isoformat(timespec="seconds")
+            append_line(self.log, f"{now} {visible(one_line(line))}")
 
 
 @contextmanager
@@ -266,10 +234,6 @@ def run_progress(out: Path | None, settings: str, *, events: bool = False) -> It
             progress.say_without_data()
 
 
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
 @contextmanager
 def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
     """Show steps, time left, loss and development score of one seed; ``about`` says of what.
@@ -277,8 +241,7 @@ def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
     Where nobody watches, each validation is a line, of the first process alone.
     """
     what = f"{about}, seed {plan.seed}" if about else f"seed {plan.seed}"
-    _log_on_stderr()
-    with showing(f"{what}: loading") as shown:
+    with shown_work(f"{what}: loading") as shown:
 
         def on_progress(progress: TrainingProgress) -> None:
             if shown.bars is None and plan.place.rank != 0:
@@ -288,14 +251,9 @@ def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
                 scores = [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f})"]
             left = shown.left("work", progress.step, progress.steps)
             if shown.bars is None and progress.point is not None:
-                losses = [
-                    f"{name.replace('_', ' ')} {value:.4g}"
-                    for name, value in progress.point.items()
-                    if name not in NOT_LOSSES
-                ]
-                shown.line(
-                    f"{what}: {', '.join([f'step {progress.step} of {progress.steps}', *losses, *scores, *left])}"
-                )
+                point = [(name.replace("_", " "), x) for name, x in progress.point.items() if name not in NOT_LOSSES]
+                step = f"step {progress.step} of {progress.steps}"
+                shown.line(f"{what}: {', '.join([step, *(f'{name} {x:.4g}' for name, x in point), *scores, *left])}")
             news = ", ".join([f"{progress.step}/{progress.steps}", f"loss {progress.loss:.3f}", *scores, *left])
             shown.update("work", progress.step, progress.steps, what=what, news=news)
 
