@@ -47,26 +47,23 @@ def fetch_command(
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
     if data and all(name in corpora and not corpora[name].tasks for name in names):
         raise StsbenchError("--data has no effect: a corpus is not evaluation data; leave --data out")
-    failures: list[StsbenchError] = []
+    failures: list[str] = []
     # A corpus made of tasks is fetched with them.
     wanted = [task for name in names for task in (corpora[name].tasks if name in corpora else []) or [name]]
     for what in [n for name in wanted for n in ([name] if name in corpora else expand_names(name, catalogue))]:
         try:
             if what in corpora:
-                say(f"{what}: {fetch_corpus(what, corpora[what])}")
+                found = [fetch_corpus(what, corpora[what])]
             else:
-                say(f"{what}: {', '.join(_fetched(load_task(what, data=data, catalogue=catalogue)))}")
+                task = load_task(what, data=data, catalogue=catalogue)
+                loaded = [(split, task.loaded(split)) for split in task.card.splits]
+                found = [f"{s} {one.split.n} rows ({'; '.join([one.source, *one.notes])})" for s, one in loaded]
+            say(f"{what}: {', '.join(map(str, found))}")
         except StsbenchError as error:
-            failures.append(error)
+            failures.append(one_line(error))
     if failures:
         more = f" (and {len(failures) - 1} more not available)" if len(failures) > 1 else ""
-        raise SourceError(f"{one_line(failures[0])}{more}")
-
-
-def _fetched(task: Task) -> Iterator[str]:
-    for split in task.card.splits:
-        loaded = task.loaded(split)
-        yield f"{split} {loaded.split.n} rows ({'; '.join([loaded.source, *loaded.notes])})"
+        raise SourceError(f"{failures[0]}{more}")
 
 
 def verify_data_command(
@@ -86,29 +83,22 @@ def verify_data_command(
     catalogue, folder = Catalogue(cards), data or settings.data_folder()
     if folder is not None and not folder.is_dir():
         raise SourceError(f"data folder '{folder}' does not exist")
-    wanted = expand_names(names, catalogue) if names else _present(catalogue, folder)
-    loaded = [load_task(name, data=data, catalogue=catalogue) for name in wanted]
+    cards_here = {name: catalogue.task(name) for name in ([] if names else catalogue.paths("tasks"))}
+    # Without names: what is in the package, or has some of its files in the data folder.
+    present = [name for name, card in cards_here.items() if card.package is not None or _any_file(card, folder)]
+    loaded = [
+        load_task(name, data=data, catalogue=catalogue)
+        for name in (expand_names(names, catalogue) if names else present)
+    ]
     rows = [_verified(task, split) for task in loaded for split in task.card.splits]
     bad = sum(row["verdict"] != "OK" for row in rows)
     if as_json:
         print_json(rows)
     else:
-        columns = ["task", "split", "rows", "characters", "mean", "verdict"]
-        print_rows(columns, [[str(row[column]) for column in columns] for row in rows], right=[2])
+        if rows:
+            _print(rows, right=("rows",))
         say(f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)")
     return MISTAKE if bad else 0
-
-
-def _present(catalogue: Catalogue, folder: Path | None) -> list[str]:
-    """The tasks whose data are on this machine: in the package, or some of their files in the data folder."""
-    found = []
-    for name in catalogue.paths("tasks"):
-        card = catalogue.task(name)
-        if card.package is not None or any(
-            path.is_file() for s in card.splits for path in local_files(card, s, folder)
-        ):
-            found.append(name)
-    return found
 
 
 def local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
@@ -119,10 +109,14 @@ def local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
     return [place / file.path for file in card.local.files.get(split, [])]
 
 
+def _any_file(card: TaskCard, folder: Path | None) -> bool:
+    return any(path.is_file() for split in card.splits for path in local_files(card, split, folder))
+
+
 def _verified(task: Task, split: str) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
     missing = [path for path in local_files(task.card, split, task.data) if not path.is_file()]
-    if missing and any(path.is_file() for s in task.card.splits for path in local_files(task.card, s, task.data)):
+    if missing and _any_file(task.card, task.data):
         # The Hub may have it; a folder that has lost a file has to know it.
         return {**row, "verdict": f"{missing[0]}: is missing"}
     try:
@@ -130,10 +124,14 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
     except StsbenchError as error:
         return {**row, "verdict": one_line(error)}
     read, verdict = loaded.split, "; ".join(loaded.differences) or "OK"
-    row |= {"rows": read.n, "characters": " + ".join(map(str, characters(read))), "verdict": verdict}
-    if isinstance(read, PairSplit):
-        row["mean"] = f"{np.mean(read.gold):.6f}"
-    return row
+    mean = f"{np.mean(read.gold):.6f}" if isinstance(read, PairSplit) else ""
+    return {
+        **row,
+        "rows": read.n,
+        "characters": " + ".join(map(str, characters(read))),
+        "mean": mean,
+        "verdict": verdict,
+    }
 
 
 def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None:
@@ -232,12 +230,10 @@ def back_translate_command(
 
 
 HOW: Sequence[How] = ("exact", "normalised", "near")
-NAMES = ("task", "in")
-"""The columns that are no numbers."""
 HELD = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
 SHARED = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
 """The columns of what is written."""
-CountRows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 
 def overlap_command(
@@ -265,7 +261,13 @@ def overlap_command(
     if out is not None and out.suffix not in (".csv", ".json"):
         raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
     catalogue = Catalogue(cards)
-    splits = _tests(tasks, data, catalogue)
+    # What is asked for, or all that needs no network.
+    named = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
+    tests = [load_task(name, data=data, catalogue=catalogue) for name in named]
+    here = tests if tasks else [task for task in tests if is_at_hand(task.card, task.data)]
+    if not here:
+        raise SourceError("no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR")
+    splits = {task.name: task.load(task.card.score_split) for task in here}
     if corpora_named:
         loaded = [load_corpus(name, corpora=corpora, data=data, catalogue=catalogue) for name in corpora_named]
         texts = [text for split in splits.values() for text in split.texts()]
@@ -280,20 +282,27 @@ def overlap_command(
     if as_json:
         print_json(rows)
         return
-    _print(rows)
-    _print_words(rows, ", ".join(corpora_named), [name for name in splits if name not in {row["task"] for row in rows}])
+    if rows:
+        _print(rows, right=[column for column in rows[0] if column not in ("task", "in")])
+    if corpora_named:
+        texts_named = ", ".join(corpora_named)
+        if nothing := [name for name in splits if name not in {row["task"] for row in rows}]:
+            say_words(f"{texts_named}: nothing of {', '.join(nothing)}")
+        say_words(
+            f"held: items with a sentence in {texts_named}; pairs: side by side there; graded: with a score or label"
+        )
+    elif rows:
+        say_words("shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both")
+    else:
+        say("no test shares a sentence with another")
     if out is not None:
         say(f"wrote {out}")
 
 
-def _tests(tasks: str | None, data: Path | None, catalogue: Catalogue) -> dict[str, Split]:
-    """The scored split of the tasks that are asked for, or of all that need no network."""
-    names = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
-    loaded = [load_task(name, data=data, catalogue=catalogue) for name in names]
-    here = loaded if tasks else [task for task in loaded if is_at_hand(task.card, task.data)]
-    if not here:
-        raise SourceError("no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR")
-    return {task.name: task.load(task.card.score_split) for task in here}
+def _print(rows: Rows, right: Sequence[str]) -> None:
+    columns = list(rows[0])
+    numbers = [at for at, column in enumerate(columns) if column in right]
+    print_rows(columns, [[str(row[column]) for column in columns] for row in rows], right=numbers)
 
 
 def _counts(name: str, split: Split, held: Held, *, near: bool) -> dict[str, Any]:
@@ -342,26 +351,7 @@ def _shared(splits: Mapping[str, Split]) -> Iterator[dict[str, Any]]:
         yield from sorted(rows, key=lambda row: -row["shared"])
 
 
-def _print(rows: CountRows) -> None:
-    if rows:
-        columns = list(rows[0])
-        right = [at for at, column in enumerate(columns) if column not in NAMES]
-        print_rows(columns, [[str(row[column]) for column in columns] for row in rows], right=right)
-
-
-def _print_words(rows: CountRows, corpora: str, nothing: Sequence[str]) -> None:
-    """Say what the columns are, and which tests training text holds nothing of."""
-    if corpora:
-        if nothing:
-            say_words(f"{corpora}: nothing of {', '.join(nothing)}")
-        say_words(f"held: items with a sentence in {corpora}; pairs: side by side there; graded: with a score or label")
-    elif rows:
-        say_words("shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both")
-    else:
-        say("no test shares a sentence with another")
-
-
-def _write(rows: CountRows, columns: Sequence[str], out: Path | None) -> None:
+def _write(rows: Rows, columns: Sequence[str], out: Path | None) -> None:
     if out is None:
         return
     if out.suffix == ".json":
