@@ -53,12 +53,13 @@ def fetch_command(
     for what in [n for name in wanted for n in ([name] if name in corpora else expand_names(name, catalogue))]:
         try:
             if what in corpora:
-                found = [fetch_corpus(what, corpora[what])]
+                found = str(fetch_corpus(what, corpora[what]))
             else:
                 task = load_task(what, data=data, catalogue=catalogue)
                 loaded = [(split, task.loaded(split)) for split in task.card.splits]
-                found = [f"{s} {one.split.n} rows ({'; '.join([one.source, *one.notes])})" for s, one in loaded]
-            say(f"{what}: {', '.join(map(str, found))}")
+                rows = [f"{s} {one.split.n} rows ({'; '.join([one.source, *one.notes])})" for s, one in loaded]
+                found = ", ".join(rows)
+            say(f"{what}: {found}")
         except StsbenchError as error:
             failures.append(one_line(error))
     if failures:
