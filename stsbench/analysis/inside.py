@@ -22,7 +22,7 @@ from stsbench.core.errors import DataError, EncoderError, choose
 from stsbench.encoders.base import Embed, Encoder, FloatArray, blocks
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.words.words import WordsEncoder, mean_vectors
+from stsbench.encoders.words.words import WordsEncoder, sum_vectors
 from stsbench.numbers.statistics import Float64Array, IntArray
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class _FewerWords:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         bags = [[row for row in bag if row not in self.gone] for bag in self.base.bags(sentences)]
-        return mean_vectors(bags, self.base.vectors).astype(np.float32)
+        return sum_vectors(bags, self.base.take, mean=True).astype(np.float32)
 
 
 def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[int]) -> list[tuple[int, Embed]]:

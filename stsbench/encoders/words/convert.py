@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from stsbench.core.errors import CardError, EncoderError, SourceError, one_line
+from stsbench.core.errors import EncoderError, SourceError, one_line
 from stsbench.encoders.base import FloatArray
 from stsbench.encoders.converted import remembered_digest
 from stsbench.encoders.words.recurrent import VERSIONS, GruHalvesEncoder, Half, HalvesConfig, InferSentConfig
-from stsbench.encoders.words.vectors import open_vectors
+from stsbench.encoders.words.vectors import open_vectors, read_blocks
 from stsbench.encoders.words.words import check_shapes, find_vectors, write_word_folder
 
 TABLES = {"uni": "utable.npy", "bi": "btable.npy"}
@@ -24,18 +22,13 @@ UNKNOWN, EOS = "UNK", "<eos>"
 def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vectors: str = "") -> Path:
     """Convert ``infersent1.pkl`` or ``infersent2.pkl`` (a table of tensors) and return the folder's description.
 
-    Args:
-        source: the published file.
-        out: the folder to write.
-        version: 1 (GloVe) or 2 (fastText): which words stand around a sentence, and what the maximum takes.
-        vectors: the file of word vectors; default what the version was trained with.
+    The version, 1 (GloVe) or 2 (fastText), says which words stand around a sentence, what the maximum takes, and which
+    word vectors belong to it where no file of them is named.
 
     Raises:
         SourceError: there is no such file.
         EncoderError: it holds more than tensors, or not those of InferSent.
     """
-    if version not in VERSIONS:
-        raise CardError(f"InferSent has the versions 1 and 2, not {version}")
     if not source.is_file():
         raise SourceError(f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent")
     try:
@@ -47,7 +40,7 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
     shape = tuple(state["enc_lstm.weight_ih_l0"].shape) if "enc_lstm.weight_ih_l0" in state else ()
     if len(shape) != 2 or shape[0] % 4:
         raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")
-    given = find_vectors(vectors, hub="", hub_file="", revision="unpinned").path if vectors else None
+    given = find_vectors(vectors).path if vectors else None
     config = InferSentConfig(
         version=version,
         word_size=shape[1],
@@ -55,7 +48,7 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
         vectors=vectors or VERSIONS[version].vectors,
         vectors_sha256=remembered_digest(given) if given else "",
     )
-    check_shapes({name: tuple(tensor.shape) for name, tensor in state.items()}, config.shapes(), where=str(source))
+    check_shapes(state, config.shapes(), where=str(source))
     return write_word_folder(out, kind="infersent", config=config, tensors={k: t.float() for k, t in state.items()})
 
 
@@ -92,8 +85,7 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     config = HalvesConfig(halves=halves, unknown=UNKNOWN, eos=EOS if EOS in rows else "")
     if UNKNOWN not in rows:
         raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN}")
-    due = config.shapes(len(rows))
-    check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, due, where=os.fspath(source))
+    check_shapes(tensors, config.shapes(len(rows)), where=str(source))
     return write_word_folder(out, kind="skip_thoughts", config=config, tensors=tensors, words=list(rows))
 
 
@@ -114,43 +106,32 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
     Each half's word table is fitted by least squares, with an intercept, from the vectors of the
     words that both have; words with an underscore are left out, as in the papers' code, and the
     encoder's own words keep their own vectors.
-
-    Args:
-        encoder: a Skip-Thoughts or Quick-Thoughts encoder.
-        vectors: the file of word vectors.
-        out: the folder to write.
-        limit: how many of the file's vectors to use, from its start.
+    ``limit`` takes so many of the file's vectors, from its start.
 
     Raises:
         EncoderError: the vocabularies share too few words to fit the map.
     """
-    path = find_vectors(vectors, hub="", hub_file="", revision="unpinned").path
+    from sklearn.linear_model import LinearRegression
+
+    path = find_vectors(vectors).path
     opened = open_vectors(path, sha256=remembered_digest(path), limit=limit)
-    theirs = bytes(opened.words).decode("utf-8").split("\n")[:-1]
-    own = encoder.folder.words()
-    rows = {word: row for row, word in reversed(list(enumerate(theirs)))}
+    theirs = [word.decode() for block in read_blocks(path, limit) for word in block.words]
+    own, rows = encoder.words, opened.known(theirs)
     shared = [word for word in own if word in rows and word not in (encoder.config.unknown, encoder.config.eos)]
     if len(shared) <= opened.shape[1]:
         raise EncoderError(
-            f"{path} and {encoder.folder.path} share {len(shared)} words; the map needs more than {opened.shape[1]}"
+            f"{path} and {encoder.folder} share {len(shared)} words; the map needs more than {opened.shape[1]}"
         )
     known = set(own)
     new = [word for word in dict.fromkeys(theirs) if word not in known and "_" not in word and word]
-    known_vectors, new_vectors = (opened.take(np.array([rows[w] for w in some])) for some in (shared, new))
-    tensors = encoder.folder.tensors(encoder.config.shapes(len(own)))
+    known_vectors, new_vectors = (
+        opened.take(np.array([rows[w] for w in some])).astype(np.float64) for some in (shared, new)
+    )
+    tensors = encoder.tensors(encoder.config.shapes(len(own)))
     at = [encoder.vocabulary[word] for word in shared]
     for half in encoder.config.halves:
         table = tensors[f"{half}.embedding"].numpy()
-        mapped = map_linearly(known_vectors, table[at], new_vectors)
-        tensors[f"{half}.embedding"] = torch.from_numpy(np.concatenate([table, mapped.astype(np.float32)]))
+        fit = LinearRegression().fit(known_vectors, table[at].astype(np.float64))
+        mapped = fit.predict(new_vectors).astype(np.float32)
+        tensors[f"{half}.embedding"] = torch.from_numpy(np.concatenate([table, mapped]))
     return write_word_folder(out, kind=encoder.KIND, config=encoder.config, tensors=tensors, words=[*own, *new])
-
-
-def map_linearly(
-    x: npt.NDArray[np.float32], y: npt.NDArray[np.float32], new: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float64]:
-    """Fit y (n, e) from x (n, d) by least squares with an intercept, and return the fit's values at new (m, d)."""
-    from sklearn.linear_model import LinearRegression
-
-    fitted: npt.NDArray[np.float64] = LinearRegression().fit(x.astype(np.float64), y).predict(new.astype(np.float64))
-    return fitted

@@ -9,14 +9,14 @@ maximum does with padding. Words without a vector are dropped.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Generic, Literal, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -27,7 +27,7 @@ from stsbench.encoders.base import FloatArray
 from stsbench.encoders.converted import remembered_digest
 from stsbench.encoders.engine.tokens import TokenIds, plan_batches
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.encoders.words.words import CONFIG, SavedConfig, SavedEncoder, find_vectors
+from stsbench.encoders.words.words import CONFIG, ConfigT, SavedConfig, SavedEncoder, find_vectors
 
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
@@ -73,14 +73,7 @@ class Gru(nn.Module):
     """One GRU, in one direction or both; a sentence is its last state."""
 
     def __init__(self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: GruCell = "torch") -> None:
-        """Make the layer.
-
-        Args:
-            word_size: size of a word vector.
-            hidden: size of the state, of each direction.
-            bidirectional: read from both ends and join the two last states.
-            cell: which GRU.
-        """
+        """Make the layer; ``hidden`` is the size of the state, of each direction, whose last states are joined."""
         super().__init__()
         cells: dict[str, type[nn.Module]] = {"torch": LastState, "tensorflow": ResetBeforeGru}
         make = choose("cell", cell, cells)
@@ -88,11 +81,8 @@ class Gru(nn.Module):
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, d) of word vectors (b, t, w)."""
-        forward = self.directions[0](vectors, lengths)
-        if len(self.directions) == 1:
-            last: Tensor = forward
-            return last
-        return torch.cat([forward, self.directions[1](reverse(vectors, lengths), lengths)], dim=1)
+        ways = (vectors, reverse(vectors, lengths)) if len(self.directions) == 2 else (vectors,)
+        return torch.cat([gru(way, lengths) for gru, way in zip(self.directions, ways, strict=True)], dim=1)
 
 
 class LastState(nn.Module):
@@ -145,35 +135,6 @@ def reverse(vectors: Tensor, lengths: Tensor) -> Tensor:
     return vectors.gather(1, places.unsqueeze(2).expand_as(vectors))
 
 
-def embed_planned(
-    tokens: TokenIds, embed: Callable[[npt.NDArray[np.int64], Tensor], Tensor], *, d: int, batch: int | None = None
-) -> FloatArray:
-    """Embed sentences of at least one token in batches of like length, (n, d).
-
-    Args:
-        tokens: token ids of n sentences; an empty one gets the zero vector.
-        embed: padded ids (b, t) and lengths (b,) to embeddings (b, d).
-        d: embedding size.
-        batch: sentences a batch, longest first; default by a token budget.
-    """
-    embeddings = np.zeros((len(tokens), d), dtype=np.float32)
-    lengths = tokens.lengths
-    with torch.inference_mode():
-        for rows in _batches(lengths, batch):
-            rows = rows[lengths[rows] > 0]
-            if len(rows):
-                ids, _ = tokens.padded(rows, pad=-1)
-                embeddings[rows] = embed(ids, torch.from_numpy(lengths[rows])).float().cpu().numpy()
-    return embeddings
-
-
-def _batches(lengths: npt.NDArray[np.int64], batch: int | None) -> list[npt.NDArray[np.int64]]:
-    if batch is None:
-        return list(plan_batches(lengths, budget=TOKEN_BUDGET))
-    order = np.argsort(-lengths)
-    return [order[start : start + batch] for start in range(0, len(order), batch)]
-
-
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 
 
@@ -223,7 +184,62 @@ class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
         }
 
 
-class GruHalvesEncoder(SavedEncoder[HalvesConfig]):
+class RecurrentEncoder(SavedEncoder[ConfigT], Generic[ConfigT]):
+    """A saved encoder whose layers run over sentences in batches of like length, on a device."""
+
+    batch: int | None = None
+    """Sentences a batch, longest first; default by a token budget."""
+
+    def __init__(
+        self, record: type[ConfigT], model: str, *, name: str, revision: str, tokens: str, device: str
+    ) -> None:
+        """Find the folder."""
+        check_device(device)
+        super().__init__(record, model, name, revision, tokens)
+        self.device = device
+
+    @cached_property
+    @abstractmethod
+    def networks(self) -> Mapping[str, nn.Module]:
+        """The loaded layers, by the names that their weights begin with."""
+
+    def load(self, layer: nn.Module, tensors: Mapping[str, Tensor], start: str = "") -> nn.Module:
+        """Give a layer those weights whose names begin so, and bring it to the device."""
+        layer.load_state_dict({key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)})
+        return layer.eval().to(pick_device(self.device))
+
+    @property
+    def device_used(self) -> str | None:
+        """The device the layers are on; None where they were never loaded."""
+        return str(self._place) if "networks" in self.__dict__ else None
+
+    @property
+    def _place(self) -> torch.device:
+        return next(next(iter(self.networks.values())).parameters()).device
+
+    def embed_planned(self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int) -> FloatArray:
+        """Embed sentences batch by batch, (n, d); one without a token is the zero vector.
+
+        ``embed`` takes padded ids (b, t), -1 behind a sentence's end, and lengths (b,) to embeddings (b, d).
+        """
+        embeddings, lengths = np.zeros((len(tokens), d), dtype=np.float32), tokens.lengths
+        order = np.argsort(-lengths)
+        batches = (
+            plan_batches(lengths, budget=TOKEN_BUDGET)
+            if self.batch is None
+            else (order[start : start + self.batch] for start in range(0, len(order), self.batch))
+        )
+        with torch.inference_mode():
+            for batch in batches:
+                rows = batch[lengths[batch] > 0]
+                if len(rows):
+                    ids, _ = tokens.padded(rows, pad=-1)
+                    made = embed(torch.from_numpy(ids), torch.from_numpy(lengths[rows]))
+                    embeddings[rows] = made.float().cpu().numpy()
+        return embeddings
+
+
+class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
     """Embeds with the halves of a saved encoder, each of length 1; a sentence without words is the zero vector."""
 
     KIND = "skip_thoughts"
@@ -252,18 +268,15 @@ class GruHalvesEncoder(SavedEncoder[HalvesConfig]):
             normalise: scale each half to length 1, as the papers' code does.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         """
-        check_device(device)
-        super().__init__(HalvesConfig, model, name, revision, tokens)
+        super().__init__(HalvesConfig, model, name=name, revision=revision, tokens=tokens, device=device)
         for half in halves:
             if half not in self.config.halves:
-                known = ", ".join(self.config.halves)
-                raise CardError(
-                    f"{self.folder.path} has no half '{half}'{did_you_mean(half, self.config.halves)}; it has {known}"
-                )
+                near, known = did_you_mean(half, self.config.halves), ", ".join(self.config.halves)
+                raise CardError(f"{self.folder} has no half '{half}'{near}; it has {known}")
         self.halves = tuple(halves or self.config.halves)
         if append_eos and not self.config.eos:
-            raise CardError(f"append_eos: the vocabulary of {self.folder.path} has no word for a sentence's end")
-        self.append_eos, self.normalise, self.device = append_eos, normalise, device
+            raise CardError(f"append_eos: the vocabulary of {self.folder} has no word for a sentence's end")
+        self.append_eos, self.normalise = append_eos, normalise
 
     @cached_property
     def fingerprint(self) -> str:
@@ -276,49 +289,33 @@ class GruHalvesEncoder(SavedEncoder[HalvesConfig]):
         rows = super().vocabulary
         for needed in filter(None, (self.config.unknown, self.config.eos)):
             if needed not in rows:
-                raise EncoderError(f"{self.folder.path}: vocab.txt lacks the word '{needed}' that config.json names")
+                raise EncoderError(f"{self.folder}: vocab.txt lacks the word '{needed}' that config.json names")
         return rows
 
     @cached_property
-    def networks(self) -> dict[str, tuple[torch.Tensor, Gru]]:
-        """Each half's word table (words, w) and GRU."""
-        tensors = self.folder.tensors(self.config.shapes(len(self.folder.words())))
-        networks = {}
-        for name in self.halves:
-            gru, start = self.config.halves[name].gru(), f"{name}.gru."
-            gru.load_state_dict({key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)})
-            networks[name] = (tensors[f"{name}.embedding"], gru.eval().to(pick_device(self.device)))
-        return networks
+    def _weights(self) -> dict[str, Tensor]:
+        return self.tensors(self.config.shapes(len(self.words)))
 
-    @property
-    def device_used(self) -> str | None:
-        """The device the GRUs are on; None where they were never loaded."""
-        if "networks" not in self.__dict__:
-            return None
-        _, gru = next(iter(self.networks.values()))
-        return str(next(gru.parameters()).device)
+    @cached_property
+    def networks(self) -> Mapping[str, nn.Module]:
+        """Each half's GRU."""
+        return {name: self.load(self.config.halves[name].gru(), self._weights, f"{name}.gru.") for name in self.halves}
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
 
-        def embed(ids: npt.NDArray[np.int64], lengths: torch.Tensor) -> torch.Tensor:
+        def embed(ids: Tensor, lengths: Tensor) -> Tensor:
             parts = []
-            for table, gru in self.networks.values():
-                device = next(gru.parameters()).device
-                last = gru(table[torch.from_numpy(ids).clamp(min=0)].to(device), lengths)
-                parts.append(torch.nn.functional.normalize(last, dim=1) if self.normalise else last)
+            for name, gru in self.networks.items():
+                last = gru(self._weights[f"{name}.embedding"][ids.clamp(min=0)].to(self._place), lengths)
+                parts.append(nn.functional.normalize(last, dim=1) if self.normalise else last)
             return torch.cat(parts, dim=1)
 
-        size = sum(self.config.halves[name].size for name in self.halves)
-        return embed_planned(self.ids(sentences), embed, d=size)
-
-    def ids(self, sentences: Sequence[str]) -> TokenIds:
-        """Return the rows of each sentence's words."""
         unknown = self.vocabulary[self.config.unknown]
         end = [self.vocabulary[self.config.eos]] if self.append_eos else []
-        return TokenIds.from_lists(
-            [[self.vocabulary.get(word, unknown) for word in self.split(sentence)] + end for sentence in sentences]
-        )
+        rows = [[self.vocabulary.get(word, unknown) for word in self.split(s)] + end for s in sentences]
+        size = sum(self.config.halves[name].size for name in self.halves)
+        return self.embed_planned(TokenIds.from_lists(rows), embed, d=size)
 
 
 class SkipThoughtsEncoder(GruHalvesEncoder):
@@ -332,7 +329,6 @@ class QuickThoughtsEncoder(GruHalvesEncoder):
 
 
 RELEASED_BATCH = 64
-PADDINGS = ("zeros", "batch", "masked")
 
 
 class Release(NamedTuple):
@@ -365,7 +361,7 @@ class InferSentConfig(SavedConfig, frozen=True, kw_only=True):
         return _shapes(lambda: BiLstm(self.word_size, self.hidden))
 
 
-class InferSentEncoder(SavedEncoder[InferSentConfig]):
+class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
     """Embeds with a saved InferSent and the word vectors it was trained with, (n, 2 x hidden)."""
 
     KIND = "infersent"
@@ -381,7 +377,7 @@ class InferSentEncoder(SavedEncoder[InferSentConfig]):
         padding: Literal["", "zeros", "batch", "masked"] = "",
         device: str = "auto",
     ) -> None:
-        """Find the folder and the word vectors.
+        """Find the folder and the word vectors; what is not named here as of :class:`GruHalvesEncoder`.
 
         Args:
             model: a folder written by a training run or by ``stsbench convert``.
@@ -394,28 +390,23 @@ class InferSentEncoder(SavedEncoder[InferSentConfig]):
                 depends on its neighbours.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         """
-        check_device(device)
-        super().__init__(InferSentConfig, model, name, revision, tokens)
+        super().__init__(InferSentConfig, model, name=name, revision=revision, tokens=tokens, device=device)
         self.version = VERSIONS[self.config.version]
-        if padding and padding not in PADDINGS:
-            raise CardError(
-                f"unknown padding '{padding}'{did_you_mean(padding, PADDINGS)}; known: {', '.join(PADDINGS)}"
-            )
         self.padding: Padding = padding or self.version.padding
-        self.device = device
+        choose("padding", self.padding, _MAXIMA)
+        self.batch = RELEASED_BATCH if self.padding == "batch" else None
         due = self.config.vectors_sha256
         if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:
             # Who made the folder would have any file of this machine opened.
             raise DataError(
-                f"{self.folder.path / CONFIG}: names word vectors in a folder and no sha256 of them; "
+                f"{self.folder / CONFIG}: names word vectors in a folder and no sha256 of them; "
                 "name the file by --set vectors=FILE"
             )
-        found = find_vectors(vectors or self.config.vectors, hub="", hub_file="", revision="unpinned")
-        self.vectors_path = found.path
-        self.vectors_sha256 = remembered_digest(found.path)
+        self.vectors_path = find_vectors(vectors or self.config.vectors).path
+        self.vectors_sha256 = remembered_digest(self.vectors_path)
         if not vectors and due and self.vectors_sha256 != due:
             raise DataError(
-                f"{found.path}: not the word vectors of {self.folder.path} (sha256 {self.vectors_sha256[:12]}, "
+                f"{self.vectors_path}: not the word vectors of {self.folder} (sha256 {self.vectors_sha256[:12]}, "
                 f"config.json {due[:12]}); name others by --set vectors=FILE if you mean to"
             )
 
@@ -429,56 +420,34 @@ class InferSentEncoder(SavedEncoder[InferSentConfig]):
     @cached_property
     def vectors(self) -> WordVectors:
         """The opened word vectors."""
-        vectors = open_vectors(self.vectors_path, sha256=self.vectors_sha256)
-        if vectors.shape[1] != self.config.word_size:
-            raise EncoderError(
-                f"{self.vectors_path}: vectors of size {vectors.shape[1]}; {self.folder.path} needs "
-                f"{self.config.word_size}"
-            )
+        vectors, due = open_vectors(self.vectors_path, sha256=self.vectors_sha256), self.config.word_size
+        if vectors.shape[1] != due:
+            raise EncoderError(f"{self.vectors_path}: vectors of size {vectors.shape[1]}; {self.folder} needs {due}")
         return vectors
 
     @cached_property
-    def network(self) -> BiLstm:
+    def networks(self) -> Mapping[str, nn.Module]:
         """The loaded LSTM."""
         # First the weights, whose shapes are checked: a configuration alone may ask for any memory.
-        tensors = self.folder.tensors(self.config.shapes())
-        network = BiLstm(self.config.word_size, self.config.hidden)
-        network.load_state_dict(tensors)
-        return network.eval().to(pick_device(self.device))
-
-    @property
-    def device_used(self) -> str | None:
-        """The device the LSTM is on; None where it was never loaded."""
-        return str(next(self.network.parameters()).device) if "network" in self.__dict__ else None
+        tensors = self.tensors(self.config.shapes())
+        return {"": self.load(BiLstm(self.config.word_size, self.config.hidden), tensors)}
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); where not even the sentence's end has a vector, it is the zero vector."""
-        tokens = self._rows(sentences)
-        distinct, places = np.unique(tokens.ids, return_inverse=True)
-        table = torch.from_numpy(np.pad(self.vectors.take(distinct.astype(np.int64)), ((0, 1), (0, 0))))
-        device = next(self.network.parameters()).device
+        words = [[self.version.bos, *self.split(sentence), self.version.eos] for sentence in sentences]
+        known = self.vectors.known(word for split in words for word in split)
+        places = {word: place for place, word in enumerate(known)}
+        # Padding, -1, is the table's last row.
+        table = torch.from_numpy(np.pad(self.vectors.take(np.array([*known.values()], np.int64)), ((0, 1), (0, 0))))
 
-        def embed(ids: npt.NDArray[np.int64], lengths: torch.Tensor) -> torch.Tensor:
-            # Padding, -1, is the table's last row.
-            return pool_max(self.network(table[torch.from_numpy(ids)].to(device), lengths), self.padding)
+        def embed(ids: Tensor, lengths: Tensor) -> Tensor:
+            return pool_max(self.networks[""](table[ids].to(self._place), lengths), self.padding)
 
-        batch = RELEASED_BATCH if self.padding == "batch" else None
-        placed = TokenIds(places.astype(np.int32), tokens.offsets)
-        return embed_planned(placed, embed, d=2 * self.config.hidden, batch=batch)
+        tokens = TokenIds.from_lists([[places[word] for word in split if word in places] for split in words])
+        return self.embed_planned(tokens, embed, d=2 * self.config.hidden)
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word, embedded as what stands around every sentence."""
         words = [self.split(sentence) for sentence in sentences]
-        known = self._known(words)
-        return [s for s, split in zip(sentences, words, strict=True) if not any(w in known for w in split)]
-
-    def _rows(self, sentences: Sequence[str]) -> TokenIds:
-        """The rows of each sentence's known words, those around the sentence among them."""
-        words = [[self.version.bos, *self.split(sentence), self.version.eos] for sentence in sentences]
-        known = self._known(words)
-        return TokenIds.from_lists([[known[w] for w in split if w in known] for split in words])
-
-    def _known(self, words: Sequence[Sequence[str]]) -> dict[str, int]:
-        listed = sorted({word for split in words for word in split})
-        rows = self.vectors.find(listed).tolist()
-        return {word: row for word, row in zip(listed, rows, strict=True) if row >= 0}
+        known = self.vectors.known(word for split in words for word in split)
+        return [s for s, split in zip(sentences, words, strict=True) if known.keys().isdisjoint(split)]

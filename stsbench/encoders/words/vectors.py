@@ -5,10 +5,9 @@ words with blanks in them: of a line with more fields than d + 1 the last d are 
 too. Nothing is skipped: a line with too few or too many values, with something else than finite numbers, with a NUL byte or bad UTF-8
 ends the reading. A header may promise fewer vectors than follow, never more.
 
-A converted folder holds ``vectors.npy`` (n, d) and ``words.txt``, one word a line in the file's order, so that millions of vectors are
-never in memory. Three arrays find a word: its 64-bit hash in ``hashes.npy`` (n,), which is sorted, the row at the same place of
-``rows.npy`` (n,), and the word itself, at ``offsets.npy`` (n + 1,) of ``words.txt``: two words of one hash are not confused. Of a
-doubled word the first is found.
+A converted folder holds the vectors (n, d) as they follow in the file, in ``vectors.f32``, so that millions of them are never in memory,
+and two arrays that find a word: its hash of 120 bits in ``keys.npy`` (n,), which is sorted, and the row at the same place of ``rows.npy``
+(n,). Of a doubled word the first is found.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,21 +69,21 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
 def _text_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     pieces = _lines(path)
     first = next(pieces, [b""])
-    promised, width = _header(first[0])
-    if width < 1:
-        raise DataError(f"{path}: line 1: expected a word and its values, got '{_shown(first[0])}'")
-    number, count = 1, 0
-    if promised is not None:
+    fields, number, count, promised = first[0].split(), 1, 0, 0
+    width = first[0].rstrip().count(b" ")
+    if len(fields) == 2 and all(field.isdigit() for field in fields):
+        promised, width = map(int, fields)
         first, number = first[1:], 2
+    if width < 1:
+        raise DataError(f"{path}: line 1: expected a word and its values, got '{_shown(b' '.join(fields))}'")
     for lines in chain([first], pieces):
-        if limit is not None:
-            lines = lines[: limit - count]
+        lines = lines if limit is None else lines[: limit - count]
         if lines:
             yield _block(lines, width, path, number + count)
         count += len(lines)
         if count == limit:
             return
-    if promised is not None and count < promised:
+    if count < promised:
         raise DataError(f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again")
 
 
@@ -107,30 +106,20 @@ def _lines(path: Path) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _header(line: bytes) -> tuple[int | None, int]:
-    """How many vectors the first line promises, None where it is a vector itself, and their size."""
-    fields = line.split()
-    if len(fields) == 2 and all(field.isdigit() for field in fields):
-        return int(fields[0]), int(fields[1])
-    return None, line.rstrip().count(b" ")
-
-
 def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlock:
     """Read lines, the first of which has this number in the file; raises DataError naming a bad one."""
     split = [_split(line, width) for line in lines]
     good = [pair for pair in split if pair is not None]
-    vectors = _numbers([values for _, values in good], width) if len(good) == len(lines) else None
     words = [word for word, _ in good]
-    if vectors is not None and _is_text(words):
-        return VectorBlock(words, vectors)
+    if len(good) == len(lines) and _is_text(words):
+        vectors = _numbers([values for _, values in good], width)
+        if vectors is not None:
+            return VectorBlock(words, vectors)
+    if len(lines) == 1:
+        raise DataError(f"{path}: line {number}: {_fault(lines[0], width)}")
     # One of them is bad or oddly spaced: each is read by itself.
-    rows = []
-    for at, (line, pair) in enumerate(zip(lines, split, strict=True)):
-        row = _numbers([pair[1]], width) if pair is not None and _is_text([pair[0]]) else None
-        if row is None:
-            raise DataError(f"{path}: line {number + at}: {_fault(line, width)}")
-        rows.append(row)
-    return VectorBlock(words, np.concatenate(rows))
+    each = [_block([line], width, path, number + at) for at, line in enumerate(lines)]
+    return VectorBlock([word for one in each for word in one.words], np.concatenate([one.vectors for one in each]))
 
 
 def _split(line: bytes, width: int) -> tuple[bytes, bytes] | None:
@@ -220,7 +209,7 @@ def _npz_blocks(path: Path) -> Iterator[VectorBlock]:
     yield VectorBlock([word.encode("utf-8") for word in words.tolist()], vectors)
 
 
-FORMAT = 1
+FORMAT = 2
 """Raise when a change here can change a converted folder."""
 
 
@@ -230,41 +219,26 @@ class WordVectors:
 
     path: Path
     shape: tuple[int, int]
-    start: int
-    """Where the first vector begins in the file."""
-    hashes: npt.NDArray[np.uint64]
+    keys: npt.NDArray[np.bytes_]
     rows: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-    words: npt.NDArray[np.uint8]
 
     @classmethod
     def open(cls, folder: Path) -> WordVectors:
-        """Map a converted folder; raises OSError or ValueError where it is missing or not whole."""
-        hashes, rows, offsets = (_map(folder / name) for name in ("hashes.npy", "rows.npy", "offsets.npy"))
-        words = np.asarray(np.memmap(folder / "words.txt", dtype=np.uint8, mode="r"))
-        vectors = np.lib.format.open_memmap(folder / "vectors.npy", mode="r")
-        n, d = vectors.shape
-        if not len(hashes) == len(rows) == len(offsets) - 1 == n or offsets[-1] != len(words):
-            raise ValueError(f"{folder} is not whole")
-        return cls(folder / "vectors.npy", (n, d), vectors.offset, hashes, rows, offsets, words)
+        """Map a converted folder."""
+        keys, rows = (np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in ("keys.npy", "rows.npy"))
+        path = folder / "vectors.f32"
+        return cls(path, (len(rows), path.stat().st_size // (4 * len(rows))), np.asarray(keys), np.asarray(rows))
 
     def find(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return each word's row, (len(words),); -1 for a word without a vector."""
-        raw = [word.encode("utf-8", "surrogatepass") for word in words]
-        hashes = _hashes(raw)
-        places = np.searchsorted(self.hashes, hashes).tolist()
-        found = map(self._match, raw, hashes.tolist(), places)
-        return np.fromiter(found, dtype=np.int64, count=len(raw))
+        keys = _keys([word.encode("utf-8", "surrogatepass") for word in words])
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[places] == keys, self.rows[places], -1).astype(np.int64)
 
-    def _match(self, word: bytes, wanted: int, place: int) -> int:
-        """The first row of this word among those of its hash, which start at ``place``."""
-        while place < len(self.hashes) and int(self.hashes[place]) == wanted:
-            row = int(self.rows[place])
-            # A line end is after every word.
-            if self.words[self.offsets[row] : self.offsets[row + 1] - 1].tobytes() == word:
-                return row
-            place += 1
-        return -1
+    def known(self, words: Iterable[str]) -> dict[str, int]:
+        """Return the rows of those words that have a vector."""
+        listed = sorted(set(words))
+        return {word: row for word, row in zip(listed, self.find(listed).tolist(), strict=True) if row >= 0}
 
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the vectors of these rows, (len(rows), d)."""
@@ -272,51 +246,32 @@ class WordVectors:
         # Read, not mapped: a map brings whole megabytes around each row into memory.
         with self.path.open("rb", buffering=0) as stream:
             for vector, row in zip(vectors, rows.tolist(), strict=True):
-                stream.seek(self.start + row * vector.nbytes)
-                if stream.readinto(vector.data) != vector.nbytes:
-                    raise DataError(f"{self.path}: is cut short; remove its folder to have it made again")
+                stream.seek(row * vector.nbytes)
+                stream.readinto(vector.data)
         return vectors
 
 
 def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVectors:
-    """Open a file's vectors, which is converted when it is first seen.
+    """Open a text or ``.npz`` file's vectors, or its first ``limit`` ones, which are converted when they are first seen.
 
     Args:
-        path: a text or ``.npz`` file.
+        path: the file.
         sha256: the hash of its bytes, by which the converted folder is found again.
-        limit: how many vectors to take, from the file's start.
+        limit: how many vectors to take.
 
     Raises:
         DataError: the file is not as it must be; names the line.
         OutputError: the cache folder cannot be written.
     """
-    key = fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
-    folder = settings.cache_folder() / "vectors" / key
-    opened = _opened(folder)
-    if opened is None:
+    folder = settings.cache_folder() / "vectors" / fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
+    if not is_sealed(folder):
         _convert(path, folder, limit)
-    return opened or WordVectors.open(folder)
+    return WordVectors.open(folder)
 
 
-def _opened(folder: Path) -> WordVectors | None:
-    try:
-        # Not there, or damaged: a converted folder can always be made again.
-        return WordVectors.open(folder) if is_sealed(folder) else None
-    except (OSError, ValueError):
-        return None
-
-
-def _map(path: Path) -> npt.NDArray[Any]:
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-
-
-def word_hash(word: bytes) -> int:
-    """The 64-bit hash of a word, the same on every machine."""
-    return int.from_bytes(hashlib.blake2b(word, digest_size=8).digest(), "little")
-
-
-def _hashes(words: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-    return np.fromiter(map(word_hash, words), dtype=np.uint64, count=len(words))
+def _keys(words: Sequence[bytes]) -> npt.NDArray[np.bytes_]:
+    """The hash of each word, (len(words),), of 15 bytes and one that is not zero, since numpy takes off zeros."""
+    return np.array([hashlib.blake2b(word, digest_size=15).digest() + b"." for word in words], dtype="S16")
 
 
 def _convert(path: Path, folder: Path, limit: int | None) -> None:
@@ -325,45 +280,26 @@ def _convert(path: Path, folder: Path, limit: int | None) -> None:
     try:
         scratch.mkdir(parents=True)
         remove_stale(folder.parent)
-        _write(scratch, read_blocks(path, limit))
+        keys = []
+        with (scratch / "vectors.f32").open("wb") as vectors:
+            for block in read_blocks(path, limit):
+                vectors.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
+                keys.append(_keys(block.words))
+        joined = np.concatenate(keys)
+        order = np.argsort(joined, kind="stable")
+        np.save(scratch / "keys.npy", joined[order])
+        np.save(scratch / "rows.npy", order.astype(np.int32))
+        seal(scratch)
+        for written in scratch.iterdir():
+            with written.open("rb") as stream:
+                os.fsync(stream.fileno())
         # Where another process was faster, its folder is as good as ours and may be in use.
-        if _opened(folder) is None:
+        if not is_sealed(folder):
             shutil.rmtree(folder, ignore_errors=True)
             scratch.rename(folder)
     except OSError as error:
-        if _opened(folder) is None:
+        if not is_sealed(folder):
             where = error.filename or folder
             raise OutputError(f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _write(folder: Path, blocks: Iterable[VectorBlock]) -> None:
-    hashes: list[npt.NDArray[np.uint64]] = []
-    lengths: list[npt.NDArray[np.int64]] = []
-    shape = (0, 0)
-    with (folder / "vectors.npy").open("wb") as vectors, (folder / "words.txt").open("wb") as words:
-        for block in blocks:
-            if not hashes:
-                _write_header(vectors, block.vectors.shape)
-            vectors.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
-            words.write(b"".join(word + b"\n" for word in block.words))
-            hashes.append(_hashes(block.words))
-            lengths.append(np.fromiter(map(len, block.words), dtype=np.int64, count=len(block.words)) + 1)
-            shape = (shape[0] + len(block.words), block.vectors.shape[1])
-        # How many there are is known at the end only; the header's length does not depend on it.
-        vectors.seek(0)
-        _write_header(vectors, shape)
-    joined = np.concatenate(hashes)
-    order = np.argsort(joined, kind="stable")
-    np.save(folder / "hashes.npy", joined[order])
-    np.save(folder / "rows.npy", order.astype(np.int32))
-    np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(np.concatenate(lengths))]))
-    seal(folder)
-    for written in folder.iterdir():
-        with written.open("rb") as stream:
-            os.fsync(stream.fileno())
-
-
-def _write_header(stream: BinaryIO, shape: tuple[int, ...]) -> None:
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})

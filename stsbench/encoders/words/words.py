@@ -4,15 +4,16 @@ The mean of word vectors (GloVe, word2vec, fastText) is the oldest baseline, in 
 words: tokens are what white space parts, as they stand, and those without a vector are dropped. ``sbert`` is
 sentence-transformers' ``WordEmbeddings``, a different method: 386 stop words and punctuation marks are dropped first, and a token is
 looked up as it is, then without punctuation around it, then in lower case. In both a sentence with no word left is the zero vector,
-which :meth:`WordsEncoder.unknown` names. FastSent is of Hill et al. 2016 (arXiv 1602.03483).
+which :meth:`BagEncoder.unknown` names. FastSent is of Hill et al. 2016 (arXiv 1602.03483).
 """
 
 from __future__ import annotations
 
 import json
 import string
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -26,7 +27,7 @@ from stsbench.core.errors import CardError, DataError, EncoderError, OutputError
 from stsbench.core.files import check_is_file, remove, scratch_beside, write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.data.verify import file_digest
-from stsbench.encoders.base import FloatArray, check_sentences
+from stsbench.encoders.base import FloatArray, IndexArray, check_sentences
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.converted import remembered_digest
 from stsbench.encoders.described import FILE, write_saved
@@ -56,11 +57,6 @@ def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     return (lambda sentence: split(sentence.lower())) if lowercase else split
 
 
-def libraries(name: str) -> tuple[str, ...]:
-    """The packages whose version may change what a tokeniser does."""
-    return choose("tokens", name, TOKENISERS).libraries
-
-
 def _treebank(*, moses: bool) -> WordSplit:
     try:
         from nltk.tokenize import NLTKWordTokenizer
@@ -69,12 +65,7 @@ def _treebank(*, moses: bool) -> WordSplit:
             "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'; or --set tokens=whitespace for tokenised text"
         ) from error
     words: WordSplit = NLTKWordTokenizer().tokenize
-
-    def split(sentence: str) -> list[str]:
-        parted = words(sentence)
-        return " ".join(parted).replace(" n't ", "n 't ").split() if moses else parted
-
-    return split
+    return (lambda sentence: " ".join(words(sentence)).replace(" n't ", "n 't ").split()) if moses else words
 
 
 class Tokeniser(NamedTuple):
@@ -88,9 +79,9 @@ TOKENISERS: Mapping[str, Tokeniser] = {
     # What white space parts.
     "whitespace": Tokeniser(lambda: str.split),
     # NLTK's Penn Treebank rules.
-    "ptb": Tokeniser(lambda: _treebank(moses=False), ("nltk",)),
+    "ptb": Tokeniser(partial(_treebank, moses=False), ("nltk",)),
     # These, with "n't" split as Moses does, which is how InferSent 2 was trained.
-    "moses": Tokeniser(lambda: _treebank(moses=True), ("nltk",)),
+    "moses": Tokeniser(partial(_treebank, moses=True), ("nltk",)),
 }
 
 
@@ -106,98 +97,78 @@ class SavedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 ConfigT = TypeVar("ConfigT", bound=SavedConfig)
 
 
-class WordFolder:
-    """The folder of a saved encoder of words: ``config.json``, ``model.safetensors``, ``vocab.txt``, ``stsbench.json``."""
+class SavedEncoder(Generic[ConfigT]):
+    """An encoder saved as a folder: ``config.json``, ``model.safetensors``, ``vocab.txt``, ``stsbench.json``."""
 
-    def __init__(self, model: str, *, revision: str = "unpinned") -> None:
-        """Find the folder: a path, or a Hub id; its files are read when they are asked for.
+    KIND: str
+
+    def __init__(self, record: type[ConfigT], model: str, name: str, revision: str, tokens: str) -> None:
+        """Find the folder, a path or a Hub id, and read its configuration; its other files are read when they are asked for.
 
         Raises:
             SourceError: it cannot be had.
-            EncoderError: it holds no weights.
+            EncoderError: it holds no weights, or its configuration has a wrong key.
         """
-        self.path, self.revision = locate_checkpoint(model, revision=revision)
-        for name in (CONFIG, WEIGHTS):
-            if not (self.path / name).is_file():
-                raise EncoderError(f"{self.path}: no {name}; is it the folder of a saved encoder?")
-
-    def config(self, record: type[ConfigT]) -> ConfigT:
-        """Read ``config.json`` strictly; raises EncoderError naming the key."""
+        self.name = name or model
+        self.folder, self.revision = locate_checkpoint(model, revision=revision)
+        for file in (CONFIG, WEIGHTS):
+            if not (self.folder / file).is_file():
+                raise EncoderError(f"{self.folder}: no {file}; is it the folder of a saved encoder?")
         try:
-            return msgspec.json.decode((self.path / CONFIG).read_bytes(), type=record)
+            self.config = msgspec.json.decode((self.folder / CONFIG).read_bytes(), type=record)
         except (OSError, msgspec.DecodeError) as error:
-            raise EncoderError(f"{self.path / CONFIG}: cannot be read: {one_line(error)}") from error
+            raise EncoderError(f"{self.folder / CONFIG}: cannot be read: {one_line(error)}") from error
+        self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
 
+    def _identity(self, **facts: object) -> str:
+        """The hash of all that decides an embedding: the files, the tokens, and what the kind adds."""
+        paths = [self.folder / name for name in (CONFIG, WEIGHTS, VOCABULARY)]
+        files = {path.name: file_digest(path) for path in paths if path.is_file()}
+        own = {"kind": self.KIND, "code": CODE_VERSION, "files": files, "tokens": self.tokens}
+        return fingerprint({**own, **facts}, TOKENISERS[self.tokens].libraries)
+
+    @cached_property
     def words(self) -> list[str]:
-        """Read ``vocab.txt``: one word a line, in the order of the table's rows."""
-        path = self.path / VOCABULARY
+        """The words of ``vocab.txt``, one a line, in the order of the table's rows."""
+        path = self.folder / VOCABULARY
         try:
             words = path.read_bytes().decode("utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
         return words[:-1] if words[-1] == "" else words
 
-    def tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
-        """Read the weights, which must be of these names and shapes.
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Each word's row; of a doubled word the first."""
+        return {word: row for row, word in reversed(list(enumerate(self.words)))}
 
-        Raises:
-            EncoderError: one is missing, too much, or of another shape.
-        """
+    def tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+        """Read the weights; raises EncoderError where they are not of these names and shapes."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        path = self.path / WEIGHTS
+        path = self.folder / WEIGHTS
         try:
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
             raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
-        check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, shapes, where=str(path))
+        check_shapes(tensors, shapes, where=str(path))
         return {name: tensors[name].float() for name in shapes}
-
-    def digests(self) -> dict[str, str]:
-        """The sha256 of each file that can change an embedding."""
-        names = [name for name in (CONFIG, WEIGHTS, VOCABULARY) if (self.path / name).is_file()]
-        return {name: file_digest(self.path / name) for name in names}
-
-
-def check_shapes(found: Mapping[str, tuple[int, ...]], due: Mapping[str, tuple[int, ...]], *, where: str) -> None:
-    """Raise EncoderError where tensors are not those that an architecture has."""
-    for name, shape in due.items():
-        if name not in found:
-            raise EncoderError(f"{where}: the tensor '{name}' is missing")
-        if found[name] != shape:
-            raise EncoderError(f"{where}: the tensor '{name}' has shape {found[name]}, not {shape}")
-    if extra := sorted(found.keys() - due):
-        raise EncoderError(f"{where}: has an unknown tensor '{extra[0]}'")
-
-
-class SavedEncoder(Generic[ConfigT]):
-    """What all encoders share that are saved as such a folder: its parts, the tokeniser, the vocabulary."""
-
-    KIND: str
-    config: ConfigT
-
-    def __init__(self, record: type[ConfigT], model: str, name: str, revision: str, tokens: str) -> None:
-        """Find the folder and read its configuration."""
-        self.name = name or model
-        self.folder = WordFolder(model, revision=revision)
-        self.revision = self.folder.revision
-        self.config = self.folder.config(record)
-        self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
-
-    def _identity(self, **facts: object) -> str:
-        """The hash of all that decides an embedding: the files, the tokens, and what the kind adds."""
-        own = {"kind": self.KIND, "code": CODE_VERSION, "files": self.folder.digests(), "tokens": self.tokens}
-        return fingerprint({**own, **facts}, libraries(self.tokens))
-
-    @cached_property
-    def vocabulary(self) -> dict[str, int]:
-        """Each word's row; of a doubled word the first."""
-        return {word: row for row, word in reversed(list(enumerate(self.folder.words())))}
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word."""
         return [s for s in sentences if not any(word in self.vocabulary for word in self.split(s))]
+
+
+def check_shapes(tensors: Mapping[str, torch.Tensor], due: Mapping[str, tuple[int, ...]], *, where: str) -> None:
+    """Raise EncoderError where tensors are not those that an architecture has."""
+    for name, shape in due.items():
+        if name not in tensors:
+            raise EncoderError(f"{where}: the tensor '{name}' is missing")
+        if (found := tuple(tensors[name].shape)) != shape:
+            raise EncoderError(f"{where}: the tensor '{name}' has shape {found}, not {shape}")
+    if extra := sorted(tensors.keys() - due):
+        raise EncoderError(f"{where}: has an unknown tensor '{extra[0]}'")
 
 
 def write_word_folder(
@@ -209,22 +180,28 @@ def write_word_folder(
     words: Sequence[str] = (),
     params: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write an encoder's folder, which ``load_encoder`` opens.
+    """Write an encoder's folder, which ``load_encoder`` opens with these ``params``; files of the same names are replaced.
 
-    Args:
-        folder: where; files of the same names are replaced.
-        kind: the encoder's kind.
-        config: its architecture and how it reads text.
-        tensors: its weights by name.
-        words: the vocabulary, in the order of the table's rows.
-        params: further parameters to run it with.
+    ``config`` is its architecture and how it reads text, ``words`` its vocabulary in the order of the table's rows.
 
     Raises:
         OutputError: the folder cannot be written, or a word holds a line end.
     """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     if any("\n" in word or word == "" for word in words):
         raise OutputError(f"{folder / VOCABULARY}: a word of the vocabulary is empty or holds a line end")
-    _write_weights(folder / WEIGHTS, tensors)
+    # The file is there whole or not at all; weights may be gigabytes and are not copied.
+    scratch = scratch_beside(folder / WEIGHTS)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, scratch)
+        scratch.replace(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise OutputError(f"{folder}: cannot be written: {one_line(error)}") from error
+    finally:
+        remove(scratch)
     if words:
         write_whole(folder / VOCABULARY, "".join(f"{word}\n" for word in words).encode())
     # In their order: the halves of an encoder are joined in it.
@@ -235,42 +212,67 @@ def write_word_folder(
     return folder / FILE
 
 
-def _write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors so that the file is there whole or not at all; they may be gigabytes and are not copied."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    scratch = scratch_beside(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, scratch)
-        scratch.replace(path)
-    except (OSError, SafetensorError) as error:
-        raise OutputError(f"{path.parent}: cannot be written: {one_line(error)}") from error
-    finally:
-        remove(scratch)
-
-
 Bags = list[list[int]]
 """The rows of each sentence's words, in their order."""
 Lookup = Callable[[set[str]], dict[str, int]]
 """Words to the rows of those that have a vector."""
 
-HOMES = {
-    "glove.": "https://nlp.stanford.edu/projects/glove/",
-    "crawl-300d": "https://fasttext.cc/docs/en/english-vectors.html",
-    "wiki-news-300d": "https://fasttext.cc/docs/en/english-vectors.html",
-    "cc.": "https://fasttext.cc/docs/en/crawl-vectors.html",
-}
-"""Where the well-known files are to be had, by how their names begin."""
+
+class BagEncoder(ABC):
+    """Embeds with the sum or the mean of a sentence's word vectors; one without a known word is the zero vector."""
+
+    mean: bool
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The size of a vector."""
+
+    @abstractmethod
+    def bags(self, sentences: Sequence[str]) -> Bags:
+        """Return the rows of the words that each sentence's embedding is of."""
+
+    @abstractmethod
+    def take(self, rows: IndexArray) -> FloatArray:
+        """Return the vectors of these rows, (len(rows), d)."""
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        check_sentences(sentences)
+        embeddings = np.zeros((len(sentences), self.width), dtype=np.float32)
+        for start in range(0, len(sentences), CHUNK):
+            bags = self.bags(sentences[start : start + CHUNK])
+            embeddings[start : start + len(bags)] = sum_vectors(bags, self.take, mean=self.mean)
+        return embeddings
+
+    def unknown(self, sentences: Sequence[str]) -> list[str]:
+        """Return the sentences without a known word, whose embeddings are zero."""
+        chunks = (sentences[start : start + CHUNK] for start in range(0, len(sentences), CHUNK))
+        return [s for chunk in chunks for s, bag in zip(chunk, self.bags(chunk), strict=True) if not bag]
 
 
-class WordsEncoder:
+def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: bool) -> npt.NDArray[np.float64]:
+    """Return each bag's sum or mean, (len(bags), d): summed in float64, zero for an empty bag; ``take`` gives vectors of rows."""
+    from scipy.sparse import csr_array
+
+    lengths = np.fromiter(map(len, bags), dtype=np.int64, count=len(bags))
+    flat = np.fromiter(chain.from_iterable(bags), dtype=np.int64, count=int(lengths.sum()))
+    distinct, columns = np.unique(flat, return_inverse=True)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    # Each row is summed on its own in its words' order, so a sentence's bytes never depend on its neighbours.
+    counts = csr_array((np.ones(len(flat)), columns, starts), shape=(len(bags), len(distinct)))
+    sums: npt.NDArray[np.float64] = counts @ take(distinct).astype(np.float64)
+    return sums / np.maximum(lengths, 1)[:, None] if mean else sums
+
+
+class WordsEncoder(BagEncoder):
     """Embeds with the mean of a sentence's word vectors.
 
     The file is converted when the first sentence comes and memory-mapped from then on; only its
     hash is needed before, which is remembered as long as the file's size and time stay.
     """
+
+    mean = True
 
     def __init__(
         self,
@@ -321,28 +323,18 @@ class WordsEncoder:
         """The opened vectors."""
         return open_vectors(self.path, sha256=self.sha256, limit=self.limit)
 
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d); a sentence without a known word is the zero vector."""
-        check_sentences(sentences)
-        embeddings = np.zeros((len(sentences), self.vectors.shape[1]), dtype=np.float32)
-        for start in range(0, len(sentences), CHUNK):
-            bags = self.bags(sentences[start : start + CHUNK])
-            embeddings[start : start + len(bags)] = mean_vectors(bags, self.vectors)
-        return embeddings
-
-    def unknown(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences without a known word, whose embeddings are zero."""
-        chunks = (sentences[start : start + CHUNK] for start in range(0, len(sentences), CHUNK))
-        return [s for chunk in chunks for s, bag in zip(chunk, self.bags(chunk), strict=True) if not bag]
+    @property
+    def width(self) -> int:
+        """The size of a vector."""
+        return self.vectors.shape[1]
 
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return the rows of the words that each sentence's mean is of."""
-        return self.recipe.bags(sentences, self._lookup)
+        return self.recipe.bags(sentences, self.vectors.known)
 
-    def _lookup(self, words: set[str]) -> dict[str, int]:
-        listed = list(words)
-        rows = self.vectors.find(listed).tolist()
-        return {word: row for word, row in zip(listed, rows, strict=True) if row >= 0}
+    def take(self, rows: IndexArray) -> FloatArray:
+        """Return the vectors of these rows, (len(rows), d)."""
+        return self.vectors.take(rows)
 
 
 def whitespace_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
@@ -379,26 +371,6 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
-def mean_vectors(bags: Bags, vectors: WordVectors) -> npt.NDArray[np.float64]:
-    """Return each bag's mean vector, (len(bags), d): summed in float64, zero for an empty bag."""
-    lengths = np.fromiter(map(len, bags), dtype=np.int64, count=len(bags))
-    return sum_vectors(bags, vectors.take) / np.maximum(lengths, 1)[:, None]
-
-
-def sum_vectors(bags: Bags, take: Callable[[npt.NDArray[np.int64]], FloatArray]) -> npt.NDArray[np.float64]:
-    """Return the sum of each bag's vectors, (len(bags), d), in float64; ``take`` gives those of some rows."""
-    from scipy.sparse import csr_array
-
-    lengths = np.fromiter(map(len, bags), dtype=np.int64, count=len(bags))
-    flat = np.fromiter(chain.from_iterable(bags), dtype=np.int64, count=int(lengths.sum()))
-    distinct, columns = np.unique(flat, return_inverse=True)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    # Each row is summed on its own in its words' order, so a sentence's bytes never depend on its neighbours.
-    counts = csr_array((np.ones(len(flat)), columns, starts), shape=(len(bags), len(distinct)))
-    sums: npt.NDArray[np.float64] = counts @ take(distinct).astype(np.float64)
-    return sums
-
-
 class Found(NamedTuple):
     """A file of word vectors; its commit and sha256 where the Hub gave it."""
 
@@ -407,7 +379,16 @@ class Found(NamedTuple):
     sha256: str = ""
 
 
-def find_vectors(file: str | None, *, hub: str, hub_file: str, revision: str) -> Found:
+HOMES = {
+    "glove.": "https://nlp.stanford.edu/projects/glove/",
+    "crawl-300d": "https://fasttext.cc/docs/en/english-vectors.html",
+    "wiki-news-300d": "https://fasttext.cc/docs/en/english-vectors.html",
+    "cc.": "https://fasttext.cc/docs/en/crawl-vectors.html",
+}
+"""Where the well-known files are to be had, by how their names begin."""
+
+
+def find_vectors(file: str | None, *, hub: str = "", hub_file: str = "", revision: str = "unpinned") -> Found:
     """Find a file of word vectors: as a path, in ``STSBENCH_VECTORS``, or on the Hub.
 
     Raises:
@@ -417,8 +398,7 @@ def find_vectors(file: str | None, *, hub: str, hub_file: str, revision: str) ->
         raise CardError("word vectors need 'file' (a path or a name in STSBENCH_VECTORS), or 'hub' and 'hub_file'")
     folder = settings.vectors_folder()
     if file:
-        places = [Path(file).expanduser(), *([folder / file] if folder else [])]
-        for place in places:
+        for place in (Path(file).expanduser(), *([folder / file] if folder else [])):
             check_is_file(place)
             if place.is_file():
                 return Found(place)
@@ -438,11 +418,8 @@ class FastSentConfig(SavedConfig, frozen=True, kw_only=True):
     size: int
 
 
-class FastSentEncoder(SavedEncoder[FastSentConfig]):
-    """Embeds with the sum, or the mean, of source vectors; a sentence without a known word is the zero vector.
-
-    Cosine does not see the difference between sum and mean; a probe does.
-    """
+class FastSentEncoder(BagEncoder, SavedEncoder[FastSentConfig]):
+    """Embeds with the sum, or the mean, of source vectors. Cosine does not see the difference; a probe does."""
 
     KIND = "fastsent"
 
@@ -455,14 +432,10 @@ class FastSentEncoder(SavedEncoder[FastSentConfig]):
         mean: bool = False,
         tokens: str = "whitespace",
     ) -> None:
-        """Find the folder.
+        """Find the folder, which a training run has written.
 
-        Args:
-            model: a folder written by a training run.
-            name: what results call the encoder.
-            revision: the Hub commit, where ``model`` is a Hub id.
-            mean: the mean of the word vectors instead of their sum.
-            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
+        ``mean`` takes the mean of the word vectors instead of their sum; ``tokens`` is ``whitespace`` for text that is
+        tokenised already, else ``ptb``.
         """
         super().__init__(FastSentConfig, model, name, revision, tokens)
         self.mean = mean
@@ -472,21 +445,20 @@ class FastSentEncoder(SavedEncoder[FastSentConfig]):
         """The hash of all that decides an embedding."""
         return self._identity(mean=self.mean)
 
-    @cached_property
-    def table(self) -> torch.Tensor:
-        """The source vectors, (words, d)."""
-        return self.folder.tensors({"source": (len(self.folder.words()), self.config.size)})["source"]
+    @property
+    def width(self) -> int:
+        """The size of a vector."""
+        return self.config.size
 
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
-        table = self.table.numpy()
-        embeddings = np.zeros((len(sentences), self.config.size), dtype=np.float32)
-        for start in range(0, len(sentences), CHUNK):
-            bags = [
-                [self.vocabulary[word] for word in self.split(sentence) if word in self.vocabulary]
-                for sentence in sentences[start : start + CHUNK]
-            ]
-            sums = sum_vectors(bags, lambda rows: table[rows])
-            lengths = np.array([[max(len(bag), 1)] for bag in bags])
-            embeddings[start : start + len(bags)] = sums / lengths if self.mean else sums
-        return embeddings
+    def bags(self, sentences: Sequence[str]) -> Bags:
+        """Return the rows of each sentence's known words."""
+        return [[self.vocabulary[word] for word in self.split(s) if word in self.vocabulary] for s in sentences]
+
+    @cached_property
+    def _table(self) -> FloatArray:
+        table: FloatArray = self.tensors({"source": (len(self.words), self.config.size)})["source"].numpy()
+        return table
+
+    def take(self, rows: IndexArray) -> FloatArray:
+        """Return the source vectors of these rows, (len(rows), d)."""
+        return self._table[rows]

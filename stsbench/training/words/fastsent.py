@@ -9,9 +9,8 @@ thousand values; neighbours are not seen over the border of a block of sentences
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -19,21 +18,11 @@ import numpy.typing as npt
 import torch
 from numba import njit
 
-from stsbench.core.errors import TrainingError
-from stsbench.encoders.base import Encoder, FloatArray, IndexArray
+from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.words.words import FastSentConfig, FastSentEncoder, tokeniser, write_word_folder
+from stsbench.encoders.words.words import FastSentConfig, tokeniser
 from stsbench.training.seams import Columns
-from stsbench.training.words.rounds import (
-    Round,
-    StandaloneMethod,
-    TrainingJob,
-    Vocabulary,
-    WeightsKeeper,
-    centres,
-    check_loss,
-    read_ordered,
-)
+from stsbench.training.words.rounds import Lesson, StandaloneMethod, Vocabulary, centres, read_ordered
 
 
 class HuffmanTree(NamedTuple):
@@ -90,47 +79,7 @@ def _compiled(function: F) -> F:
 
 
 @_compiled
-def _descend(
-    points: IndexArray,
-    codes: IndexArray,
-    nodes: FloatArray,
-    state: FloatArray,
-    error: FloatArray,
-    rate: np.float32,
-    table: FloatArray,
-) -> float:
-    """Go down a word's way: nodes learn from the state (d,), the error (d,) from the nodes; returns the loss."""
-    loss = 0.0
-    for k in range(len(points)):
-        node = nodes[points[k]]
-        product = np.float32(0.0)
-        for j in range(len(state)):
-            product += state[j] * node[j]
-        side = product if codes[k] == 0 else -product
-        loss += max(-side, 0.0) + np.log1p(np.exp(-abs(side)))
-        probability = _probability(product, table)
-        if probability < 0:
-            continue
-        step = (np.float32(1 - codes[k]) - probability) * rate
-        for j in range(len(state)):
-            error[j] += step * node[j]
-            node[j] += step * state[j]
-    return loss
-
-
-@_compiled
-def _probability(product: np.float32, table: FloatArray) -> Any:  # noqa: ANN401 - a float32 once compiled
-    """The sigmoid, read from a table where there is one; -1 outside of it."""
-    if not len(table):
-        return np.float32(1.0) / (np.float32(1.0) + np.exp(-product))
-    if product <= -LIMIT or product >= LIMIT:
-        return np.float32(-1.0)
-    # The released step of the table: 1000 / 6 / 2 in whole numbers.
-    return table[int((product + np.float32(LIMIT)) * np.float32(len(table) // 6 // 2))]
-
-
-@_compiled
-def learn_word(
+def _learn_word(
     sources: npt.NDArray[np.int32],
     points: IndexArray,
     codes: IndexArray,
@@ -140,11 +89,7 @@ def learn_word(
     mean: bool,
     table: FloatArray,
 ) -> float:
-    """Let a sentence's words (t,) predict one word, given its way down the tree; returns minus its log probability.
-
-    ``source`` (words, d) and ``nodes`` (words, d) are changed in place. An empty ``table`` takes the
-    true sigmoid, and every node.
-    """
+    """Let a sentence's words (t,) predict one word, given its way down the tree; returns minus its log probability."""
     share = np.float32(1.0) / np.float32(max(len(sources), 1))
     state = np.zeros(source.shape[1], np.float32)
     for word in sources:
@@ -152,7 +97,25 @@ def learn_word(
     if mean:
         state *= share
     error = np.zeros(source.shape[1], np.float32)
-    loss = _descend(points, codes, nodes, state, error, rate, table)
+    loss = 0.0
+    for k in range(len(points)):
+        node = nodes[points[k]]
+        product = np.float32(0.0)
+        for j in range(len(state)):
+            product += state[j] * node[j]
+        side = product if codes[k] == 0 else -product
+        loss += max(-side, 0.0) + np.log1p(np.exp(-abs(side)))
+        if not len(table):
+            probability = np.float32(1.0) / (np.float32(1.0) + np.exp(-product))
+        elif product <= -LIMIT or product >= LIMIT:
+            continue
+        else:
+            # The released step of the table: 1000 / 6 / 2 in whole numbers.
+            probability = table[int((product + np.float32(LIMIT)) * np.float32(len(table) // 6 // 2))]
+        step = (np.float32(1 - codes[k]) - probability) * rate
+        for j in range(len(state)):
+            error[j] += step * node[j]
+            node[j] += step * state[j]
     if not mean:
         error *= share
     for word in sources:
@@ -161,15 +124,13 @@ def learn_word(
 
 
 @_compiled
-def learn_block(
+def _learn_block(
     centres: IndexArray,
     ids: npt.NDArray[np.int32],
     offsets: IndexArray,
     targets: npt.NDArray[np.int32],
     target_offsets: IndexArray,
-    ways: IndexArray,
-    points: IndexArray,
-    codes: IndexArray,
+    tree: HuffmanTree,
     source: FloatArray,
     nodes: FloatArray,
     rate: np.float32,
@@ -179,7 +140,8 @@ def learn_block(
 ) -> tuple[float, int]:
     """Learn from some sentences and their neighbours, word by word; returns the summed loss and how many words.
 
-    What is read is ``ids``, what is predicted ``targets``: the same words, or two draws of them.
+    What is read is ``ids``, what is predicted ``targets``: the same words, or two draws of them. ``source`` (words, d)
+    and ``nodes`` (words, d) are changed in place. An empty ``table`` takes the true sigmoid, and every node.
     """
     loss, count = 0.0, 0
     for i in centres:
@@ -188,8 +150,8 @@ def learn_block(
             if neighbour == i and not autoencode:
                 continue
             for word in targets[target_offsets[neighbour] : target_offsets[neighbour + 1]]:
-                way = slice(ways[word], ways[word + 1])
-                loss += learn_word(sources, points[way], codes[way], source, nodes, rate, mean, table)
+                way = slice(tree.offsets[word], tree.offsets[word + 1])
+                loss += _learn_word(sources, tree.points[way], tree.codes[way], source, nodes, rate, mean, table)
                 count += 1
     return loss, count
 
@@ -212,7 +174,6 @@ class FastSentTraining(StandaloneMethod):
     min_count: int = 10
     sample: float = 0.0
     """Read and predict words more frequent than this share of all only at times, as word2vec; 0 for always."""
-    epochs: int = 1
     learning_rate: float = 0.025
     min_rate: float = 1e-4
     batch_size: int = 1000
@@ -220,40 +181,40 @@ class FastSentTraining(StandaloneMethod):
     tokens: str = "whitespace"
     lowercase: bool = False
 
-    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
-        """Train on the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
+    def prepare(self, columns: Columns, seed: int) -> Lesson:
+        """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
         split = tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, documents, vocabulary = read_ordered(columns, split, min_count=self.min_count)
         tokens, often = TokenIds.from_lists(vocabulary.ids(sentences)), self.keep(vocabulary)
         tree = HuffmanTree.of(vocabulary.counts.tolist())
-        source, nodes = self.weights(len(vocabulary), job.seed)
-        keeper = WeightsKeeper(
-            job,
-            lambda to: self._write(to, source, vocabulary),
-            self._load,
-            {"source": torch.from_numpy(source), "nodes": torch.from_numpy(nodes)},
-        )
-        starts = range(0, len(sentences), self.batch_size)
-        total, done = len(sentences) * self.epochs, keeper.step
-        done_before = len(starts) * len(keeper.rounds)
-        job.clock.expect(len(starts) * self.epochs, len(tokens.ids) * self.epochs, done=done_before)
-        for epoch in range(self.epochs):
-            losses, words = 0.0, 0
-            draws = tuple(_drawn(tokens, often, job.rng) if self.sample else tokens for _ in range(2))
-            if epoch < len(keeper.rounds):
-                continue
+        source, nodes = self.weights(len(vocabulary.words), seed)
+        rng, starts = np.random.default_rng(seed), range(0, len(sentences), self.batch_size)
+
+        def batches() -> Iterator[tuple[IndexArray, tuple[TokenIds, ...]]]:
+            draws = tuple(_drawn(tokens, often, rng) if self.sample else tokens for _ in range(2))
             for start in starts:
-                inner = centres(documents[start : start + self.batch_size]) + start
-                loss, count = self.learn(inner, draws, tree, source, nodes, self.rate(done, total))
-                losses, words, done = losses + loss, words + count, done + min(self.batch_size, len(sentences) - start)
-                if over := job.clock.is_over(loss / max(count, 1)):
-                    break
-            if not words:
-                raise TrainingError("no sentence has a neighbour with known words: nothing to learn from")
-            keeper.close(done, [check_loss(losses / words, done, job.folder)])
-            if over:
-                break
-        return keeper.rounds
+                yield centres(documents[start : start + self.batch_size]) + start, draws
+
+        def learn(batch: tuple[IndexArray, tuple[TokenIds, ...]], step: int) -> tuple[float, int]:
+            epoch, block = divmod(step, len(starts))
+            rate = self.rate(epoch * len(sentences) + block * self.batch_size, len(sentences) * self.epochs)
+            return self.learn(*batch, tree, source, nodes, rate)
+
+        source_tensor = torch.from_numpy(source)
+        return Lesson(
+            tensors={"source": source_tensor, "nodes": torch.from_numpy(nodes)},
+            saved={
+                "kind": "fastsent",
+                "config": FastSentConfig(size=self.size, lowercase=self.lowercase),
+                "tensors": {"source": source_tensor},
+                "words": vocabulary.words,
+                "params": {"mean": self.mean, "tokens": self.tokens},
+            },
+            batches=batches,
+            learn=learn,
+            steps=len(starts),
+            tokens=len(tokens.ids),
+        )
 
     def rate(self, done: int, total: int) -> float:
         """The learning rate after so many sentences: down in a line to ``min_rate``."""
@@ -269,7 +230,7 @@ class FastSentTraining(StandaloneMethod):
         """How often each word is read or predicted, (words,): gensim's rule."""
         threshold = self.sample * vocabulary.counts.sum()
         if not threshold:
-            return np.ones(len(vocabulary))
+            return np.ones(len(vocabulary.words))
         share = threshold / vocabulary.counts
         keep: npt.NDArray[np.float64] = np.minimum(np.sqrt(1 / share) * share + share, 1.0)
         return keep
@@ -283,37 +244,11 @@ class FastSentTraining(StandaloneMethod):
         nodes: FloatArray,
         rate: float,
     ) -> tuple[float, int]:
-        """Learn from the sentences ``inner``; returns the summed loss and how many words were predicted.
-
-        ``draws`` are the words to read and those to predict.
-        """
-        read, predicted = draws
+        """Learn from the sentences ``inner``, given the words to read and those to predict; the summed loss of so many words."""
         table = np.zeros(0, np.float32) if self.exact_sigmoid else SIGMOID
-        loss, words = learn_block(
-            inner,
-            read.ids,
-            read.offsets,
-            predicted.ids,
-            predicted.offsets,
-            tree.offsets,
-            tree.points,
-            tree.codes,
-            source,
-            nodes,
-            np.float32(rate),
-            self.autoencode,
-            self.mean,
-            table,
+        read, predicted = ((draw.ids, draw.offsets) for draw in draws)
+        step = np.float32(rate)
+        loss, words = _learn_block(
+            inner, *read, *predicted, tree, source, nodes, step, self.autoencode, self.mean, table
         )
         return float(loss), int(words)
-
-    def _write(self, folder: Path, source: FloatArray, vocabulary: Vocabulary) -> None:
-        params = {"mean": self.mean, "tokens": self.tokens}
-        config = FastSentConfig(size=self.size, lowercase=self.lowercase)
-        tensors = {"source": torch.from_numpy(source)}
-        write_word_folder(
-            folder, kind="fastsent", config=config, tensors=tensors, words=vocabulary.words, params=params
-        )
-
-    def _load(self, folder: Path) -> Encoder:
-        return FastSentEncoder(str(folder), mean=self.mean, tokens=self.tokens)

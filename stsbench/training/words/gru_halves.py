@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,29 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError, choose
-from stsbench.encoders.base import Encoder
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.words.recurrent import (
-    Gru,
-    GruCell,
-    Half,
-    HalvesConfig,
-    QuickThoughtsEncoder,
-    SkipThoughtsEncoder,
-)
-from stsbench.encoders.words.words import tokeniser, write_word_folder
+from stsbench.encoders.words.recurrent import Gru, GruCell, Half, HalvesConfig
+from stsbench.encoders.words.words import tokeniser
 from stsbench.training.objectives import quick_thoughts
 from stsbench.training.seams import Columns, Rows
-from stsbench.training.words.rounds import (
-    Round,
-    StandaloneMethod,
-    TrainingJob,
-    Vocabulary,
-    WeightsKeeper,
-    centres,
-    read_ordered,
-    run_steps,
-)
+from stsbench.training.words.rounds import Lesson, StandaloneMethod, centres, read_ordered
 
 Condition = Literal["state", "steps"]
 """How a decoder sees the sentence: as its first state, as released, or at every step, as the paper has it."""
@@ -152,36 +133,46 @@ class SkipThoughtsTraining(NeighbourTraining):
     append_eos: bool = False
     """Read the end of a sentence when embedding too, as in training; the released code does so for SICK alone."""
 
-    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
-        """Train on the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
-        split = tokeniser(self.tokens, lowercase=self.lowercase)
+    def prepare(self, columns: Columns, seed: int) -> Lesson:
+        """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
+        split, rng = tokeniser(self.tokens, lowercase=self.lowercase), np.random.default_rng(seed)
         ordered = read_ordered(columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary)
         sentences, documents, vocabulary = ordered
         tokens = TokenIds.from_lists([[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)])
         triples = self.triples(tokens, documents)
-        model = self.model(len(vocabulary))
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        keeper = WeightsKeeper(
-            job, lambda to: self._write(to, model, vocabulary), self._load, model.state_dict(), optimiser
+        model = SkipThoughts(
+            len(vocabulary.words),
+            self.word_size,
+            self.hidden,
+            bidirectional=self.bidirectional,
+            condition=self.condition,
         )
-        steps = count(keeper.step)
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
-        def learn(rows: Rows) -> float:
-            factor = released_adam_factor(next(steps)) if self.released_adam else 1.0
+        def learn(rows: Rows, step: int) -> tuple[float, int]:
+            factor = released_adam_factor(step) if self.released_adam else 1.0
             optimiser.param_groups[0]["lr"] = self.learning_rate * factor
-            return self.step(model, optimiser, tokens, rows)
+            return self.step(model, optimiser, tokens, rows), 1
 
-        batches = (rows for _ in range(self.epochs) for rows in self.batches(tokens, triples, job.rng))
+        name, state = "bi" if self.bidirectional else "uni", model.state_dict()
+        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional)
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
-        planned = int(np.ceil(sizes / self.batch_size).sum()) * self.epochs
-        words = 3 * int(tokens.lengths[triples].sum()) * self.epochs
-        job.clock.expect(planned, words, limit=self.steps, done=keeper.step)
-        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps)
-
-    def model(self, words: int) -> SkipThoughts:
-        """Make the network for a vocabulary of this size."""
-        return SkipThoughts(
-            words, self.word_size, self.hidden, bidirectional=self.bidirectional, condition=self.condition
+        return Lesson(
+            tensors=state,
+            optimiser=optimiser,
+            saved={
+                "kind": "skip_thoughts",
+                "config": HalvesConfig(halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase),
+                "tensors": {f"{name}.{key}": t for key, t in state.items() if key.startswith(("embedding", "gru."))},
+                "words": vocabulary.words,
+                "params": {"append_eos": self.append_eos, "tokens": self.tokens},
+            },
+            batches=lambda: self.batches(tokens, triples, rng),
+            learn=learn,
+            steps=int(np.ceil(sizes / self.batch_size).sum()),
+            tokens=3 * int(tokens.lengths[triples].sum()),
+            every=self.every,
+            limit=self.steps,
         )
 
     def triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
@@ -214,23 +205,6 @@ class SkipThoughtsTraining(NeighbourTraining):
                     parameter.zero_()
         return cost / sum(int(target.lengths.sum()) for target in targets.values())
 
-    def _config(self) -> HalvesConfig:
-        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional)
-        name = "bi" if self.bidirectional else "uni"
-        return HalvesConfig(halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase)
-
-    def _write(self, folder: Path, model: SkipThoughts, vocabulary: Vocabulary) -> None:
-        config = self._config()
-        (name,) = config.halves
-        state = {f"{name}.{key}": t for key, t in model.state_dict().items() if key.startswith(("embedding", "gru."))}
-        params = {"append_eos": self.append_eos, "tokens": self.tokens}
-        write_word_folder(
-            folder, kind="skip_thoughts", config=config, tensors=state, words=vocabulary.words, params=params
-        )
-
-    def _load(self, folder: Path) -> Encoder:
-        return SkipThoughtsEncoder(str(folder), tokens=self.tokens, append_eos=self.append_eos)
-
 
 class QuickHalf(nn.Module):
     """One of Quick-Thoughts' two encoders, with its own word vectors, uniform within ``scale``."""
@@ -262,50 +236,46 @@ class QuickThoughtsTraining(NeighbourTraining):
     cell: GruCell = "tensorflow"
     vocabulary: int = 50001
     batch_size: int = 400
-    epochs: int = 1
     learning_rate: float = 5e-4
     scale: float = 0.1
 
-    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
-        """Train on the column ``text``, see :class:`StandaloneMethod`."""
+    def prepare(self, columns: Columns, seed: int) -> Lesson:
+        """Read the column ``text``, see :class:`StandaloneMethod`."""
         split = tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, _, vocabulary = read_ordered(columns, split, specials=("<unk>",), limit=self.vocabulary)
         cut = (sentence[: self.max_words] for sentence in sentences if sentence)
         tokens = TokenIds.from_lists(vocabulary.ids(cut, unknown="<unk>"))
         if len(tokens) < self.batch_size:
             raise TrainingError(f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size")
-        model = self.model(len(vocabulary))
+        model = self.model(len(vocabulary.words))
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        keeper = WeightsKeeper(
-            job, lambda to: self._write(to, model, vocabulary), self._load, model.state_dict(), optimiser
-        )
-        starts = range(0, len(tokens) - self.batch_size + 1, self.batch_size)
         # What is left over at the text's end is not a whole batch.
-        batches = (np.arange(start, start + self.batch_size) for _ in range(self.epochs) for start in starts)
-        job.clock.expect(len(starts) * self.epochs, len(tokens.ids) * self.epochs, limit=self.steps, done=keeper.step)
-
-        def learn(rows: Rows) -> float:
-            return self.step(model, optimiser, tokens, rows)
-
-        return run_steps(batches, learn, keeper, every=self.every, steps=self.steps)
+        batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(-1, self.batch_size)
+        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
+        return Lesson(
+            tensors=model.state_dict(),
+            optimiser=optimiser,
+            saved={
+                "kind": "quick_thoughts",
+                "config": HalvesConfig(halves={"f": half, "g": half}, unknown="<unk>", lowercase=self.lowercase),
+                "tensors": model.state_dict(),
+                "words": vocabulary.words,
+                "params": {"tokens": self.tokens},
+            },
+            batches=lambda: batches,
+            learn=lambda rows, step: (self.step(model, optimiser, tokens, rows), 1),
+            steps=len(batches),
+            tokens=len(tokens.ids),
+            every=self.every,
+            limit=self.steps,
+        )
 
     def model(self, words: int) -> nn.ModuleDict:
         """Make both encoders, f and g, for a vocabulary of this size."""
-        options: dict[str, Any] = {"cell": self.cell, "scale": self.scale}
-        return nn.ModuleDict({name: QuickHalf(words, self.word_size, self.hidden, **options) for name in ("f", "g")})
+        sizes = (words, self.word_size, self.hidden)
+        return nn.ModuleDict({name: QuickHalf(*sizes, cell=self.cell, scale=self.scale) for name in ("f", "g")})
 
     def step(self, model: nn.ModuleDict, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
         """Learn from one batch and return its loss."""
         batch = SentenceBatch(tokens, rows)
         return self.descend(model, optimiser, quick_thoughts(model["f"](batch), model["g"](batch)))
-
-    def _write(self, folder: Path, model: nn.ModuleDict, vocabulary: Vocabulary) -> None:
-        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
-        config = HalvesConfig(halves={"f": half, "g": half}, unknown="<unk>", lowercase=self.lowercase)
-        params, state = {"tokens": self.tokens}, model.state_dict()
-        write_word_folder(
-            folder, kind="quick_thoughts", config=config, tensors=state, words=vocabulary.words, params=params
-        )
-
-    def _load(self, folder: Path) -> Encoder:
-        return QuickThoughtsEncoder(str(folder), tokens=self.tokens)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import pairwise
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -11,20 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.base import Encoder
 from stsbench.encoders.converted import remembered_digest
 from stsbench.encoders.engine.tokens import TokenIds
-from stsbench.encoders.words.recurrent import VERSIONS, BiLstm, InferSentConfig, InferSentEncoder, Padding, pool_max
+from stsbench.encoders.words.recurrent import VERSIONS, BiLstm, InferSentConfig, Padding, pool_max
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.encoders.words.words import find_vectors, tokeniser, write_word_folder
+from stsbench.encoders.words.words import find_vectors, tokeniser
 from stsbench.training.seams import Columns, Rows
-from stsbench.training.words.rounds import (
-    Round,
-    StandaloneMethod,
-    TrainingJob,
-    WeightsKeeper,
-    check_loss,
-)
+from stsbench.training.words.rounds import Lesson, StandaloneMethod
 
 
 class PairClassifier(nn.Module):
@@ -35,13 +29,13 @@ class PairClassifier(nn.Module):
     """
 
     def __init__(
-        self, encoder: BiLstm, size: int, *, padding: Padding, classes: int, head: int, nonlinear: bool, dropout: float
+        self, encoder: BiLstm, sizes: tuple[int, ...], *, padding: Padding, nonlinear: bool, dropout: float
     ) -> None:
-        """Make the head over embeddings of this size."""
+        """Make the head's layers, from each of these sizes to the next."""
         super().__init__()
         self.encoder, self.padding = encoder, padding
         layers: list[nn.Module] = []
-        for wide, narrow in ((4 * size, head), (head, head), (head, classes)):
+        for wide, narrow in pairwise(sizes):
             if nonlinear:
                 layers += [*([nn.Tanh()] if layers else []), nn.Dropout(dropout)]
             layers.append(nn.Linear(wide, narrow))
@@ -108,78 +102,66 @@ class InferSentTraining(StandaloneMethod):
     held_out: float = 0.1
     """The share of pairs, the last ones, that accuracy is taken on."""
 
-    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
-        """Train on the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
-        path = find_vectors(self.vectors, hub="", hub_file="", revision="unpinned").path
-        digest = remembered_digest(path)
+    def prepare(self, columns: Columns, seed: int) -> Lesson:
+        """Read the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
+        path = find_vectors(self.vectors).path
+        digest, rng = remembered_digest(path), np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
-        config = InferSentConfig(
-            version=self.version,
-            word_size=vectors.shape[1],
-            hidden=self.hidden,
-            vectors=self.vectors,
-            vectors_sha256=digest,
-            lowercase=self.lowercase,
-        )
         pairs, classes = self._read(columns, vectors)
-        model = self.model(config.word_size, classes)
-        optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
         cut = round(len(pairs.labels) * (1 - self.held_out))
-        held_out = np.arange(cut, len(pairs.labels))
         if not 0 < cut < len(pairs.labels):
             raise TrainingError(
                 f"{len(pairs.labels)} pairs, of which {cut} to learn from; give more, or another held_out"
             )
-        keeper = WeightsKeeper(
-            job, lambda to: self._write(to, config, model), self._load, model.state_dict(), optimiser
-        )
-        words = len(pairs.first.ids) + len(pairs.second.ids)
-        job.clock.expect(-(-cut // self.batch_size) * self.epochs, words * self.epochs, done=keeper.step)
-        rate, finished = optimiser.param_groups[0], False
-        for epoch in range(self.epochs):
-            order = job.rng.permutation(cut)
-            if epoch < len(keeper.rounds) or finished or (keeper.rounds and rate["lr"] < self.min_rate):
-                continue
-            rate["lr"] *= self.decay if epoch else 1.0
-            losses, finished = self._epoch(model, optimiser, pairs, order, keeper)
-            correct = accuracy(model, pairs, held_out)
-            if correct <= keeper.best:
-                rate["lr"] /= self.shrink
-            facts = {"accuracy": correct, "learning_rate": rate["lr"]}
-            keeper.close(keeper.step + len(losses), losses, merit=correct, **facts)
-        return keeper.rounds
+        model = self.model(vectors.shape[1], classes)
+        optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
+        steps = -(-cut // self.batch_size)
 
-    def _epoch(
-        self,
-        model: PairClassifier,
-        optimiser: torch.optim.Optimizer,
-        pairs: LabelledPairs,
-        order: Rows,
-        keeper: WeightsKeeper,
-    ) -> tuple[list[float], bool]:
-        """Learn from all pairs in this order; the losses, and whether the time is over."""
-        losses: list[float] = []
-        for start in range(0, len(order), self.batch_size):
-            batch = pairs.batch(order[start : start + self.batch_size])
-            step = keeper.step + len(losses)
-            losses.append(check_loss(self.step(model, optimiser, *batch), step, keeper.job.folder))
-            if keeper.job.clock.is_over(losses[-1]):
-                return losses, True
-        return losses, False
+        def batches() -> Iterator[Rows]:
+            order = rng.permutation(cut)
+            yield from (order[start : start + self.batch_size] for start in range(0, cut, self.batch_size))
+
+        def learn(rows: Rows, step: int) -> tuple[float, int]:
+            if step and step % steps == 0:
+                optimiser.param_groups[0]["lr"] *= self.decay
+            return self.step(model, optimiser, *pairs.batch(rows)), 1
+
+        def examine(best: float) -> tuple[float, dict[str, float]]:
+            correct = accuracy(model, pairs, np.arange(cut, len(pairs.labels)))
+            if correct <= best:
+                optimiser.param_groups[0]["lr"] /= self.shrink
+            return correct, {"accuracy": correct, "learning_rate": optimiser.param_groups[0]["lr"]}
+
+        return Lesson(
+            tensors=model.state_dict(),
+            optimiser=optimiser,
+            saved={
+                "kind": "infersent",
+                "config": InferSentConfig(
+                    version=self.version,
+                    word_size=vectors.shape[1],
+                    hidden=self.hidden,
+                    vectors=self.vectors,
+                    vectors_sha256=digest,
+                    lowercase=self.lowercase,
+                ),
+                "tensors": model.encoder.state_dict(),
+                "params": {"tokens": self.tokens},
+            },
+            batches=batches,
+            learn=learn,
+            steps=steps,
+            tokens=len(pairs.first.ids) + len(pairs.second.ids),
+            examine=examine,
+            finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
+        )
 
     def model(self, word_size: int, classes: int) -> PairClassifier:
         """Make encoder and head; version 1 is trained with padding in the maximum, as it was."""
         padding: Padding = "batch" if self.version == 1 else "masked"
+        sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, classes)
         encoder = BiLstm(word_size, self.hidden)
-        return PairClassifier(
-            encoder,
-            2 * self.hidden,
-            padding=padding,
-            classes=classes,
-            head=self.head_size,
-            nonlinear=self.nonlinear,
-            dropout=self.dropout,
-        )
+        return PairClassifier(encoder, sizes, padding=padding, nonlinear=self.nonlinear, dropout=self.dropout)
 
     def step(
         self,
@@ -218,13 +200,6 @@ class InferSentTraining(StandaloneMethod):
             raise TrainingError(f"all pairs have the label '{names[0] if names else ''}': nothing to learn")
         labels = torch.tensor([names.index(label) for label in columns["label"]])
         return LabelledPairs(TokenIds.from_lists(ids[0]), TokenIds.from_lists(ids[1]), labels, table), len(names)
-
-    def _write(self, folder: Path, config: InferSentConfig, model: PairClassifier) -> None:
-        tensors, params = model.encoder.state_dict(), {"tokens": self.tokens}
-        write_word_folder(folder, kind="infersent", config=config, tensors=tensors, params=params)
-
-    def _load(self, folder: Path) -> Encoder:
-        return InferSentEncoder(str(folder), tokens=self.tokens)
 
 
 def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:

@@ -1,4 +1,4 @@
-"""What methods that train themselves share: how one opens, ordered text, rounds, the weights that are kept, and when to stop."""
+"""What methods that train themselves share: their one loop, ordered text, rounds, the weights that are kept, and when to stop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 
-from stsbench.core.errors import TrainingError, one_line
+from stsbench.core.errors import TrainingError
 from stsbench.core.files import write_whole
-from stsbench.encoders.base import Encoder
+from stsbench.encoders.base import ENCODERS
 from stsbench.encoders.runs import STATE
-from stsbench.training.seams import Columns, Rows, Validate, seen_with, worth
+from stsbench.encoders.words.words import write_word_folder
+from stsbench.training.seams import Columns, Validate, seen_with, worth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +58,9 @@ class Clock:
         self.planned, self.tokens, self.before = 0, 0, 0
         self.ticks: list[float] = []
 
-    def expect(self, steps: int, tokens: int, *, limit: int | None = None, done: int = 0) -> None:
-        """Take how long the training is; its next step begins now.
-
-        Args:
-            steps: of a whole training, at most.
-            tokens: that it reads.
-            limit: after how many steps it ends all the same.
-            done: steps of an earlier run that this one resumes.
-        """
-        self.planned = min(steps, limit or steps)
-        self.tokens, self.before = round(tokens * self.planned / max(steps, 1)), done
+    def expect(self, steps: int, tokens: int, *, done: int) -> None:
+        """Take how many steps there are, of so many tokens, and how many an earlier run has done; the next begins now."""
+        self.planned, self.tokens, self.before = steps, tokens, done
         self.ticks.append(time.perf_counter())
 
     @property
@@ -84,17 +77,30 @@ class Clock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingJob:
-    """One training of a method: for whom, and with which draws; see :meth:`StandaloneMethod.fit`."""
+class Lesson:
+    """What a method has made of its text: batches, what a step learns from one, and the encoder that comes of it."""
 
-    folder: Path
-    seed: int
-    rng: np.random.Generator
-    clock: Clock
-    validate: Validate | None
-    on_round: OnRound
-    untrained: Callable[[float], None]
-    resume: bool
+    tensors: Mapping[str, torch.Tensor]
+    """All that is learnt, changed in place."""
+    optimiser: torch.optim.Optimizer | None = None
+    saved: Mapping[str, Any]
+    """What :func:`stsbench.encoders.words.words.write_word_folder` is given to write the encoder."""
+    batches: Callable[[], Iterable[Any]]
+    """One epoch's, with that epoch's draws."""
+    learn: Callable[[Any, int], tuple[float, int]]
+    """A batch, and the steps before it, to the summed loss of so many parts."""
+    steps: int
+    """Of an epoch."""
+    tokens: int
+    """That an epoch reads."""
+    every: int = 0
+    """Steps between validations; 0 for an epoch's."""
+    limit: int | None = None
+    """After so many steps training ends, whatever the epochs."""
+    examine: Callable[[float], tuple[float | None, Mapping[str, float]]] = lambda best: (None, {})
+    """At the end of a round: what the best are chosen by instead of the score, of which the best so far is given, and facts."""
+    finished: Callable[[], bool] = lambda: False
+    """Whether a training ends with the round that is over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +113,11 @@ class StandaloneMethod(ABC):
     """The columns of a corpus that it learns from."""
     seconds: float | None = None
     """Stop after so much time; default never."""
+    epochs: int = 1
+
+    @abstractmethod
+    def prepare(self, columns: Columns, seed: int) -> Lesson:
+        """Read the corpus and draw the first weights; torch is seeded already."""
 
     def fit(
         self,
@@ -122,142 +133,127 @@ class StandaloneMethod(ABC):
     ) -> list[Round]:
         """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
 
-        Args:
-            columns: the corpus.
-            folder: where the encoder goes.
-            seed: of weights and order.
-            validate: scores an encoder; the best weights are kept by it, without it the last.
-            on_round: called with every round.
-            untrained: called with the score of the weights before the first step.
-            resume: resume from the last round of a training that was stopped, to the same weights.
-            clock: when to stop; default after ``seconds``.
+        The best weights by ``validate`` are kept, without it the last; ``untrained`` is told the score of the first.
+        ``resume`` goes on from the last round of a training that was stopped, to the same weights: all draws are made
+        again, and the batches of earlier rounds passed over.
 
         Raises:
             TrainingError: the loss is not finite, or there is nothing to learn from.
         """
         torch.manual_seed(seed)
-        job = TrainingJob(
-            folder=folder,
-            seed=seed,
-            rng=np.random.default_rng(seed),
-            clock=clock or Clock(self.seconds),
-            validate=validate,
-            on_round=on_round,
-            untrained=untrained,
-            resume=resume,
-        )
-        return self.learn_all(columns, job)
+        lesson, clock = self.prepare(columns, seed), clock or Clock(self.seconds)
+        keeper = _Keeper(lesson, folder, validate, on_round)
+        keeper.begin(untrained, resume=resume)
+        every, whole, step = lesson.every or lesson.steps, lesson.steps * self.epochs, keeper.step
+        planned = min(whole, lesson.limit or whole)
+        clock.expect(planned, round(lesson.tokens * self.epochs * planned / max(whole, 1)), done=step)
+        batches = (batch for _ in range(self.epochs) for batch in lesson.batches())
+        over = bool(step) and lesson.finished()
+        total, parts = 0.0, 0
+        for batch in () if over else islice(batches, step, planned):
+            loss, count = lesson.learn(batch, step)
+            mean = loss / max(count, 1)
+            if not math.isfinite(mean):
+                raise TrainingError(
+                    f"the loss is {mean} at step {step}; lower the learning rate; {folder} keeps the best weights so far"
+                )
+            total, parts, step = total + loss, parts + count, step + 1
+            over = clock.is_over(mean)
+            if over or step % every == 0 or step == planned:
+                keeper.close(step, total, parts)
+                total, parts = 0.0, 0
+                if over or lesson.finished():
+                    break
+        return keeper.rounds
 
-    @abstractmethod
-    def learn_all(self, columns: Columns, job: TrainingJob) -> list[Round]:
-        """Train as :meth:`fit` says, draws seeded."""
 
-
-class WeightsKeeper:
+class _Keeper:
     """Writes the weights that score best, or the last ones where nothing scores them, and the state to resume from.
 
     The state is one file, whole or not there: all that a training changes, the optimiser's own and torch's generator.
     """
 
-    def __init__(
-        self,
-        job: TrainingJob,
-        write: Callable[[Path], object],
-        load: Callable[[Path], Encoder],
-        tensors: Mapping[str, torch.Tensor],
-        optimiser: torch.optim.Optimizer | None = None,
-    ) -> None:
-        """Take how weights are written and opened, and what is learned in place; a resumed job has its earlier rounds back.
-
-        Raises:
-            TrainingError: the state of another training lies there: the text is another, or a size.
-        """
-        self.job, self.write, self.load = job, write, load
-        self.tensors, self.optimiser = tensors, optimiser
-        self.trial = job.folder / "trial"
+    def __init__(self, lesson: Lesson, folder: Path, validate: Validate | None, on_round: OnRound) -> None:
+        self.lesson, self.folder, self.validate, self.on_round = lesson, folder, validate, on_round
+        self.trial = folder / "trial"
         self.rounds: list[Round] = []
-        self.best: float = -math.inf
-        if not job.resume:
-            shutil.rmtree((job.folder / STATE).parent, ignore_errors=True)
-        if job.validate is not None and (score := self._score()) is not None:
-            job.untrained(score)
-            shutil.rmtree(self.trial, ignore_errors=True)
-        if (job.folder / STATE).is_file():
+        self.best = -math.inf
+
+    def begin(self, untrained: Callable[[float], None], *, resume: bool) -> None:
+        """Score the weights as they are; a resumed training has its earlier rounds back, and what they learnt."""
+        if not resume:
+            shutil.rmtree((self.folder / STATE).parent, ignore_errors=True)
+        if (score := self._score()) is not None:
+            untrained(score)
+        shutil.rmtree(self.trial, ignore_errors=True)
+        if (self.folder / STATE).is_file():
             self._restore()
         for ended in self.rounds:
-            job.on_round(ended)
+            self.on_round(ended)
 
     def _score(self) -> float | None:
         """Write the weights as they are, and score them where anything scores."""
-        self.write(self.trial)
-        return None if self.job.validate is None else self.job.validate(self.load(self.trial))
+        saved = self.lesson.saved
+        write_word_folder(self.trial, **saved)
+        if self.validate is None:
+            return None
+        return self.validate(ENCODERS.load(saved["kind"])(str(self.trial), **saved["params"]))
 
     @property
     def step(self) -> int:
         """How many steps are done, as far as rounds go."""
         return self.rounds[-1].step if self.rounds else 0
 
-    def close(self, step: int, losses: Sequence[float], *, merit: float | None = None, **facts: float) -> Round:
-        """End a round: score the weights as they are, and keep them if they are the best.
-
-        Args:
-            step: steps done.
-            losses: of the round.
-            merit: what the best are chosen by, instead of the score.
-            facts: what else there is to say of the round.
-        """
-        job, score = self.job, self._score()
+    def close(self, step: int, loss: float, parts: int) -> None:
+        """End a round: score the weights as they are, and keep them if they are the best."""
+        if not parts:
+            raise TrainingError("no sentence has a neighbour with known words: nothing to learn from")
+        merit, facts = self.lesson.examine(self.best)
+        score = self._score()
         merit = score if merit is None else merit
         kept = merit is None or worth(merit) > self.best or not any(one.kept for one in self.rounds)
         if kept:
             self.best = self.best if merit is None else worth(merit)
             for path in self.trial.iterdir():
-                path.replace(job.folder / path.name)
+                path.replace(self.folder / path.name)
         shutil.rmtree(self.trial, ignore_errors=True)
         plain, seen = (None, {}) if score is None else (float(score), seen_with(score))
-        ended = Round(step=step, loss=sum(losses) / len(losses), score=plain, kept=kept, facts={**facts, **seen})
+        ended = Round(step=step, loss=loss / parts, score=plain, kept=kept, facts={**facts, **seen})
         self.rounds.append(ended)
         self._write_state()
-        job.on_round(ended)
-        return ended
+        self.on_round(ended)
 
     def _write_state(self) -> None:
-        state = {f"learnt.{name}": tensor.detach() for name, tensor in self.tensors.items()}
-        own = self.optimiser.state_dict()["state"] if self.optimiser else {}
-        for number, values in own.items():
+        optimiser = self.lesson.optimiser
+        state = {f"learnt.{name}": tensor.detach() for name, tensor in self.lesson.tensors.items()}
+        for number, values in (optimiser.state_dict()["state"] if optimiser else {}).items():
             state |= {f"optimiser.{number}.{key}": value for key, value in values.items() if value is not None}
         facts = {
             "rounds": [asdict(one) for one in self.rounds],
             "best": self.best if math.isfinite(self.best) else None,
-            "rates": [group["lr"] for group in self.optimiser.param_groups] if self.optimiser else [],
+            "rates": [group["lr"] for group in optimiser.param_groups] if optimiser else [],
         }
         content = save({**state, "random": torch.get_rng_state()}, {"facts": json.dumps(facts)})
-        write_whole(self.job.folder / STATE, content)
+        write_whole(self.folder / STATE, content)
 
     def _restore(self) -> None:
-        folder = self.job.folder
-        try:
-            with safe_open(folder / STATE, framework="pt") as stored:
-                facts: dict[str, Any] = json.loads(stored.metadata()["facts"])
-                state = {name: stored.get_tensor(name) for name in stored.keys()}
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise TrainingError(
-                f"{folder / STATE}: cannot be read: {one_line(error)}; pass --fresh to train again"
-            ) from error
-        for name, tensor in self.tensors.items():
-            if f"learnt.{name}" not in state or state[f"learnt.{name}"].shape != tensor.shape:
-                raise TrainingError(f"{folder}: its checkpoint is of another training; pass --fresh to train again")
-        with torch.no_grad():
-            for name, tensor in self.tensors.items():
-                tensor.copy_(state[f"learnt.{name}"])
-        if self.optimiser:
+        with safe_open(self.folder / STATE, framework="pt") as stored:
+            facts: dict[str, Any] = json.loads(stored.metadata()["facts"])
+            state = {name: stored.get_tensor(name) for name in stored.keys()}
+        for name, tensor in self.lesson.tensors.items():
+            learnt = state.get(f"learnt.{name}")
+            if learnt is None or learnt.shape != tensor.shape:
+                raise TrainingError(
+                    f"{self.folder}: its checkpoint is of another training; pass --fresh to train again"
+                )
+            with torch.no_grad():
+                tensor.copy_(learnt)
+        if optimiser := self.lesson.optimiser:
             own: dict[int, dict[str, torch.Tensor]] = {}
-            for name in state:
-                if name.startswith("optimiser."):
-                    _, number, key = name.split(".", 2)
-                    own.setdefault(int(number), {})[key] = state[name]
-            self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": own})
-            for group, rate in zip(self.optimiser.param_groups, facts["rates"], strict=True):
+            for _, number, key in (name.split(".", 2) for name in state if name.startswith("optimiser.")):
+                own.setdefault(int(number), {})[key] = state[f"optimiser.{number}.{key}"]
+            optimiser.load_state_dict({**optimiser.state_dict(), "state": own})
+            for group, rate in zip(optimiser.param_groups, facts["rates"], strict=True):
                 group["lr"] = rate
         torch.set_rng_state(state["random"])
         self.rounds = [Round(**one) for one in facts["rounds"]]
@@ -269,39 +265,6 @@ def count_learnt(folder: Path) -> int:
     with safe_open(folder / STATE, framework="pt") as stored:
         names = [name for name in stored.keys() if name.startswith("learnt.")]
         return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
-
-
-def run_steps(
-    batches: Iterable[Rows], learn: Callable[[Rows], float], keeper: WeightsKeeper, *, every: int, steps: int | None
-) -> list[Round]:
-    """Learn from batches until they, the steps or the time are over, closing a round ``every`` so many steps.
-
-    A resumed job passes over the batches of its earlier rounds: all draws are made again.
-    """
-    losses: list[float] = []
-    step = keeper.step
-    for rows in islice(batches, step, steps):
-        loss = check_loss(learn(rows), step, keeper.job.folder)
-        losses.append(loss)
-        step += 1
-        over = keeper.job.clock.is_over(loss)
-        if step % every == 0:
-            keeper.close(step, losses)
-            losses = []
-        if over:
-            break
-    if losses:
-        keeper.close(step, losses)
-    return keeper.rounds
-
-
-def check_loss(loss: float, step: int, folder: Path) -> float:
-    """Return a loss, or raise TrainingError where it is not finite."""
-    if not math.isfinite(loss):
-        raise TrainingError(
-            f"the loss is {loss} at step {step}; lower the learning rate; {folder} keeps the best weights so far"
-        )
-    return loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,13 +283,7 @@ class Vocabulary:
         limit: int | None = None,
         min_count: int = 1,
     ) -> Vocabulary:
-        """Count words; those equally frequent stand in alphabetical order.
-
-        Args:
-            sentences: tokenised text.
-            specials: words put first, whatever their frequency.
-            limit: the most words there may be, the special ones among them.
-            min_count: leave out what is rarer.
+        """Count words that occur ``min_count`` times, ``limit`` of them with the specials; of equals by the alphabet.
 
         Raises:
             TrainingError: no word is left.
@@ -339,10 +296,6 @@ class Vocabulary:
         counts = [0] * len(specials) + [counted[word] for word in kept]
         return cls(words=(*specials, *kept), counts=np.array(counts, dtype=np.int64))
 
-    def __len__(self) -> int:
-        """Number of words."""
-        return len(self.words)
-
     def ids(self, sentences: Iterable[Sequence[str]], *, unknown: str | None = None) -> list[list[int]]:
         """Return each sentence's ids; a word that is not there is read as ``unknown``, or left out."""
         rows = {word: row for row, word in enumerate(self.words)}
@@ -351,16 +304,12 @@ class Vocabulary:
         return [[rows.get(word, rows[unknown]) for word in sentence] for sentence in sentences]
 
 
-class Ordered(NamedTuple):
-    """Ordered text: the words of each sentence, the number of its document (n,), and the vocabulary."""
-
-    sentences: list[list[str]]
-    documents: npt.NDArray[np.int64]
-    vocabulary: Vocabulary
-
-
-def read_ordered(columns: Columns, split: Callable[[str], list[str]], **counting: Any) -> Ordered:  # noqa: ANN401
-    """Read ordered text; ``counting`` is how :meth:`Vocabulary.of` makes its vocabulary.
+def read_ordered(
+    columns: Columns,
+    split: Callable[[str], list[str]],
+    **counting: Any,  # noqa: ANN401 - see Vocabulary.of
+) -> tuple[list[list[str]], npt.NDArray[np.int64], Vocabulary]:
+    """Read ordered text: each sentence's words, the number of its document (n,), and a vocabulary made as by ``counting``.
 
     Text without the column ``document_id`` is one document, as the papers' code reads books.
 
@@ -373,7 +322,7 @@ def read_ordered(columns: Columns, split: Callable[[str], list[str]], **counting
     numbers = columns.get("document_id", ())
     documents = np.asarray(numbers, dtype=np.int64) if len(numbers) else np.zeros(len(texts), dtype=np.int64)
     sentences = [split(text) for text in texts]
-    return Ordered(sentences, documents, Vocabulary.of(sentences, **counting))
+    return sentences, documents, Vocabulary.of(sentences, **counting)
 
 
 def centres(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

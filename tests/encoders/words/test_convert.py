@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from stsbench.cli import main
-from stsbench.core.errors import CardError, EncoderError, SourceError
+from stsbench.core.errors import EncoderError, SourceError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts, expand_vocabulary
 from stsbench.encoders.words.recurrent import InferSentEncoder, SkipThoughtsEncoder
@@ -24,7 +24,7 @@ def test_published_infersent_weights_become_a_folder(tmp_path, legacy):
     vectors = write_vectors(tmp_path / "v.txt", 2)
     due = InferSentEncoder(str(write_infersent(tmp_path / "due", vectors, 2)))
     pickled = tmp_path / "infersent2.pkl"
-    state = due.folder.tensors(due.config.shapes())
+    state = due.tensors(due.config.shapes())
     torch.save(state, pickled, _use_new_zipfile_serialization=not legacy)
     arguments = ["convert", "infersent", str(pickled), str(tmp_path / "out"), "--version", "2"]
     assert main([*arguments, "--vectors", str(vectors)]) == 0
@@ -128,14 +128,19 @@ def test_an_expanded_vocabulary_maps_new_words(tmp_path):
     out = tmp_path / "out"
     assert main(["convert", "expand", str(folder), str(out), "--vectors", str(tmp_path / "v.txt")]) == 0
     expanded = SkipThoughtsEncoder(str(out))
-    assert expanded.folder.words() == [*WORDS, "zebra", "gnu"]
+    assert expanded.words == [*WORDS, "zebra", "gnu"]
     np.testing.assert_array_equal(expanded.encode(SENTENCES), encoder.encode(SENTENCES))
     assert np.abs(expanded.encode(["zebra"]) - encoder.encode(["zebra"])).max() > 1e-3
     # The map, by the normal equations over the five shared words.
-    table = encoder.networks["uni"][0].double().numpy()[[WORDS.index(name) for name in names[:5]]]
+    table = (
+        encoder.tensors(encoder.config.shapes(len(WORDS)))["uni.embedding"]
+        .double()
+        .numpy()[[WORDS.index(name) for name in names[:5]]]
+    )
     x = np.column_stack([vectors[:5], np.ones(5)])
     due = np.array([*vectors[6], 1]) @ np.linalg.solve(x.T @ x, x.T @ table)
-    np.testing.assert_allclose(expanded.networks["uni"][0][len(WORDS)].numpy(), due, atol=1e-5)
+    grown = expanded.tensors(expanded.config.shapes(len(WORDS) + 2))["uni.embedding"]
+    np.testing.assert_allclose(grown[len(WORDS)].numpy(), due, atol=1e-5)
     with pytest.raises(EncoderError, match="share 2 words; the map needs more than 2"):
         expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "no", limit=2)
 
@@ -153,5 +158,3 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     folder = write_halves(tmp_path / "h", "quick_thoughts")
     assert main(["convert", "expand", str(folder), "b"]) == 2
     assert "needs --vectors" in capsys.readouterr().err
-    with pytest.raises(CardError):
-        convert_infersent(tmp_path / "a.pkl", tmp_path, version=3)  # type: ignore[arg-type]

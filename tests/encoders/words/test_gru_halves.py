@@ -43,7 +43,7 @@ def tensorflow_step(weights: dict[str, np.ndarray], word: np.ndarray, state: np.
 
 
 def literal(encoder: GruHalvesEncoder, ids: list[int]) -> np.ndarray:
-    tensors = {k: t.double().numpy() for k, t in encoder.folder.tensors(encoder.config.shapes(len(WORDS))).items()}
+    tensors = {k: t.double().numpy() for k, t in encoder.tensors(encoder.config.shapes(len(WORDS))).items()}
     parts = []
     for name in encoder.halves:
         half, lasts = encoder.config.halves[name], []
@@ -72,7 +72,7 @@ def test_each_half_has_length_one(encoder):
     embeddings = encoder.encode([s for s in SENTENCES if s])
     np.testing.assert_allclose(np.linalg.norm(embeddings[:, :4], axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(embeddings[:, 4:], axis=1), 1, atol=1e-6)
-    raw = type(encoder)(str(encoder.folder.path), normalise=False).encode(["the cat"])[0]
+    raw = type(encoder)(str(encoder.folder), normalise=False).encode(["the cat"])[0]
     np.testing.assert_allclose(raw[:4] / np.linalg.norm(raw[:4]), encoder.encode(["the cat"])[0][:4], atol=1e-6)
     assert np.linalg.norm(raw[:4]) != pytest.approx(1)
 
@@ -80,7 +80,7 @@ def test_each_half_has_length_one(encoder):
 def test_halves_are_chosen_and_joined(encoder):
     first, second = encoder.config.halves
     both = encoder.encode(SENTENCES)
-    make, path = type(encoder), str(encoder.folder.path)
+    make, path = type(encoder), str(encoder.folder)
     np.testing.assert_array_equal(make(path, halves=[first]).encode(SENTENCES), both[:, :4])
     swapped = make(path, halves=[second, first])
     np.testing.assert_array_equal(swapped.encode(SENTENCES), np.concatenate([both[:, 4:], both[:, :4]], axis=1))
@@ -89,7 +89,7 @@ def test_halves_are_chosen_and_joined(encoder):
 
 
 def test_unknown_words_are_read_as_one_word_and_the_end_only_if_asked_for(encoder):
-    make, path = type(encoder), str(encoder.folder.path)
+    make, path = type(encoder), str(encoder.folder)
     zebra, gnu, mark = encoder.encode(["the zebra", "the gnu", "the UNK"])
     np.testing.assert_allclose(zebra, gnu, atol=1e-6)
     np.testing.assert_allclose(zebra, mark, atol=1e-6)
@@ -106,20 +106,20 @@ def test_the_two_kinds_of_one_folder_are_told_apart(tmp_path):
 
 def test_a_broken_folder_is_one_line(encoder):
     assert encoder.fingerprint
-    path = encoder.folder.path / "vocab.txt"
+    path = encoder.folder / "vocab.txt"
     for content, message in (
         ("\n".join(WORDS[2:]).encode(), "vocab.txt lacks the word 'UNK'"),
         ("\n".join([*WORDS, "more"]).encode(), r"embedding' has shape \(9, 3\), not \(10, 3\)"),
         (b"\xff\n", "vocab.txt: cannot be read"),
     ):
         path.write_bytes(content)
-        broken = type(encoder)(str(encoder.folder.path))
+        broken = type(encoder)(str(encoder.folder))
         with pytest.raises(EncoderError, match=message):
             broken.encode(["a"])
         assert broken.fingerprint != encoder.fingerprint
 
 
 def test_a_file_fetched_with_the_weights_names_none_but_our_kinds(encoder):
-    (encoder.folder.path / "stsbench.json").write_text('{"kind": "os:system", "params": {}}')
+    (encoder.folder / "stsbench.json").write_text('{"kind": "os:system", "params": {}}')
     with pytest.raises(UnknownName, match="unknown kind of saved encoder 'os:system'"):
-        load_encoder(encoder.folder.path)
+        load_encoder(encoder.folder)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.errors import CardError, DataError, EncoderError, SourceError
+from stsbench.core.errors import DataError, EncoderError, SourceError, UnknownName
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.words.recurrent import InferSentEncoder, pool_max
@@ -27,7 +27,7 @@ def folder(tmp_path, version):
 
 def literal(encoder, sentence: str) -> tuple[np.ndarray, int]:
     """The states' maximum in float64, by the equations of an LSTM, and the number of words."""
-    weights = {k: t.double().numpy() for k, t in encoder.folder.tensors(encoder.config.shapes()).items()}
+    weights = {k: t.double().numpy() for k, t in encoder.tensors(encoder.config.shapes()).items()}
     around = [encoder.version.bos, *sentence.split(), encoder.version.eos]
     rows = encoder.vectors.find(around)
     words = encoder.vectors.take(rows[rows >= 0]).astype(float)
@@ -163,7 +163,7 @@ def test_the_folder_opens_by_itself(folder):
 
 
 def test_what_does_not_fit_is_one_line(folder, tmp_path, version):
-    with pytest.raises(CardError, match="unknown padding 'mask'; did you mean 'masked'"):
+    with pytest.raises(UnknownName, match="unknown padding 'mask'; did you mean 'masked'"):
         InferSentEncoder(str(folder), padding="mask")  # type: ignore[arg-type]
     (tmp_path / "wide.txt").write_text("a 1 2 3 4\n")
     with pytest.raises(EncoderError, match="vectors of size 4; .* needs 3"):

@@ -135,7 +135,7 @@ def test_a_file_is_hashed_and_converted_once(glove, monkeypatch):
 
     monkeypatch.setattr(Path, "open", watched)
     assert WordsEncoder(str(glove)).encode(SENTENCES).tobytes() == expected
-    assert "vectors.npy" in opened and glove.name not in opened
+    assert "vectors.f32" in opened and glove.name not in opened
 
 
 def test_a_changed_file_is_seen(glove):
@@ -158,7 +158,7 @@ def test_an_edit_that_keeps_size_and_date_is_seen(glove):
 
 
 @pytest.mark.usefixtures("later")
-@pytest.mark.parametrize("name", ["vectors.npy", "words.txt", "rows.npy", "offsets.npy", "sha256.json"])
+@pytest.mark.parametrize("name", ["vectors.f32", "keys.npy", "rows.npy", "sha256.json"])
 def test_converted_vectors_with_a_changed_byte_are_made_again(glove, cache, name):
     expected = WordsEncoder(str(glove)).encode(SENTENCES).tobytes()
     (path,) = cache.glob(f"*/{name}")
@@ -184,7 +184,7 @@ def test_a_damaged_memory_is_no_harm(glove, cache, content):
     assert WordsEncoder(str(glove)).sha256 == expected
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "words.txt", "hashes.npy", "rows.npy", "offsets.npy"])
+@pytest.mark.parametrize("name", ["vectors.f32", "keys.npy", "rows.npy"])
 def test_a_damaged_folder_is_made_again(glove, cache, name):
     expected = WordsEncoder(str(glove)).encode(SENTENCES).tobytes()
     (folder,) = (p for p in cache.iterdir() if p.is_dir())
@@ -233,12 +233,3 @@ def test_a_full_disk_is_one_clear_line(glove, cache, monkeypatch):
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(OutputError, match="No space left on device; free some space or set STSBENCH_CACHE"):
         WordsEncoder(str(glove)).encode(["cat"])
-
-
-def test_words_of_one_hash_are_told_apart(glove, monkeypatch):
-    expected = WordsEncoder(str(glove)).encode(SENTENCES).tobytes()
-    monkeypatch.setenv("STSBENCH_CACHE", str(glove.parent / "other"))
-    monkeypatch.setattr(vectors, "word_hash", lambda word: 7)
-    encoder = WordsEncoder(str(glove))
-    assert encoder.encode(SENTENCES).tobytes() == expected
-    assert encoder.unknown(["dog"]) == ["dog"]

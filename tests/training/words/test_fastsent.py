@@ -140,7 +140,7 @@ def test_the_best_round_is_kept(tmp_path, first: float):
     seen: list[bytes] = []
 
     def validate(encoder) -> float:
-        seen.append((encoder.folder.path / "model.safetensors").read_bytes())
+        seen.append((encoder.folder / "model.safetensors").read_bytes())
         return next(scores)
 
     training = FastSentTraining(size=4, min_count=1, epochs=3)
