@@ -90,14 +90,8 @@ class Link:
     ) -> None:
         """Check the address; nothing is sent yet.
 
-        Args:
-            url: the address before ``/embeddings``.
-            key_variable: the environment variable that holds the key, "" for none; default OPENAI_API_KEY at OpenAI's
-                own address, else none.
-            timeout: seconds that a request may take in all.
-            retries: how often a request is sent again.
-            requests_a_minute: no more than these; 0 for no limit.
-            tokens_a_minute: no more than these; 0 for no limit.
+        ``key_variable`` is the environment variable that holds the key, "" for none; default OPENAI_API_KEY at OpenAI's
+        own address, else none. ``timeout`` is the seconds that a request may take in all. Rates of 0 are no limit.
 
         Raises:
             CardError: it is no address, or holds what does not belong there.
@@ -159,7 +153,9 @@ class Link:
                 why = self._clean(f"{type(error).__name__}: {error}")
             if answer is not None:
                 if answer.status == 200:
-                    return self._json(answer)
+                    if isinstance(found := answer.parsed(), str):
+                        raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found)}")
+                    return found
                 if not answer.may_pass():
                     raise self._refusal(path, answer)
                 why = f"{answer.status} {self._said(answer)}"
@@ -232,32 +228,25 @@ class Link:
         with self._lock:
             self._held_until = max(self._held_until, time.monotonic() + seconds)
 
-    def _json(self, answer: _Answer) -> Any:  # noqa: ANN401 - JSON
-        if isinstance(found := answer.parsed(), str):
-            raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found)}")
-        return found
-
     def _refusal(self, path: str, answer: _Answer) -> EncoderError:
         status, said = answer.status, self._said(answer)
         what = f"the server at {self.url} answered {status}: {said}"
         if status == 413:
             return TooLarge(f"the server at {self.url} finds the text too long: {said}")
         if status in (401, 403):
-            named = f"set {self.key_variable} to a key that it takes" if self.key_variable else NAME_A_KEY
-            return EncoderError(f"{what}; {named}")
-        if status == 404:
+            what += f"; set {self.key_variable} to a key that it takes" if self.key_variable else f"; {NAME_A_KEY}"
+        elif status == 404:
             what += f"; is {path} there? the address of most servers ends in /v1, and 'model' must be theirs"
         return EncoderError(what)
 
     def _said(self, answer: _Answer) -> str:
-        """What an error says, in one line and without the key."""
         said = answer.parsed()
         for key in ("error", "detail", "message"):
-            if isinstance(said, dict) and key in said:
-                said = said[key]
+            said = said[key] if isinstance(said, dict) and key in said else said
         return self._clean(str(said))
 
     def _clean(self, text: str) -> str:
+        """A text in one line and without the key."""
         key = self.key()
         return visible(one_line(text.replace(key, "***") if key else text))[:200]
 

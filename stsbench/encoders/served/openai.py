@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -45,23 +45,24 @@ class _Rows(msgspec.Struct):
     model: Any = None
 
 
-class OpenAIApi:
-    """``POST /embeddings`` below the address, as OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it."""
+class Api(NamedTuple):
+    """A way to ask a server."""
 
-    path: ClassVar[str] = "/embeddings"
-    about_path: ClassVar[str] = "/models"
-    own: ClassVar[frozenset[str]] = frozenset({"model", "input", "encoding_format", "dimensions"})
-    """Fields that are no one's to add."""
-    says: ClassVar[tuple[str, ...]] = ("root", "parent", "backend", "max_model_len", "meta")
+    path: str
+    about_path: str
+    answer: Any
+    """The type of an answer."""
+    own: tuple[str, ...]
+    """The field of the texts, and others that no one may add."""
+    says: tuple[str, ...]
     """Of what a server says of a model that which tells it from another; its clock and its load are other each time."""
 
-    @staticmethod
-    def request(texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
+    def request(self, texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
         """The fields of a request for these texts."""
-        return {"model": model, "input": list(texts), "encoding_format": encoding}
+        fields = {"model": model, "encoding_format": encoding}
+        return {self.own[0]: list(texts), **{key: value for key, value in fields.items() if key in self.own}}
 
-    @staticmethod
-    def read(answer: object, n: int) -> tuple[FloatArray, str]:
+    def read(self, answer: object, n: int) -> tuple[FloatArray, str]:
         """The embeddings (n, d) of an answer in the order of the texts, and the model that it names, "" where it names none.
 
         Where the server gave no number stands NaN.
@@ -69,78 +70,54 @@ class OpenAIApi:
         Raises:
             EncoderError: it is not one embedding a text, all of one size.
         """
-        found = _convert(answer, _Rows)
+        try:
+            found = msgspec.convert(answer, self.answer)
+        except msgspec.ValidationError as error:
+            raise EncoderError(f"the answer is not as it must be: {one_line(error)}") from error
+        if not isinstance(found, _Rows):
+            found = _Rows([_Row(index, embedding) for index, embedding in enumerate(found)])
         rows = sorted(found.data, key=lambda row: row.index)
         if [row.index for row in rows] != list(range(n)):
             raise EncoderError(
                 f"the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
             )
-        return _stacked([row.embedding for row in rows]), found.model if isinstance(found.model, str) else ""
-
-    @classmethod
-    def about(cls, said: Mapping[str, Any], model: str) -> Mapping[str, Any]:
-        """What the list of models says of one."""
-        rows = said.get("data")
-        rows = rows if isinstance(rows, list) else []
-        return next((row for row in rows if isinstance(row, dict) and row.get("id") == model), {})
+        embeddings = [_numbers(row.embedding) for row in rows]
+        sizes = {len(embedding) for embedding in embeddings}
+        if len(sizes) != 1 or 0 in sizes:
+            raise EncoderError(f"the answer holds embeddings of sizes {', '.join(map(str, sorted(sizes)))}")
+        return np.stack(embeddings).astype(np.float32), found.model if isinstance(found.model, str) else ""
 
 
-class TEIApi:
-    """``POST /embed`` of Text Embeddings Inference."""
-
-    path: ClassVar[str] = "/embed"
-    about_path: ClassVar[str] = "/info"
-    own: ClassVar[frozenset[str]] = frozenset({"inputs", "dimensions"})
-    says: ClassVar[tuple[str, ...]] = (
-        "model_id", "model_sha", "model_dtype", "model_type", "max_input_length", "auto_truncate", "version",
-    )  # fmt: skip
-
-    @staticmethod
-    def request(texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
-        """The fields of a request for these texts."""
-        return {"inputs": list(texts)}
-
-    @staticmethod
-    def read(answer: object, n: int) -> tuple[FloatArray, str]:
-        """As :meth:`OpenAIApi.read`; the answer holds the embeddings alone, in their order."""
-        rows = _convert(answer, list[list[float | None]])
-        if len(rows) != n:
-            raise EncoderError(f"the answer holds {len(rows)} embeddings for {n} texts")
-        return _stacked(rows), ""
-
-    @classmethod
-    def about(cls, said: Mapping[str, Any], model: str) -> Mapping[str, Any]:
-        """What the server says of its model."""
-        return said
-
-
-APIS: dict[str, type[OpenAIApi] | type[TEIApi]] = {"openai": OpenAIApi, "tei": TEIApi}
-"""The ways to ask a server, by name."""
-
-
-def _convert(answer: object, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
-    try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
-        raise EncoderError(f"the answer is not as it must be: {one_line(error)}") from error
-
-
-def _stacked(embeddings: Sequence[str | list[float | None]]) -> FloatArray:
-    """Embeddings (n, d), whether they came as numbers or as base64 of float32, little-endian."""
-    try:
+def _numbers(embedding: str | list[float | None]) -> FloatArray:
+    """An embedding (d,), whether it came as numbers or as base64 of float32, little-endian."""
+    if not isinstance(embedding, str):
         with np.errstate(over="ignore"):
-            rows = [
-                np.frombuffer(base64.b64decode(one, validate=True), dtype="<f4")
-                if isinstance(one, str)
-                else np.array(one, dtype=np.float64).astype(np.float32)
-                for one in embeddings
-            ]
+            return np.array(embedding, dtype=np.float64).astype(np.float32)
+    try:
+        return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
     except (binascii.Error, ValueError) as error:
         raise EncoderError(f"an embedding in the answer is not base64 of float32: {one_line(error)}") from error
-    sizes = {len(row) for row in rows}
-    if len(sizes) != 1 or 0 in sizes:
-        raise EncoderError(f"the answer holds embeddings of sizes {', '.join(map(str, sorted(sizes)))}")
-    return np.stack(rows).astype(np.float32)
+
+
+APIS = {
+    # As OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it.
+    "openai": Api(
+        "/embeddings",
+        "/models",
+        _Rows,
+        ("input", "model", "encoding_format", "dimensions"),
+        ("root", "parent", "backend", "max_model_len", "meta"),
+    ),
+    # Text Embeddings Inference.
+    "tei": Api(
+        "/embed",
+        "/info",
+        list[list[float | None]],
+        ("inputs", "dimensions"),
+        ("model_id", "model_sha", "model_dtype", "model_type", "max_input_length", "auto_truncate", "version"),
+    ),
+}
+"""The ways to ask a server, by name."""
 
 
 class Said(msgspec.Struct):
@@ -185,46 +162,20 @@ class OpenAIEncoder:
         tokens_a_minute: float = 0,
         tokenizer: str = "",
     ) -> None:
-        """Check what is given; nothing is sent yet.
-
-        Args:
-            model: what the server calls the model.
-            url: the server's address, before ``/embeddings``: ``http://localhost:8000/v1``.
-            name: what results call the encoder.
-            api: ``openai``, or ``tei`` for TEI's own ``/embed``.
-            key_variable: the environment variable that holds the key; default OPENAI_API_KEY at OpenAI's address, else none.
-            dimensions: the size of embeddings to ask for, where the model offers several.
-            encoding: ``float`` or ``base64``: how numbers are to be sent.
-            prompt: text put before every sentence.
-            prompt_template: text around every sentence, which goes where ``{}`` stands.
-            body: fields added to every request, as ``{input_type = "query"}``.
-            batch: most sentences a request.
-            batch_tokens: most tokens a request; a longer sentence goes alone.
-            in_flight: requests under way at once.
-            timeout: seconds that a request may take in all.
-            retries: how often a request that may yet succeed is sent again.
-            requests_a_minute: no more than these; 0 for no limit.
-            tokens_a_minute: no more than these; 0 for no limit.
-            tokenizer: the model's tokenizer, a folder or Hub id, to count tokens by; without one they are estimated.
+        """Check what is given, each as docs/encoders.md tells; nothing is sent yet.
 
         Raises:
             CardError: a value that cannot be.
         """
-        least: dict[str, float] = {
-            "batch": batch,
-            "batch_tokens": batch_tokens,
-            "in_flight": in_flight,
-            "dimensions": dimensions or 1,
-        }
-        least |= {"requests_a_minute": requests_a_minute + 1, "tokens_a_minute": tokens_a_minute + 1}
-        for key, value in least.items():
-            if value < 1:
-                raise CardError(f"{key} is too small; give a positive number")
+        sizes = {"batch": batch, "batch_tokens": batch_tokens, "in_flight": in_flight, "dimensions": dimensions or 1}
+        rates = {"requests_a_minute": requests_a_minute, "tokens_a_minute": tokens_a_minute}
+        for key in [*(key for key in sizes if sizes[key] < 1), *(key for key in rates if rates[key] < 0)]:
+            raise CardError(f"{key} is too small; give a positive number")
         if encoding not in ("float", "base64"):
             raise CardError(f"encoding '{encoding}' is neither 'float' nor 'base64'")
         self.name, self.model, self.dimensions, self.encoding = name or model, model, dimensions, encoding
         self.api_name, self.api, self.body = api, choose("api of a server", api, APIS), dict(body or {})
-        for key in self.body.keys() & self.api.own:
+        for key in self.body.keys() & set(self.api.own):
             raise CardError(f"body: '{key}' cannot be set: stsbench sets it")
         self.prompt = Prompt(prompt, prompt_template)
         self.link = Link(url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
@@ -234,7 +185,7 @@ class OpenAIEncoder:
 
     @property
     def _memory(self) -> Path:
-        """The file of what the server said when it last gave embeddings: a run whose server is gone finds them by it."""
+        # What the server said when it last gave embeddings: a run whose server is gone finds them by it.
         place = json.dumps((self.link.url, self.api_name, self.model))
         return settings.cache_folder() / "served" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
 
@@ -250,10 +201,12 @@ class OpenAIEncoder:
         said, known = self.link.ask_about(self.api.about_path), self._recall()
         if said is None:
             return known
-        mine = self.api.about(said, self.model)
-        return Said(
-            {key: mine[key] for key in self.api.says if mine.get(key) is not None}, known.answers if known else ""
-        )
+        # OpenAI's way lists models, TEI's speaks of its own.
+        listed = said.get("data", [{**said, "id": self.model}])
+        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        mine = next((one for one in models if one.get("id") == self.model), {})
+        told = {key: mine[key] for key in self.api.says if mine.get(key) is not None}
+        return Said(told, known.answers if known else "")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -399,19 +352,20 @@ class _Asking:
         self.again = {int(requests[0][0]), int(requests[-1][-1])}
         with ThreadPoolExecutor(self.encoder.in_flight, thread_name_prefix="stsbench-server") as self.pool:
             for some in (requests[:1], requests[1:]):
-                for rows in some:
-                    self._send(rows)
+                self._send(*some)
                 while self.pending:
                     try:
                         for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
                             self._take(future)
                     except BaseException as error:  # Ctrl-C too: what is under way is paid for
-                        self._fail(error)
+                        self.failure = self.failure or error
+                        self.stop.set()
+                        self.pending = {one: rows for one, rows in self.pending.items() if not one.cancel()}
                 if self.failure is not None:
                     raise self.failure
 
-    def _send(self, rows: IndexArray) -> None:
-        self.pending[self.pool.submit(self._ask, rows.tolist())] = rows
+    def _send(self, *requests: IndexArray) -> None:
+        self.pending |= {self.pool.submit(self._ask, rows.tolist()): rows for rows in requests}
 
     def _ask(self, rows: Sequence[int]) -> FloatArray:
         try:
@@ -437,13 +391,6 @@ class _Asking:
                 "with another --store"
             )
 
-    def _fail(self, error: BaseException) -> None:
-        self.failure = self.failure or error
-        self.stop.set()
-        for future in list(self.pending):
-            if future.cancel():
-                del self.pending[future]
-
     def _take(self, future: Future[FloatArray]) -> None:
         rows = self.pending.pop(future)
         try:
@@ -453,8 +400,7 @@ class _Asking:
         except TooLarge:
             if len(rows) == 1 or self.failure is not None:
                 raise
-            for half in np.array_split(rows, 2):
-                self._send(half)
+            self._send(*np.array_split(rows, 2))
             return
         finite = np.isfinite(found).all(axis=1)
         if finite.any():

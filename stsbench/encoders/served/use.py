@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
 LIBRARIES = ("tensorflow", "tensorflow-cpu", "tensorflow-text")
 GRAPH, MODULE = "saved_model.pb", "tfhub_module.pb"
+SIGNATURES = ("default", "serving_default")
 OUTPUTS = ("outputs", "default", "output_0")
 """What the releases call the embeddings where they return several things."""
 
@@ -35,10 +36,7 @@ class UniversalSentenceEncoder:
     def __init__(self, model: str, *, name: str = "", batch: int = 128) -> None:
         """Find the SavedModel; TensorFlow is imported when the first sentence comes.
 
-        Args:
-            model: a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
-            name: what results call the encoder.
-            batch: sentences a call.
+        ``model`` is a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub; ``batch`` sentences a call.
 
         Raises:
             EncoderError: TensorFlow is not installed, or the folder holds no SavedModel.
@@ -58,13 +56,10 @@ class UniversalSentenceEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        files = {path.relative_to(self.folder).as_posix(): file_digest(path) for path in self._files()}
+        parts = (path for part in ("variables", "assets") for path in sorted((self.folder / part).glob("*")))
+        paths = [self.folder / GRAPH, *(path for path in parts if path.is_file())]
+        files = {path.relative_to(self.folder).as_posix(): file_digest(path) for path in paths}
         return fingerprint({"kind": "use", "code": CODE_VERSION, "files": files}, LIBRARIES)
-
-    def _files(self) -> Iterator[Path]:
-        yield self.folder / GRAPH
-        for part in ("variables", "assets"):
-            yield from sorted(path for path in (self.folder / part).glob("*") if path.is_file())
 
     @cached_property
     def graph(self) -> Any:  # noqa: ANN401 - tensorflow is not typed
@@ -90,7 +85,15 @@ class UniversalSentenceEncoder:
 
         # Half a character pair cannot be written as UTF-8.
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
-        function = self.graph if callable(self.graph) else _signature(self.graph, self.folder)
+        function = self.graph
+        if not callable(function):
+            # As in a SavedModel of TensorFlow 1, which the module large/3 is.
+            known = getattr(self.graph, "signatures", {})
+            function = next((known[name] for name in SIGNATURES if name in known), None)
+            if function is None:
+                raise EncoderError(
+                    f"{self.folder}: the SavedModel can be called in no way that is known (signatures: {list(known)})"
+                )
         returned = function(text)
         if isinstance(returned, dict):
             names = [name for name in OUTPUTS if name in returned] or list(returned)[: len(returned) == 1]
@@ -101,17 +104,6 @@ class UniversalSentenceEncoder:
             returned = returned[names[0]]
         embeddings: FloatArray = np.asarray(returned, dtype=np.float32)
         return embeddings
-
-
-def _signature(graph: Any, folder: Path) -> Any:  # noqa: ANN401 - tensorflow is not typed
-    """The function of a SavedModel of TensorFlow 1, as the module large/3 is."""
-    signatures = getattr(graph, "signatures", {})
-    for name in ("default", "serving_default"):
-        if name in signatures:
-            return signatures[name]
-    raise EncoderError(
-        f"{folder}: the SavedModel can be called in no way that is known (signatures: {list(signatures)})"
-    )
 
 
 def _resolve(handle: str) -> Path:
