@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -78,21 +78,16 @@ class Coupling(nn.Module):
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
-    def added(self, first: torch.Tensor, *, initialise: bool = False) -> torch.Tensor:
-        """Return what is added, (b, c // 2)."""
-        h = first
+    def forward(self, x: torch.Tensor, *, initialise: bool = False) -> torch.Tensor:
+        """Return the coupled channels (b, c)."""
+        h = x[:, : self.kept]
         for layer, norm in zip(self.inner, self.norms, strict=True):
             h = layer(h)
             if initialise:
                 norm.initialise(h)  # type: ignore[operator]
             h = torch.relu(norm(h))
-        made: torch.Tensor = self.last(h) * torch.exp(SCALE * self.last_log_scale)
-        return made
-
-    def forward(self, x: torch.Tensor, *, initialise: bool = False) -> torch.Tensor:
-        """Return the coupled channels (b, c)."""
-        first, second = x[:, : self.kept], x[:, self.kept :]
-        return torch.cat([first, second + self.added(first, initialise=initialise)], dim=1)
+        added = self.last(h) * torch.exp(SCALE * self.last_log_scale)
+        return torch.cat([x[:, : self.kept], x[:, self.kept :] + added], dim=1)
 
 
 class GlowFlow(nn.Module):
@@ -104,36 +99,29 @@ class GlowFlow(nn.Module):
     def __init__(self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0) -> None:
         """Draw the weights; :meth:`initialise` must see a batch before the flow means anything.
 
-        Args:
-            d: the size of embeddings, which must halve evenly at every level.
-            levels: after each but the last, half of the channels leave.
-            depth: steps a level.
-            width: the hidden size of the coupling networks.
-            seed: of the weights.
+        After each of the ``levels`` but the last, half of the d channels leave; a level has ``depth`` steps, whose
+        coupling networks have hidden layers of ``width``.
 
         Raises:
-            ValueError: d does not halve ``levels`` times.
+            EncoderError: d does not halve ``levels`` times.
         """
         super().__init__()
         if d % 2**levels:
-            raise ValueError(f"{d} channels cannot be halved {levels} times")
+            raise EncoderError(f"a flow of {levels} levels halves embeddings {levels} times; {d} cannot be")
         self.d, self.levels, self.depth, self.width = d, levels, depth, width
         generator = torch.Generator().manual_seed(seed)
         sizes = [d // 2**level for level in range(levels)]
         self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
         self.couplings = nn.ModuleList([Coupling(c, width, generator) for c in sizes for _ in range(depth)])
 
-    def _steps(self, level: int) -> Iterator[tuple[ActNorm, Coupling]]:
-        for place in range(level * self.depth, (level + 1) * self.depth):
-            yield self.norms[place], self.couplings[place]  # type: ignore[misc]
-
     def forward(self, x: torch.Tensor, *, initialise: bool = False) -> torch.Tensor:
         """Return z (b, d): what left after each level, then what is left at the end."""
         left = []
         for level in range(self.levels):
-            for norm, coupling in self._steps(level):
+            steps = slice(level * self.depth, (level + 1) * self.depth)
+            for norm, coupling in zip(self.norms[steps], self.couplings[steps], strict=True):
                 if initialise:
-                    norm.initialise(x)
+                    norm.initialise(x)  # type: ignore[operator]
                 x = coupling(norm(x).flip(1), initialise=initialise)
             if level < self.levels - 1:
                 x, gone = x.chunk(2, dim=1)
@@ -188,19 +176,11 @@ def train_flow(embed: EmbedRows, n: int, d: int, recipe: FlowRecipe) -> tuple[Gl
     sentences plus that of its second ones, in bits per dimension, as in the authors' code. A
     remainder that fills no batch is left out, unless there is no other.
 
-    Args:
-        embed: gives embeddings of rows.
-        n: number of texts, even.
-        d: the size of embeddings.
-        recipe: all the rest.
-
     Raises:
         EncoderError: there are fewer than two pairs, or d cannot be halved that often.
     """
     if n < 4:
         raise EncoderError(f"a flow needs at least two pairs of texts, not {n} texts")
-    if d % 2**recipe.levels:
-        raise EncoderError(f"a flow of {recipe.levels} levels halves embeddings {recipe.levels} times; {d} cannot be")
     with torch.inference_mode(False):
         flow = GlowFlow(d, levels=recipe.levels, depth=recipe.depth, width=recipe.width, seed=recipe.seed)
     adam = DecayedAdam(flow, recipe)
@@ -263,15 +243,15 @@ class DecayedAdam:
                 p.sub_(update, alpha=self.recipe.learning_rate)
 
 
+@dataclass(frozen=True)
 class FlowMethod:
     """How a flow is fitted on an encoder's embeddings of texts."""
 
-    libraries = ("torch",)
+    recipe: FlowRecipe
+    dropout: bool = False
+    """Whether the base's own dropout is on while fitting."""
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
     """Training makes more of a last digit than rounding."""
-
-    def __init__(self, recipe: FlowRecipe, *, dropout: bool) -> None:
-        """Keep the recipe, and whether the base's dropout is on while fitting."""
-        self.recipe, self.dropout = recipe, dropout
 
     @property
     def reads_embeddings(self) -> bool:
@@ -327,26 +307,11 @@ def flow_encoder(
     model: str | None = None,
     catalogue: Catalogue | None = None,
 ) -> PostProcessed:
-    """Make the kind ``flow``: any encoder's embeddings, through a fitted flow.
+    """Make the kind ``flow``: any encoder's embeddings, through a fitted flow; settings as of :class:`FlowRecipe`.
 
-    The paper trains one epoch at 1e-3 on a task's own texts, and 0.15 epochs at 2e-5 on NLI.
-
-    Args:
-        base: the encoder whose embeddings the flow takes: a card or a checkpoint.
-        name: what results call it.
-        fit: which texts it is fitted on, see :mod:`stsbench.bench.embed`.
-        levels: 2 in the paper's table 7, 3 in its code.
-        depth: steps a level.
-        width: the hidden size of the coupling networks.
-        epochs: passes over the texts.
-        learning_rate: of Adam, constant.
-        decay: what weight decay spares, as in the authors' TensorFlow code (``tf``: nothing) or in
-            the PyTorch port (``port``: the biases of the last layers).
-        dropout: whether the base's own dropout is on while the flow is fitted, as it is in both codes.
-        seed: of weights, order and dropout.
-        base_params: parameters that replace those of the base's card.
-        model: the checkpoint of a base whose card names none.
-        catalogue: where to look for the base's card.
+    The paper trains one epoch at 1e-3 on a task's own texts, and 0.15 epochs at 2e-5 on NLI, with two levels; its code
+    has three. ``dropout`` leaves the base's own dropout on while the flow is fitted, as both codes do. What is not told
+    there is as of :func:`stsbench.encoders.whitening.whitened_encoder`.
     """
     if min(levels, depth, width) < 1 or epochs <= 0 or learning_rate <= 0 or seed < 0:
         raise CardError(
@@ -355,5 +320,5 @@ def flow_encoder(
     recipe = FlowRecipe(
         levels=levels, depth=depth, width=width, epochs=epochs, learning_rate=learning_rate, decay=decay, seed=seed
     )
-    found = find_base(base, {**(base_params or {}), **({"model": model} if model else {})}, catalogue)
+    found = find_base(base, base_params, model, catalogue)
     return PostProcessed(found, FlowMethod(recipe, dropout=dropout), name=name or f"{base}-flow", fit=fit)

@@ -96,8 +96,10 @@ def load_run(run: TrainedRun, catalogue: Catalogue) -> Encoder:
     return keep_known(_from_run(run, run.recipe, {}, catalogue))
 
 
-def find_base(spec: str, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None) -> Encoder:
-    """Return the encoder that another is made over.
+def find_base(
+    spec: str, params: Mapping[str, Any] | None, model: str | None = None, catalogue: Catalogue | None = None
+) -> Encoder:
+    """Return the encoder that another is made over; ``model`` is the checkpoint of a base whose card names none.
 
     Raises:
         CardError: it is itself fitted on texts; as :func:`load_encoder` otherwise.
@@ -108,7 +110,8 @@ def find_base(spec: str, params: Mapping[str, Any] | None = None, catalogue: Cat
     # Asked before it is made: it might be made over this very encoder.
     if path is not None and read_card(path, EncoderCard).kind in FITTED:
         raise refused
-    base = find_encoder(spec, params=params, catalogue=catalogue).encoder
+    given = {**(params or {}), **({"model": model} if model else {})}
+    base = find_encoder(spec, params=given, catalogue=catalogue).encoder
     if isinstance(base, TextFitted):
         raise refused
     return base

@@ -53,21 +53,14 @@ class TokenRemovalEncoder:
         model: str | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        """Find the transformer.
+        """Find the transformer, a card or checkpoint of kind ``transformer`` with a mean pooling, of which k token types go.
 
-        Args:
-            base: a card or checkpoint of kind ``transformer`` with a mean pooling.
-            k: how many token types are left out.
-            name: what results call it.
-            fit: which texts tokens are counted in, see :mod:`stsbench.bench.embed`.
-            count: ``script`` leaves out k + 1 types, as ConSERT's script does, which ranks from 0.
-            base_params: parameters that replace those of the base's card.
-            model: the checkpoint of a base whose card names none.
-            catalogue: where to look for the base's card.
+        ``count = "script"`` leaves out k + 1 types, as ConSERT's script does, which ranks from 0. What is not named here
+        is as of :func:`stsbench.encoders.whitening.whitened_encoder`.
         """
         if k < 0:
             raise CardError(f"k = {k}: give how many token types to leave out, 0 or more")
-        found = find_base(base, {**(base_params or {}), **({"model": model} if model else {})}, catalogue)
+        found = find_base(base, base_params, model, catalogue)
         if not isinstance(found, TransformerEncoder) or not isinstance(found.pooling, Mean):
             raise CardError(f"base '{base}' takes no mean over a transformer's tokens; name one that does")
         self.name, self.base, self.fit = name or f"{base}-token-removal", found, fit

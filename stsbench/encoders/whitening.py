@@ -12,8 +12,9 @@ https://arxiv.org/abs/1702.01417, algorithm 1). Where both are asked for, direct
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +36,7 @@ Array = npt.NDArray[np.float64]
 class Moments:
     """Sums of squares around each chunk's own mean, joined as by Chan, Golub and LeVeque (1983), in float64.
 
-    Attributes:
-        count: embeddings seen.
-        mean: their mean, (d,); of none, (0,).
-        scatter: the sum of the outer products of what is left of them without the mean, (d, d).
+    ``mean`` is (d,), of no embeddings (0,); ``scatter`` (d, d) the sum of the outer products of what is left without it.
     """
 
     def __init__(self) -> None:
@@ -131,19 +129,18 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@dataclass(frozen=True)
 class WhiteningMethod:
     """How a whitening is fitted on an encoder's embeddings of texts, and lengths are made 1 where that is wanted."""
 
-    reads_embeddings = True
-    libraries = ()
-
-    def __init__(self, k: int | None, *, normalise: bool) -> None:
-        """Keep the number of components and whether lengths are made 1."""
-        self.k, self.normalise = k, normalise
+    k: int | None
+    normalise: bool = True
+    reads_embeddings: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     def params(self) -> Mapping[str, Any]:
         """All that decides the result."""
-        return {"kind": "whitening", "code": CODE_VERSION, "k": self.k, "normalise": self.normalise}
+        return {"kind": "whitening", "code": CODE_VERSION, **asdict(self)}
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean, components and their variance over the embeddings of these sentences."""
@@ -200,24 +197,24 @@ def whitened_encoder(
     """
     if k is not None and k < 1:
         raise CardError(f"k = {k} keeps nothing of an embedding; give 1 or more, or leave it out")
-    found = find_base(base, {**(base_params or {}), **({"model": model} if model else {})}, catalogue)
+    found = find_base(base, base_params, model, catalogue)
     method = WhiteningMethod(k, normalise=normalise)
     return PostProcessed(found, method, name=name or f"{base}-whitening", fit=fit)
 
 
+@dataclass(frozen=True, kw_only=True)
 class CalibrationMethod:
     """How embeddings are calibrated on those of texts: by a mean (d,), deviations (d,) and directions (d, k)."""
 
-    reads_embeddings = True
-    libraries = ()
-
-    def __init__(self, *, standardise: bool, remove: int) -> None:
-        """Keep whether each dimension is standardised, and the number of directions to remove."""
-        self.standardise, self.remove = standardise, remove
+    standardise: bool
+    remove: int
+    """The number of directions."""
+    reads_embeddings: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     def params(self) -> Mapping[str, Any]:
         """All that decides the result."""
-        return {"kind": "calibration", "code": CODE_VERSION, "standardise": self.standardise, "remove": self.remove}
+        return {"kind": "calibration", "code": CODE_VERSION, **asdict(self)}
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean, deviations (1 where dimensions keep their scale) and directions of the embeddings of these sentences.
@@ -267,21 +264,14 @@ def calibrated_encoder(
 ) -> PostProcessed:
     """Make the kind ``calibration``: any encoder's embeddings, standardised or without their main directions.
 
-    Args:
-        base: the encoder whose embeddings are calibrated; this and what is not named here as of :func:`whitened_encoder`.
-        name: what results call it.
-        standardise: whether each dimension gets mean 0 and deviation 1.
-        remove: the number of directions of the largest variance to remove.
-        fit: which texts it is fitted on.
-        base_params: of the base.
-        model: of the base.
-        catalogue: of the base.
+    ``standardise`` gives each dimension mean 0 and deviation 1, ``remove`` is the number of directions of the largest
+    variance to remove; the others as of :func:`whitened_encoder`.
 
     Raises:
         CardError: nothing is to be done.
     """
     if remove < 0 or not (standardise or remove):
         raise CardError(f"standardise = {standardise}, remove = {remove} change nothing; give remove = 1 or more")
-    found = find_base(base, {**(base_params or {}), **({"model": model} if model else {})}, catalogue)
+    found = find_base(base, base_params, model, catalogue)
     method = CalibrationMethod(standardise=standardise, remove=remove)
     return PostProcessed(found, method, name=name or f"{base}-calibration", fit=fit)

@@ -180,11 +180,6 @@ def test_seeds_draw_the_weights():
     assert float(wide.std()) == pytest.approx(0.05, rel=0.05)
 
 
-def test_channels_that_cannot_be_halved():
-    with pytest.raises(ValueError, match="cannot be halved 3 times"):
-        GlowFlow(12, levels=3)
-
-
 def mixture(n: int = 512, d: int = 8) -> np.ndarray:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, d)) * np.linspace(0.2, 3, d)

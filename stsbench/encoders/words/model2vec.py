@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +33,6 @@ def is_model2vec(folder: Path) -> bool:
     return config.is_file() and read_json(config).get("model_type") == "model2vec"
 
 
-class _Table(NamedTuple):
-    tokenizer: Any
-    vectors: FloatArray
-    """One vector a token, (v, d): the mapping and the weights of a quantised vocabulary are in it."""
-    unknown: int | None
-    longest_text: int
-    """Characters of a sentence that are read, 0 for all."""
-
-
 class Model2VecEncoder:
     """Embeds with a folder of model2vec."""
 
@@ -56,12 +47,7 @@ class Model2VecEncoder:
     ) -> None:
         """Find the folder; it is read when the first sentence comes.
 
-        Args:
-            model: a folder or a Hub id.
-            name: what results call the encoder.
-            revision: the Hub commit; ``unpinned`` takes the newest.
-            max_length: longest input in tokens; default as the folder says, or 512.
-            normalise: scale embeddings to length 1, or not; default as the folder says.
+        Longest input in tokens and whether embeddings get length 1 are by default as the folder says, else 512 and not.
 
         Raises:
             SourceError: it cannot be had. EncoderError: it is no such folder.
@@ -86,57 +72,51 @@ class Model2VecEncoder:
         return fingerprint({"kind": "model2vec", "code": CODE_VERSION, "files": files, **own}, ["tokenizers"])
 
     @cached_property
-    def _table(self) -> _Table:
-        from safetensors.numpy import load_file
+    def _tokenizer(self) -> tuple[Any, int | None]:
+        """The tokenizer, and the id of its token for what is unknown, None where there is none."""
         from tokenizers import Tokenizer
 
-        try:
-            tokenizer = Tokenizer.from_file(str(self.folder / TOKENIZER))
-            tensors = load_file(self.folder / WEIGHTS)
-            vectors = _vectors(tensors, tokenizer.get_vocab_size())
-        except Exception as error:  # whatever a broken file makes the libraries raise
-            raise EncoderError(f"{self.folder}: cannot be read: {one_line(error)[:200]}") from error
+        tokenizer = Tokenizer.from_file(str(self.folder / TOKENIZER))
         tokenizer.no_padding()
-        longest = 0
         if self.max_length is not None:
             tokenizer.enable_truncation(self.max_length)
-            longest = self.max_length * int(np.median([len(token) for token in tokenizer.get_vocab()]))
-        return _Table(tokenizer, vectors, _unknown(tokenizer), longest)
+        model = json.loads(tokenizer.to_str())["model"]
+        named = model.get("unk_token")
+        return tokenizer, model.get("unk_id") if named is None else tokenizer.token_to_id(named)
+
+    @cached_property
+    def _vectors(self) -> FloatArray:
+        """One vector a token, (v, d): the mapping and the weights of a quantised vocabulary are in it."""
+        from safetensors.numpy import load_file
+
+        try:
+            tensors, tokens = load_file(self.folder / WEIGHTS), self._tokenizer[0].get_vocab_size()
+            vectors: FloatArray = tensors["embeddings"].astype(np.float32)
+            if "mapping" in tensors:
+                vectors = vectors[tensors["mapping"]]
+            if "weights" in tensors:
+                vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
+            if vectors.ndim != 2 or len(vectors) < tokens:
+                raise ValueError(f"{len(vectors)} vectors for {tokens} tokens")
+        except Exception as error:  # whatever a broken file makes the libraries raise
+            raise EncoderError(f"{self.folder}: cannot be read: {one_line(error)[:200]}") from error
+        return vectors
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); a sentence without a known token is a zero vector."""
         from stsbench.encoders.transformer.backbone import valid_text
 
-        table = self._table
-        embeddings = np.zeros((len(sentences), table.vectors.shape[1]), dtype=np.float32)
+        vectors, (tokenizer, unknown) = self._vectors, self._tokenizer
+        embeddings = np.zeros((len(sentences), vectors.shape[1]), dtype=np.float32)
         texts = [valid_text(sentence) for sentence in sentences]
-        texts = [text[: table.longest_text] for text in texts] if table.longest_text else texts
-        for row, found in enumerate(table.tokenizer.encode_batch_fast(texts, add_special_tokens=False)):
-            ids: IndexArray = np.array([one for one in found.ids if one != table.unknown], dtype=np.int64)
+        if self.max_length is not None:
+            # As the library, which cuts characters too.
+            longest = self.max_length * int(np.median([len(token) for token in tokenizer.get_vocab()]))
+            texts = [text[: longest or None] for text in texts]
+        for row, found in enumerate(tokenizer.encode_batch_fast(texts, add_special_tokens=False)):
+            ids: IndexArray = np.array([one for one in found.ids if one != unknown], dtype=np.int64)
             if len(ids):
-                embeddings[row] = table.vectors[ids].mean(axis=0)
+                embeddings[row] = vectors[ids].mean(axis=0)
         if self.normalise:
             embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True) + np.float32(1e-32)
         return embeddings
-
-
-def _vectors(tensors: dict[str, Any], tokens: int) -> FloatArray:
-    """One vector a token, (v, d)."""
-    vectors: FloatArray = tensors["embeddings"].astype(np.float32)
-    if "mapping" in tensors:
-        vectors = vectors[tensors["mapping"]]
-    if "weights" in tensors:
-        vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
-    if vectors.ndim != 2 or len(vectors) < tokens:
-        raise ValueError(f"{len(vectors)} vectors for {tokens} tokens")
-    return vectors
-
-
-def _unknown(tokenizer: Any) -> int | None:  # noqa: ANN401 - tokenizers is not typed
-    """The id of the token for what is unknown, None where there is none."""
-    model = json.loads(tokenizer.to_str())["model"]
-    if model.get("unk_token") is not None:
-        found: int | None = tokenizer.token_to_id(model["unk_token"])
-        return found
-    known: int | None = model.get("unk_id")
-    return known
