@@ -37,12 +37,7 @@ class Described(NamedTuple):
 
 
 def draft_encoder(source: Path, home: Home) -> Draft:
-    """Draft the card of an encoder.
-
-    Args:
-        source: a checkpoint's folder, as sentence-transformers, transformers or ``stsbench train`` save it; or a file of
-            word vectors.
-        home: where the card goes.
+    """Draft the card of an encoder: of a checkpoint's folder, or of a file of word vectors.
 
     Raises:
         EncoderError: it is neither, or cannot be used. DataError: the word vectors cannot be read.
@@ -61,17 +56,13 @@ def draft_encoder(source: Path, home: Home) -> Draft:
     }
     lines = [f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.", *lines_of(facts, comments)]
     lines += ["", "[params]", *lines_of(known.params, comments)]
+    params = [f"{key} {toml(value)}" for key, value in known.params.items() if key not in ("model", "file")]
     return Draft(
         files={home.path: "\n".join(lines) + "\n"},
-        found=[f"{home.path}: kind {known.kind}, {_in_one_line(known)}"],
+        found=[f"{home.path}: kind {known.kind}, {', '.join(params) or 'run as its files say'}"],
         unsure=unsure,
         command=f"stsbench run -e {home.name} -t quickstart {home.option()}",
     )
-
-
-def _in_one_line(known: Described) -> str:
-    shown = {key: value for key, value in known.params.items() if key not in ("model", "file")}
-    return ", ".join(f"{key} {toml(value)}" for key, value in shown.items()) or "run as its files say"
 
 
 def _of_folder(folder: Path) -> Described:

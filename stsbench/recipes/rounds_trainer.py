@@ -82,7 +82,6 @@ class RoundsTrainer:
         plan, started = self.plan, time.perf_counter()
         clock = Clock(self.training.seconds)
         seen = _Seen(clock, on_progress, CurveFile(plan.folder))
-        clock.on_step = seen.step
         try:
             self.training.fit(
                 self.columns,
@@ -96,7 +95,13 @@ class RoundsTrainer:
             )
         except KeyboardInterrupt as stop:
             raise Stopped("stopped; to resume from the last validation, run it again without --fresh") from stop
-        return seen.outcome(seconds=time.perf_counter() - started)
+        kept = [r for r in seen.rounds if r.kept][-1]
+        return TrainingOutcome(
+            curve=[dict(point) for point in seen.curve],
+            chosen={"score": kept.score, "step": kept.step} if kept.score is not None else None,
+            steps=seen.rounds[-1].step,
+            seconds=time.perf_counter() - started,
+        )
 
     def forecast(self) -> Forecast:
         """Train in a folder that is thrown away, stopped after three steps and one validation."""
@@ -136,6 +141,7 @@ class _Seen:
         self.clock, self.on_progress, self.file = clock, on_progress, file
         self.rounds: list[Round] = []
         self.curve: list[Point] = []
+        clock.on_step = self.tell
 
     def untrained(self, score: float) -> None:
         """The weights before the first step are scored."""
@@ -144,35 +150,19 @@ class _Seen:
     def round(self, ended: Round) -> None:
         """A round is over, of this run or, before its first step, of the one that it goes on from."""
         self.rounds.append(ended)
-        point = self._add({"step": ended.step, "loss": ended.loss, "score": ended.score, **ended.facts})
+        self._add({"step": ended.step, "loss": ended.loss, "score": ended.score, **ended.facts})
         if self.clock.planned:
-            self._tell(self.clock.done, ended.loss, point)
+            self.tell(self.clock.done, self.clock.planned, ended.loss, self.curve[-1])
 
-    def step(self, done: int, of: int, loss: float) -> None:
-        """A step is done."""
-        self._tell(done, loss, None)
-
-    def outcome(self, *, seconds: float) -> TrainingOutcome:
-        """How it went, for its record."""
-        kept = [r for r in self.rounds if r.kept][-1]
-        return TrainingOutcome(
-            curve=[dict(point) for point in self.curve],
-            chosen={"score": kept.score, "step": kept.step} if kept.score is not None else None,
-            steps=self.rounds[-1].step,
-            seconds=seconds,
-        )
-
-    def _add(self, point: Point) -> Point:
+    def _add(self, point: Point) -> None:
         self.curve.append(point)
         self.file.add(point)
-        return point
 
-    def _tell(self, done: int, loss: float, point: Point | None) -> None:
+    def tell(self, done: int, of: int, loss: float, point: Point | None = None) -> None:
+        """A step is done, or a round."""
         scores = [r.score for r in self.rounds if r.score is not None]
         last, best = (scores[-1], max(scores)) if scores else (None, None)
-        self.on_progress(
-            TrainingProgress(step=done, steps=self.clock.planned, loss=loss, score=last, best=best, point=point)
-        )
+        self.on_progress(TrainingProgress(step=done, steps=of, loss=loss, score=last, best=best, point=point))
 
 
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:
@@ -181,10 +171,18 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     Raises:
         CardError: a value that the method does not take.
     """
-    _refuse(name, "base", card.base, BaseFacts(), ("note",))
-    _refuse(name, "student", card.student, StudentFacts(), ())
-    _refuse(name, "training", card.training, _plain(card.training), TRAINING)
-    _refuse(name, "selection", card.selection, SelectionFacts(), SELECTION)
+    plain = TrainingFacts(batch_size=card.training.batch_size, learning_rate=card.training.learning_rate)
+    tables: Mapping[str, tuple[Record, Record, tuple[str, ...]]] = {
+        "base": (card.base, BaseFacts(), ("note",)),
+        "student": (card.student, StudentFacts(), ()),
+        "training": (card.training, plain, TRAINING),
+        "selection": (card.selection, SelectionFacts(), SELECTION),
+    }
+    for table, (given_facts, default, allowed) in tables.items():
+        for key in given_facts.__struct_fields__:
+            # It would do nothing.
+            if key not in allowed and getattr(given_facts, key) != getattr(default, key):
+                raise CardError(f"recipe {name}: [{table}] {key} is not an option of a method that trains itself")
     known = {field.name for field in fields(cast(Any, method))}
     given: dict[str, Any] = {key: getattr(card.training, key) for key in TRAINING}
     if (epochs := card.training.epochs) is not None:
@@ -202,17 +200,6 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     return cast(StandaloneMethod, made)
 
 
-def _plain(facts: TrainingFacts) -> TrainingFacts:
-    return TrainingFacts(batch_size=facts.batch_size, learning_rate=facts.learning_rate)
-
-
-def _refuse(name: str, table: str, given: Record, default: Record, allowed: tuple[str, ...]) -> None:
-    """Raise CardError for a key that would do nothing."""
-    for key in given.__struct_fields__:
-        if key not in allowed and getattr(given, key) != getattr(default, key):
-            raise CardError(f"recipe {name}: [{table}] {key} is not an option of a method that trains itself")
-
-
 def values_taken(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:
     """Return a recipe as plain values, with what a run of its method takes where it is silent, and no more.
 
@@ -223,14 +210,11 @@ def values_taken(name: str, card: RecipeCard, method: Callable[..., Any]) -> dic
     values = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}
     facts = cast(dict[str, Any], msgspec.to_builtins(card))
     del facts["student"]
+    every = {"every": values.pop("every")} if "every" in values else {}
     return {
         **facts,
         "base": {"note": card.base.note},
         "training": {key: values.pop(key) for key in TRAINING if key in values},
-        "selection": {**({"every": values.pop("every")} if "every" in values else {}), **_chosen_by(card.selection)},
+        "selection": {**every, **{key: getattr(card.selection, key) for key in SELECTION[1:]}},
         "params": values,
     }
-
-
-def _chosen_by(facts: SelectionFacts) -> dict[str, str]:
-    return {key: getattr(facts, key) for key in SELECTION if key != "every"}

@@ -5,12 +5,10 @@ The baseline of Kim et al. 2021 (SG-OPT), https://aclanthology.org/2021.acl-long
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,11 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import pandas as pd
 import torch
 import transformers
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchError, UnknownName
+from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchError, choose
 from stsbench.core.files import append_line, write_whole
 from stsbench.core.provenance import versions
 from stsbench.data.corpora.corpus import Corpus
@@ -54,8 +53,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         """Check the values; raises UnknownName or CardError."""
-        if self.mode not in get_args(Mode):
-            raise UnknownName("decoding mode", self.mode, get_args(Mode), hint=f"known: {', '.join(get_args(Mode))}")
+        choose("decoding mode", self.mode, dict.fromkeys(get_args(Mode)))
         if not self.temperature > 0 or self.max_tokens < 1:
             raise CardError("decoding: temperature must be above 0 and max_tokens 1 or more")
 
@@ -89,14 +87,7 @@ class Translator:
         batch_size: int = 32,
         device: str = "auto",
     ) -> None:
-        """Find the model; it is loaded when there is something to translate.
-
-        Args:
-            model: a checkpoint's folder or its name on the Hub.
-            revision: its commit on the Hub.
-            decoding: how translations are chosen.
-            batch_size: sentences translated at once.
-            device: ``auto`` is a GPU where there is one.
+        """Find the model, a checkpoint's folder or its name on the Hub; it is loaded when there is something to translate.
 
         Raises:
             StsbenchError: the packages that read Marian's vocabularies are not installed.
@@ -119,17 +110,15 @@ class Translator:
     def facts(self) -> dict[str, Any]:
         """The model and how it is used, as the record beside a file of pairs has them."""
         folder = self.checkpoint.folder
-        files = [p for pattern in ("*.json", "*.spm") for p in sorted(folder.glob(pattern))]
-        digests = {p.name: file_digest(p) for p in (*files, *self.checkpoint.weights)}
-        digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+        files = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*.spm")), *self.checkpoint.weights]
+        digest = _digest({path.name: file_digest(path) for path in files})
         return {"model": self.model, "revision": self.checkpoint.revision, "sha256": digest, **self.decoding.facts()}
 
     @property
     def kept(self) -> Path:
         """The file of finished translations."""
-        facts = {key: value for key, value in self.facts.items() if key not in ("model", "revision")}
-        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
-        return settings.cache_folder() / "translations" / f"{key}.jsonl"
+        key = _digest({key: value for key, value in self.facts.items() if key not in ("model", "revision")})
+        return settings.cache_folder() / "translations" / f"{key[:32]}.jsonl"
 
     def translate(self, sentences: Sequence[str], progress: Progress | None = None) -> list[Translation]:
         """Translate sentences, each distinct one once, the longest first.
@@ -196,6 +185,10 @@ class Translator:
         return [Translation(text, cut=short) for text, short in zip(texts, cut, strict=True)]
 
 
+def _digest(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
 class GumbelNoise:
     """Noise that makes the likeliest token a drawn one: the Gumbel-max way to sample.
 
@@ -244,7 +237,6 @@ class Written(NamedTuple):
     cut: int
     """Sentences whose translation, there or back, was still going on at the longest length."""
     record: Path
-    """The record of models, settings and counts, beside the file of pairs."""
 
 
 def write_back_translations(
@@ -252,14 +244,8 @@ def write_back_translations(
 ) -> Written:
     """Write a CSV file of ``anchor`` and ``positive``, a row for each row of the corpus, and a record beside it.
 
-    A corpus without a column ``text`` gives the distinct sentences of all its columns.
-
-    Args:
-        corpus: the sentences.
-        output: the file of pairs, which must not be there yet; the record is called as it is, and ``.json``.
-        forward: into the other language.
-        backward: and back.
-        progress: called as batches are done.
+    A corpus without a column ``text`` gives the distinct sentences of all its columns. ``forward`` translates into the
+    other language, ``backward`` back.
 
     Raises:
         OutputError: the output is there, is no ``.csv``, or cannot be written.
@@ -270,10 +256,7 @@ def write_back_translations(
     sentences = list((corpus if "text" in corpus.columns else corpus.sentences()).column("text"))
     there = forward.translate(sentences, lambda done, total: report("there", done, total))
     back = backward.translate([t.text for t in there], lambda done, total: report("back", done, total))
-    stream = io.StringIO(newline="")
-    rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(["anchor", "positive"])
-    rows.writerows(zip(sentences, (t.text for t in back), strict=True))
+    pairs = pd.DataFrame({"anchor": sentences, "positive": [t.text for t in back]}, dtype=object)
     cut = len({s for s, t, b in zip(sentences, there, back, strict=True) if t.cut or b.cut})
     same = len({s for s, b in zip(sentences, back, strict=True) if s == b.text})
     written = Written(len(sentences), len(set(sentences)), same, cut, record)
@@ -291,7 +274,7 @@ def write_back_translations(
             "versions": {**versions(), **{package: metadata.version(package) for package in PACKAGES}},
         },
     }
-    write_whole(output, stream.getvalue().encode("utf-8", "replace"))
+    write_whole(output, pairs.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace"))
     write_whole(record, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
     return written
 
