@@ -49,7 +49,7 @@ def convert_command(
 
 
 def _infersent(source: Path, out: Path, version: int, vectors: str) -> str:
-    from stsbench.encoders.words.convert import convert_infersent
+    from stsbench.encoders.words.recurrent import convert_infersent
 
     if version not in (1, 2):
         raise CardError(f"InferSent has the versions 1 and 2, not {version}")
@@ -58,15 +58,14 @@ def _infersent(source: Path, out: Path, version: int, vectors: str) -> str:
 
 
 def _skip_thoughts(source: Path, out: Path) -> str:
-    from stsbench.encoders.words.convert import convert_skip_thoughts
+    from stsbench.encoders.words.recurrent import convert_skip_thoughts
 
     convert_skip_thoughts(source, out)
     return ""
 
 
 def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> str:
-    from stsbench.encoders.words.convert import expand_vocabulary
-    from stsbench.encoders.words.recurrent import GruHalvesEncoder
+    from stsbench.encoders.words.recurrent import GruHalvesEncoder, expand_vocabulary
 
     encoder = load_encoder(_name(source))
     if not isinstance(encoder, GruHalvesEncoder):

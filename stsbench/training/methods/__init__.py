@@ -32,9 +32,9 @@ METHODS_BY_TRAINER = {
         "tsdae": "stsbench.training.methods.denoising:TSDAE",
     },
     "rounds": {
-        "infersent": "stsbench.training.words.infersent:InferSentTraining",
-        "skip_thoughts": "stsbench.training.words.gru_halves:SkipThoughtsTraining",
-        "quick_thoughts": "stsbench.training.words.gru_halves:QuickThoughtsTraining",
+        "infersent": "stsbench.training.words.recurrent:InferSentTraining",
+        "skip_thoughts": "stsbench.training.words.recurrent:SkipThoughtsTraining",
+        "quick_thoughts": "stsbench.training.words.recurrent:QuickThoughtsTraining",
         "fastsent": "stsbench.training.words.fastsent:FastSentTraining",
     },
 }

@@ -5,8 +5,13 @@ import torch
 from stsbench.cli import main
 from stsbench.core.errors import EncoderError, SourceError
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts, expand_vocabulary
-from stsbench.encoders.words.recurrent import InferSentEncoder, SkipThoughtsEncoder
+from stsbench.encoders.words.recurrent import (
+    InferSentEncoder,
+    SkipThoughtsEncoder,
+    convert_infersent,
+    convert_skip_thoughts,
+    expand_vocabulary,
+)
 from tests.encoders.words.word_encoders import SENTENCES, WORDS, write_halves, write_infersent, write_vectors
 from tests.encoders.words.word_files import cache
 

@@ -10,7 +10,7 @@ from stsbench.core.errors import TrainingError
 from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import QuickThoughtsEncoder, SkipThoughtsEncoder
-from stsbench.training.words.gru_halves import (
+from stsbench.training.words.recurrent import (
     TINY,
     QuickThoughtsTraining,
     SentenceBatch,

@@ -5,7 +5,7 @@ import torch
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import InferSentEncoder
-from stsbench.training.words.infersent import BatchSide, InferSentTraining
+from stsbench.training.words.recurrent import BatchSide, InferSentTraining
 from tests.encoders.words.word_encoders import COMMON, VECTORS, waves
 from tests.encoders.words.word_files import cache
 

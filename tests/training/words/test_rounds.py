@@ -11,8 +11,7 @@ from stsbench.core.errors import TrainingError
 from stsbench.encoders.runs import STATE
 from stsbench.training.seams import Columns
 from stsbench.training.words.fastsent import FastSentTraining
-from stsbench.training.words.gru_halves import QuickThoughtsTraining, SkipThoughtsTraining
-from stsbench.training.words.infersent import InferSentTraining
+from stsbench.training.words.recurrent import InferSentTraining, QuickThoughtsTraining, SkipThoughtsTraining
 from stsbench.training.words.rounds import Clock, Round, StandaloneMethod
 from tests.encoders.words.word_encoders import COMMON, VECTORS
 from tests.encoders.words.word_files import cache
