@@ -68,7 +68,7 @@ class Layers(EncoderAnalysis):
 
 
 def _layer_lines(rows: Sequence[PlainRow], title: str) -> Chart:
-    from stsbench.plots.lines import LinePoint, draw_lines
+    from stsbench.plots.draw import LinePoint, draw_lines
 
     points = [
         LinePoint(r["pooling"], r["layer"], 100 * r["score"], (100 * r["low"], 100 * r["high"]), r["encoder"])
@@ -79,7 +79,7 @@ def _layer_lines(rows: Sequence[PlainRow], title: str) -> Chart:
 
 
 def _layer_heat(rows: Sequence[PlainRow], title: str) -> Chart:
-    from stsbench.plots.plane import HeatCell, draw_heat
+    from stsbench.plots.draw import HeatCell, draw_heat
 
     cells = [HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"]) for r in rows]
     return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
@@ -303,7 +303,7 @@ def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[in
 
 
 def _removal(tables: Tables, title: str) -> Chart:
-    from stsbench.plots.lines import LinePoint, draw_lines
+    from stsbench.plots.draw import LinePoint, draw_lines
 
     points = [
         LinePoint(row["encoder"], row["removed"], 100 * row["score"], (100 * row["low"], 100 * row["high"]))
@@ -314,7 +314,7 @@ def _removal(tables: Tables, title: str) -> Chart:
 
 
 def _bands(tables: Tables, title: str) -> Chart:
-    from stsbench.plots.plane import HeatCell, draw_heat
+    from stsbench.plots.draw import HeatCell, draw_heat
 
     rows = tables["bands"]
     first = {row["encoder"]: row for row in reversed(rows)}

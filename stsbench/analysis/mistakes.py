@@ -192,7 +192,7 @@ class Mistakes(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """How many points each kind costs more a pair than the mean pair does."""
-        from stsbench.plots.dots import Dot, draw_dots
+        from stsbench.plots.draw import Dot, draw_dots
 
         dots = [
             Dot.difference(

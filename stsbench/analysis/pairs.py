@@ -59,7 +59,7 @@ class Closeness(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Encoders coloured by score, and in a panel of its own each training run on its way."""
-        from stsbench.plots.plane import Spot, draw_spots
+        from stsbench.plots.draw import Spot, draw_spots
 
         spots = [
             Spot(row["uniformity"], row["alignment"], "", 100 * row["score"], row["encoder"])
@@ -147,7 +147,7 @@ class GoldAgainstCosine(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder: its pairs, and the density of the cosines of each bin."""
-        from stsbench.plots.plane import Spot, Violin, draw_spots
+        from stsbench.plots.draw import Spot, Violin, draw_spots
 
         rows, violins = tables["pairs"], []
         edges = {(row["from"], row["to"]) for row in tables["bins"]}

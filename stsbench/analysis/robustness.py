@@ -193,7 +193,7 @@ class Robustness(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """The change of the score by each edit."""
-        from stsbench.plots.dots import Dot, draw_dots
+        from stsbench.plots.draw import Dot, draw_dots
 
         dots = [
             Dot.difference(row["edit"], row["encoder"], *(100 * row[key] for key in ("score_change", "low", "high")))

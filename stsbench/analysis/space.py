@@ -96,7 +96,7 @@ class Spectrum(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Singular values as shares of the largest, a line an encoder; those that are rounding are left out."""
-        from stsbench.plots.lines import LinePoint, draw_lines
+        from stsbench.plots.draw import LinePoint, draw_lines
 
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
         points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
@@ -183,7 +183,7 @@ class SentenceMap(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
-        from stsbench.plots.plane import Spot, draw_spots
+        from stsbench.plots.draw import Spot, draw_spots
 
         spots = [Spot(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}") for row in tables["points"]]
         across, up = self.projection.axes
@@ -274,7 +274,7 @@ class Neighbours(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Which encoders find the same neighbours."""
-        from stsbench.plots.plane import HeatCell, draw_heat
+        from stsbench.plots.draw import HeatCell, draw_heat
 
         cells = [HeatCell(row["encoder"], row["other"], 100 * row["shared"]) for row in tables["agreement"]]
         return draw_heat(cells, rows="", columns="", values="shared neighbours in percent", title=title)

@@ -60,7 +60,7 @@ class Shift(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """The differences from the first encoder."""
         from stsbench.plots import drawn_name
-        from stsbench.plots.dots import Dot, draw_dots
+        from stsbench.plots.draw import Dot, draw_dots
 
         first, *others = tables["encoders"]
         dots = [
@@ -206,7 +206,7 @@ WHAT = "score × 100, mean and deviation over seeds"
 
 
 def _draw_line(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    from stsbench.plots.lines import LinePoint, draw_lines
+    from stsbench.plots.draw import LinePoint, draw_lines
 
     sizes = [row["value"] for row in rows]
     wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
@@ -215,7 +215,7 @@ def _draw_line(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
 
 
 def _draw_words(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    from stsbench.plots.dots import Dot, draw_dots
+    from stsbench.plots.draw import Dot, draw_dots
 
     dots = [
         Dot(group=f"{by} = {r['value']}", series=r["recipe"], value=100 * r["score"], interval=_ends(r)) for r in rows
@@ -224,7 +224,7 @@ def _draw_words(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
 
 
 def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    from stsbench.plots.plane import HeatCell, draw_heat
+    from stsbench.plots.draw import HeatCell, draw_heat
 
     first, _, second = by.partition(" x ")
     cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in rows]

@@ -16,7 +16,7 @@ from stsbench.bench.listener import Listener
 from stsbench.bench.plan import GivenTasks, Store
 from stsbench.bench.run import ARGUMENTS, GivenEncoders, iterate
 from stsbench.boards.exports.mteb import read_mteb
-from stsbench.boards.published.specs import read_table_card
+from stsbench.boards.published import read_table_card
 from stsbench.boards.render import render
 from stsbench.boards.render.data import frame
 from stsbench.boards.render.figures import table_figure

@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.boards.published import published_rows, sources
-from stsbench.boards.published.specs import read_table_card, row_facts, table_names
+from stsbench.boards.published import published_rows, read_table_card, row_facts, sources, table_names
 from stsbench.boards.tables.rows import Added
 from stsbench.boards.tables.table import MARKS
 from stsbench.check.lock import LockedCell, Side, lock_cell

@@ -419,7 +419,7 @@ class Results(Sequence[Result]):
         Raises:
             StsbenchError: there is nothing to draw, or matplotlib is not installed.
         """
-        from stsbench.plots.dots import Dot, draw_dots
+        from stsbench.plots.draw import Dot, draw_dots
 
         dots = [
             Dot(

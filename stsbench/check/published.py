@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from stsbench.boards.published import PublishedRow, Score, misprints, published_row
-from stsbench.boards.published.specs import ColumnFacts, protocols
+from stsbench.boards.published import ColumnFacts, PublishedRow, Score, misprints, protocols, published_row
 from stsbench.boards.tables.columns import series, wanted_of
 from stsbench.boards.tables.table import Wanted
 from stsbench.check.gate import FEW, TOLERANCES, Check, Tolerance, Verdict, unreadable, within

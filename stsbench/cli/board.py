@@ -9,7 +9,7 @@ from typer import Context
 
 from stsbench.api.names import added_rows, chosen_results
 from stsbench.boards.exports.mteb import read_mteb
-from stsbench.boards.published.specs import read_table_card
+from stsbench.boards.published import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
 from stsbench.boards.render.figures import table_figure
 from stsbench.boards.tables.build import Asked, find_suite

@@ -34,7 +34,7 @@ def _known(kind: str) -> Iterable[str]:
     from stsbench.core.catalogue import Catalogue
 
     if kind == "tables":
-        from stsbench.boards.published.specs import table_names
+        from stsbench.boards.published import table_names
 
         return table_names()
     if kind == "analyses":

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from stsbench.bench.plan import protocol_as_asked
-from stsbench.boards.tables.build import suite_boards, suite_table
+from stsbench.boards.tables.build import suite_tables
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli.printing import folded, line_width, say, say_words
 from stsbench.cli.screen import print_rows, print_table
@@ -22,7 +22,7 @@ from stsbench.encoders.base import variant_name
 from stsbench.encoders.variants import KEYS, variant_specs
 from stsbench.numbers.similarity import FLOAT, TYPES
 from stsbench.numbers.statistics import spread
-from stsbench.plots.lines import LinePoint, draw_lines
+from stsbench.plots.draw import LinePoint, draw_lines
 from stsbench.results.comparable import seed_means, suite_mean
 from stsbench.results.folder import command_again, lacking_columns, lacking_said
 from stsbench.results.groups import gather_runs
@@ -109,8 +109,8 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
     for group in groups.values():
         scored = {result.task: result.split for result in group}
         for name, suite in _columns(list(scored), catalogue):
-            for board in suite_boards(group, name, suite, scored=scored):
-                print_table(lay_out(suite_table(board, suite, name, catalogue)))
+            for table in suite_tables(group, name, suite, catalogue, scored=scored):
+                print_table(lay_out(table))
     # Each board's legend says what its marks mean.
     _print_notes(results, marks=False)
     say("see also: 'stsbench compare' (significance), --verbose (intervals, subsets)")

@@ -31,7 +31,7 @@ from stsbench.encoders.runs import (
     trained_variants,
     unfinished_runs,
 )
-from stsbench.plots.lines import Curve, CurvePoint, draw_curves
+from stsbench.plots.draw import Curve, CurvePoint, draw_curves
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 
 CardFacts = dict[str, Any]
@@ -88,7 +88,7 @@ def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
 
 
 def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
-    from stsbench.boards.published.specs import table_names
+    from stsbench.boards.published import table_names
     from stsbench.evaluators import protocols_of_all
 
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
@@ -182,7 +182,7 @@ def _trained(run: TrainedRun) -> CardFacts:
 
 
 def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
-    from stsbench.boards.published.specs import read_table_card, table_names
+    from stsbench.boards.published import read_table_card, table_names
 
     if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
         return None
@@ -386,7 +386,7 @@ def _corpora(catalogue: Catalogue) -> Listed:
 
 def _tables(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published import sources
-    from stsbench.boards.published.specs import read_table_card, table_names
+    from stsbench.boards.published import read_table_card, table_names
 
     cards, papers = {name: read_table_card(name) for name in table_names()}, sources().papers
     rows = [[name, f"{papers[c.paper].name} {c.table}" if c.paper else "ours", c.title] for name, c in cards.items()]

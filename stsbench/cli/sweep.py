@@ -21,7 +21,7 @@ from stsbench.cli.screen import print_rows
 from stsbench.core.cards import toml_tables
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.files import write_whole
-from stsbench.plots.dots import Dot, draw_dots
+from stsbench.plots.draw import Dot, draw_dots
 from stsbench.recipes.trainer import load_trainer
 from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell, SweepRow, winner_card
 from stsbench.studies.trials import STATES, PlannedTrial, TrialWatcher, Workshop

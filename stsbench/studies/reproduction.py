@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stsbench.boards.published import published_row, sources
-from stsbench.boards.published.specs import TableCard, read_table_card, row_facts
+from stsbench.boards.published import TableCard, published_row, read_table_card, row_facts, sources
 from stsbench.boards.tables.build import number_of
 from stsbench.boards.tables.columns import Filler, Numbers, plan
 from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.boards.published import published_rows
-from stsbench.boards.published.specs import read_table_card
+from stsbench.boards.published import published_rows, read_table_card
 from stsbench.core.catalogue import Catalogue
 from tests.made import card_of
 

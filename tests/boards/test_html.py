@@ -10,10 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stsbench.boards.published import sources
-from stsbench.boards.published.specs import table_names
+from stsbench.boards.published import sources, table_names
 from stsbench.boards.render import render
-from stsbench.boards.tables.build import build_table, suite_boards, suite_table
+from stsbench.boards.tables.build import build_table, suite_tables
 from stsbench.boards.tables.intervals import with_standings
 from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Traits, lay_out
 from stsbench.core.catalogue import Catalogue
@@ -216,8 +215,8 @@ def test_a_suites_board_knows_cards_and_takes_other_encoders_as_they_are():
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("stranger", *UNROUNDED)]
     catalogue = Catalogue()
     suite = catalogue.suites()["sts"]
-    (board,) = suite_boards(results, "sts", suite, scored=dict.fromkeys(suite.tasks, "test"))
-    traits = {row.label: row.traits for row in suite_table(board, suite, "sts", catalogue).rows()}
+    (board,) = suite_tables(results, "sts", suite, catalogue, scored=dict.fromkeys(suite.tasks, "test"))
+    traits = {row.label: row.traits for row in board.rows()}
     assert traits["simcse-bert-base"][:5] == ("SimCSE", "BERT-base", "none", 109482240, 2021)
     assert traits["stranger"] == Traits()
 

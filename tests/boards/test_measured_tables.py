@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.published.specs import protocols, read_table_card
+from stsbench.boards.published import protocols, read_table_card
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import AVERAGE, EXACT, Number, lay_out
 from stsbench.core.catalogue import Catalogue

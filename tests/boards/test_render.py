@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.boards.published.specs import table_names
+from stsbench.boards.published import table_names
 from stsbench.boards.render import TERMINAL, WRITERS, check_format, render
 from stsbench.boards.render.data import frame
 from stsbench.boards.tables.build import build_table

@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench.boards.published import published_row
-from stsbench.boards.published.specs import protocols
+from stsbench.boards.published import protocols, published_row
 from stsbench.check.gate import Check, Verdict, check, parse_tolerances
 from stsbench.check.published import check_published
 from stsbench.check.reports import markdown

@@ -12,7 +12,7 @@ import pytest
 
 import stsbench as package
 from stsbench.api.names import Names, chosen_results
-from stsbench.boards.published.specs import read_table_card, row_facts, table_names
+from stsbench.boards.published import read_table_card, row_facts, table_names
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.recipes.plan import read_recipe

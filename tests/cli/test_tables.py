@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from stsbench.boards.published.specs import table_names
+from stsbench.boards.published import table_names
 from stsbench.results.folder import write_result
 from tests.made import make_result
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 
 from stsbench.core.errors import DataError, StsbenchError
-from stsbench.plots.dots import Dot, draw_dots, draw_panels
-from stsbench.plots.lines import draw_lines
-from stsbench.plots.plane import draw_heat, draw_spots
+from stsbench.plots.draw import Dot, draw_dots, draw_panels
+from stsbench.plots.draw import draw_lines
+from stsbench.plots.draw import draw_heat, draw_spots
 
 DOTS = [
     Dot(group="stsb", series="minilm", value=82.03, interval=(80.1, 83.7)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stsbench.core.errors import DataError
-from stsbench.plots.lines import Curve, CurvePoint, LinePoint, draw_curves, draw_lines
+from stsbench.plots.draw import Curve, CurvePoint, LinePoint, draw_curves, draw_lines
 
 pytest.importorskip("matplotlib", reason="the extra plots is not installed")
 

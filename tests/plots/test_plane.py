@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.plots.plane import MANY, HeatCell, Spot, Violin, draw_heat, draw_spots
+from stsbench.plots.draw import MANY, HeatCell, Spot, Violin, draw_heat, draw_spots
 
 pytest.importorskip("matplotlib", reason="the extra plots is not installed")
 

@@ -1,4 +1,4 @@
-"""What papers print, and how each of their tables is laid out."""
+"""What papers print, and how each table is laid out: columns, groups of rows and averages as data, one TOML file a table."""
 
 from __future__ import annotations
 
@@ -9,78 +9,71 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from stsbench.core.cards import Overlap, Record, convert, parse_toml
-from stsbench.core.errors import CardError, UnknownName, one_line
+from stsbench.core.errors import CardError, UnknownName, did_you_mean, one_line
 from stsbench.numbers.statistics import CORRELATIONS
 
 FOLDER = Path(__file__).parent
-Supervision = Literal["none", "nli", "sts", "pairs", "translation"]
-Aggregation = Literal["", "all", "mean", "wmean", "unknown"]
-ROW_FACTS = ("encoder", "method", "backbone", "supervision", "overlap", "quoted")
-"""The columns that are the same in every line of a row."""
+MOST_DECIMALS = 12
+UNKNOWN = "unknown"
+"""The protocol of scores whose source does not say how they were made."""
+BOARDS = ("sts", "transfer", "multilingual", "probing", "all")
+Split = Literal["test", "validation"]
 
 
-class PublishedLine(Record, frozen=True, kw_only=True):
-    """One line of the file, as it is there."""
+class PublishedFacts(Record, frozen=True, kw_only=True):
+    """Which row of which table, and what it is of; ``quoted`` is the paper its numbers were taken over from."""
 
     paper: str
     table: str
     row: str
-    task: str
-    split: Literal["test", "validation"]
-    metric: str
-    score: str
-    supervision: Supervision
+    supervision: Literal["none", "nli", "sts", "pairs", "translation"]
     overlap: Overlap
-    verified: Literal["yes", "secondary", "figure", "no"]
     encoder: str = ""
     method: str = ""
     backbone: str = ""
     quoted: str = ""
-    protocol: str = ""
-    aggregation: Aggregation = ""
-    deviation: str = ""
-    note: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the row is called: ``paper/table/row``."""
+        return f"{self.paper}/{self.table}/{self.row}"
 
 
-class Score(NamedTuple):
-    """One printed number: of which task, scored how, and how it was checked.
+class Score(PublishedFacts, frozen=True, kw_only=True):
+    """One printed number, a line of the file: of which task, scored how, and how it was checked.
 
     ``protocol`` is the name of ours that scores so, empty where none does. ``verified``: read in the
     paper's text (``yes``), in another work that quotes it, read off a figure, or not found (``no``).
     """
 
     task: str
-    split: Literal["test", "validation"]
-    protocol: str
+    split: Split
     metric: str
-    aggregation: str
-    value: float
-    decimals: int
-    deviation: float | None
-    verified: str
-    note: str
-
-
-class PublishedRow(NamedTuple):
-    """One row of a published table. ``quoted`` is the paper its numbers were taken over from."""
-
-    paper: str
-    table: str
-    row: str
-    encoder: str
-    method: str
-    backbone: str
-    supervision: Supervision
-    overlap: Overlap
-    quoted: str
-    scores: tuple[Score, ...]
+    score: str
+    verified: Literal["yes", "secondary", "figure", "no"]
+    protocol: str = ""
+    aggregation: Literal["", "all", "mean", "wmean", "unknown"] = ""
+    deviation: float | None = None
+    note: str = ""
 
     @property
-    def key(self) -> str:
-        """What the row is called: ``paper/table/row``."""
-        return f"{self.paper}/{self.table}/{self.row}"
+    def value(self) -> float:
+        """The number."""
+        return float(self.score)
+
+    @property
+    def decimals(self) -> int:
+        """How many are printed."""
+        return len(self.score.partition(".")[2])
+
+
+class PublishedRow(PublishedFacts, frozen=True, kw_only=True):
+    """One row of a published table."""
+
+    scores: tuple[Score, ...]
 
 
 class Paper(Record, frozen=True, kw_only=True):
@@ -110,69 +103,22 @@ class Papers(Record, frozen=True, kw_only=True):
     extras: dict[str, str]
 
 
-class Misprints(Record, frozen=True, kw_only=True):
-    """The file of misprints."""
-
-    misprints: list[Misprint]
-
-
 @cache
 def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, PublishedRow]:
-    """All published rows by key, in the order of the file.
-
-    Raises:
-        CardError: a line that is not as lines must be; names file and line.
-    """
-    lines: dict[tuple[str, str, str], list[PublishedLine]] = {}
-    for where, line in _lines(path):
-        rows = lines.setdefault((line.paper, line.table, line.row), [])
-        differing = next((f for f in ROW_FACTS if rows and getattr(rows[0], f) != getattr(line, f)), None)
-        if differing:
-            raise CardError(f"{where}: '{differing}' is not what other lines of row '{line.row}' say")
-        rows.append(line)
-    rows_made = (_row(group) for group in lines.values())
-    return {row.key: row for row in rows_made}
-
-
-def _lines(path: Path) -> Iterator[tuple[str, PublishedLine]]:
+    """All published rows by key, in the order of the file; raises CardError that names a wrong line."""
+    rows: dict[str, list[Score]] = {}
     with path.open(encoding="utf-8", newline="") as stream:
-        reader = csv.reader(stream, strict=True)
-        header = next(reader)
-        for number, cells in enumerate(reader, start=2):
-            where = f"{path}: line {number}"
-            if len(cells) != len(header):
-                raise CardError(f"{where}: {len(cells)} cells under {len(header)} heads")
-            given = {head: cell for head, cell in zip(header, cells, strict=True) if cell}
+        for number, cells in enumerate(csv.DictReader(stream, strict=True), start=2):
             try:
-                yield where, msgspec.convert(given, PublishedLine)
+                score = msgspec.convert({key: cell for key, cell in cells.items() if cell}, Score, strict=False)
             except msgspec.ValidationError as error:
-                raise CardError(f"{where}: {one_line(error)}") from error
-
-
-def _row(lines: list[PublishedLine]) -> PublishedRow:
-    first = lines[0]
-    scores = tuple(_score(line) for line in lines)
-    facts: dict[str, Any] = {name: getattr(first, name) for name in ROW_FACTS}
-    return PublishedRow(paper=first.paper, table=first.table, row=first.row, scores=scores, **facts)
-
-
-def _score(line: PublishedLine) -> Score:
-    try:
-        value, deviation = float(line.score), float(line.deviation) if line.deviation else None
-    except ValueError as error:
-        raise CardError(f"published scores: {line.paper}/{line.table}/{line.row}: {one_line(error)}") from error
-    return Score(
-        line.task,
-        line.split,
-        line.protocol,
-        line.metric,
-        line.aggregation,
-        value,
-        len(line.score.partition(".")[2]),
-        deviation,
-        line.verified,
-        line.note,
-    )
+                raise CardError(f"{path}: line {number}: {one_line(error)}") from error
+            rows.setdefault(score.key, []).append(score)
+    names = PublishedFacts.__struct_fields__
+    return {
+        key: PublishedRow(scores=tuple(scores), **{name: getattr(scores[0], name) for name in names})
+        for key, scores in rows.items()
+    }
 
 
 def published_row(key: str) -> PublishedRow:
@@ -193,44 +139,204 @@ def sources() -> Papers:
 @cache
 def misprints() -> Mapping[tuple[str, str], Misprint]:
     """All misprints by row key and task, the task empty for a whole row."""
-    path = FOLDER / "misprints.toml"
-    found = convert(parse_toml(path), Misprints, where=str(path)).misprints
+    found = msgspec.convert(parse_toml(FOLDER / "misprints.toml")["misprints"], list[Misprint])
     return {(one.row, one.task): one for one in found}
 
 
 class Metric(NamedTuple):
-    """One kind of number."""
+    """One kind of number, and whether tables print it times 100."""
 
     better: Literal["high", "low", ""] = "high"
     points: bool = True
-    """Whether tables print it times 100."""
 
 
 METRICS: dict[str, Metric] = {
     **{row.name: Metric(row.better) for row in CORRELATIONS.values()},
-    "matthews": Metric(),
-    # The best of four similarities, as early sentence-transformers reported it.
-    "spearman_max": Metric(),
-    "spearman_change": Metric(""),
-    "spearman_edit_distance": Metric(""),
-    "accuracy": Metric(),
-    "f1": Metric(),
-    "mean_recall": Metric(),
-    "auc": Metric(),
-    "map": Metric(),
-    "mrr@10": Metric(),
-    # A mean over tasks that are scored in different ways.
-    "mixed": Metric(),
-    "mse": Metric("low", points=False),
-    "training_seconds": Metric("low", points=False),
-    "inference_seconds": Metric("low", points=False),
-    "milliseconds": Metric("low", points=False),
-    "gigabytes": Metric("low", points=False),
-    "steps": Metric("", points=False),
-    "alignment": Metric("low", points=False),
-    "uniformity": Metric("low", points=False),
-    "million_parameters": Metric("", points=False),
-    "dimensions": Metric("", points=False),
-    "mean_norm": Metric("", points=False),
+    # ``spearman_max`` is the best of four similarities, as early sentence-transformers reported it; ``mixed`` a mean over
+    # tasks that are scored in different ways.
+    **dict.fromkeys(
+        ("matthews", "spearman_max", "accuracy", "f1", "mean_recall", "auc", "map", "mrr@10", "mixed"), Metric()
+    ),
+    **dict.fromkeys(("spearman_change", "spearman_edit_distance"), Metric("")),
+    **dict.fromkeys(
+        ("mse", "training_seconds", "inference_seconds", "milliseconds", "gigabytes", "alignment", "uniformity"),
+        Metric("low", points=False),
+    ),
+    **dict.fromkeys(("steps", "million_parameters", "dimensions", "mean_norm"), Metric("", points=False)),
     **{f"knn{k}_{kind}": Metric("", points=False) for k in (3, 5, 7) for kind in ("distance", "dot")},
 }
+
+
+class ProtocolFacts(Record, frozen=True, kw_only=True):
+    """What a protocol's scores are: metric, aggregation, and by evaluator the fields results must have."""
+
+    metric: str
+    aggregation: str = ""
+    fields: dict[str, dict[str, Any]] = {}
+
+
+class ColumnFacts(Record, frozen=True, kw_only=True):
+    """One column that is more than a task scored as its table says: or another table's average."""
+
+    task: str = ""
+    split: Split = "test"
+    protocol: str | None = None
+    metric: str = ""
+    head: str = ""
+    average_of: str = ""
+
+
+class RowFacts(Record, frozen=True, kw_only=True):
+    """A published row under another label, or one that the paper scored otherwise than its columns say.
+
+    ``metric`` is that of a row whose numbers measure something else than those of other rows of the table.
+    """
+
+    row: str
+    label: str = ""
+    protocol: str | None = None
+    metric: str = ""
+
+
+class GroupFacts(Record, frozen=True, kw_only=True):
+    """Rows between two rules: best and second best are taken among them."""
+
+    rows: list[str | RowFacts]
+    title: str = ""
+    section: str = ""
+    protocol: str | None = None
+
+
+class AverageFacts(Record, frozen=True, kw_only=True):
+    """The average column: of which columns, rounded when, and what the file of published scores calls it.
+
+    ``rounding``: ``cells`` averages the cells as printed, ``once`` the exact ones, ``never`` leaves the average exact. In
+    ``of``, a list among the keys counts as one, its mean. ``composite`` allows columns that are scored in different ways.
+    """
+
+    task: str
+    head: str = "Avg."
+    rounding: str = "once"
+    of: list[str | list[str]] = []
+    composite: bool = False
+
+
+class DeltaFacts(Record, frozen=True, kw_only=True):
+    """A further column: the distance of each row to this one, in the average or in the column of this key."""
+
+    row: str
+    column: str = ""
+
+
+class BoardFacts(Record, frozen=True, kw_only=True):
+    """A board of our own: its rows are whatever was measured or published, not a paper's."""
+
+    whole: bool = True
+    """Whether a published row must fill all columns to be shown."""
+    published: bool = True
+    """Whether published rows are shown; without them rows have the encoders' names and stand in one group."""
+
+
+class TableCard(Record, frozen=True, kw_only=True):
+    """One table.
+
+    ``fields``, if there are any, are all fields of the protocol that results must have: their own score is shown.
+    """
+
+    title: str
+    paper: str = ""
+    table: str = ""
+    protocol: str = ""
+    fields: dict[str, Any] = {}
+    suite: str = ""
+    columns: list[str | ColumnFacts] = []
+    heads: dict[str, str] = {}
+    decimals: int = 2
+    average: AverageFacts | None = None
+    delta: DeltaFacts | None = None
+    groups: list[GroupFacts] = []
+    board: BoardFacts | None = None
+    note: str = ""
+
+
+def table_names() -> list[str]:
+    """The names of all tables: our own boards first, then papers', each in order."""
+    names = {path.stem for path in (FOLDER / "tables").glob("*.toml")}
+    return [*(name for name in BOARDS if name in names), *sorted(names - {*BOARDS})]
+
+
+def read_table_card(name: str) -> TableCard:
+    """The table of this name, or of a TOML file.
+
+    Raises:
+        UnknownName: no such table; offers the nearest.
+        CardError: the file is not as tables must be.
+    """
+    path = Path(name) if name.endswith(".toml") else FOLDER / "tables" / f"{name}.toml"
+    try:
+        changed = path.stat().st_mtime_ns if path.is_file() else None
+    except OSError:
+        # Too long for a file's name.
+        changed = None
+    if changed is None:
+        raise UnknownName("table", name, table_names(), hint="'stsbench list tables' shows them")
+    return _read(path, changed)
+
+
+@cache
+def _read(path: Path, changed: int) -> TableCard:
+    card = convert(parse_toml(path), TableCard, where=str(path))
+    for problem in (*_wrong_form(card), *_wrong_names(card)):
+        raise CardError(f"{path}: {problem}")
+    return card
+
+
+@cache
+def protocols() -> Mapping[str, ProtocolFacts]:
+    """All protocols that published scores may be of, by name."""
+    return msgspec.convert(parse_toml(FOLDER / "protocols.toml"), dict[str, ProtocolFacts])
+
+
+def column_facts(card: TableCard) -> list[ColumnFacts]:
+    """The columns that a card lists itself, each as a record."""
+    return [ColumnFacts(task=column) if isinstance(column, str) else column for column in card.columns]
+
+
+def row_facts(group: GroupFacts) -> list[RowFacts]:
+    """A group's rows, each as a record that says its protocol if row or group does."""
+    facts = [RowFacts(row=row) if isinstance(row, str) else row for row in group.rows]
+    return [f if f.protocol is not None else replace(f, protocol=group.protocol) for f in facts]
+
+
+def _wrong_form(card: TableCard) -> Iterator[str]:
+    if bool(card.suite) == bool(card.columns):
+        yield "give either 'suite' or 'columns'"
+    if (card.board is None) != bool(card.groups):
+        yield "give either [[groups]] or [board]"
+    if not 0 <= card.decimals <= MOST_DECIMALS:
+        yield f"key 'decimals': {card.decimals} is not from 0 to {MOST_DECIMALS}"
+    for facts in column_facts(card):
+        if bool(facts.task) == bool(facts.average_of):
+            yield f"columns: give either 'task' or 'average_of', not {'both' if facts.task else 'neither'}"
+        if facts.average_of.endswith(".toml"):
+            yield f"columns: 'average_of' is '{facts.average_of}'; it takes a table of the project's"
+    if card.delta and not (card.delta.column or card.average):
+        yield "[delta]: the table has no average; name a column"
+
+
+def _wrong_names(card: TableCard) -> Iterator[str]:
+    """What a card names that there is not."""
+    columns, rows = column_facts(card), [row for group in card.groups for row in row_facts(group)]
+    if card.board is None and card.paper not in sources().papers:
+        yield f"key 'paper': '{card.paper}' is not one of papers.toml{did_you_mean(card.paper, sources().papers)}"
+    of_groups = (group.protocol for group in card.groups)
+    for name in filter(None, (card.protocol, *of_groups, *(c.protocol for c in columns), *(r.protocol for r in rows))):
+        if name != UNKNOWN and name not in protocols():
+            yield f"key 'protocol': '{name}' is not one of protocols.toml{did_you_mean(name, protocols())}"
+    known = [row.row for row in published_rows().values() if (row.paper, row.table) == (card.paper, card.table)]
+    for row in rows:
+        if row.row not in known:
+            yield f"no row '{row.row}' in {card.paper}/{card.table}{did_you_mean(row.row, known)}"
+    for where, metric in (*(("columns", c.metric) for c in columns), *((f"row '{r.row}'", r.metric) for r in rows)):
+        if metric and metric not in METRICS:
+            yield f"{where}: metric '{metric}' is unknown{did_you_mean(metric, METRICS)}"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stsbench.boards.tables.table import LETTERS, RANKS, Number, Row, Show, Table, TableCell, TableColumn, number, sides
+from stsbench.boards.tables.table import LETTERS, RANKS, SIDES, Number, Row, Show, Table, TableCell, TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,8 +64,8 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
     sourced = {c.key for c in table.columns for row in table.rows() if _is_of_another(row, c.key)}
     for group in table.groups:
         for row in group.rows:
-            for side in sides(show or "both"):
-                numbers = {c.key: number(row.cell(c.key), side) for c in table.columns}
+            for side in SIDES[show or "both"]:
+                numbers = {c.key: row.cell(c.key).number(side) for c in table.columns}
                 if not any(numbers.values()):
                     continue
                 said = "imported" if row.imported and side == "published" else side

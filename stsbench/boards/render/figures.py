@@ -20,10 +20,9 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableLine,
     lay_out,
-    number,
 )
 from stsbench.core.errors import DataError, ProtocolError, choose, visible
-from stsbench.plots.dots import Dot, PanelDot, draw_dots, draw_panels
+from stsbench.plots.draw import Dot, PanelDot, draw_dots, draw_panels
 from stsbench.significance.comparison import Comparison, Difference, columns, notes_below, sentences, task_labels
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
         for line in lines
         if id(line.row) in places
         for panel, column in enumerate(columns)
-        if (found := number(line.row.cell(column.key), line.side)) is not None
+        if (found := line.row.cell(column.key).number(line.side)) is not None
     ]
     what = "measured minus published" if show == "difference" else "● measured   ○ published   — 95% interval"
     return draw_panels(

@@ -33,7 +33,6 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableLine,
     lay_out,
-    number,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -227,7 +226,7 @@ def _cell(line: TableLine, at: int, layout: Layout, scales: Mapping[str, BarScal
         "misprint": one.misprint,
         "classes": " ".join(["mean"] * (column.kind in MEANS) + ["less"] * bool(short)),
         "short": short,
-        "bar": _bar(number(one, line.side), scales.get(column.key)),
+        "bar": _bar(one.number(line.side), scales.get(column.key)),
     }
 
 
@@ -254,7 +253,7 @@ def bar_scales(layout: Layout) -> dict[str, BarScale]:
 
 def _with_intervals(layout: Layout, column: TableColumn) -> list[Number]:
     lines = (line for block in layout.blocks for line in block.lines)
-    found = (number(line.row.cell(column.key), line.side) for line in lines)
+    found = (line.row.cell(column.key).number(line.side) for line in lines)
     return [one for one in found if one and one.interval]
 
 

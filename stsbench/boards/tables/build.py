@@ -6,42 +6,43 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.boards.exports.mteb import PROTOCOL, Imported, fits, with_imported
-from stsbench.boards.published import PublishedRow, misprints, published_row, sources
-from stsbench.boards.published.specs import (
+from stsbench.boards.published import (
     AverageFacts,
     BoardFacts,
     RowFacts,
     TableCard,
     column_facts,
+    misprints,
+    published_row,
     read_table_card,
     row_facts,
+    sources,
 )
-from stsbench.boards.tables.columns import Filler, baseline_groups, majority_levels, of_columns, plan
-from stsbench.boards.tables.intervals import rank_tables, with_intervals
+from stsbench.boards.tables.columns import Filler, baseline_group, plan
 from stsbench.boards.tables.rows import (
     Added,
-    added_groups,
     board_groups,
     clean_groups,
     clean_notes,
     lacks,
     not_shown,
-    relabelled,
-    rows_of,
     traits_of,
+    with_added,
 )
 from stsbench.boards.tables.table import AVERAGE, DELTA, Group, Number, Row, Show, Table, TableCell, has_lines
-from stsbench.core.cards import EncoderCard, Suite
+from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, ProtocolError, UnknownName
 from stsbench.results.comparable import side_by_side
 from stsbench.results.folder import verified
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.means import OnRow, unwatched
+
+if TYPE_CHECKING:
+    from stsbench.boards.exports.mteb import Imported
+    from stsbench.significance.means import OnRow
 
 
 def build_table(name: str, results: Sequence[Result] = (), catalogue: Catalogue | None = None) -> Table:
@@ -66,31 +67,32 @@ def make_table(
     results: Sequence[Result],
     catalogue: Catalogue,
     added: Sequence[Added] = (),
-    progress: OnRow = unwatched,
+    progress: OnRow | None = None,
 ) -> Table:
     """Make a table from its card, with the rows that are added to it; for its errors see :func:`build_table`."""
     filler = Filler(card, plan(card, catalogue), catalogue)
     runs = gather_runs(results, catalogue)
-    if card.board is not None:
-        groups = relabelled(board_groups(filler, card.board, runs), runs, added)
-    else:
-        groups = [*_paper_groups(filler, _by_row(runs, catalogue)), *added_groups(filler, runs, added)]
+    groups = board_groups(filler, card.board, runs) if card.board else list(_paper_groups(filler, runs))
+    groups = with_added(filler, groups, runs, added)
     if card.delta:
         groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
-    levels = of_columns(majority_levels(results), {column.key: column.wanted for column in filler.plan.tasks})
-    groups += baseline_groups(levels, filler.plan.terms)
-    groups += clean_groups(filler, runs) if card.board is not None else ()
+    groups.append(baseline_group(results, filler.plan))
+    groups += clean_groups(filler, runs) if card.board else ()
     made = Table(
         name=name,
         title=card.title,
-        paper=sources().papers[card.paper] if card.board is None else None,
+        paper=None if card.board else sources().papers[card.paper],
         number=number_of(card),
         columns=filler.plan.columns,
         groups=[group for group in groups if group.rows],
         notes=[*([card.note] if card.note else []), *_superseded(filler, catalogue)],
-        measured_notes=list(clean_notes(filler, runs)) if card.board is not None else (),
+        measured_notes=list(clean_notes(filler, runs)) if card.board else (),
         terms=filler.plan.terms,
     )
+    if not results:
+        return made
+    from stsbench.boards.tables.intervals import with_intervals
+
     return with_intervals(made, progress)
 
 
@@ -112,22 +114,18 @@ def number_of(card: TableCard) -> str:
     return f"{word.capitalize()} {number.upper()}"
 
 
-def _by_row(runs: Sequence[Runs], catalogue: Catalogue) -> Mapping[str, list[Runs]]:
-    """The runs that measured a published row, by its key: its own encoder's, or those of a card that names it."""
-    found: dict[str, list[Runs]] = {}
+def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
+    # The runs that measured each published row: its own encoder's, or those of a card that names it.
+    by_row: dict[str, list[Runs]] = {}
     for one in runs:
         for key in one.card.published if one.card else []:
             try:
-                published_row(key)
+                by_row.setdefault(published_row(key).key, []).append(one)
             except UnknownName as error:
-                raise CardError(f"{catalogue.encoder_path(one.encoder)}: key 'published': {error}") from error
-            found.setdefault(key, []).append(one)
-    return found
-
-
-def _paper_groups(filler: Filler, runs: Mapping[str, list[Runs]]) -> Iterator[Group]:
+                path = filler.catalogue.encoder_path(one.encoder)
+                raise CardError(f"{path}: key 'published': {error}") from error
     for group in filler.card.groups:
-        rows = [row for facts in row_facts(group) for row in _paper_rows(filler, facts, runs, group.protocol)]
+        rows = [row for facts in row_facts(group) for row in _paper_rows(filler, facts, by_row, group.protocol)]
         yield Group(title=group.title, section=group.section, rows=rows)
 
 
@@ -137,44 +135,31 @@ def _paper_rows(
     """A published row with what was measured of it; further states of the encoder follow as rows of their own."""
     source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
     label, measured = facts.label or facts.row, runs.get(source.key, [])
+    first = measured[0] if measured else None
+    has_card = source.encoder in filler.catalogue.paths("baselines")
+    card = first.card if first else filler.catalogue.encoder(source.encoder) if has_card else None
+    wrong = misprints().get((source.key, ""))
     printed = filler.published(source, facts.protocol, metric=facts.metric)
-    first = filler.measured(measured[0], facts.protocol) if measured else {}
     row = Row(
         label=label,
-        cells=filler.cells(source.key, printed, first),
-        encoder=measured[0].encoder if measured else source.encoder,
+        cells=filler.cells(source.key, printed, filler.measured(first, facts.protocol) if first else {}),
+        encoder=first.encoder if first else source.encoder,
         key=source.key,
         quoted=sources().papers[source.quoted].name if source.quoted else "",
         otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
         overlap=source.overlap,
-        misprint=_misprint_of(source),
+        misprint=wrong.reason if wrong else "",
         metric=facts.metric,
-        traits=traits_of(filler.catalogue, _card_of(filler.catalogue, source, measured), source),
-        results=measured[0].results if measured else (),
+        traits=traits_of(filler.catalogue, card, source),
+        results=first.results if first else (),
     )
     yield row
     for other in measured[1:]:
-        cells = filler.cells("", {}, filler.measured(other, facts.protocol))
-        yield replace(
-            row,
-            label=f"{label} [{other.mark or other.encoder}]",
-            cells=cells,
-            key="",
-            quoted="",
-            misprint="",
-            results=other.results,
+        cells, told = (
+            filler.cells("", {}, filler.measured(other, facts.protocol)),
+            f"{label} [{other.mark or other.encoder}]",
         )
-
-
-def _card_of(catalogue: Catalogue, source: PublishedRow, measured: Sequence[Runs]) -> EncoderCard | None:
-    if measured:
-        return measured[0].card
-    return catalogue.encoder(source.encoder) if source.encoder in catalogue.paths("baselines") else None
-
-
-def _misprint_of(row: PublishedRow) -> str:
-    found = misprints().get((row.key, ""))
-    return found.reason if found else ""
+        yield replace(row, label=told, cells=cells, key="", quoted="", misprint="", results=other.results)
 
 
 def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Group]:
@@ -182,67 +167,73 @@ def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Grou
     aim = next((row for group in groups for row in group.rows if row.key == key), None)
     if aim is None:
         raise CardError(f"[delta]: 'row' names '{key}', which is not a row of the table")
-    return [replace(group, rows=[_with_distance(row, aim, column) for row in group.rows]) for group in groups]
+    theirs = aim.cell(column)
 
+    def distance(ours: Number | None, other: Number | None) -> Number | None:
+        return Number(ours.value - other.value) if ours and other else None
 
-def _with_distance(row: Row, aim: Row, column: str) -> Row:
-    ours, theirs = row.cell(column), aim.cell(column)
-    # Scores of different protocols have no distance.
-    if row is aim or row.otherwise != aim.otherwise:
-        return row
-    cell = TableCell(
-        measured=_distance(ours.measured, theirs.measured), published=_distance(ours.published, theirs.published)
-    )
-    return replace(row, cells={**row.cells, DELTA: cell})
+    def measured(row: Row) -> Row:
+        ours = row.cell(column)
+        # Scores of different protocols have no distance.
+        if row is aim or row.otherwise != aim.otherwise:
+            return row
+        cell = TableCell(
+            measured=distance(ours.measured, theirs.measured), published=distance(ours.published, theirs.published)
+        )
+        return replace(row, cells={**row.cells, DELTA: cell})
 
-
-def _distance(ours: Number | None, theirs: Number | None) -> Number | None:
-    return Number(ours.value - theirs.value) if ours and theirs else None
+    return [replace(group, rows=list(map(measured, group.rows))) for group in groups]
 
 
 NAMED = ("metric", "aggregation")
 """The fields of a protocol that every title names."""
 
 
-class SuiteBoard(NamedTuple):
-    """The card of one board, and the results that may be in it."""
-
-    card: TableCard
-    results: Sequence[Result]
-
-
-def suite_boards(
+def suite_tables(
     results: Sequence[Result],
     name: str,
     suite: Suite,
+    catalogue: Catalogue,
     *,
     scored: Mapping[str, str],
     protocol: str | None = None,
     published: bool = False,
-) -> list[SuiteBoard]:
+    added: Sequence[Added] = (),
+    progress: OnRow | None = None,
+) -> list[Table]:
     """A board for each protocol; scores of different protocols never meet in one.
 
     Args:
         results: any results.
         name: the suite's key, by which published averages are known.
         suite: its tasks are the columns.
+        catalogue: cards of the project and of the user.
         scored: each task's scored split; results of others do not count.
         protocol: only the protocols of this name.
         published: whether published rows of the protocol stand beside the measured ones.
+        added: rows that are asked for; they have the labels that are.
+        progress: gets how many rows are done, and how many there are.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
         wanted = result.task in suite.tasks and result.split == scored[result.task]
         if wanted and protocol in (None, result.protocol["name"]):
             groups.setdefault(protocol_key(result.protocol), []).append(result)
-    protocols = {key: json.loads(key) for key in sorted(groups)}
+    ways = {key: json.loads(key) for key in sorted(groups)}
     return [
-        SuiteBoard(suite_card(name, suite, fields, list(protocols.values()), published=published), groups[key])
-        for key, fields in protocols.items()
+        make_table(
+            suite.name or name,
+            _suite_card(name, suite, fields, list(ways.values()), published=published),
+            groups[key],
+            catalogue,
+            added,
+            progress,
+        )
+        for key, fields in ways.items()
     ]
 
 
-def suite_card(
+def _suite_card(
     name: str, suite: Suite, protocol: dict[str, Any], others: Sequence[Mapping[str, Any]] = (), *, published: bool
 ) -> TableCard:
     """The card of a suite's board by one protocol; the title tells it from those of the same name among ``others``."""
@@ -260,18 +251,6 @@ def suite_card(
     )
 
 
-def suite_table(
-    board: SuiteBoard,
-    suite: Suite,
-    name: str,
-    catalogue: Catalogue,
-    added: Sequence[Added] = (),
-    progress: OnRow = unwatched,
-) -> Table:
-    """The table of a suite's board; rows that are asked for have the labels that are."""
-    return make_table(suite.name or name, board.card, board.results, catalogue, added, progress)
-
-
 class Made(NamedTuple):
     """Tables, a line for each thing that is left out of them, and what would fill or show more."""
 
@@ -282,18 +261,17 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What tables are made of."""
+    """What tables are made of; of a suite's boards only those by ``protocol``."""
 
     catalogue: Catalogue
     results: Sequence[Result] = ()
     where: Path = Path("results")
     protocol: str | None = None
-    """Only a suite's boards by the protocol of this name."""
     show: Show | None = None
     imported: Imported | None = None
     ranks: bool = False
     added: Sequence[Added] = ()
-    progress: OnRow = unwatched
+    progress: OnRow | None = None
 
     def declared(self, name: str) -> Made:
         """The table of a name, or of a TOML file; see :func:`stsbench.boards.tables.build.build_table`.
@@ -304,15 +282,22 @@ class Asked:
         card = read_table_card(name)
         held, left_out = self._held([*_tasks_of(card, self.catalogue)])
         table = make_table(name, card, held, self.catalogue, self.added, self.progress)
-        advice = self._advice([table]) if self.added else self._not_shown(card, table, held)
+        advice = self._advice([table])
+        # A board has a row for each result, and published numbers need none.
+        if held and not self.added and not table.is_board and self.show != "published":
+            filler = Filler(card, plan(card, self.catalogue), self.catalogue)
+            advice = list(filter(None, [not_shown(table, filler, gather_runs(held, self.catalogue))]))
         (made,) = self._ranked([table])
-        made = with_imported(made, self.imported) if self.imported else made
+        if self.imported:
+            from stsbench.boards.exports.mteb import with_imported
+
+            made = with_imported(made, self.imported)
         if not has_lines(made, self.show):
             raise DataError(
                 f"table '{made.name}': nothing to show as '{self.show}', for no result fits it; "
                 "'stsbench run' measures, --show published prints what papers have"
             )
-        return Made([made], [*left_out, *self._of_imported()], advice)
+        return self._made([made], left_out, advice)
 
     def boards(self, name: str) -> Made:
         """A suite's boards: one for each protocol that its tasks were scored by, and one for imported rows.
@@ -326,35 +311,36 @@ class Asked:
             whole = [one for one, other in self.catalogue.suites().items() if other.average]
             raise ProtocolError(f"suite '{name}' has no mean to rank by", hint=f"suites with one: {', '.join(whole)}")
         held, left_out = self._held(suite.tasks)
-        boards = suite_boards(
+        made = suite_tables(
             held,
             name,
             suite,
+            self.catalogue,
             scored={task: self.catalogue.task(task).score_split for task in suite.tasks},
             protocol=self.protocol,
             published=self.show not in (None, "measured"),
+            added=self.added,
+            progress=self.progress,
         )
-        made = [suite_table(board, suite, name, self.catalogue, self.added, self.progress) for board in boards]
         advice = self._advice(made)
-        if self.imported and not any(fits(table.columns) for table in made):
-            empty = SuiteBoard(suite_card(name, suite, PROTOCOL, published=False), [])
-            made.append(suite_table(empty, suite, name, self.catalogue))
-        tables = [
-            with_imported(one, self.imported) if self.imported and fits(one.columns) else one
-            for one in self._ranked(made)
-        ]
+        if self.imported:
+            from stsbench.boards.exports.mteb import PROTOCOL, fits, with_imported
+
+            if not any(fits(table.columns) for table in made):
+                card = _suite_card(name, suite, PROTOCOL, published=False)
+                made.append(make_table(suite.name or name, card, [], self.catalogue))
+        tables = self._ranked(made)
+        if self.imported:
+            tables = [with_imported(one, self.imported) if fits(one.columns) else one for one in tables]
         tables = [table for table in tables if has_lines(table, self.show)]
         if not tables:
+            held_of = "" if self.protocol else self.likely_suite()
             by = f" by protocol '{self.protocol}'" if self.protocol else ""
+            others = f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
             raise DataError(
-                f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{self._others()}"
+                f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
             )
-        return Made(tables, [*left_out, *self._of_imported()], advice)
-
-    def _others(self) -> str:
-        """What else the results are of, as it is asked for."""
-        held = self.likely_suite()
-        return f"; the results here are of others: --suite {held} shows some" if held and not self.protocol else ""
+        return self._made(tables, left_out, advice)
 
     def likely_suite(self) -> str:
         """The first suite that the results have a task of, else one of their tasks."""
@@ -363,35 +349,25 @@ class Asked:
         return next(suites, min(tasks, default=""))
 
     def _advice(self, tables: Sequence[Table]) -> list[str]:
-        """What the added rows of tables lack.
-
-        Raises:
-            DataError: no result of an encoder that is added fits a column.
-        """
+        """What the added rows of tables lack; raises DataError where no result of an encoder that is added fits a column."""
         lines: list[str] = []
+        where = "" if self.where == Path("results") else str(self.where)
         for one in self.added:
-            rows = [(row, table) for table in tables for row in rows_of(table, one) if row.is_measured]
+            rows = [(row, t) for t in tables for row in t.rows() if row.is_added and one.holds(row.results)]
+            rows = [(row, table) for row, table in rows if row.is_measured]
             if not rows:
                 empty = Row(label=one.label or one.name, cells={}, encoder=one.results[0].encoder)
-                why = [line for table in tables[:1] for line in lacks(empty, table, self.catalogue, self._given())]
+                why = [line for table in tables[:1] for line in lacks(empty, table, self.catalogue, where)]
                 raise DataError(f"--add {one.name}: no result of it fits the table; {'; '.join(why)}")
-            lines += [line for row, table in rows for line in lacks(row, table, self.catalogue, self._given())]
+            lines += [line for row, table in rows for line in lacks(row, table, self.catalogue, where)]
         return lines
 
-    def _given(self) -> str:
-        """The folder of results as a command names it; nothing where it is the usual one."""
-        return "" if self.where == Path("results") else str(self.where)
-
-    def _not_shown(self, card: TableCard, table: Table, results: Sequence[Result]) -> list[str]:
-        """A line on results without a row; a board has a row for each, and published numbers need none."""
-        if table.is_board or self.show == "published":
-            return []
-        filler = Filler(card, plan(card, self.catalogue), self.catalogue)
-        return list(filter(None, [not_shown(table, filler, gather_runs(results, self.catalogue))]))
-
     def _ranked(self, tables: Sequence[Table]) -> list[Table]:
-        """The tables, with the ranks of their rows where they are asked for."""
-        return rank_tables(tables) if self.ranks else list(tables)
+        if not self.ranks:
+            return list(tables)
+        from stsbench.boards.tables.intervals import rank_tables
+
+        return rank_tables(tables)
 
     def _held(self, tasks: Sequence[str]) -> tuple[list[Result], list[str]]:
         """The results of some tasks that may stand side by side, and what is left out; ranks need their per-item columns."""
@@ -401,8 +377,8 @@ class Asked:
         held = verified(mine, keep=True)
         return held.results, [*left_out, *(problem.line for problem in held.problems)]
 
-    def _of_imported(self) -> Sequence[str]:
-        return self.imported.problems if self.imported else ()
+    def _made(self, tables: list[Table], left_out: list[str], advice: list[str]) -> Made:
+        return Made(tables, [*left_out, *(self.imported.problems if self.imported else ())], advice)
 
 
 def _tasks_of(card: TableCard, catalogue: Catalogue) -> Iterator[str]:

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.published import FOLDER, PublishedRow, misprints, published_rows, sources
-from stsbench.boards.published.specs import BoardFacts
+from stsbench.boards.published import FOLDER, BoardFacts, PublishedRow, misprints, published_rows, sources
 from stsbench.boards.tables.columns import Filler, Numbers
-from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, TableColumn, Traits, Wanted
+from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, TableColumn, Traits
 from stsbench.core.cards import EncoderCard, Record, convert, parse_toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.groups import Runs
@@ -30,7 +29,7 @@ LOADED = frozenset({"model", "package", "file", "base", "layers"})
 
 
 class KnownFacts(Record, frozen=True, kw_only=True):
-    """The numbers of parameters by backbone, and the years of works by address."""
+    """The numbers of parameters by backbone, and the years of works by address: what neither cards nor published rows say."""
 
     parameters: Mapping[str, int]
     years: Mapping[str, int]
@@ -38,9 +37,8 @@ class KnownFacts(Record, frozen=True, kw_only=True):
 
 @cache
 def known_facts() -> KnownFacts:
-    """What neither cards nor published rows say."""
-    path = FOLDER / "encoders.toml"
-    return convert(parse_toml(path), KnownFacts, where=str(path))
+    """Those of the project."""
+    return convert(parse_toml(FOLDER / "encoders.toml"), KnownFacts, where="encoders.toml")
 
 
 def traits_of(catalogue: Catalogue, card: EncoderCard | None = None, source: PublishedRow | None = None) -> Traits:
@@ -54,31 +52,25 @@ def traits_of(catalogue: Catalogue, card: EncoderCard | None = None, source: Pub
         return Traits()
     paper = _address(card.paper) if card else ""
     origin = sources().papers[source.quoted or source.paper] if source else None
-    replaced = card is not None and bool(LOADED & _replaced(card.name))
+    replaced = card is not None and any(part.partition("=")[0] in LOADED for part in card.name.split("+")[1:])
     return Traits(
         method=said.method,
         backbone=said.backbone,
         supervision=said.supervision,
         parameters=None if replaced else _parameters(catalogue, card, said.backbone),
-        year=(card.year or _year(card.paper)) if card and (card.year or paper) else origin.year if origin else None,
+        year=(card.year or _year(paper)) if card and (card.year or paper) else origin.year if origin else None,
         paper=paper or (origin.url if origin else ""),
         model=_model(card) if card and not replaced else "",
     )
-
-
-def _replaced(name: str) -> set[str]:
-    """The parameters that stand replaced behind the name of a card."""
-    return {change.partition("=")[0] for change in name.split("+")[1:]}
 
 
 def _parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
     """As the card says, or that of the encoder it is made of; else as its backbone has them."""
     if card and card.parameters:
         return card.parameters
-    names = catalogue.paths("baselines")
     for other in (card.params.get("base") if card else None, backbone):
         # A recipe's backbone may be a card's encoder.
-        if isinstance(other, str) and other in names:
+        if isinstance(other, str) and other in catalogue.paths("baselines"):
             below = catalogue.encoder(other)
             return below.parameters or known_facts().parameters.get(below.backbone)
     return known_facts().parameters.get(backbone)
@@ -89,24 +81,18 @@ def _address(paper: str) -> str:
     return found[0] if found else ""
 
 
-def _year(paper: str) -> int | None:
+def _year(address: str) -> int | None:
     """The year of a work: as it is known by its address, or as the address says."""
-    address = _address(paper)
-    by_address = {one.url: one.year for one in sources().papers.values()} | dict(known_facts().years)
-    if address in by_address:
-        return by_address[address]
+    known = {one.url: one.year for one in sources().papers.values()} | dict(known_facts().years)
     found = YEARS.search(address)
-    if found is None:
-        return None
-    return int(found["acl"] or f"20{found['arxiv'] or found['old']}")
+    said = int(found["acl"] or f"20{found['arxiv'] or found['old']}") if found else None
+    return known.get(address, said)
 
 
 def _model(card: EncoderCard) -> str:
     """The address of the model: its page on the Hub, or where else the card loads it from."""
     model = card.hub or card.params.get("model", "")
-    if not isinstance(model, str) or Path(model).exists():
-        return ""
-    return hub_address(model) or _address(model)
+    return hub_address(model) or _address(model) if isinstance(model, str) and not Path(model).exists() else ""
 
 
 def hub_address(model: str) -> str:
@@ -124,52 +110,40 @@ SECTIONS = {
 }
 
 
-class BoardEntry(NamedTuple):
-    """An encoder, or a published row without one: what is published and measured of it."""
-
-    label: str
-    encoder: str
-    traits: Traits
-    overlap: str
-    source: PublishedRow | None
-    published: Numbers
-    printed_in: Mapping[str, str]
-    """The key of the published row that each published number is of, by column."""
-    measured: Numbers
-    results: Sequence[Result]
-
-
 class Printed(NamedTuple):
-    """What is published of an encoder: its first row, the numbers of this and further rows, and the row of each."""
+    """What is published of an encoder: its first row, the numbers of this and further rows, and the row's key of each number."""
 
-    row: PublishedRow | None
-    numbers: Numbers
-    printed_in: Mapping[str, str]
+    row: PublishedRow | None = None
+    numbers: Numbers = {}
+    printed_in: Mapping[str, str] = {}
+
+
+NOTHING = Printed()
 
 
 def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> list[Group]:
     """The rows of a board, sorted by average: by supervision, or in one group where no published ones stand beside them."""
-    entries = list(_entries(filler, facts, runs))
-    twice = Counter(entry.label for entry in entries)
+    rows = list(_rows(filler, facts, runs))
     if not facts.published:
-        return [Group(rows=sorted((_row(filler, entry, named=False) for entry in entries), key=_by_average))]
-    rows: dict[str, list[Row]] = {supervision: [] for supervision in SECTIONS}
-    for entry in entries:
-        rows[entry.traits.supervision].append(_row(filler, entry, named=twice[entry.label] > 1))
-    return [Group(section=SECTIONS[key], rows=sorted(group, key=_order)) for key, group in rows.items()]
+        return [Group(rows=sorted(rows, key=_by_average))]
+    alike = Counter(row.label for row in rows)
+    told = [
+        replace(row, label=f"{row.label} ({row.source})") if alike[row.label] > 1 and row.source else row
+        for row in rows
+    ]
+    return [
+        Group(section=said, rows=sorted((row for row in told if row.traits.supervision == key), key=_order))
+        for key, said in SECTIONS.items()
+    ]
 
 
 def clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
     """A group for each training text that was left out of scores: every encoder's mean and scores without it, best first."""
     for name in dict.fromkeys(clean.name for one in runs for result in one.results for clean in result.clean):
-        entries = []
-        for one in runs:
-            mine = one._replace(results=[part for result in one.results for part in _clean(result, name)])
-            if mine.results and (numbers := filler.measured(mine)):
-                traits = traits_of(filler.catalogue, one.card)
-                entries.append(BoardEntry(one.name, one.encoder, traits, one.overlap, None, {}, {}, numbers, []))
-        rows = sorted((_row(filler, entry, named=False) for entry in entries), key=_by_average)
-        yield Group(section=name[0].upper() + name[1:], rows=rows)
+        left = [one._replace(results=[part for result in one.results for part in _clean(result, name)]) for one in runs]
+        rows = [measured_row(filler, one, one.name, results=[]) for one in left if one.results]
+        measured = sorted((row for row in rows if row.is_measured), key=_by_average)
+        yield Group(section=name[0].upper() + name[1:], rows=measured)
 
 
 def clean_notes(filler: Filler, runs: Sequence[Runs]) -> Iterator[str]:
@@ -194,49 +168,69 @@ def _clean(result: Result, name: str) -> Iterator[Result]:
             )
 
 
-def _entries(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[BoardEntry]:
-    known = filler.catalogue.paths("baselines")
+def measured_row(filler: Filler, run: Runs, label: str, printed: Printed = NOTHING, **facts: Any) -> Row:  # noqa: ANN401
+    """The row of what was measured of an encoder, beside what is printed of it; ``facts`` are fields of the row."""
+    shown: dict[str, Any] = {
+        "cells": filler.cells(printed.printed_in, printed.numbers, filler.measured(run)),
+        "traits": traits_of(filler.catalogue, run.card),
+        "results": run.results,
+        **_source(printed),
+        **facts,
+    }
+    return Row(label=label, encoder=run.encoder, overlap=run.overlap, **shown)
+
+
+def _source(printed: Printed) -> dict[str, Any]:
+    row = printed.row
+    return {"key": row.key, "source": sources().papers[row.paper].name} if row else {}
+
+
+def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[Row]:
     published = _published(filler, facts) if facts.published else {}
-    nothing = Printed(None, {}, {})
-    measured = [(one, numbers) for one in runs if (numbers := filler.measured(one))]
-    for one, numbers in measured:
-        card = one.card
-        printed = published.get(one.encoder, nothing) if card else nothing
-        label = one.name
+    done = set()
+    for run in runs:
+        card, printed = run.card, published.get(run.encoder, NOTHING) if run.card else NOTHING
+        label = run.name
         if card and facts.published:
-            label = f"{card.name} [{one.mark}]" if one.mark else card.name
-        traits = traits_of(filler.catalogue, card)
-        yield BoardEntry(label, one.encoder, traits, one.overlap, *printed, numbers, one.results)
-    done = {one.encoder for one, _ in measured if one.card}
+            label = f"{card.name} [{run.mark}]" if run.mark else card.name
+        row = measured_row(filler, run, label, printed)
+        if row.is_measured:
+            done |= {run.encoder} if card else set()
+            yield row
     for name, printed in published.items():
         if printed.row is not None and name not in done:
-            card = filler.catalogue.encoder(name) if name in known else None
-            traits = traits_of(filler.catalogue, card, printed.row)
-            label, encoder = (card.name, name) if card else (right_label(printed.row), "")
-            yield BoardEntry(label, encoder, traits, printed.row.overlap, *printed, {}, [])
-
-
-def right_label(row: PublishedRow) -> str:
-    """What a published row is called, or should be where the name is a misprint."""
-    found = misprints().get((row.key, ""))
-    return found.expected if found and found.kind == "label" and found.expected else row.row
+            card = filler.catalogue.encoder(name) if name in filler.catalogue.paths("baselines") else None
+            wrong = misprints().get((printed.row.key, ""))
+            right = wrong.expected if wrong and wrong.kind == "label" and wrong.expected else printed.row.row
+            yield Row(
+                label=card.name if card else right,
+                encoder=name if card else "",
+                cells=filler.cells(printed.printed_in, printed.numbers, {}),
+                overlap=printed.row.overlap,
+                traits=traits_of(filler.catalogue, card, printed.row),
+                **_source(printed),
+            )
 
 
 def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
     """Published rows that fit the board, by encoder, or by paper and row where there is none."""
     found: dict[str, list[tuple[PublishedRow, Numbers]]] = {}
     tasks = {column.key for column in filler.plan.tasks}
-    for row, is_own in _trusted():
+    # Rows read in a text; those at their own source, as far as that is among the papers, come first.
+    rows = [row for row in published_rows().values() if all(one.verified not in ("figure", "no") for one in row.scores)]
+    papers = {row.paper for row in published_rows().values() if not row.quoted}
+    for row in sorted(rows, key=lambda row: row.quoted in papers):
         numbers = filler.published(row, lenient=True)
         is_whole, is_part = tasks <= numbers.keys(), bool(tasks & numbers.keys())
         # Of an encoder that has a card, the average alone is worth a row.
         is_worth = is_whole or (is_part and not facts.whole) or (bool(row.encoder) and AVERAGE in numbers)
-        # What another work took over counts where its source prints less, as the average without the tasks.
-        own = found.get(row.encoder, [])
-        is_fuller = bool(own) and is_whole and not any(tasks <= others.keys() for _, others in own)
-        if (is_own and is_worth) or (not is_own and is_fuller):
+        if row.quoted in papers:
+            # What another work took over counts where its source prints less, as the average without the tasks.
+            own = found.get(row.encoder, [])
+            is_worth = bool(own) and is_whole and not any(tasks <= others.keys() for _, others in own)
+        if is_worth:
             found.setdefault(row.encoder or f"{row.paper}/{row.row}", []).append((row, numbers))
-    chosen = {name: _merged(filler, name, rows, whole=facts.whole) for name, rows in found.items()}
+    chosen = {name: _merged(filler, name, mine, whole=facts.whole) for name, mine in found.items()}
     # Two papers may take the same numbers over from a third.
     seen: dict[tuple[float, ...], str] = {}
     for name, printed in chosen.items():
@@ -244,43 +238,19 @@ def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
     return {name: chosen[name] for name in seen.values()}
 
 
-def _trusted() -> Iterator[tuple[PublishedRow, bool]]:
-    """Rows read in a text, and whether at their own source, as far as that is among the papers; these come first."""
-    rows = [row for row in published_rows().values() if all(one.verified not in ("figure", "no") for one in row.scores)]
-    own = {row.paper for row in published_rows().values() if not row.quoted}
-    for is_own in (True, False):
-        yield from ((row, is_own) for row in rows if (row.quoted not in own) is is_own)
-
-
 def _merged(filler: Filler, name: str, rows: Sequence[tuple[PublishedRow, Numbers]], *, whole: bool) -> Printed:
     """The fullest row, of those the one that the encoder's card names first; the others may fill its holes."""
     known = name in filler.catalogue.paths("baselines")
     order = {key: place for place, key in enumerate(filler.catalogue.encoder(name).published)} if known else {}
-    rows = sorted(
+    (first, numbers), *others = sorted(
         rows, key=lambda pair: (-len(pair[1]) if whole else AVERAGE not in pair[1], order.get(pair[0].key, len(order)))
     )
-    first, numbers = rows[0]
     printed_in = dict.fromkeys(numbers, first.key)
-    for row, others in () if whole else rows[1:]:
+    for row, more in () if whole else others:
         # An average of other cells than the row's own would be none of it.
-        added = {key: number for key, number in others.items() if key not in (*numbers, AVERAGE, EXACT)}
+        added = {key: number for key, number in more.items() if key not in (*numbers, AVERAGE, EXACT)}
         numbers, printed_in = {**numbers, **added}, {**printed_in, **dict.fromkeys(added, row.key)}
     return Printed(first, numbers, printed_in)
-
-
-def _row(filler: Filler, entry: BoardEntry, *, named: bool) -> Row:
-    source = sources().papers[entry.source.paper].name if entry.source else ""
-    key = entry.source.key if entry.source else ""
-    return Row(
-        label=f"{entry.label} ({source})" if named and source else entry.label,
-        cells=filler.cells(entry.printed_in, entry.published, entry.measured),
-        encoder=entry.encoder,
-        key=key,
-        source=source,
-        overlap=entry.overlap,
-        traits=entry.traits,
-        results=entry.results,
-    )
 
 
 def _by_average(row: Row) -> tuple[bool, float, str]:
@@ -300,10 +270,6 @@ def _order(row: Row) -> tuple[int, float, str]:
     return len(columns), 0.0, row.label
 
 
-TITLE = "Measured here"
-MOST_NAMED = 3
-
-
 class Added(NamedTuple):
     """An encoder to be added: its name as it was given, the label to print (empty: its own name), and its results."""
 
@@ -311,10 +277,16 @@ class Added(NamedTuple):
     label: str
     results: Sequence[Result]
 
-    def runs(self, all_runs: Sequence[Runs]) -> list[Runs]:
-        """The runs that hold these results; an encoder in several states is several."""
-        mine = set(map(_file_of, self.results))
-        return [one for one in all_runs if mine & set(map(_file_of, one.results))]
+    def holds(self, results: Sequence[Result]) -> bool:
+        """Whether any of these is one of its results."""
+        return bool(set(map(_file_of, self.results)) & set(map(_file_of, results)))
+
+    def runs(self, all_runs: Sequence[Runs]) -> Iterator[tuple[Runs, str]]:
+        """The runs that hold its results, each with the label to print; an encoder in several states is several."""
+        found = [one for one in all_runs if self.holds(one.results)]
+        for one in found:
+            marked = self.label and len(found) > 1 and one.mark
+            yield one, f"{self.label} [{one.mark}]" if marked else self.label
 
 
 def _file_of(result: Result) -> Path | int:
@@ -322,46 +294,29 @@ def _file_of(result: Result) -> Path | int:
     return result.path or id(result)
 
 
-def added_groups(filler: Filler, runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
-    """One group below a paper's own: its best and second best stay the paper's, and no row is among others by mistake."""
-    rows = [
-        Row(
-            label=_label(one, run, several=len(found) > 1),
-            cells=filler.cells("", {}, filler.measured(run)),
-            encoder=run.encoder,
-            overlap=run.overlap,
-            traits=traits_of(filler.catalogue, run.card),
-            results=run.results,
-            is_added=True,
+def with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
+    """The groups with a row for each encoder that is added.
+
+    On a board it is there, and gets its label. Below a paper's own groups stands one more: its best and second best stay the
+    paper's, and no row is among others by mistake.
+    """
+    chosen = [pair for one in added for pair in one.runs(runs)]
+    if filler.card.board is None:
+        rows = [measured_row(filler, run, label or run.name, is_added=True) for run, label in chosen]
+        return [*groups, Group(title="Measured here", rows=rows)]
+    labels = {id(run.results): label for run, label in chosen}
+    return [
+        replace(
+            group,
+            rows=[
+                replace(row, label=labels[id(row.results)] or row.label, is_added=True)
+                if id(row.results) in labels
+                else row
+                for row in group.rows
+            ],
         )
-        for one in added
-        for found in [one.runs(runs)]
-        for run in found
+        for group in groups
     ]
-    return [Group(title=TITLE, rows=rows)] if rows else []
-
-
-def _label(one: Added, run: Runs, *, several: bool) -> str:
-    if not one.label:
-        return run.name
-    return f"{one.label} [{run.mark}]" if several and run.mark else one.label
-
-
-def relabelled(groups: Sequence[Group], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
-    """A board's groups, in which every encoder measured has a row: those of some rows have the label that is asked for."""
-    labels: dict[Path | int, str] = {}
-    for one in added:
-        found = one.runs(runs)
-        for run in found:
-            labels |= dict.fromkeys(
-                map(_file_of, run.results), _label(one, run, several=len(found) > 1) if one.label else ""
-            )
-    return [replace(group, rows=[_relabelled(row, labels) for row in group.rows]) for group in groups]
-
-
-def _relabelled(row: Row, labels: Mapping[Path | int, str]) -> Row:
-    label = next((labels[file] for result in row.results if (file := _file_of(result)) in labels), None)
-    return row if label is None else replace(row, label=label or row.label, is_added=True)
 
 
 def only_added(table: Table) -> Table:
@@ -370,53 +325,44 @@ def only_added(table: Table) -> Table:
     return replace(table, groups=[group for group in groups if group.rows])
 
 
-def rows_of(table: Table, one: Added) -> list[Row]:
-    """The rows of an encoder that was added to a table."""
-    mine = set(map(_file_of, one.results))
-    return [row for row in table.rows() if row.is_added and mine & set(map(_file_of, row.results))]
-
-
 def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iterator[str]:
-    """What a row of a table has no number for: a line for each command that would fill columns, and one for the rest.
+    """What an added row has no number for: a line for each command that would fill columns, and one for the rest.
 
-    Args:
-        row: a row that was added.
-        table: the table.
-        catalogue: cards of the project and of the user.
-        where: the folder of results that commands name; empty for the usual one.
+    Commands name the folder of results ``where``; empty for the usual one.
     """
-    empty = [column for column in table.columns if column.kind == "task" and not row.cell(column.key).measured]
     runnable: dict[tuple[str, str], list[TableColumn]] = {}
-    for column in empty:
+    others = []
+    for column in table.columns:
         wanted = column.wanted
-        if wanted is not None and _can_be_run(column, wanted, catalogue):
+        if column.kind != "task" or row.cell(column.key).measured:
+            continue
+        if (
+            wanted
+            and column.points
+            and wanted.protocol
+            and wanted.task in {*catalogue.suites(), *catalogue.paths("tasks")}
+        ):
             split = "" if wanted.printed == "test" else wanted.printed
             runnable.setdefault((wanted.protocol, split), []).append(column)
+        else:
+            others.append(column.head)
     for (protocol, split), missing in runnable.items():
         tasks = dict.fromkeys(column.wanted.task for column in missing if column.wanted)
         words = ["stsbench", "run", row.encoder, "--tasks", ",".join(tasks), "--protocol", protocol]
         words += [*(("--split", split) if split else ()), *(("--results", where) if where else ())]
-        yield f"row '{row.label}' has no {_heads(missing)}; to fill it: {shlex.join(words)}"
-    others = [column for column in empty if not any(column in missing for missing in runnable.values())]
+        yield f"row '{row.label}' has no {', '.join(c.head for c in missing)}; to fill it: {shlex.join(words)}"
     if others:
-        yield f"row '{row.label}' has no {_heads(others)}, which 'stsbench run' does not measure"
+        yield f"row '{row.label}' has no {', '.join(others)}, which 'stsbench run' does not measure"
 
 
-def _can_be_run(column: TableColumn, wanted: Wanted, catalogue: Catalogue) -> bool:
-    is_known = wanted.task in catalogue.suites() or wanted.task in catalogue.paths("tasks")
-    return bool(column.points and wanted.protocol and is_known)
-
-
-def _heads(columns: Sequence[TableColumn]) -> str:
-    return ", ".join(column.head for column in columns)
+MOST_NAMED = 3
 
 
 def not_shown(table: Table, filler: Filler, runs: Sequence[Runs]) -> str:
     """One line on results that a paper's table has columns for and no row; nothing where there are none."""
     shown = {_file_of(result) for row in table.rows() for result in row.results}
-    names = [
-        run.name for run in runs if not any(_file_of(one) in shown for one in run.results) and filler.measured(run)
-    ]
+    unseen = (run for run in runs if not any(_file_of(one) in shown for one in run.results))
+    names = [run.name for run in unseen if filler.measured(run)]
     if not names:
         return ""
     listed = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")

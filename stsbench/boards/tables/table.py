@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast
 
 from stsbench.boards.published import Paper
-from stsbench.core.errors import UnknownName
+from stsbench.core.errors import choose
 from stsbench.core.names import LABEL, LONGEST, WITH_SETTINGS, cut_name, numbered
 from stsbench.results.record import Result
 
@@ -82,6 +82,11 @@ class TableCell:
     published: Number | None = None
     printed_in: str = ""
     misprint: str = ""
+
+    def number(self, side: str) -> Number | None:
+        """The number of one side."""
+        found: Number | None = getattr(self, side)
+        return found
 
     @property
     def difference(self) -> Number | None:
@@ -197,6 +202,14 @@ class Table:
 
 Show = Literal["published", "measured", "difference", "both", "merged"]
 NumberKind = Literal["published", "measured", "difference"]
+SIDES: Mapping[str, tuple[NumberKind, ...]] = {
+    "published": ("published",),
+    "measured": ("measured",),
+    "difference": ("difference",),
+    "both": ("published", "measured", "difference"),
+    "merged": ("measured", "published"),
+}
+"""The numbers that each choice may show."""
 QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED, TIED = "†", "‡", "§", "¶", "*", "°", "≈"
 MARKS = QUOTED + OTHERWISE + TEXT + GOLD + WRONG + IMPORTED + TIED
 """What may stand behind a name in a table."""
@@ -221,7 +234,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TableLine:
-    """One line: a row's published numbers, the measured ones, or their difference."""
+    """One line: a row's published numbers, the measured ones, or their difference; ``further``: the row has a line above."""
 
     label: str
     marks: str
@@ -229,7 +242,6 @@ class TableLine:
     cells: Sequence[Shown]
     row: Row
     further: bool
-    """Whether the row has a line above."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +255,7 @@ class LayoutBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """All that a renderer prints."""
+    """All that a renderer prints; ``label_head`` is what the labels of lines are."""
 
     show: Show
     caption: str
@@ -252,7 +264,6 @@ class Layout:
     blocks: Sequence[LayoutBlock]
     legend: Sequence[str]
     label_head: str = "encoder"
-    """What the labels of lines are."""
 
 
 def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True) -> Layout:
@@ -267,9 +278,7 @@ def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends
         ends: whether averages' intervals have a column, where there are any.
     """
     show = check_show(show) or ("merged" if table.is_board else "both")
-    columns = shown_columns(table, show, exact=exact)
-    if ends and "measured" in sides(show):
-        columns = [made for column in columns for made in (column, *_ends(table, column))]
+    columns = _shown_columns(table, show, exact=exact, ends=ends)
     blocks = []
     for group in table.groups:
         lines = [line for row in group.rows for line in _lines(table, row, show, columns)]
@@ -283,88 +292,52 @@ def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends
 
 def has_lines(table: Table, show: Show | None) -> bool:
     """Whether anything but the baseline would be shown."""
-    chosen = sides(show or "both")
-    return any(
-        number(cell, side)
-        for row in table.rows()
-        if not row.is_baseline
-        for cell in row.cells.values()
-        for side in chosen
-    )
+    cells = (cell for row in table.rows() if not row.is_baseline for cell in row.cells.values())
+    return any(cell.number(side) for cell in cells for side in SIDES[show or "both"])
 
 
 def check_show(show: str | None) -> Show | None:
     """The same, if it is one of the choices; raises UnknownName."""
-    for choice in get_args(Show):
-        if show == choice:
-            return choice  # type: ignore[no-any-return]
     if show is not None:
-        raise UnknownName("choice of --show", show, get_args(Show), hint=f"one of {', '.join(get_args(Show))}")
-    return None
+        choose("choice of --show", show, SIDES)
+    return cast("Show | None", show)
 
 
-def shown_columns(table: Table, show: Show, *, exact: bool) -> list[TableColumn]:
-    """The columns shown: one average, and of a board no column without a number."""
-    left_out = "average" if exact else "exact"
-    columns = [column for column in table.columns if column.kind != left_out]
-    if not table.is_board:
-        return columns
-    return [c for c in columns if any(number(row.cell(c.key), side) for row in table.rows() for side in sides(show))]
-
-
-def _ends(table: Table, average: TableColumn) -> Iterator[TableColumn]:
-    """The column of an average's intervals, where any row has one."""
-    if average.kind in ("average", "exact") and any(_interval(row.cell(average.key)) for row in table.rows()):
-        yield TableColumn(key=average.key, head="95% interval", kind="interval", better="")
-
-
-def _interval(cell: TableCell) -> tuple[float, float] | None:
-    return cell.measured.interval if cell.measured else None
-
-
-SIDES: Mapping[Show, tuple[NumberKind, ...]] = {
-    "published": ("published",),
-    "measured": ("measured",),
-    "difference": ("difference",),
-    "both": ("published", "measured", "difference"),
-    "merged": ("measured", "published"),
-}
-
-
-def sides(show: Show) -> tuple[NumberKind, ...]:
-    """The numbers that a choice may show."""
-    return SIDES[show]
-
-
-def number(cell: TableCell, side: NumberKind) -> Number | None:
-    """A cell's number of one side."""
-    numbers = {"published": cell.published, "measured": cell.measured, "difference": cell.difference}
-    return numbers[side]
+def _shown_columns(table: Table, show: Show, *, exact: bool, ends: bool) -> list[TableColumn]:
+    """The columns shown: one average with its intervals, where any row has one, and of a board no column without a number."""
+    rows, columns = table.rows(), []
+    for column in table.columns:
+        cells = [row.cell(column.key) for row in rows]
+        is_empty = not any(cell.number(side) for cell in cells for side in SIDES[show])
+        if column.kind == ("average" if exact else "exact") or (table.is_board and is_empty):
+            continue
+        columns.append(column)
+        has_ends = any(cell.measured and cell.measured.interval for cell in cells)
+        if ends and "measured" in SIDES[show] and column.kind in ("average", "exact") and has_ends:
+            columns.append(TableColumn(key=column.key, head="95% interval", kind="interval", better=""))
+    return columns
 
 
 def _lines(table: Table, row: Row, show: Show, columns: Sequence[TableColumn]) -> Iterator[TableLine]:
-    there = [side for side in sides(show) if any(number(row.cell(c.key), side) for c in columns)]
-    there = there or list(sides(show)[:1] if row.is_listed else ())
+    there = [side for side in SIDES[show] if any(row.cell(c.key).number(side) for c in columns)]
+    there = there or list(SIDES[show][:1] if row.is_listed else ())
     for place, side in enumerate(there[:1] if show == "merged" else there):
-        further = place > 0
-        label = {"measured": "measured", "difference": "difference"}[side] if further else row.label
-        marks = "" if further else _marks(table, row, side)
         cells = [_shown(row.cell(column.key), side, column) for column in columns]
-        yield TableLine(label=label, marks=marks, side=side, cells=cells, row=row, further=further)
+        label, marks = (side, "") if place else (row.label, _marks(table, row, side))
+        yield TableLine(label=label, marks=marks, side=side, cells=cells, row=row, further=place > 0)
 
 
 def _marks(table: Table, row: Row, side: NumberKind) -> str:
-    tied = TIED if row.is_best else ""
+    overlap, tied = OVERLAPS.get(row.overlap, ""), TIED if row.is_best else ""
     if table.is_board:
         published = QUOTED if side == "published" and row.source else ""
-        return published + (IMPORTED if row.imported else "") + OVERLAPS.get(row.overlap, "") + tied
+        return published + (IMPORTED if row.imported else "") + overlap + tied
     facts = {QUOTED: row.quoted, OTHERWISE: row.otherwise, WRONG: row.misprint, IMPORTED: row.imported}
-    marks = "".join(mark for mark, there in facts.items() if there)
-    return marks + (OVERLAPS.get(row.overlap, "") if row.is_added else "") + tied
+    return "".join(mark for mark, there in facts.items() if there) + (overlap if row.is_added else "") + tied
 
 
 def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:
-    found = number(cell, side)
+    found = cell.number(side)
     if found is None or (column.kind == "interval" and found.interval is None):
         return Shown(NONE)
     if column.kind == "interval" and found.interval is not None:
@@ -372,104 +345,80 @@ def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:
     if found.text:
         return Shown(found.text)
     decimals = column.decimals if found.decimals is None else found.decimals
-    signed = side == "difference" or column.kind == "delta"
-    text = f"{found.value:{'+' if signed else ''}.{decimals}f}"
-    if float(text) == 0:
-        text = text.lstrip("+-")
+    text = f"{found.value:{'+' if side == 'difference' or column.kind == 'delta' else ''}.{decimals}f}"
+    text = text if float(text) else text.lstrip("+-")
     spread = f"±{found.deviation:.{decimals}f}" if found.deviation is not None else ""
     return Shown(text, spread, mark=WRONG if cell.misprint and side == "published" else "")
 
 
 def _ranked(lines: Sequence[TableLine], columns: Sequence[TableColumn], *, merged: bool) -> list[TableLine]:
-    """The same lines with best and second best marked among those of one side."""
+    """The same lines with best and second best marked among those of one side.
+
+    Numbers scored otherwise, and those marked as wrong in print, are not compared with others.
+    """
     ranks: dict[tuple[int, int], int] = {}
     for side in ("published", "measured"):
-        mine = [i for i, line in enumerate(lines) if merged or line.side == side]
-        for place, column in enumerate(columns):
-            if not column.better:
-                continue
-            values = {i: float(lines[i].cells[place].text) for i in mine if may_win(lines[i], place)}
+        mine = [i for i, line in enumerate(lines) if (merged or line.side == side) and not line.row.otherwise]
+        for place, column in ((place, column) for place, column in enumerate(columns) if column.better):
+            cells = {i: lines[i].cells[place] for i in mine}
+            values = {i: float(one.text) for i, one in cells.items() if one.text != NONE and WRONG not in one.mark}
             order = sorted(set(values.values()), reverse=column.better == "high")[:SECOND]
             if len(values) > 1:
                 ranks |= {(i, place): order.index(v) + 1 for i, v in values.items() if v in order}
     return [
-        TableLine(
-            label=line.label,
-            marks=line.marks,
-            side=line.side,
-            cells=[cell._replace(rank=ranks.get((i, place), 0)) for place, cell in enumerate(line.cells)],
-            row=line.row,
-            further=line.further,
-        )
+        replace(line, cells=[cell._replace(rank=ranks.get((i, place), 0)) for place, cell in enumerate(line.cells)])
         for i, line in enumerate(lines)
     ]
 
 
-def may_win(line: TableLine, place: int) -> bool:
-    """Whether the number in a place is compared with others: not one scored otherwise, nor one marked as wrong in print.
-
-    Best and second best, in every format, are taken among these numbers alone.
-    """
-    shown = line.cells[place]
-    return shown.text != NONE and not line.row.otherwise and WRONG not in shown.mark
-
-
 def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]) -> Iterator[str]:
-    """One line for each mark that is used, then the table's own notes."""
+    """One line for each mark that is used, then the table's own notes, and what its columns lack and hold."""
     lines = [line for block in blocks for line in block.lines]
     used = "".join(line.marks for line in lines)
+
+    def said(value: Callable[[Row], str]) -> str:
+        return ", ".join(dict.fromkeys(filter(None, (value(line.row) for line in lines))))
+
     if QUOTED in used:
-        works = _in_order(lines, lambda row: row.quoted)
-        yield f"{QUOTED} " + ("published, not measured here" if table.is_board else f"taken over from {works}")
+        works = "published, not measured here" if table.is_board else f"taken over from {said(lambda row: row.quoted)}"
+        yield f"{QUOTED} {works}"
     if OTHERWISE in used:
-        ways = _in_order(lines, lambda row: row.otherwise)
-        yield f"{OTHERWISE} scored otherwise than the columns say ({ways}); not ranked"
+        yield f"{OTHERWISE} scored otherwise than the columns say ({said(lambda row: row.otherwise)}); not ranked"
     if any(column.mixed for column in columns):
         yield f"{OTHERWISE} a mean over tasks that are scored in different ways"
     if IMPORTED in used:
-        makers = _in_order(lines, lambda row: row.imported)
-        yield f"{IMPORTED} imported from MTEB's result files, not measured here ({makers})"
-    yield from (said for mark, said in SAID.items() if mark in used)
+        yield f"{IMPORTED} imported from MTEB's result files, not measured here ({said(lambda row: row.imported)})"
+    yield from (text for mark, text in SAID.items() if mark in used)
     for block in blocks:
         yield from _misprints(columns, block)
-    yield from _notes(table, columns, is_measured=any(line.side == "measured" for line in lines))
-
-
-def _notes(table: Table, columns: Sequence[TableColumn], *, is_measured: bool) -> Iterator[str]:
-    """The table's own notes, and what its columns lack and hold."""
     if table.is_board and (empty := [c.head for c in table.columns if c.kind == "task" and c not in columns]):
         yield f"no score yet: {', '.join(empty)}"
     yield from table.notes
     if any(column.kind == "interval" for column in columns):
         yield "95% interval: of the mean, over other items and, where there are several seeds, over other seeds"
-    if is_measured:
-        yield from table.measured_notes
+    yield from table.measured_notes if any(line.side == "measured" for line in lines) else ()
 
 
 def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:
     """What is wrong in print, row by row; what is wrong for the same reason in several rows of a column, once."""
-    several = Counter(said for line in block.lines for said in _wrong_cells(columns, line))
+    lines = [
+        (
+            line,
+            [(c.head, line.row.cell(c.key).misprint) for c, cell in zip(columns, line.cells, strict=True) if cell.mark],
+        )
+        for line in block.lines
+    ]
+    several = Counter(said for _, wrong in lines for said in wrong)
     seen: set[tuple[str, str]] = set()
-    for line in block.lines:
+    for line, wrong in lines:
         if line.side == "published" and not line.further:
             label = f"{block.title}, {line.label}" if block.title else line.label
             if WRONG in line.marks:
                 yield f"{WRONG} {label}: {line.row.misprint}"
-            for head, reason in _wrong_cells(columns, line):
-                if (head, reason) not in seen:
-                    where = (block.title if several[head, reason] > 1 else label, head)
-                    yield f"{WRONG} {', '.join(filter(None, where))}: {reason}"
+            for head, reason in (said for said in wrong if said not in seen):
+                where = (block.title if several[head, reason] > 1 else label, head)
+                yield f"{WRONG} {', '.join(filter(None, where))}: {reason}"
                 seen.add((head, reason))
-
-
-def _wrong_cells(columns: Sequence[TableColumn], line: TableLine) -> Iterator[tuple[str, str]]:
-    for column, cell in zip(columns, line.cells, strict=True):
-        if cell.mark:
-            yield column.head, line.row.cell(column.key).misprint
-
-
-def _in_order(lines: Sequence[TableLine], value: Callable[[Row], str]) -> str:
-    return ", ".join(dict.fromkeys(filter(None, (value(line.row) for line in lines))))
 
 
 NEXT_SETTING = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
@@ -479,24 +428,19 @@ def short_labels(layout: Layout, *, with_settings: int = WITH_SETTINGS) -> Layou
     """The same layout with a number in the place of what makes a label too long, and a note for each number.
 
     ``minilm+pooling=cls_before_pooler+dtype=bfloat16`` is ``minilm+(1)``, and so are the same settings of others. Where a
-    name itself is too long, its beginning stands before the number.
-
-    Args:
-        layout: what a renderer is about to write.
-        with_settings: so many signs a label with settings may have.
+    name itself is too long, its beginning stands before the number. A label with settings may have ``with_settings`` signs.
     """
     notes: dict[str, str] = {}
     blocks = [
-        replace(block, lines=[_short(line, notes, with_settings) for line in block.lines]) for block in layout.blocks
+        replace(block, lines=[replace(line, label=_short(line.label, notes, with_settings)) for line in block.lines])
+        for block in layout.blocks
     ]
-    noted = [f"{number} {text}" for text, number in notes.items()]
-    return replace(layout, blocks=blocks, legend=[*noted, *layout.legend]) if noted else layout
+    return replace(layout, blocks=blocks, legend=[*(f"{at} {text}" for text, at in notes.items()), *layout.legend])
 
 
-def _short(line: TableLine, notes: dict[str, str], with_settings: int) -> TableLine:
-    found = LABEL.fullmatch(line.label)
-    label = line.label
+def _short(label: str, notes: dict[str, str], with_settings: int) -> str:
+    found, short = LABEL.fullmatch(label), label
     if found and found["settings"] and len(label) > with_settings:
         settings = ", ".join(NEXT_SETTING.split(found["settings"])[1:])
-        label = f"{found['stem']}+{numbered(settings, notes)}{found['state']}"
-    return replace(line, label=cut_name(line.label, notes, LONGEST) if len(label) > LONGEST else label)
+        short = f"{found['stem']}+{numbered(settings, notes)}{found['state']}"
+    return cut_name(label, notes, LONGEST) if len(short) > LONGEST else short

@@ -12,14 +12,13 @@ import pytest
 
 from stsbench.boards.exports.mteb import Imported, ImportedModel, export_mteb, fits, read_mteb, with_imported
 from stsbench.boards.render import render
-from stsbench.boards.tables.build import build_table, suite_boards, suite_card, suite_table
-from stsbench.boards.tables.columns import plan
+from stsbench.boards.tables.build import build_table, suite_tables
 from stsbench.boards.tables.table import lay_out
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError
 from tests.boards.exports.test_mteb import PRINT, WMEAN, made
-from tests.made import SIMCSE
+from tests.made import SIMCSE, make_result
 
 STS12 = "a0d554a64d88156834ff5ae9920b964011b16384"
 SUITE = Suite(name="STS", tasks=["sts12", "sts13"])
@@ -100,7 +99,7 @@ def test_nothing_to_import_is_an_error(tmp_path):
 
 def test_imported_rows_stand_apart_and_are_marked():
     results = [made("a", "sts12", 0.5), made("a", "sts13", 0.6)]
-    (board,) = suite_boards(results, "sts", SUITE, scored={"sts12": "test", "sts13": "test"})
+    (board,) = suite_tables(results, "sts", SUITE, Catalogue(), scored={"sts12": "test", "sts13": "test"})
     imported = Imported(
         scores={
             ImportedModel("org/x", "one"): {"sts12": 0.9, "sts13": 0.8, "stsb-raw": 0.1},
@@ -110,7 +109,7 @@ def test_imported_rows_stand_apart_and_are_marked():
         versions={ImportedModel("org/x", "one"): {"2.1.0"}, ImportedModel("org/x", "two"): {"1.12.0", "2.1.0"}},
         problems=[],
     )
-    table = with_imported(suite_table(board, SUITE, "sts", Catalogue()), imported)
+    table = with_imported(board, imported)
     first, second = lay_out(table).blocks
     # Best is taken among the measured: with one row of them, none is.
     assert [[cell.text for cell in line.cells] for line in first.lines] == [["50.00", "60.00", "55.00"]]
@@ -134,7 +133,9 @@ def test_imported_rows_stand_apart_and_are_marked():
 
 def test_only_boards_scored_as_mteb_scores_take_them():
     def taken(protocol: dict[str, Any]) -> bool:
-        return fits(plan(suite_card("sts", SUITE, protocol, published=False), Catalogue()).columns)
+        results = [make_result("a", "sts12", 0.5, protocol=protocol)]
+        (board,) = suite_tables(results, "sts", SUITE, Catalogue(), scored=dict.fromkeys(SUITE.tasks, "test"))
+        return fits(board.columns)
 
     assert taken(SIMCSE)
     assert not any(map(taken, (WMEAN, {**SIMCSE, "similarity": "dot"}, {"name": "senteval"})))

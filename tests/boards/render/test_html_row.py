@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stsbench.boards.published.specs import table_names
+from stsbench.boards.published import table_names
 from stsbench.boards.render import render
 from stsbench.boards.render.html import parameters_said, set_apart
 from stsbench.boards.tables.build import build_table

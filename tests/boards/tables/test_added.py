@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stsbench.boards.published.specs import read_table_card
+from stsbench.boards.published import read_table_card
 from stsbench.boards.tables.build import make_table
 from stsbench.boards.tables.columns import Filler, plan
-from stsbench.boards.tables.rows import Added, lacks, not_shown, only_added, rows_of
+from stsbench.boards.tables.rows import Added, lacks, not_shown, only_added
 from stsbench.boards.tables.table import AVERAGE, BEST, Table, lay_out
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.groups import gather_runs
@@ -23,9 +23,7 @@ def made(name: str, results: list[Result], *added: Added) -> Table:
 
 def told(name: str, results: list[Result], where: str = "") -> list[str]:
     table = made(name, results, Added("mine", "Ours", results))
-    return [
-        line for one in rows_of(table, Added("mine", "Ours", results)) for line in lacks(one, table, CATALOGUE, where)
-    ]
+    return [line for one in table.rows() if one.is_added for line in lacks(one, table, CATALOGUE, where)]
 
 
 def test_an_added_row_stands_in_a_group_below_the_papers_own():
@@ -93,9 +91,7 @@ def test_what_a_row_lacks_is_told_with_the_command_that_fills_it():
 
 def test_the_command_names_the_split_and_the_folder_and_quotes_names():
     results = sts("a b+prompt='x'", 0.5, tasks=["sts12"])
-    table = made("simcse-7", results, Added("mine", "Ours", results))
-    (one,) = rows_of(table, Added("mine", "Ours", results))
-    (line,) = lacks(one, table, CATALOGUE, "my results")
+    (line,) = told("simcse-7", results, "my results")
     quoted = """'a b+prompt='"'"'x'"'"''"""
     assert line.endswith(
         f"stsbench run {quoted} --tasks stsb --protocol simcse --split validation --results 'my results'"

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.published import misprints, published_rows
-from stsbench.boards.published.specs import read_table_card, row_facts, table_names
+from stsbench.boards.published import misprints, published_rows, read_table_card, row_facts, table_names
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import (
     AVERAGE,

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from stsbench.boards.published.specs import protocols
+from stsbench.boards.published import protocols
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import AVERAGE, Row
 from stsbench.numbers.statistics import CORRELATIONS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stsbench.boards.render import render
-from stsbench.boards.tables.build import suite_boards, suite_table
+from stsbench.boards.tables.build import suite_tables
 from stsbench.boards.tables.table import AVERAGE, Number, Row, Table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -28,8 +28,7 @@ def both(encoder: str, first: float, second: float, **changes: Any) -> list[Resu
 
 
 def boards(results: Sequence[Result], name: str, suite: Suite, **options: Any) -> list[Table]:
-    found = suite_boards(results, name, suite, **options)
-    return [suite_table(board, suite, name, Catalogue()) for board in found]
+    return suite_tables(results, name, suite, Catalogue(), **options)
 
 
 def gather(*results: Result, protocol: str | None = None, suite: Suite = SUITE) -> list[Table]:
