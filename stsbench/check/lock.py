@@ -25,7 +25,6 @@ from stsbench.numbers.statistics import Float64Array
 from stsbench.results.folder import Problem, ResultFolder, columns_of, has_columns, lost, read_folder, verified
 from stsbench.results.groups import Encoders
 from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, fields_digest, protocol_key
-from stsbench.significance.items import tested_column
 
 PackedKind = Literal["ranks", "levels", "right"]
 LEVEL_BITS = 16
@@ -52,6 +51,8 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def pack(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> Packed | None:
     """Pack the column that a paired test compares; None where no paired test is known."""
+    from stsbench.significance.items import tested_column
+
     tested = tested_column(columns, protocol)
     if tested is None:
         return None

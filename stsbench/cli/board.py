@@ -8,10 +8,8 @@ from pathlib import Path
 from typer import Context
 
 from stsbench.api.names import added_rows, chosen_results
-from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
-from stsbench.boards.render.figures import table_figure
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.rows import only_added
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
@@ -74,6 +72,11 @@ def leaderboard_command(
     chosen = chosen_results(encoder, encoders, catalogue, where)
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
     found = [result for result in encoders.found.states if id(result) in wanted]
+    imported = None
+    if mteb:
+        from stsbench.boards.exports.mteb import read_mteb
+
+        imported = read_mteb(mteb, catalogue)
     with shown_count("rows with intervals") as progress:
         asked = Asked(
             catalogue=catalogue,
@@ -82,7 +85,7 @@ def leaderboard_command(
             added=added,
             protocol=protocol,
             show=shown,
-            imported=read_mteb(mteb, catalogue) if mteb else None,
+            imported=imported,
             ranks=ranks,
             progress=progress,
         )
@@ -92,6 +95,8 @@ def leaderboard_command(
         complain(line)
     tables = [only_added(one) for one in made.tables] if rows_only and add else made.tables
     if fmt in FIGURES and out is not None:
+        from stsbench.boards.render.figures import table_figure
+
         write_or_say(table_figure(tables, shown, exact=exact).to_bytes(fmt), out)
     elif fmt == TERMINAL and out is None:
         _print(tables, shown, exact=exact)

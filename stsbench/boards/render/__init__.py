@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
-from stsbench.boards.render.data import csv_rows, to_csv, to_json
-from stsbench.boards.render.html import to_html
-from stsbench.boards.render.text import LATEX, MARKDOWN, to_latex, to_markdown
 from stsbench.boards.tables.table import Show, Table, lay_out
 from stsbench.core.errors import StsbenchError, choose, visible
 from stsbench.plots import FIGURES
@@ -22,20 +20,28 @@ class TextFormat(NamedTuple):
     rows: Writer | None = None
 
 
+def _of(module: str) -> Any:  # noqa: ANN401 - a module
+    """A module of this package, read when a format needs it."""
+    return import_module(f"{__name__}.{module}")
+
+
 WRITERS: Mapping[str, TextFormat] = {
     "markdown": TextFormat(
-        lambda tables, show, exact: to_markdown([lay_out(table, show, exact=exact) for table in tables]),
-        lambda tables, show, exact: MARKDOWN.rows(tables, show, exact=exact),
+        lambda tables, show, exact: _of("text").to_markdown([lay_out(one, show, exact=exact) for one in tables]),
+        lambda tables, show, exact: _of("text").MARKDOWN.rows(
+            [lay_out(t, show, exact=exact, ends=False) for t in tables]
+        ),
     ),
     "latex": TextFormat(
-        lambda tables, show, exact: to_latex([lay_out(table, show, exact=exact) for table in tables]),
-        lambda tables, show, exact: LATEX.rows(tables, show, exact=exact),
+        lambda tables, show, exact: _of("text").to_latex([lay_out(one, show, exact=exact) for one in tables]),
+        lambda tables, show, exact: _of("text").LATEX.rows([lay_out(t, show, exact=exact, ends=False) for t in tables]),
     ),
-    "html": TextFormat(lambda tables, show, exact: to_html(tables, show, exact=exact)),
+    "html": TextFormat(lambda tables, show, exact: _of("html").to_html(tables, show, exact=exact)),
     "csv": TextFormat(
-        lambda tables, show, exact: to_csv(tables, show), lambda tables, show, exact: csv_rows(tables, show)
+        lambda tables, show, exact: _of("data").to_csv(tables, show),
+        lambda tables, show, exact: _of("data").to_csv(tables, show, headed=False),
     ),
-    "json": TextFormat(lambda tables, show, exact: to_json(tables)),
+    "json": TextFormat(lambda tables, show, exact: _of("data").to_json(tables)),
 }
 TERMINAL = "terminal"
 """The format that is no text alone."""

@@ -6,10 +6,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stsbench.boards.tables.table import LETTERS, RANKS, SIDES, Number, Row, Show, Table, TableCell, TableColumn
+from stsbench.boards.tables.table import LETTERS, RANKS, SIDES, Row, Show, Table, TableCell, TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,18 +18,12 @@ DIGITS = 6
 FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 """How text begins that a spreadsheet computes, in signs of either width."""
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-ENDS = ("rank_best", "rank_worst")
 FACTS = ("table", "section", "group", "row", "encoder", "published_row", "side")
 
 
-def to_csv(tables: Sequence[Table], show: Show | None = None) -> str:
+def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = True) -> str:
     """One line for the measured numbers of a row, one for the published ones, one for the difference."""
-    return csv_text([record for table in tables for record in _records(table, show)], FACTS)
-
-
-def csv_rows(tables: Sequence[Table], show: Show | None = None) -> str:
-    """The same without the line of heads."""
-    return csv_text([record for table in tables for record in _records(table, show)], FACTS, headed=False)
+    return csv_text([record for table in tables for record in _records(table, show)], FACTS, headed=headed)
 
 
 def csv_text(records: Sequence[Mapping[str, Any]], first: Sequence[str] = (), *, headed: bool = True) -> str:
@@ -57,64 +51,46 @@ def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
 
 
 def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
-    spread = {c.key for c in table.columns for row in table.rows() if _has_deviation(row.cell(c.key))}
-    ends = {
-        c.key for c in table.columns for row in table.rows() if c.kind != "exact" and _has_interval(row.cell(c.key))
+    rows = table.rows()
+    keys = [column.key for column in table.columns]
+    cells = {key: [row.cell(key) for row in rows] for key in keys}
+    spread = {
+        key
+        for key in keys
+        for c in cells[key]
+        for one in (c.measured, c.published)
+        if one and one.deviation is not None
     }
-    sourced = {c.key for c in table.columns for row in table.rows() if _is_of_another(row, c.key)}
-    for group in table.groups:
-        for row in group.rows:
-            for side in SIDES[show or "both"]:
-                numbers = {c.key: row.cell(c.key).number(side) for c in table.columns}
-                if not any(numbers.values()):
-                    continue
-                said = "imported" if row.imported and side == "published" else side
-                facts = (table.name, group.section, group.title, row.label, row.encoder, row.key, said)
-                record: dict[str, Any] = dict(zip(FACTS, facts, strict=True))
-                for key, one in numbers.items():
-                    record |= (
-                        MADE[key](one, row) if key in MADE else _value(key, one, spread=key in spread, ends=key in ends)
-                    )
-                    if key in sourced:
-                        record[f"{key}_published_row"] = row.cell(key).printed_in if side != "measured" else ""
-                yield record
-                if show == "merged":
-                    break
-
-
-def _value(key: str, one: Number | None, *, spread: bool, ends: bool) -> dict[str, float | None]:
-    value = {key: _plain(one.value) if one else None}
-    if spread:
-        value[f"{key}_deviation"] = _plain(one.deviation) if one else None
-    if ends:
-        low, high = one.interval if one and one.interval else (None, None)
-        value |= {f"{key}_low": _plain(low), f"{key}_high": _plain(high)}
-    return value
-
-
-def _ranks(one: Number | None, row: Row) -> dict[str, int | None]:
-    return dict(zip(ENDS, map(int, one.interval) if one and one.interval else (None, None), strict=True))
-
-
-def _letters(one: Number | None, row: Row) -> dict[str, str | bool | None]:
-    return {LETTERS: one.text if one else None, "tied_with_best": row.is_best if one else None}
-
-
-MADE: Mapping[str, Callable[[Number | None, Row], Mapping[str, object]]] = {RANKS: _ranks, LETTERS: _letters}
-"""How columns that hold no plain number become fields."""
-
-
-def _has_interval(cell: TableCell) -> bool:
-    return cell.measured is not None and cell.measured.interval is not None
-
-
-def _has_deviation(cell: TableCell) -> bool:
-    return any(one is not None and one.deviation is not None for one in (cell.measured, cell.published))
-
-
-def _is_of_another(row: Row, key: str) -> bool:
-    """Whether a number was printed in another row than the one that its own row names."""
-    return row.cell(key).printed_in not in ("", row.key)
+    ends = {
+        c.key
+        for c in table.columns
+        for one in cells[c.key]
+        if c.kind != "exact" and one.measured and one.measured.interval
+    }
+    # Numbers that were printed in another row than the one that their own row names.
+    sourced = {key for key in keys for row in rows if row.cell(key).printed_in not in ("", row.key)}
+    for group, row, side in ((g, row, side) for g in table.groups for row in g.rows for side in SIDES[show or "both"]):
+        if show == "merged" and side == "published" and row.is_measured:
+            continue
+        numbers = {key: row.cell(key).number(side) for key in keys}
+        if not any(numbers.values()):
+            continue
+        said = "imported" if row.imported and side == "published" else side
+        facts = (table.name, group.section, group.title, row.label, row.encoder, row.key, said)
+        record: dict[str, Any] = dict(zip(FACTS, facts, strict=True))
+        for key, one in numbers.items():
+            low, high = one.interval if one and one.interval else (None, None)
+            if key == RANKS:
+                record |= {"rank_best": low and int(low), "rank_worst": high and int(high)}
+            elif key == LETTERS:
+                record |= {LETTERS: one.text if one else None, "tied_with_best": row.is_best if one else None}
+            else:
+                record[key] = _plain(one and one.value)
+                record |= {f"{key}_deviation": _plain(one and one.deviation)} if key in spread else {}
+                record |= {f"{key}_low": _plain(low), f"{key}_high": _plain(high)} if key in ends else {}
+            if key in sourced:
+                record[f"{key}_published_row"] = row.cell(key).printed_in if side != "measured" else ""
+        yield record
 
 
 def to_json(tables: Sequence[Table]) -> str:
@@ -157,35 +133,29 @@ def _row(row: Row) -> dict[str, Any]:
         "metric": row.metric,
         "overlap": row.overlap,
         "misprint": row.misprint,
+        "is_best": row.is_best,
     }
     cells = {key: _cell(cell, row.key) for key, cell in row.cells.items() if cell.measured or cell.published}
-    best = {"is_best": True} if row.is_best else {}
-    return {"label": row.label, **{key: value for key, value in facts.items() if value}, **best, "cells": cells}
+    return {"label": row.label, **_known(facts), "cells": cells}
 
 
 def _cell(cell: TableCell, of_row: str) -> Mapping[str, Any]:
-    facts: dict[str, Any] = {
-        "published_row": cell.printed_in if cell.printed_in != of_row else "",
-        "measured": _number(cell.measured),
-        "published": _number(cell.published),
-        "difference": _plain(cell.difference.value) if cell.difference else None,
-        "misprint": cell.misprint,
-    }
-    return {key: value for key, value in facts.items() if value not in (None, "")}
+    facts: dict[str, Any] = {"published_row": cell.printed_in if cell.printed_in != of_row else ""}
+    for side, one in (("measured", cell.measured), ("published", cell.published)):
+        facts[side] = one and _known(
+            {
+                "value": _plain(one.value),
+                "deviation": _plain(one.deviation),
+                "interval": [_plain(end) for end in one.interval] if one.interval else None,
+                "seeds": one.seeds if one.seeds > 1 else None,
+                "text": one.text,
+            }
+        )
+    return _known({**facts, "difference": _plain(cell.difference and cell.difference.value), "misprint": cell.misprint})
 
 
-def _number(one: Number | None) -> Mapping[str, Any] | None:
-    if one is None:
-        return None
-    interval = [_plain(end) for end in one.interval] if one.interval else None
-    facts = {
-        "value": _plain(one.value),
-        "deviation": _plain(one.deviation),
-        "interval": interval,
-        "seeds": one.seeds if one.seeds > 1 else None,
-        "text": one.text or None,
-    }
-    return {key: value for key, value in facts.items() if value is not None}
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if value not in (None, "") and value is not False}
 
 
 def _plain(value: float | None) -> float | None:

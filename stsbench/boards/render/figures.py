@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.data import csv_text
@@ -23,7 +23,7 @@ from stsbench.boards.tables.table import (
 )
 from stsbench.core.errors import DataError, ProtocolError, choose, visible
 from stsbench.plots.draw import Dot, PanelDot, draw_dots, draw_panels
-from stsbench.significance.comparison import Comparison, Difference, columns, notes_below, sentences, task_labels
+from stsbench.significance.comparison import Comparison, columns, notes_below, sentences, task_labels
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -33,7 +33,9 @@ WRITERS: Mapping[str, Callable[[Comparison], str]] = {
     "markdown": lambda comparison: to_markdown(comparison_layouts(comparison)),
     "latex": lambda comparison: to_latex(comparison_layouts(comparison)),
     "csv": lambda comparison: csv_text(comparison_records(comparison)),
-    "json": lambda comparison: json.dumps(comparison_as_dict(comparison), indent=1, ensure_ascii=False) + "\n",
+    "json": lambda comparison: (
+        json.dumps({**asdict(comparison), "sentences": sentences(comparison)}, indent=1, ensure_ascii=False) + "\n"
+    ),
 }
 
 
@@ -48,74 +50,54 @@ def render_comparison(comparison: Comparison, fmt: str) -> str:
     return visible(choose("format", fmt, WRITERS)(comparison))
 
 
-def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
-    """All of a comparison as plain values."""
-    return {**dataclasses.asdict(comparison), "sentences": sentences(comparison)}
-
-
 def comparison_layouts(comparison: Comparison) -> list[Layout]:
     """A table for each pair of encoders with its sentence below, and below the last what the columns mean."""
-    pairs = list(zip(comparison.pairs(), sentences(comparison), strict=True))
-    return [
-        _layout(first, second, columns(differences), [sentence, *(notes_below(comparison) if last else [])])
-        for last, ((first, second, differences), sentence) in (
-            (place == len(pairs), pair) for place, pair in enumerate(pairs, start=1)
+    made: list[Layout] = []
+    pairs = list(comparison.pairs())
+    for (first, second, differences), sentence in zip(pairs, sentences(comparison), strict=True):
+        (_, *heads), rows = columns(differences)
+        lines = [
+            TableLine(
+                label=task, marks="", side="measured", cells=[Shown(text) for text in texts], row=Row(label=task, cells={}),
+                further=False,
+            )
+            for task, *texts in rows
+        ]  # fmt: skip
+        layout = Layout(
+            show="measured",
+            caption=f"A = {first}, B = {second}",
+            label_head="task",
+            columns=[TableColumn(key=head, head=head) for head in heads],
+            heads=heads,
+            blocks=[LayoutBlock(section="", title="", lines=lines)],
+            legend=[sentence, *(notes_below(comparison) if len(made) == len(pairs) - 1 else [])],
         )
-    ]
-
-
-def _layout(first: str, second: str, cells: tuple[list[str], list[list[str]]], legend: list[str]) -> Layout:
-    (_, *heads), rows = cells
-    lines = [
-        TableLine(
-            label=task, marks="", side="measured", cells=[Shown(text) for text in texts], row=Row(label=task, cells={}),
-            further=False,
-        )
-        for task, *texts in rows
-    ]  # fmt: skip
-    return Layout(
-        show="measured",
-        caption=f"A = {first}, B = {second}",
-        label_head="task",
-        columns=[TableColumn(key=head, head=head) for head in heads],
-        heads=heads,
-        blocks=[LayoutBlock(section="", title="", lines=lines)],
-        legend=legend,
-    )
+        made.append(layout)
+    return made
 
 
 def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
     """The lines of the CSV: one a difference."""
-    return [_record(one) for one in comparison.differences]
-
-
-def _record(one: Difference) -> dict[str, Any]:
-    """A difference as a line of CSV."""
-    low, high = one.interval or (None, None)
-    return {
-        "first": one.first,
-        "second": one.second,
-        "task": one.task,
-        "tasks": " ".join(one.tasks),
-        "split": one.split,
-        "protocol": one.protocol["name"],
-        "n": one.n,
-        "seeds_first": one.seeds[0],
-        "seeds_second": one.seeds[1],
-        "score_first": one.scores[0],
-        "score_second": one.scores[1],
-        "difference": one.difference,
-        "interval_low": low,
-        "interval_high": high,
-        "p": one.p,
-        "p_williams": one.p_williams,
-        "p_corrected": one.p_corrected,
-        "real": one.real,
-    }
-
-
-DRAWN = ("task", "average", "exact")
-"""The kinds of columns that hold scores."""
+    return [
+        {
+            "first": one.first,
+            "second": one.second,
+            "task": one.task,
+            "tasks": " ".join(one.tasks),
+            "split": one.split,
+            "protocol": one.protocol["name"],
+            "n": one.n,
+            **dict(zip(("seeds_first", "seeds_second"), one.seeds, strict=True)),
+            **dict(zip(("score_first", "score_second"), one.scores, strict=True)),
+            "difference": one.difference,
+            **dict(zip(("interval_low", "interval_high"), one.interval or (None, None), strict=True)),
+            "p": one.p,
+            "p_williams": one.p_williams,
+            "p_corrected": one.p_corrected,
+            "real": one.real,
+        }
+        for one in comparison.differences
+    ]
 
 
 def comparison_figure(comparison: Comparison) -> Chart:
@@ -155,32 +137,31 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
             f"one figure shows one table, here are {len(tables)}: {captions}; choose one by its protocol"
         )
     layout = lay_out(tables[0], show, exact=exact, ends=False)
-    columns = [column for column in layout.columns if column.kind in DRAWN]
-    # Published and measured numbers of a row stand in one line.
+    drawn = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
+    standings = [column for column in layout.columns if column.kind in STANDINGS]
+    # Published and measured numbers of a row stand in one line, which says the rank and letters that no panel shows.
     lines = [line for block in layout.blocks for line in block.lines if line.side != "difference" or show == line.side]
-    rows = {id(line.row): line.label + line.marks + _standing(line.row, layout) for line in lines if not line.further}
+    rows = {}
+    for line in lines:
+        if not line.further:
+            made = ((column.head, line.row.cell(column.key).measured) for column in standings)
+            told = ", ".join(f"{head} {found.text}" for head, found in made if found)
+            rows[id(line.row)] = line.label + line.marks + (f" ({told})" if told else "")
     places = {row: place for place, row in enumerate(rows)}
     dots = [
         PanelDot(panel, places[id(line.row)], found.value, found.interval, filled=line.side != "published")
         for line in lines
         if id(line.row) in places
-        for panel, column in enumerate(columns)
+        for panel, column in enumerate(drawn)
         if (found := line.row.cell(column.key).number(line.side)) is not None
     ]
     what = "measured minus published" if show == "difference" else "● measured   ○ published   — 95% interval"
     return draw_panels(
         dots,
-        panels=[column.head for column in columns],
+        panels=[column.head for column in drawn],
         rows=list(rows.values()),
         axis=what,
         title=layout.caption,
         notes=layout.legend,
         zero=show == "difference",
     )
-
-
-def _standing(row: Row, layout: Layout) -> str:
-    """A row's rank and letters, which no panel shows; nothing where they were not asked for."""
-    made = [(column.head, row.cell(column.key).measured) for column in layout.columns if column.kind in STANDINGS]
-    parts = [f"{head} {found.text}" for head, found in made if found]
-    return f" ({', '.join(parts)})" if parts else ""

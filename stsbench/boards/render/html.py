@@ -30,7 +30,6 @@ from stsbench.boards.tables.table import (
     Row,
     Show,
     Table,
-    TableColumn,
     TableLine,
     lay_out,
 )  # fmt: skip
@@ -45,8 +44,6 @@ LEAST_SPAN = 10.0
 """Points that a column's scale spans at least: a lone narrow interval looks narrow."""
 MEANS = ("average", "exact")
 """The kinds of column that stay in sight when a table is scrolled."""
-MEASURED = ("task", *MEANS)
-"""The kinds of column whose intervals are bars."""
 
 
 def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
@@ -66,13 +63,17 @@ def table_body(tables: Sequence[Table], show: Show | None = None, *, exact: bool
 
 def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
     """A page of some lines of HTML, with the style and the script of the board; ``images`` may stand in it as data."""
-    script = page_script()
+    # The parts of the script in one function, so that nothing of it is seen outside. Browsers run no other, and load nothing.
+    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
         _templates()
         .get_template("page.html")
         .render(
             title=title,
-            policy=_policy(script) + ("; img-src data:" if images else ""),
+            policy=policy + ("; img-src data:" if images else ""),
             style=_asset("page.css"),
             body="\n".join(body),
             script=script,
@@ -96,18 +97,6 @@ def _templates() -> jinja2.Environment:
     return made
 
 
-def page_script() -> str:
-    """The script of the page: its parts in one function, so that nothing of it is seen outside."""
-    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}}})();\n'
-
-
-def _policy(script: str) -> str:
-    """What browsers may do with the page: nothing is loaded, and no script runs but ours."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-
-
 def _asset(name: str) -> str:
     return (resources.files(__package__) / "board" / name).read_text(encoding="utf-8")
 
@@ -115,10 +104,30 @@ def _asset(name: str) -> str:
 def _table(table: Table, layout: Layout, identity: str) -> str:
     """A table and its notes; ``identity`` begins the ids in it."""
     lines = [line for block in layout.blocks for line in block.lines]
-    scales = bar_scales(layout)
+    scales, apart = _scales(layout), set_apart(table)
     notes: dict[str, int] = {}
     for place, text in enumerate(layout.legend, start=1):
         notes.setdefault(text[0], place)
+    blocks, above = [], ""
+    for block in layout.blocks:
+        shown = [
+            {**_line(line, apart.get(id(line.row))), "cells": [_cell(line, at, layout, scales) for at in range(len(line.cells))]}
+            for line in block.lines
+        ]  # fmt: skip
+        blocks.append(
+            {"section": block.section if block.section != above else "", "title": block.title, "lines": shown}
+        )
+        above = block.section
+    columns = [
+        {
+            "key": column.key,
+            "kind": column.kind,
+            "head": head,
+            "is_mean": column.kind in MEANS,
+            "low_is_best": column.better == "low" or column.kind in STANDINGS,
+        }
+        for column, head in zip(layout.columns, layout.heads, strict=True)
+    ]
     made = (
         _templates()
         .get_template("table.html")
@@ -127,47 +136,17 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
             layout=layout,
             width=len(layout.heads) + 1,
             notes=notes,
-            columns=[_head(column, head) for column, head in zip(layout.columns, layout.heads, strict=True)],
-            blocks=_blocks(layout, scales, set_apart(table)),
+            columns=columns,
+            blocks=blocks,
             ranked=any(cell.rank for line in lines for cell in line.cells),
             ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
             scales=scales,
-            outliers=any(
-                not scales[column.key].holds(one.value)
-                for column in layout.columns
-                if column.key in scales
-                for one in _with_intervals(layout, column)
-            ),
+            outliers=any(not scales[key].holds(one.value) for key in scales for one in _with_intervals(layout, key)),
             paper=table.paper,
             number=table.number,
         )
     )
     return made.removesuffix("\n")
-
-
-def _head(column: TableColumn, head: str) -> Mapping[str, Any]:
-    low_is_best = column.better == "low" or column.kind in STANDINGS
-    return {
-        "key": column.key,
-        "kind": column.kind,
-        "head": head,
-        "is_mean": column.kind in MEANS,
-        "low_is_best": low_is_best,
-    }
-
-
-def _blocks(layout: Layout, scales: Mapping[str, BarScale], apart: Mapping[int, Apart]) -> Iterator[Mapping[str, Any]]:
-    above = ""
-    for block in layout.blocks:
-        lines = [
-            {
-                **_line(line, apart.get(id(line.row))),
-                "cells": [_cell(line, at, layout, scales) for at in range(len(line.cells))],
-            }
-            for line in block.lines
-        ]
-        yield {"section": block.section if block.section != above else "", "title": block.title, "lines": lines}
-        above = block.section
 
 
 def _line(line: TableLine, apart: Apart | None) -> dict[str, Any]:
@@ -236,39 +215,33 @@ class BarScale(NamedTuple):
     low: float
     high: float
 
-    def place(self, value: float) -> float:
-        """Where a value lies, in percent; below 0 and above 100 it is off the scale."""
-        return 100 * (value - self.low) / (self.high - self.low)
-
     def holds(self, value: float) -> bool:
         """Whether a value is on the scale."""
         return self.low <= value <= self.high
 
 
-def bar_scales(layout: Layout) -> dict[str, BarScale]:
-    """The scale of each column that has intervals."""
-    found = {column.key: _with_intervals(layout, column) for column in layout.columns if column.kind in MEASURED}
-    return {key: _scale(numbers) for key, numbers in found.items() if numbers}
-
-
-def _with_intervals(layout: Layout, column: TableColumn) -> list[Number]:
+def _with_intervals(layout: Layout, key: str) -> list[Number]:
     lines = (line for block in layout.blocks for line in block.lines)
-    found = (line.row.cell(column.key).number(line.side) for line in lines)
-    return [one for one in found if one and one.interval]
+    return [one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval]
 
 
-def _scale(numbers: Sequence[Number]) -> BarScale:
-    """From the lowest to the highest end of an interval, without the scores that lie far outside the quartiles.
+def _scales(layout: Layout) -> dict[str, BarScale]:
+    """The scale of each column that has intervals.
 
-    Far is one and a half times the distance of the quartiles (Tukey 1977, section 2C), and half the least span at least.
+    From the lowest to the highest end of an interval, without the scores that lie far outside the quartiles: one and a half
+    times the distance of the quartiles (Tukey 1977, section 2C), and half the least span at least.
     """
-    values = [one.value for one in numbers]
-    first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    reach = max(1.5 * (third - first), LEAST_SPAN / 2)
-    ends = [end for one in numbers if first - reach <= one.value <= third + reach for end in one.interval or ()]
-    low, high = min(ends), max(ends)
-    spare = max(0.0, LEAST_SPAN - (high - low)) / 2
-    return BarScale(low - spare, high + spare)
+    found = {}
+    for column in layout.columns:
+        numbers = _with_intervals(layout, column.key) if column.kind in ("task", *MEANS) else []
+        if numbers:
+            values = [one.value for one in numbers]
+            first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+            reach = max(1.5 * (third - first), LEAST_SPAN / 2)
+            ends = [end for one in numbers if first - reach <= one.value <= third + reach for end in one.interval or ()]
+            spare = max(0.0, LEAST_SPAN - (max(ends) - min(ends))) / 2
+            found[column.key] = BarScale(min(ends) - spare, max(ends) + spare)
+    return found
 
 
 def _bar(one: Number | None, scale: BarScale | None) -> Mapping[str, str] | None:
@@ -276,20 +249,16 @@ def _bar(one: Number | None, scale: BarScale | None) -> Mapping[str, str] | None
     if one is None or one.interval is None or scale is None:
         return None
     low, high = one.interval
-    states = {
-        "low": low < scale.low,
-        "high": high > scale.high,
-        "under": one.value < scale.low,
-        "over": one.value > scale.high,
-    }
+    left, right = scale
+    states = {"low": low < left, "high": high > right, "under": one.value < left, "over": one.value > right}
     seeds = f", over items and {one.seeds} seeds" if one.seeds > 1 else ""
-    a, m, b = (min(100.0, max(0.0, scale.place(value))) for value in (low, one.value, high))
+    places = (min(100.0, max(0.0, 100 * (value - left) / (right - left))) for value in (low, high, one.value))
     return {
         "classes": " ".join(["ci", *(name for name, there in states.items() if there)]),
         "said": f"95% interval {low:.2f} to {high:.2f}{seeds}" + ("" if scale.holds(one.value) else ", off the scale"),
         "low": f"{low:.2f}",
         "high": f"{high:.2f}",
-        "style": f"--a:{a:.1f};--b:{b:.1f};--m:{m:.1f}",
+        "style": ";".join(f"--{name}:{place:.1f}" for name, place in zip("abm", places, strict=True)),
     }
 
 
@@ -302,43 +271,35 @@ class Apart(NamedTuple):
 
 def set_apart(table: Table) -> Mapping[int, Apart]:
     """For each row that shares its label with others what tells it from them, by the row's ``id``."""
-    alike: dict[str, list[tuple[Group, Row]]] = {}
+    alike: dict[str, list[tuple[Row, list[str]]]] = {}
     for group in table.groups:
         for row in group.rows:
-            alike.setdefault(row.label, []).append((group, row))
+            alike.setdefault(row.label, []).append((row, _facts_that_tell(group, row)))
     found: dict[int, Apart] = {}
     for rows in alike.values():
         if len(rows) > 1:
-            tellings = _telling([_facts_that_tell(group, row) for group, row in rows])
-            found |= {id(row): apart for (_, row), apart in zip(rows, tellings, strict=True)}
+            tellings = _telling([facts for _, facts in rows])
+            found |= {id(row): apart for (row, _), apart in zip(rows, tellings, strict=True)}
     return found
 
 
 def _facts_that_tell(group: Group, row: Row) -> list[str]:
     """What may tell a row from another, first what says most to a reader; the group comes first."""
-    traits = row.traits
-    paper, _, rest = row.key.partition("/")
+    traits, (paper, number, printed) = row.traits, [*row.key.split("/", 2), "", "", ""][:3]
     source = sources().papers.get(paper)
-    number, _, printed = rest.partition("/")
-    year = str(traits.year or "")
     trained = f"supervision {traits.supervision}" if traits.supervision else ""
     origin = f"{source.name} {source.year}, {number.replace('-', ' ')}" if source else ""
-    facts = (traits.backbone, traits.method, trained, year, origin, printed, row.encoder)
+    facts = (traits.backbone, traits.method, trained, str(traits.year or ""), origin, printed, row.encoder)
     return [" ".join(filter(None, (group.section, group.title))), *facts]
 
 
 def _telling(rows: Sequence[Sequence[str]]) -> list[Apart]:
     """The first fact that is another in every row, or as many facts as it takes; numbers where no facts do."""
     differing = [facts for facts in zip(*rows, strict=True) if len(set(facts)) > 1]
-    alone = next((facts for facts in differing if len(set(facts)) == len(rows) and all(facts)), None)
-    if alone is not None:
-        by_group = alone == tuple(row[0] for row in rows)
-        return [Apart(text, by_group) for text in alone]
-    texts = [", ".join(dict.fromkeys(filter(None, facts))) for facts in zip(*differing, strict=True)] or [""] * len(
-        rows
-    )
-    if len(set(texts)) == len(rows) and all(texts):
-        return [Apart(text, by_group=False) for text in texts]
-    return [
-        Apart(", ".join(filter(None, (text, f"no. {place}"))), by_group=False) for place, text in enumerate(texts, 1)
-    ]
+    for facts in differing:
+        if len(set(facts)) == len(rows) and all(facts):
+            return [Apart(text, facts == tuple(row[0] for row in rows)) for text in facts]
+    texts = [", ".join(dict.fromkeys(filter(None, (row[at] for row in differing)))) for at in range(len(rows))]
+    if len(set(texts)) < len(rows) or not all(texts):
+        texts = [", ".join(filter(None, (text, f"no. {place}"))) for place, text in enumerate(texts, 1)]
+    return [Apart(text, by_group=False) for text in texts]

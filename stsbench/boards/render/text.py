@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from stsbench.boards.tables.table import BEST, SECOND, Layout, LayoutBlock, Show, Table, lay_out, short_labels
+from stsbench.boards.tables.table import BEST, SECOND, Layout, LayoutBlock, short_labels
 from stsbench.core.errors import one_line, visible
 from stsbench.core.names import LONGEST
 
@@ -90,9 +90,8 @@ class Markup(NamedTuple):
         if block.title:
             yield self.title(self.escape(block.title), columns)
 
-    def rows(self, tables: Sequence[Table], show: Show | None, *, exact: bool) -> str:
-        """The rows of all tables alone, to be put into a table that there is."""
-        layouts = (lay_out(table, show, exact=exact, ends=False) for table in tables)
+    def rows(self, layouts: Sequence[Layout]) -> str:
+        """The rows alone, to be put into a table that there is."""
         return "".join(f"{line}\n" for layout in layouts for block in layout.blocks for line in self.lines(block))
 
 
@@ -112,11 +111,6 @@ def escape_latex(text: str) -> str:
     )
 
 
-def _latex_number(text: str) -> str:
-    # A minus before a number, also before the second end of an interval, is no hyphen.
-    return re.sub(r"(?:^|(?<= ))-(?=[\d.])", "$-$", escape_latex(text))
-
-
 MARKDOWN = Markup(
     escape=escape_markdown,
     number=str,
@@ -129,7 +123,8 @@ MARKDOWN = Markup(
 )
 LATEX = Markup(
     escape=escape_latex,
-    number=_latex_number,
+    # A minus before a number, also before the second end of an interval, is no hyphen.
+    number=lambda text: re.sub(r"(?:^|(?<= ))-(?=[\d.])", "$-$", escape_latex(text)),
     row=lambda cells: " & ".join(cells) + r" \\",
     section=lambda text, columns: rf"\multicolumn{{{columns + 1}}}{{@{{}}l}}{{\textbf{{{text}}}}} \\",
     title=lambda text, columns: rf"\multicolumn{{{columns + 1}}}{{@{{}}l}}{{\textit{{{text}}}}} \\",
@@ -141,12 +136,12 @@ LATEX = Markup(
 
 def to_markdown(layouts: Sequence[Layout]) -> str:
     """All that is laid out, each under its caption."""
-    # A page scrolls: it has more room than a terminal or paper.
-    short = (short_labels(layout, with_settings=LONGEST) for layout in layouts)
-    return "\n\n".join("\n".join(_markdown(layout)) for layout in short) + "\n"
+    return "\n\n".join("\n".join(_markdown(layout)) for layout in layouts) + "\n"
 
 
 def _markdown(layout: Layout) -> Iterator[str]:
+    # A page scrolls: it has more room than a terminal or paper.
+    layout = short_labels(layout, with_settings=LONGEST)
     yield f"**{escape_markdown(layout.caption)}**\n"
     yield MARKDOWN.row([layout.label_head, *map(escape_markdown, layout.heads)])
     yield MARKDOWN.row(["---", *["---:"] * len(layout.heads)])
