@@ -10,6 +10,8 @@ FIGURES = ("svg", "png", "pdf")
 """The formats of their files."""
 LABEL = 30
 """Signs of a line beside an axis."""
+INK, LINE, BAND = "#222222", "#BBBBBB", "#F4F4F4"
+"""The colours of text, of thin lines, and of the bands behind every second group."""
 JOINTS = re.compile(r"(?<=[-_+/,=.:])")
 
 

@@ -6,9 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stsbench.core.errors import DataError, StsbenchError
-from stsbench.plots.draw import Dot, draw_dots, draw_panels
-from stsbench.plots.draw import draw_lines
-from stsbench.plots.draw import draw_heat, draw_spots
+from stsbench.plots.draw import Dot, draw_dots, draw_heat, draw_lines, draw_panels, draw_spots
 
 DOTS = [
     Dot(group="stsb", series="minilm", value=82.03, interval=(80.1, 83.7)),
@@ -86,7 +84,7 @@ def test_the_users_own_settings_stay():
 
 def test_series_differ_in_colour_in_mark_and_in_grey():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
-    from stsbench.plots.chart import COLOURS, MARKERS, look
+    from stsbench.plots.draw import COLOURS, MARKERS, look
 
     first = [look(place) for place in range(len(COLOURS))]
     assert len({one.colour for one in first}) == len({one.marker for one in first}) == len(COLOURS)
