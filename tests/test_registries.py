@@ -10,40 +10,6 @@ from typing import Any
 
 import pytest
 
-<<<<<<< HEAD
-=======
-from stsbench.analysis.inside import Layers, TokenFrequency
-from stsbench.analysis.mistakes import slices
-from stsbench.analysis.robustness import Edit, Robustness
-from stsbench.analysis.space import Projection, SentenceMap
-from stsbench.bench.plan import ProtocolChoice
-from stsbench.boards.published import AverageFacts
-from stsbench.boards.render.figures import render_comparison
-from stsbench.boards.tables.columns import measured_averages
-from stsbench.check.gate import Tolerance, parse_tolerances
-from stsbench.core.cards import SweepCard
-from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import choose
-from stsbench.data.corpora.making import make_corpus
-from stsbench.data.task import load_task
-from stsbench.encoders.load import load_encoder
-from stsbench.encoders.served.openai import OpenAIEncoder, TEIApi
-from stsbench.encoders.words.recurrent import pool_max
-from stsbench.encoders.words.words import Tokeniser, libraries, tokeniser
-from stsbench.evaluators.probe.minibatch import parse_optimiser
-from stsbench.evaluators.relatedness import RelatednessProtocol
-from stsbench.evaluators.retrieval import RetrievalProtocol
-from stsbench.evaluators.sts import StsProtocol
-from stsbench.numbers.similarity import paired_dot
-from stsbench.significance.comparison import Comparison
-from stsbench.studies.sweep import CARRIERS, SEARCHES, Search
-from stsbench.training.methods.is_bert import ISBERT
-from stsbench.training.methods.simcse import SimCSEPositives
-from stsbench.training.methods.views import CLEAR, Operator
-from stsbench.training.objectives import info_nce, pair_features, self_guided
-from stsbench.training.objectives.self_guided import SelfGuidedVariant
-from stsbench.training.spans import sample_spans
->>>>>>> ea2d7a4e (Published rows and tables' cards are one module with each field declared once; rows of boards are made by one function; a board without results loads no statistics)
 from tests import made_up
 from tests.cli.commands import Command, write
 from tests.training.students import sentences
