@@ -385,8 +385,7 @@ def _corpora(catalogue: Catalogue) -> Listed:
 
 
 def _tables(catalogue: Catalogue) -> Listed:
-    from stsbench.boards.published import sources
-    from stsbench.boards.published import read_table_card, table_names
+    from stsbench.boards.published import read_table_card, sources, table_names
 
     cards, papers = {name: read_table_card(name) for name in table_names()}, sources().papers
     rows = [[name, f"{papers[c.paper].name} {c.table}" if c.paper else "ours", c.title] for name, c in cards.items()]
