@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
 import hashlib
+import lzma
 import os
 import re
 import secrets
 import shutil
 import stat
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -231,6 +235,31 @@ def chunks(stream: Readable) -> Iterator[bytes]:
     """The bytes of a stream, in parts that take little memory."""
     while data := stream.read(_CHUNK):
         yield data
+
+
+def check_unpacked_size(path: Path, *, where: str) -> None:
+    """Refuse a parquet or compressed file that holds far more than its own size; raises SourceError.
+
+    What is damaged passes: its reader says what is wrong with it.
+    """
+    import pyarrow as pa
+
+    with path.open("rb") as stream:
+        head = stream.read(6)
+    with suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowException):
+        if head.startswith(b"PAR1"):
+            check_parquet(path, path, where=where)
+        if opened := next((opened for magic, opened in _COMPRESSED.items() if head.startswith(magic)), None):
+            with opened(path) as expanded:
+                for _ in bounded(chunks(expanded), path, where=where):
+                    pass
+
+
+_COMPRESSED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
+    b"\x1f\x8b": gzip.open,  # type: ignore[dict-item]
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
 
 
 def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:

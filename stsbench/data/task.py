@@ -152,7 +152,7 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
     from stsbench.data.hub import fetch_archive
 
     source = _inside(task, card.local, hub)
-    root, commit = fetch_archive(hub, without="")
+    root, commit = fetch_archive(hub)
     where = f"{task} ({split}) in {hub.archive} of the Hub's {hub.repo}"
     files = _files(source, split, root)
     if missing := [path for path, _ in files if not path.is_file()]:
@@ -187,7 +187,7 @@ def _from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Loaded:
 
     if split not in hub.splits:
         raise SourceError(f"the Hub's {hub.repo} has no split for it")
-    read, commit = fetch_rows(hub, split, without="")
+    read, commit = fetch_rows(hub, split)
     facts = card.splits[split]
     if isinstance(read, PairSplit):
         subsets_known = not facts.subsets or any(read.subset)

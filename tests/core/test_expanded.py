@@ -13,8 +13,8 @@ import pytest
 
 from stsbench.core import files as expanded
 from stsbench.core.errors import DataError, SourceError
+from stsbench.core.files import check_unpacked_size
 from stsbench.data.corpora.load import read_training_text
-from stsbench.data.hub.archives import check_unpacked_size
 from stsbench.results.folder import read_columns
 
 ROWS = 200_000

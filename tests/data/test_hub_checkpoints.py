@@ -9,9 +9,9 @@ import pytest
 
 from stsbench.core import settings
 from stsbench.data.hub import fetch_checkpoint
-from stsbench.data.hub.repository import choose_files, expected_hash
+from stsbench.data.hub.repository import choose_files
 from tests import hub_server
-from tests.hub_files import git_hash, sha256, tiny_bert
+from tests.hub_files import tiny_bert
 from tests.hub_server import Hub, one_line, unplug
 
 hub = hub_server.hub
@@ -31,8 +31,6 @@ def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
     assert found.commit == repo.commit
     there = {p.relative_to(found.path).as_posix() for p in found.path.rglob("*") if p.is_file()}
     assert there == {*files, *own}
-    assert expected_hash(found.path / "model.safetensors") == sha256(files["model.safetensors"])
-    assert expected_hash(found.path / "config.json") == git_hash(files["config.json"])
     assert hub.asked[-1].path.endswith("/model.safetensors"), "weights come last"
 
 

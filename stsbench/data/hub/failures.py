@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 import time
 import warnings
@@ -72,7 +71,7 @@ class Failure(NamedTuple):
     """One way to fail: what shows it, why it fails, what to do, whether it may pass, and whether to ask again at once."""
 
     signs: tuple[str | int, ...]
-    """Names of exception classes (the HTTP library below the Hub's has had two names), HTTP statuses, error numbers."""
+    """Names of exception classes, HTTP statuses, error numbers."""
     why: str
     todo: str
     passing: bool = False
@@ -81,78 +80,37 @@ class Failure(NamedTuple):
 
 _LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
 _NETWORK = "check the network and try again"
+_SECONDS = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
+_FOLDERS = "set HF_HOME and STSBENCH_CACHE to folders"
+_OFFLINE = "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)"
+_NO_HUB = "check HF_ENDPOINT, and the network's proxy or login page"
 FAILURES = (
-    Failure(
-        ("OfflineModeIsEnabled",),
-        "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)",
-        "unset HF_HUB_OFFLINE once to fetch it",
-        passing=True,
-    ),
-    Failure(
-        ("GatedRepoError",),
-        "access is gated: its owners choose who may read it",
-        f"ask for access at {{page}} and {_LOGIN}",
-    ),
+    Failure(("OfflineModeIsEnabled",), _OFFLINE, "unset HF_HUB_OFFLINE once to fetch it", passing=True),
+    Failure(("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN}"),
     Failure(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
     Failure(("RevisionNotFoundError",), "there is no such revision", "see {page}/commits/main for those there are"),
     Failure(("RemoteEntryNotFoundError",), "there is no such file", "see {page}/tree/main for those there are"),
     Failure(
-        ("RepositoryNotFoundError",),
-        "there is no such {kind} on the Hub, or it is private",
-        f"check the name, or {_LOGIN}",
+        ("RepositoryNotFoundError",), "no such {kind} on the Hub, or it is private", f"check the name, or {_LOGIN}"
     ),
-    Failure(("HFValidationError",), "no repository can have this name", "names look like 'owner/name'"),
     Failure((401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"),
-    Failure(
-        (429,),
-        "the Hub is asked too often (HTTP 429)",
-        f"wait some minutes, or {_LOGIN}, which raises the limit",
-        passing=True,
-    ),
-    Failure(
-        (408, *range(500, 600)), "the Hub is out of order (HTTP {status})", "try again later", passing=True, again=True
-    ),
+    Failure((429,), "the Hub is asked too often (HTTP 429)", f"wait some minutes, or {_LOGIN}", passing=True),
+    Failure((408, *range(500, 600)), "the Hub is out of order (HTTP {status})", "try again later", True, again=True),
     Failure(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
+    Failure(("TimeoutException", "TimeoutError"), "the Hub does not answer in time", f"{_NETWORK} {_SECONDS}", True),
     Failure(
-        ("TimeoutException", "TimeoutError"),
-        "the Hub does not answer in time",
-        f"{_NETWORK} (HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)",
-        passing=True,
+        ("RemoteProtocolError", "ReadError", "WriteError"), "the connection breaks again and again", _NETWORK, True
     ),
     Failure(
-        ("RemoteProtocolError", "ReadError", "WriteError"),
-        "the connection breaks again and again ({detail})",
-        _NETWORK,
-        passing=True,
-    ),
-    Failure(
-        ("UnicodeEncodeError", "LocalProtocolError"),
-        "the request cannot be sent: HF_TOKEN holds a character that no token has",
-        "set it to the token alone, or unset it",
+        ("UnicodeEncodeError", "LocalProtocolError"), "HF_TOKEN holds a character that no token has", "set it anew"
     ),
     Failure(("TransportError", "ConnectionError"), "cannot reach the Hub ({detail})", _NETWORK, passing=True),
-    Failure(
-        ("FileMetadataError", "JSONDecodeError", "TooManyRedirects", "OddAnswer"),
-        "what answers is not the Hub",
-        "check HF_ENDPOINT, and the network's proxy or login page",
-        passing=True,
-    ),
-    Failure(
-        (errno.ENOSPC, errno.EDQUOT),
-        "the disk is full",
-        "free some space, or set HF_HOME and STSBENCH_CACHE to folders on a larger disk",
-    ),
-    Failure(
-        (errno.EACCES, errno.EPERM, errno.EROFS),
-        "the cache cannot be written ({detail})",
-        "set HF_HOME and STSBENCH_CACHE to folders you may write to",
-    ),
-    # Last, what is left: a size other than announced, an error of the Xet transfer (a RuntimeError), an input/output error.
-    Failure(
-        ("OSError", "RuntimeError", "XetDownloadError", "XetAuthenticationError", "XetObjectNotFoundError"),
-        "the download failed ({detail})",
-        "try again",
-    ),
+    Failure(("FileMetadataError", "TooManyRedirects"), "what answers is not the Hub", _NO_HUB, passing=True),
+    Failure(("JSONDecodeError", "OddAnswer"), "what answers is not the Hub", _NO_HUB, passing=True),
+    Failure((errno.ENOSPC, errno.EDQUOT), "the disk is full", f"free some space, or {_FOLDERS} on a larger disk"),
+    Failure((errno.EACCES, errno.EPERM, errno.EROFS), "the cache cannot be written", f"{_FOLDERS} you may write to"),
+    # Last, what is left: a size other than announced, an input/output error, an error of the Xet transfer.
+    Failure(("OSError", "RuntimeError", "XetDownloadError"), "the download failed ({detail})", "try again"),
 )
 """The ways to fail; of several that fit, the first counts."""
 
@@ -207,10 +165,9 @@ def persistently(call: Callable[[], T]) -> T:
 
 def detail(error: BaseException) -> str:
     """An error's own words, short and on one line."""
-    if isinstance(error, json.JSONDecodeError):
-        return "the answer is not JSON"
-    words = getattr(error, "strerror", None) or one_line(error) or type(error).__name__
-    words = re.sub(r"^\[Errno -?\d+\] ", "", words)
+    words = re.sub(
+        r"^\[Errno -?\d+\] ", "", getattr(error, "strerror", None) or one_line(error) or type(error).__name__
+    )
     return words if len(words) <= 160 else f"{words[:159]}…"
 
 

@@ -35,12 +35,11 @@ from stsbench.data.hub.failures import (
 from stsbench.data.verify import file_digest
 
 _TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tokenizer")
-CHECKPOINT = (*_TOKENIZER, "*.safetensors", "pytorch_model*.bin", "*/pytorch_model*.bin")
-"""What an encoder is made of: configuration, tokenizer, weights."""
+_CHECKPOINT = (*_TOKENIZER, "*.safetensors", "pytorch_model*.bin", "*/pytorch_model*.bin")
 SHA256, GIT_HASH = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
-_REPO = re.compile(r"(\w([\w.-]{0,94}\w)?/)?\w([\w.-]{0,94}\w)?", re.ASCII)
+_REPO = re.compile(r"(?!.*(--|\.\.|\.git$))(\w([\w.-]{0,94}\w)?/)?\w([\w.-]{0,94}\w)?", re.ASCII)
 _BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
-_REVISION = re.compile(r"(?=.{1,200}$)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
+_REVISION = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
 
 
 class HubFile(NamedTuple):
@@ -83,7 +82,7 @@ class Repository:
         """The commit that all files are of."""
         return self.listing.commit
 
-    def check_whole(self) -> None:
+    def check_whole(self) -> Repository:
         """Raise SourceError where nobody knows which files there should be: one that is missing might change a score."""
         if self.listing.unreached:
             names = sorted(self.listing.files)
@@ -92,6 +91,7 @@ class Repository:
                 f"{self.listing.unreached}; the cache holds files of it ({some}{', …' if len(names) > 4 else ''}), but no "
                 f"list of all it needs: one that is missing might change the score; 'hf download {self.address.repo}' fetches all"
             )
+        return self
 
     def fetch(self, name: str) -> Path:
         """Return a file's place in the cache, its bytes being those that the Hub has: a damaged copy is fetched again.
@@ -101,8 +101,7 @@ class Repository:
         """
         from huggingface_hub import try_to_load_from_cache
 
-        address = self.address.at(name)
-        path = path_within(name)
+        address, path = self.address.at(name), path_within(name)
         # Of several spellings of a path the Hub gives the shortest.
         if path is None or path.as_posix() != name or not name.isprintable():
             raise SourceError(
@@ -121,10 +120,8 @@ class Repository:
         except SourceError as error:
             if not damage:
                 raise
-            why = str(error).removeprefix(f"{address}: ")
-            raise SourceError(
-                f"{address}: the copy in the cache is {damage} and cannot be fetched again: {why}"
-            ) from error
+            why = f"the copy in the cache is {damage} and cannot be fetched again"
+            raise SourceError(f"{address}: {why}: {str(error).removeprefix(f'{address}: ')}") from error
         if damage := self._damage(name, found):
             again = "it has left the cache: run again to fetch it anew" if forget(found) else "restore it"
             raise SourceError(f"{address}: {damage}; {again}")
@@ -133,7 +130,7 @@ class Repository:
     def fetch_all(self, names: Sequence[str]) -> HubFolder:
         """Fetch at least one file, in this order, and return the folder of the snapshot."""
         paths = [self.fetch(name) for name in names]
-        return HubFolder(paths[-1].parents[len(PurePosixPath(names[-1]).parts) - 1], self.commit)
+        return HubFolder(paths[-1].parents[names[-1].count("/")], self.commit)
 
     @contextmanager
     def passing(self, name: str) -> Iterator[Path]:
@@ -152,11 +149,19 @@ class Repository:
                 forget(path)
 
     def _damage(self, name: str, path: Path) -> str:
-        """How a file's bytes differ from those that the Hub has of it, ``""`` where they do not or nobody knows."""
-        if not (expected := self.listing.files[name] or expected_hash(path)):
+        """How a file's bytes differ from those that the Hub has of it, ``""`` where they do not or nobody knows.
+
+        Where no list gives its hash, the cache names the blob behind a snapshot's link after it. Only the first link
+        counts: the blob may be a link into a store shared by repositories, whose names are hashes of another kind.
+        """
+        expected = self.listing.files[name] or (path.readlink().name if path.is_symlink() else "")
+        if SHA256.fullmatch(expected):
+            kind, found = "sha256", file_digest(path)
+        elif GIT_HASH.fullmatch(expected):
+            content = path.read_bytes()
+            kind, found = "git hash", hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        else:
             return ""
-        kind, digest = ("sha256", file_digest) if len(expected) == 64 else ("git hash", git_hash)
-        found = digest(path)
         return "" if found == expected else f"damaged ({kind} {found[:12]}, the Hub says {expected[:12]})"
 
 
@@ -180,8 +185,10 @@ def open_repository(repo: str, *, revision: str, kind: RepoKind, without: str | 
     address = address_of(repo, revision=revision, kind=kind)
     # No repository's name holds an '@'.
     name = f"{kind}s--{address.repo.replace('/', '--')}@{quote(address.revision, safe='')}.json"
-    note = settings.cache_folder() / "hub" / name
-    listing = _noted(note, address)
+    note, listing = settings.cache_folder() / "hub" / name, None
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        noted = msgspec.json.decode(note.read_bytes(), type=Listing)
+        listing = noted if _is_answer(noted, address) else None
     if listing is None or not address.pinned:
         try:
             listing = ask_now(address, without)
@@ -197,18 +204,16 @@ def open_repository(repo: str, *, revision: str, kind: RepoKind, without: str | 
 
 
 def address_of(repo: str, *, revision: str, kind: RepoKind) -> Address:
-    """The address of a repository; a card's ``unpinned`` means the main branch.
+    """The address of a repository; raises SourceError where none, or no revision, can have this name.
 
-    Raises:
-        SourceError: no repository or no revision can have this name.
+    A card's ``unpinned`` means the main branch. Both names become parts of paths in the cache.
     """
     revision = "main" if revision in ("", "unpinned") else revision
     where = f"{kind} {ascii(repo):.99} (revision {ascii(revision)[1:-1]:.99})"
-    if not _REPO.fullmatch(repo) or re.search(r"--|\.\.|\.git$", repo):
+    if not _REPO.fullmatch(repo):
         apart = "; a revision is named apart, by 'revision'" if "@" in repo else ""
         raise SourceError(f"{where}: no repository can have this name; names look like 'owner/name'{apart}")
-    # Both become parts of paths in the cache.
-    if not _REVISION.fullmatch(revision) or ".." in revision:
+    if not _REVISION.fullmatch(revision):
         raise SourceError(f"{where}: no revision can have this name; give a branch, a tag or a commit")
     return Address(kind=kind, repo=repo, revision=revision)
 
@@ -220,12 +225,16 @@ def ask_now(address: Address, without: str | None = "") -> Listing:
 
 
 def _ask(address: Address) -> Listing:
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
     _heed_offline()
     try:
         info: Any = HfApi().repo_info(
-            address.repo, repo_type=address.kind, revision=address.revision, files_metadata=True, timeout=_timeout()
+            address.repo,
+            repo_type=address.kind,
+            revision=address.revision,
+            files_metadata=True,
+            timeout=float(constants.HF_HUB_ETAG_TIMEOUT),
         )
         files: dict[str, str] = {}
         for file in info.siblings or []:
@@ -246,16 +255,8 @@ def _ask(address: Address) -> Listing:
 
 def _is_answer(listing: Listing, address: Address) -> bool:
     """Whether a list names a commit, and the one that was asked for where a commit or its beginning was."""
-    return GIT_HASH.fullmatch(str(listing.commit)) is not None and (
-        not address.pinned or listing.commit.startswith(address.revision)
-    )
-
-
-def _timeout() -> float:
-    """Seconds to wait for an answer (the library's own setting; some of its calls wait for ever without)."""
-    from huggingface_hub import constants
-
-    return float(constants.HF_HUB_ETAG_TIMEOUT)
+    commit = str(listing.commit)
+    return bool(GIT_HASH.fullmatch(commit)) and (not address.pinned or commit.startswith(address.revision))
 
 
 def _heed_offline() -> None:
@@ -263,14 +264,6 @@ def _heed_offline() -> None:
 
     if settings.hub_is_offline():
         raise OfflineModeIsEnabled("offline mode")
-
-
-def _noted(note: Path, address: Address) -> Listing | None:
-    try:
-        listing = msgspec.json.decode(note.read_bytes(), type=Listing)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return listing if _is_answer(listing, address) else None
 
 
 def _in_cache(address: Address, why: str) -> Listing | None:
@@ -293,23 +286,21 @@ def _in_cache(address: Address, why: str) -> Listing | None:
 
 
 def _download(address: Address, commit: str, *, anew: bool) -> Path:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
 
-    repo, kind = address.repo, address.kind
+    place: dict[str, Any] = {"repo_type": address.kind, "revision": commit}
+    url = hf_hub_url(address.repo, address.path, **place)
     _heed_offline()
-    url = hf_hub_url(repo, address.path, repo_type=kind, revision=commit)
     # The library asks a Hub that hangs for over six minutes before it gives up; here it is asked first, once.
     try:
-        facts = persistently(lambda: get_hf_file_metadata(url, timeout=_timeout()))
+        facts = persistently(lambda: get_hf_file_metadata(url, timeout=float(constants.HF_HUB_ETAG_TIMEOUT)))
     except KeyError as error:
         # So some versions of the library end where an answer lacks a header.
         raise OddAnswer(f"it has no {error}") from error
     # Both become parts of paths in the library's cache.
     if facts.commit_hash != commit or not _BLOB.fullmatch(facts.etag or ""):
         raise OddAnswer("another commit, or a hash that is none")
-    return Path(
-        persistently(lambda: hf_hub_download(repo, address.path, repo_type=kind, revision=commit, force_download=anew))
-    )
+    return Path(persistently(lambda: hf_hub_download(address.repo, address.path, force_download=anew, **place)))
 
 
 def path_within(name: str) -> PurePosixPath | None:
@@ -322,24 +313,6 @@ def path_within(name: str) -> PurePosixPath | None:
         return None
     sizes = [len(part.encode(errors="surrogatepass")) for part in path.parts]
     return path if sum(sizes) <= 1000 and max(sizes, default=0) <= 255 else None
-
-
-def expected_hash(path: Path) -> str:
-    """The hash that a file of the Hub's cache should have, ``""`` where the cache does not say.
-
-    The cache names the blob behind a snapshot's link after the Hub's etag: the sha256 of a large
-    file, the git hash of a small one. Only the first link counts: the blob may itself be a link
-    into a store shared by repositories, whose names are hashes of another kind.
-    """
-    name = path.readlink().name if path.is_symlink() else ""
-    return name if SHA256.fullmatch(name) or GIT_HASH.fullmatch(name) else ""
-
-
-def git_hash(path: Path) -> str:
-    """The name that git has for a file's bytes: the Hub's hash of a small file."""
-    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def forget(path: Path) -> bool:
@@ -380,26 +353,18 @@ def fetch_file(
     return HubFile(found, repository.commit, digest)
 
 
-def fetch_checkpoint(
-    repo: str,
-    *,
-    revision: str,
-    allow: Sequence[str] = CHECKPOINT,
-    also: Sequence[str] = (),
-    without: str | None = None,
-) -> HubFolder:
-    """Fetch the files of a model that match a pattern, and ``also`` those of these names that it has: never code.
+def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> HubFolder:
+    """Fetch the files that an encoder is made of, and ``also`` those of these names that it has: never code.
 
-    Of weights that match, ``pytorch_model.bin`` comes only from folders without safetensors; those of other frameworks
-    never. Each file is checked each time, so that what is damaged in the cache is fetched again.
+    ``pytorch_model.bin`` comes only from folders without safetensors; weights of other frameworks never. Each file is
+    checked each time, so that what is damaged in the cache is fetched again.
 
     Raises:
         SourceError: the repository has no weights, a file cannot be had, or nobody knows which there are; one line.
     """
-    repository = open_repository(repo, revision=revision, kind="model", without=without)
-    repository.check_whole()
+    repository = open_repository(repo, revision=revision, kind="model").check_whole()
     files = repository.listing.files
-    wanted, weights = choose_files(files, allow)
+    wanted, weights = choose_files(files, _CHECKPOINT)
     if not weights:
         others = sorted(name for name in files if _is_weights(name))[:3]
         has = f", only {', '.join(others)}" if others else ""
@@ -411,21 +376,19 @@ def fetch_checkpoint(
 
 
 def fetch_tokenizer(repo: str, *, revision: str, without: str | None = None) -> HubFolder:
-    """Fetch and check the files of a model's tokenizer and its configuration, without any weights.
-
-    Raises:
-        SourceError: the repository has none, a file cannot be had, or nobody knows which there are; one line.
-    """
-    repository = open_repository(repo, revision=revision, kind="model", without=without)
-    repository.check_whole()
+    """Fetch and check the files of a model's tokenizer and its configuration, without any weights; raises SourceError."""
+    repository = open_repository(repo, revision=revision, kind="model", without=without).check_whole()
     wanted = [name for name in choose_files(repository.listing.files, _TOKENIZER)[0] if "/" not in name]
     if not wanted:
         raise SourceError(f"{repository.address}: no files of a tokenizer; choose another model")
     return repository.fetch_all(wanted)
 
 
-_SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
-_TORCH = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?")
+_FAMILIES = (
+    ("model.safetensors", re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")),
+    ("pytorch_model.bin", re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?")),
+)
+"""Weights that are read, the better ones first: what one file of them is called, and what shards of them are."""
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)")
 _CODE = frozenset({".py", ".pyc", ".sh", ".so", ".dll", ".dylib", ".exe", ".ipynb"})
 
@@ -437,22 +400,22 @@ def _is_weights(name: str) -> bool:
 def choose_files(names: Iterable[str], allow: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the files that match a pattern into weights to read and all else; other weights and code are left out."""
     wanted: list[str] = []
-    folders: dict[str, set[str]] = defaultdict(set)
+    folders: dict[PurePosixPath, set[str]] = defaultdict(set)
     for name in sorted(names):
         place = PurePosixPath(name)
         if place.suffix in _CODE or not any(fnmatchcase(name, pattern) for pattern in allow):
             continue
         if _is_weights(name):
-            folders[str(place.parent)].add(place.name)
+            folders[place.parent].add(place.name)
         else:
             wanted.append(name)
-    deepest_first = sorted(folders, key=lambda folder: (-len(PurePosixPath(folder).parts), folder))
-    return wanted, [(PurePosixPath(f) / name).as_posix() for f in deepest_first for name in _readable(folders[f])]
+    deepest_first = sorted(folders, key=lambda folder: (-len(folder.parts), str(folder)))
+    return wanted, [(folder / name).as_posix() for folder in deepest_first for name in _readable(folders[folder])]
 
 
 def _readable(names: set[str]) -> list[str]:
     """The weights of one folder to read: one safetensors file, else its shards, else PyTorch's own."""
-    for whole, family in (("model.safetensors", _SAFETENSORS), ("pytorch_model.bin", _TORCH)):
+    for whole, family in _FAMILIES:
         if whole in names:
             return [whole]
         shards = sorted(name for name in names if family.fullmatch(name))

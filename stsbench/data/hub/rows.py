@@ -13,14 +13,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import CardError, DataError, SourceError, did_you_mean, one_line
-from stsbench.data.hub.archives import check_unpacked_size
+from stsbench.core.files import check_unpacked_size
 from stsbench.data.hub.failures import detail, explained, quiet
 from stsbench.data.hub.repository import Repository, open_repository
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
@@ -51,87 +50,121 @@ def read_dataset(source: HubSource) -> HubDataset:
         SourceError: it cannot be had, or cannot be read.
         DataError: it has several configurations and none is named, or is not laid out as a dataset.
     """
-    repository = open_repository(source.repo, revision=source.revision, kind="dataset", without="")
-    folder, where = _fetch_folder(repository, source.config), str(repository.address)
-    with explained(repository.address, ""), _opened(folder, source.config, where) as builder:
-        names = [str(name) for name in builder.config.data_files or {}]
-        tables = {name: _read_splits(builder, [name], repository).to_dict() for name in names}
-    readme: dict[str, Any] = {}
-    if "README.md" in repository.listing.files:
-        from huggingface_hub import DatasetCard
-
-        with quiet("huggingface_hub"):
-            readme = DatasetCard.load(folder / "README.md").data.to_dict()
+    with _opened(source) as dataset:
+        tables = {name: dataset.read([name]).to_dict() for name in dataset.splits}
+        readme = _readme(dataset.repository)
     facts = {key: list(filter(None, _strings(readme.get(key)))) for key in ("language", "license")}
-    return HubDataset(repository.commit, tables, facts["language"], ", ".join(facts["license"]))
+    return HubDataset(dataset.repository.commit, tables, facts["language"], ", ".join(facts["license"]))
 
 
-def fetch_rows(source: HubSource, split: str, *, without: str | None = None) -> tuple[Split, str]:
+def fetch_rows(source: HubSource, split: str) -> tuple[Split, str]:
     """Fetch one split of pairs with gold scores, or of what the card names labels for; returns it with its commit.
 
     Raises:
         SourceError: the data cannot be had, or cannot be read.
         DataError: a split, configuration or column is missing, or a row has no gold score or none of the classes.
     """
-    repository = open_repository(source.repo, revision=source.revision, kind="dataset", without=without)
-    address = repository.address
-    if split not in source.splits:
-        raise DataError(f"{address}: the card names no split '{split}' there (has {', '.join(source.splits)})")
-    folder = _fetch_folder(repository, source.config)
-    where = f"{address}, split '{source.splits[split]}'"
-    columns = _columns(source, where)
-    names = [name.strip() for name in re.split(r"[+,]", source.splits[split])]
-    with explained(address, without), _opened(folder, source.config, where) as builder:
-        _check_names(names, [str(name) for name in builder.config.data_files or {}], where, "split")
-        table = _read_splits(builder, names, repository)
+    with _opened(source) as dataset:
+        where = f"{dataset.repository.address}, split '{source.splits[split]}'"
+        columns = _columns(source, where)
+        names = [name.strip() for name in re.split(r"[+,]", source.splits[split])]
+        _check_names(names, dataset.splits, where, "split")
+        table = dataset.read(names)
         tops = {name: name if name in table.column_names else name.partition(".")[0] for name in columns.values()}
         _check_names(list(tops.values()), table.column_names, where, "column")
         read: dict[str, list[Any]] = table.select_columns(sorted(set(tops.values()))).to_dict()
     rows = {name: read[top] if top == name else _inside(read[top], name, where) for name, top in tops.items()}
-    make = _to_labelled if "label" in columns else _to_pairs
-    return make(rows, columns, source, where), repository.commit
+    return _to_split(rows, columns, source, where), dataset.repository.commit
 
 
-def _fetch_folder(repository: Repository, config: str) -> Path:
-    """Fetch what describes a dataset, then the data files of one configuration; returns their snapshot's folder.
+class _Dataset(NamedTuple):
+    """A repository's files as the ``datasets`` library opens them."""
 
-    Raises:
-        SourceError: a file cannot be had, or there are none. DataError: there is no such configuration.
+    repository: Repository
+    builder: Any
+
+    @property
+    def splits(self) -> list[str]:
+        return [str(name) for name in self.builder.config.data_files or {}]
+
+    def read(self, names: Sequence[str]) -> Any:  # noqa: ANN401 - a Dataset of the library
+        """The rows of splits one after another; raises DataError where there are none, SourceError for broken files."""
+        where, page = f"{self.repository.address}, split '{'+'.join(names)}'", self.repository.address.page
+        try:
+            self.builder.download_and_prepare(verification_mode="no_checks")
+            rows = sum(self.builder.info.splits[name].num_examples for name in names)
+            table = self.builder.as_dataset(split="+".join(names), in_memory=True) if rows else None
+        except Exception as error:
+            cause: BaseException = error
+            # The library wraps a reader's own error in general ones.
+            while (behind := cause.__cause__ or cause.__context__) is not None:
+                cause = behind
+            if getattr(cause, "errno", None):
+                # The disk's fault (full, not writable), not the data's.
+                raise cause from error
+            why = f"cannot be read: {detail(cause)}; it is broken on the Hub itself, see {page}"
+            raise SourceError(f"{where}: {why}") from error
+        if table is None:
+            raise DataError(f"{where}: there is not one row")
+        return table
+
+
+@contextmanager
+def _opened(source: HubSource) -> Iterator[_Dataset]:
+    """Fetch what describes a dataset and the data files of one configuration, and open them.
+
+    The library writes what it reads to a cache; it gets a passing one, for a kept one may hold
+    an earlier, damaged reading.
     """
-    repository.check_whole()
+    import datasets
+
+    repository = open_repository(source.repo, revision=source.revision, kind="dataset", without="").check_whole()
     address, files = repository.address, repository.listing.files
     facts = [name for name in _FACTS if name in files]
     names = sorted(name for name in files if _DATA.fullmatch(name) and name not in _FACTS)
-    if "README.md" in facts and (patterns := _patterns(repository, config)):
+    if patterns := _patterns(repository, source.config):
         names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     if not names:
         script = any(name.endswith(".py") for name in files)
         why = "no data files in JSON, CSV or parquet" + (", only a script, which is never run" if script else "")
         raise SourceError(f"{address}: {why}; see {address.page}")
-    for name in [*facts, *names]:
-        path = repository.fetch(name)
-        if not path.stat().st_size and name not in _FACTS:
+    folder = repository.fetch_all([*facts, *names]).path
+    for name in names:
+        if not (folder / name).stat().st_size:
             raise SourceError(f"{address.at(name)}: the file is empty; see {address.page}")
-        check_unpacked_size(path, where=str(address.at(name)))
-    return repository.fetch_all(names[-1:]).path
+        check_unpacked_size(folder / name, where=str(address.at(name)))
+    with explained(address, ""), tempfile.TemporaryDirectory(prefix="stsbench-") as scratch:
+        with quiet("huggingface_hub"), quiet("datasets"):
+            try:
+                builder = datasets.load_dataset_builder(str(folder), name=source.config or None, cache_dir=scratch)
+            except Exception as error:
+                raise DataError(f"{address}: not laid out as a dataset: {detail(error)}") from error
+            yield _Dataset(repository, builder)
+
+
+def _readme(repository: Repository) -> dict[str, Any]:
+    """What the README of a dataset declares; raises SourceError."""
+    from huggingface_hub import DatasetCard
+
+    if "README.md" not in repository.listing.files:
+        return {}
+    path, address = repository.fetch("README.md"), repository.address
+    try:
+        with quiet("huggingface_hub"):
+            return dict(DatasetCard.load(path).data.to_dict())
+    except Exception as error:
+        raise SourceError(f"{address.at('README.md')}: cannot be read: {detail(error)}; see {address.page}") from error
 
 
 def _patterns(repository: Repository, config: str) -> list[str]:
     """The patterns of the files needed to read a configuration, as the README declares it; none if it declares none."""
-    from huggingface_hub import DatasetCard
-
-    address, readme = repository.address, repository.fetch("README.md")
-    try:
-        with quiet("huggingface_hub"):
-            declared: Any = DatasetCard.load(readme).data.to_dict().get("configs") or []
-        configs: dict[str, dict[str, Any]] = {str(entry["config_name"]): entry for entry in declared}
-    except Exception as error:
-        raise SourceError(f"{address.at('README.md')}: cannot be read: {detail(error)}; see {address.page}") from error
+    address, declared = repository.address, _readme(repository).get("configs") or []
+    configs: dict[str, Any] = {str(one["config_name"]): one for one in declared if "config_name" in one}
     if not configs:
         return []
     if config:
         _check_names([config], list(configs), str(address), "configuration")
-    if not config and len(configs) > 1 and not any(e.get("default") or n == "default" for n, e in configs.items()):
+    elif len(configs) > 1 and not any(e.get("default") or n == "default" for n, e in configs.items()):
         raise DataError(
             f"{address}: has several configurations ({_some(list(configs))}); the card must name one as 'config'"
         )
@@ -151,49 +184,6 @@ def _strings(value: object) -> Iterator[str]:
     elif isinstance(value, Sequence):
         for inner in value:
             yield from _strings(inner)
-
-
-@contextmanager
-def _opened(folder: Path, config: str, where: str) -> Iterator[Any]:
-    """A builder of the ``datasets`` library for a folder; raises DataError where it is not laid out as a dataset.
-
-    The library writes what it reads to a cache; it gets a passing one, for a kept one may hold
-    an earlier, damaged reading.
-    """
-    import datasets
-
-    with tempfile.TemporaryDirectory(prefix="stsbench-") as scratch, quiet("huggingface_hub"), quiet("datasets"):
-        try:
-            builder = datasets.load_dataset_builder(str(folder), name=config or None, cache_dir=scratch)
-        except Exception as error:
-            raise DataError(f"{where}: not laid out as a dataset: {detail(error)}") from error
-        yield builder
-
-
-def _read_splits(builder: Any, names: Sequence[str], repository: Repository) -> Any:  # noqa: ANN401 - a Dataset of the library
-    """The rows of splits one after another, as the library's table.
-
-    Raises:
-        DataError: there are none. SourceError: a file is not what its name says.
-    """
-    where = f"{repository.address}, split '{'+'.join(names)}'"
-    try:
-        builder.download_and_prepare(verification_mode="no_checks")
-        rows = sum(builder.info.splits[name].num_examples for name in names)
-        table = builder.as_dataset(split="+".join(names), in_memory=True) if rows else None
-    except Exception as error:
-        cause: BaseException = error
-        # The library wraps a reader's own error in general ones.
-        while (behind := cause.__cause__ or cause.__context__) is not None:
-            cause = behind
-        if getattr(cause, "errno", None):
-            # The disk's fault (full, not writable), not the data's.
-            raise cause from error
-        broken = f"it is broken on the Hub itself, see {repository.address.page}"
-        raise SourceError(f"{where}: cannot be read: {detail(cause)}; {broken}") from error
-    if table is None:
-        raise DataError(f"{where}: there is not one row")
-    return table
 
 
 def _inside(rows: Sequence[Any], name: str, where: str) -> list[Any]:
@@ -223,37 +213,28 @@ def _columns(source: HubSource, where: str) -> dict[str, str]:
     return dict(source.columns)
 
 
-Rows = Mapping[str, Sequence[Any]]
-
-
-def _to_labelled(
-    rows: Rows, columns: Mapping[str, str], source: HubSource, where: str
-) -> LabelledSplit | LabelledPairSplit:
+def _to_split(
+    rows: Mapping[str, Sequence[Any]], columns: Mapping[str, str], source: HubSource, where: str
+) -> PairSplit | LabelledSplit | LabelledPairSplit:
+    texts = {key: _texts(rows[name], name, where) for key, name in columns.items() if key.startswith("sentence")}
+    if "label" not in columns:
+        gold = rows[columns["gold"]]
+        for at, value in enumerate(gold, start=1):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise DataError(f"{where}: row {at}: gold score in '{columns['gold']}' is {_kind(value)}, not a number")
+        scores = np.array(gold, dtype=np.float64) * source.scale
+        subset = [str(name) for name in rows[columns["subset"]]] if "subset" in columns else [""] * len(gold)
+        return PairSplit(sentences1=texts["sentence1"], sentences2=texts["sentence2"], gold=scores, subset=subset)
     places = {name: at for at, name in enumerate(source.classes)}
     names = [str(value) for value in rows[columns["label"]]]
     other = next((at for at, name in enumerate(names) if name not in places), None)
     if other is not None:
         raise DataError(f"{where}: row {other + 1}: label '{names[other][:40]}' is not one of {_some(source.classes)}")
     labels = np.array([places[name] for name in names], dtype=np.int64)
-    texts = {key: _texts(rows[name], name, where) for key, name in columns.items() if key != "label"}
     if "sentence" in texts:
         return LabelledSplit(sentences=texts["sentence"], labels=labels, classes=source.classes)
     first, second = texts["sentence1"], texts["sentence2"]
     return LabelledPairSplit(sentences1=first, sentences2=second, labels=labels, classes=source.classes)
-
-
-def _to_pairs(rows: Rows, columns: Mapping[str, str], source: HubSource, where: str) -> PairSplit:
-    gold = rows[columns["gold"]]
-    for at, value in enumerate(gold, start=1):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise DataError(f"{where}: row {at}: gold score in '{columns['gold']}' is {_kind(value)}, not a number")
-    subset = rows[columns["subset"]] if "subset" in columns else [""] * len(gold)
-    return PairSplit(
-        sentences1=_texts(rows[columns["sentence1"]], columns["sentence1"], where),
-        sentences2=_texts(rows[columns["sentence2"]], columns["sentence2"], where),
-        gold=np.array(gold, dtype=np.float64) * source.scale,
-        subset=[str(name) for name in subset],
-    )
 
 
 def _texts(values: Sequence[Any], column: str, where: str) -> list[str]:

@@ -61,7 +61,7 @@ Pairs in three languages.
 
 def fetched(split: str = "test", **facts: Any) -> tuple[PairSplit, str]:
     card: dict[str, Any] = {"repo": REPO, "revision": "unpinned", "splits": {"test": "test"}, **facts}
-    found, commit = fetch_rows(HubSource(**card), split, without="")
+    found, commit = fetch_rows(HubSource(**card), split)
     assert isinstance(found, PairSplit)
     return found, commit
 
@@ -165,7 +165,6 @@ BROKEN: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {
     "readme": ({"README.md": b"---\nconfigs: [}\n---\n", "test.jsonl.gz": GOOD}, {}, "'README.md'.* cannot be read"),
     "no rows": ({"test.csv": b"sentence1,sentence2,score\n"}, {}, "there is not one row"),
     "split": ({"test.jsonl.gz": GOOD}, {"splits": {"test": "tset"}}, r"no split 'tset' \(has test\); did you mean"),
-    "card split": ({"test.jsonl.gz": GOOD}, {"split": "dev"}, r"the card names no split 'dev' there \(has test\)"),
     "config": ({"test.jsonl.gz": GOOD}, {"config": "xx"}, "not laid out as a dataset: .*'xx' not found"),
     "column": (
         {"test.jsonl.gz": GOOD},
