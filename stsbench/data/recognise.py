@@ -288,7 +288,6 @@ def _read(path: Path) -> TextTable:
     table = read_table(path, FileLayout(), named=False)
     if not table.header and has_header([[cell or "" for cell in row] for row in table.rows]):
         table = read_table(path, FileLayout(), named=True)
-    table.check_filled()
     return table
 
 

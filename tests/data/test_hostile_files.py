@@ -139,21 +139,14 @@ def claim(shape: str, *, data: bytes = b"", descr: str = "<f4") -> bytes:
         (claim("(2, 2)", descr="|O"), "an array of type object, not of numbers"),
         (claim("(1000000000, 10000)", descr="<U0"), "an array of type <U0, not of numbers"),
         (claim("(" * 300 + ")" * 300), "cannot be read as .npz: "),
-        (b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'shape': (1000000000, 10000)}", "this is not an .npz archive"),
-        (b"PK\x03\x04" + b"x" * 50, "this is not an .npz archive"),
+        (b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'shape': (1000000000, 10000)}", "cannot be read as .npz: "),
+        (b"PK\x03\x04" + b"x" * 50, "cannot be read as .npz: "),
     ],
 )
 def test_features_that_claim_too_much(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message) as error:
         read_captions([put(tmp_path, "f.npz", content), put(tmp_path, "c.json", CAPTIONS)], captions_per_image=1)
     said(error)
-
-
-def test_features_that_float32_cannot_hold(tmp_path: Path) -> None:
-    path = tmp_path / "f.npz"
-    np.savez(path, features=np.full((2, 3), 1e300))
-    with pytest.raises(DataError, match="the features of image 0 are not finite"):
-        read_captions([DataFile(path=path), put(tmp_path, "c.json", CAPTIONS)], captions_per_image=1)
 
 
 @pytest.mark.parametrize(

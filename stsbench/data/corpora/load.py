@@ -25,7 +25,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, SourceError, UnknownName, did_you_mean, one_line
 from stsbench.core.files import bounded, check_is_file, check_parquet, chunks
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, TextColumn, split_sentences
-from stsbench.data.readers.table import LISTED, UTF16, listed, read_json_lines
+from stsbench.data.readers.table import LISTED, MARK, checked_text, listed, read_json_lines
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.data.verify import file_digest
@@ -59,16 +59,10 @@ def load_corpus(
     columns: Mapping[str, str | int] | None = None,
     catalogue: Catalogue | None = None,
 ) -> Corpus:
-    """Load training text.
+    """Load training text: a corpus by its id, or a file by its path (also below the corpora folder).
 
-    Args:
-        name: a corpus's id, or the path of a file (also below the corpora folder): ``.txt``, ``.csv``, ``.tsv``,
-            ``.jsonl`` or ``.parquet``, each also as ``.xz`` or ``.gz``.
-        corpora: the corpora folder; default ``STSBENCH_CORPORA``.
-        data: the folder of evaluation data, for corpora made of tasks; default ``STSBENCH_DATA``.
-        limit: keep the first rows only.
-        columns: for a file: our columns, each with the file's name for it or its position (then it has no header).
-        catalogue: where ids are looked up.
+    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or ``.gz``; ``columns`` are
+    ours, each with its name for it or its position (then it has no header). ``limit`` keeps the first rows only.
 
     Raises:
         UnknownName: neither a corpus nor a file.
@@ -200,62 +194,41 @@ def _finished(name: str, table: pa.Table) -> Corpus:
 
 
 def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: str) -> pa.Table:
-    """Return columns under our names.
-
-    Args:
-        table: as :func:`read_training_text` gives it.
-        columns: our names, each with the file's name for it or its position.
-        where: the file, for the message.
-
-    Raises:
-        DataError: the table has no such column; names those it has.
-    """
+    """Return columns under our names, of each the table's name for it or its position; raises DataError where it has none."""
     found = table.column_names
     for theirs in columns.values():
-        if isinstance(theirs, int) and not 0 <= theirs < len(found):
-            raise DataError(f"{where}: no column {theirs} (has {len(found)}, counted from 0)")
-        if isinstance(theirs, str) and theirs not in found:
+        if isinstance(theirs, int):
+            if not 0 <= theirs < len(found):
+                raise DataError(f"{where}: no column {theirs} (has {len(found)}, counted from 0)")
+        elif (times := found.count(theirs)) > 1:
+            raise DataError(f"{where}: {times} columns are called '{theirs}'; rename all but one")
+        elif not times:
             near = did_you_mean(theirs, found[:LISTED])
             raise DataError(f"{where}: no column '{theirs}' (has {listed(found)}){near}")
-        if isinstance(theirs, str) and (times := found.count(theirs)) > 1:
-            raise DataError(f"{where}: {times} columns are called '{theirs}'; rename all but one")
     return pa.table({ours: table.column(theirs) for ours, theirs in columns.items()})
 
 
 def read_training_text(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
-    """Read a ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file, each also as ``.xz`` or ``.gz``.
+    """Read a file of training text; one column of lines is ``text``, and only ``.csv`` quotes its cells.
 
-    Args:
-        path: the file.
-        header: whether the first row of a ``.csv`` or ``.tsv`` names the columns; without, they are
-            ``f0``, ``f1``, …
-        limit: read this many rows at most; a text file is then read no further.
-
-    Returns:
-        The table; a text file's one column is ``text``. Only ``.csv`` quotes its cells.
+    Without ``header`` the columns of a ``.csv`` or ``.tsv`` are ``f0``, ``f1``, …
 
     Raises:
         DataError: the file is missing, empty, cut off, not UTF-8, or not of its kind.
     """
-    kind = table_suffix(path)
+    kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
+    if kind not in TEXT_FILES:
+        known = f"{', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{did_you_mean(kind, TEXT_FILES)}"
+        raise DataError(f"{path}: '{kind}' is not a kind of training text; known: {known}")
     file = TEXT_FILES[kind]
     content = _content(path, limit if file.by_line else None)
     if file.is_utf8:
-        content = _checked_text(path, content)
+        content = checked_text(path, content, refused=b"\0").removeprefix(MARK.encode())
     try:
         table = file.parse(path, content, header)
     except (pa.ArrowException, OSError) as error:  # damaged pages of parquet are an OSError
         raise DataError(f"{path}: not a valid {kind} file: {one_line(error)[:150]}") from error
     return table if limit is None else table.slice(0, limit)
-
-
-def table_suffix(path: Path) -> str:
-    """The kind of a file by its name, compression aside; raises DataError."""
-    kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
-    if kind not in TEXT_FILES:
-        known = f"{', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{did_you_mean(kind, TEXT_FILES)}"
-        raise DataError(f"{path}: '{kind}' is not a kind of training text; known: {known}")
-    return kind
 
 
 def _content(path: Path, lines: int | None) -> bytes:
@@ -275,26 +248,6 @@ def _content(path: Path, lines: int | None) -> bytes:
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
     return bytes(content) if lines is None else b"".join(itertools.islice(io.BytesIO(content), lines))
-
-
-def _checked_text(path: Path, content: bytes) -> bytes:
-    r"""Return UTF-8 text without byte order mark, ``\r\n`` as ``\n`` where every line ends so."""
-    if content.startswith(UTF16):
-        raise DataError(f"{path}: is UTF-16; save it as UTF-8")
-    if content.count(b"\r\n") == content.count(b"\n"):
-        content = content.replace(b"\r\n", b"\n")
-    if (at := content.find(b"\x00")) >= 0:
-        raise DataError(f"{path}: line {content.count(bytes([10]), 0, at) + 1}: a NUL byte; is it text?")
-    try:
-        # Arrow checks without a copy; Python's decoder then says where.
-        pa.array([content], pa.large_binary()).cast(pa.large_string())
-    except pa.ArrowInvalid:
-        try:
-            content.decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise DataError(f"{path}: line {line}: not valid UTF-8; save the file as UTF-8") from None
-    return content.removeprefix(b"\xef\xbb\xbf")
 
 
 def _parquet(path: Path, content: bytes, header: bool) -> pa.Table:

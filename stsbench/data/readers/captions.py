@@ -6,7 +6,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -22,11 +22,6 @@ DIGITS = 18
 """No file has images of longer numbers, and Python refuses to read those of thousands of digits."""
 DEFLATED = 1032
 """Deflate makes nothing smaller than by this factor (zlib's technical notes)."""
-HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-"""By the version of an array file; the third is for names of fields, which features have none of."""
 
 
 def read_captions(
@@ -46,14 +41,16 @@ def read_captions(
     """
     if len(files) != 2:
         raise CardError(f"reader 'captions' takes a features and a captions file, the card names {len(files)} files")
-    array = _read_features(files[0].path, features)
-    by_image = _read_captions(files[1].path, len(array))
+    array, path = _read_features(files[0].path, features), files[1].path
+    if path.suffix not in (".json", ".csv"):
+        raise DataError(f"{path}: captions come as .json or .csv, not as '{path.suffix}'")
+    by_image = _from_json(path) if path.suffix == ".json" else _from_csv(path, len(array))
+    if len(by_image) != len(array):
+        raise DataError(f"{path}: captions of {len(by_image)} images, but features of {len(array)}")
     kept: list[str] = []
     for image, captions in enumerate(by_image):
         if len(captions) < captions_per_image:
-            raise DataError(
-                f"{files[1].path}: image {image} has {len(captions)} captions, {captions_per_image} are needed"
-            )
+            raise DataError(f"{path}: image {image} has {len(captions)} captions, {captions_per_image} are needed")
         kept += [" ".join((caption + suffix).split()) for caption in captions[:captions_per_image]]
     images = np.repeat(np.arange(len(array), dtype=np.int64), captions_per_image)
     return CaptionSplit(captions=kept, image_features=array, image_of_caption=images)
@@ -64,24 +61,17 @@ def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
         array = _from_npz(path, name)
     elif path.suffix == ".safetensors":
         array = _from_safetensors(path, name)
-    elif path.suffix in {".pkl", ".pickle"}:
-        raise DataError(f"{path}: a pickle runs code when it is read; convert it to .npz or .safetensors")
     else:
-        raise DataError(f"{path}: image features come as .npz or .safetensors, not as '{path.suffix}'")
+        pickled = "; a pickle runs code when it is read, convert it" if path.suffix in {".pkl", ".pickle"} else ""
+        raise DataError(f"{path}: image features come as .npz or .safetensors, not as '{path.suffix}'{pickled}")
     if array.ndim != 2 or not len(array) or not np.issubdtype(array.dtype, np.floating):
         raise DataError(f"{path}: '{name}' must be a float array (images, size), it is {array.dtype} {array.shape}")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-        array = np.ascontiguousarray(array, dtype=np.float32)
-    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
-    if len(bad):
-        raise DataError(f"{path}: the features of image {bad[0]} are not finite")
-    return array
+    with np.errstate(over="ignore"):  # what float32 cannot hold is refused with all that is not finite
+        return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def _from_npz(path: Path, name: str) -> npt.NDArray[Any]:
     try:
-        if path.is_file() and not zipfile.is_zipfile(path):
-            raise DataError(f"{path}: this is not an .npz archive; save the array with numpy.savez")
         with zipfile.ZipFile(path) as archive:
             _require(path, name, [entry.removesuffix(".npy") for entry in archive.namelist()])
             with archive.open(f"{name}.npy") as stream:
@@ -95,14 +85,13 @@ def _from_npz(path: Path, name: str) -> npt.NDArray[Any]:
 
 def _check_claim(path: Path, name: str, stream: IO[bytes]) -> None:
     """Refuse an array of more bytes than its file can hold, before memory for it is asked for; raises DataError."""
-    version = np.lib.format.read_magic(stream)
-    if version not in HEADERS:
-        raise ValueError(f"an array file of version {version}")
-    shape, _, dtype = HEADERS[version](stream)
+    if np.lib.format.read_magic(stream) == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
     if dtype.hasobject or not dtype.itemsize:
         raise ValueError(f"an array of type {dtype}, not of numbers")
-    claimed, most = math.prod(shape) * dtype.itemsize, path.stat().st_size * DEFLATED
-    if claimed > most:
+    if math.prod(shape) * dtype.itemsize > path.stat().st_size * DEFLATED:
         raise DataError(f"{path}: '{name}' says it has shape {shape}, more than a file of this size can hold")
 
 
@@ -123,24 +112,10 @@ def _require(path: Path, name: str, names: Sequence[str]) -> None:
         raise DataError(f"{path}: no array '{name}' (has {', '.join(names) or 'none'}){did_you_mean(name, names)}")
 
 
-def _read_captions(path: Path, n_images: int) -> list[list[str]]:
-    if path.suffix == ".json":
-        by_image = _from_json(path)
-    elif path.suffix == ".csv":
-        by_image = _from_csv(path, n_images)
-    else:
-        raise DataError(f"{path}: captions come as .json or .csv, not as '{path.suffix}'")
-    if len(by_image) != n_images:
-        raise DataError(f"{path}: captions of {len(by_image)} images, but features of {n_images}")
-    return by_image
-
-
 def _from_json(path: Path) -> list[list[str]]:
     try:
         found = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: line {error.lineno}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; lists in lists in lists
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits; lists in lists in lists
         raise DataError(f"{path}: not a list of lists of captions: {one_line(error)[:150]}") from error
     if not isinstance(found, list):
         raise DataError(f"{path}: expected a list of lists of captions, found a {type(found).__name__}")

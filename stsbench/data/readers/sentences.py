@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -20,15 +21,12 @@ from stsbench.data.readers.table import (
     DataFile,
     FileLayout,
     TextTable,
-    check_delimiter,
     listed,
-    needs_header,
     parse_number,
     read_delimited,
     read_lines,
     read_table,
     read_text,
-    rows_of_split,
     shown_field,
 )
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
@@ -84,30 +82,25 @@ def read_any_table(
 
     Columns, by name or position, that the card does not give are those of a usual name, see ``PAIRS`` and the lists below
     it. Files are read one after the other as one split (the Hub's SICK-R is train, trial and test). With ``split_column``
-    only the rows of this split are read, see :func:`rows_of_split`. ``fields`` cuts a line into that many fields at most:
-    the last one keeps its delimiters. Where both sentences are of one column, its cells hold both, a line each.
+    only the rows of this split are read. ``fields`` cuts a line into that many fields at most: the last one keeps its
+    delimiters. Where both sentences are of one column, its cells hold both, a line each.
     """
-    layout = FileLayout(delimiter, header, quoting)
+    layout = FileLayout(delimiter, header, quoting, fields or None)
     given = {"sentence": sentence, "sentence1": sentence1, "sentence2": sentence2, "gold": gold, "label": label}
-    roles = _roles_of(files[0], layout, {role: key for role, key in given.items() if key is not None}, classes)
+    first = files[0].path
+    roles = _roles_of(first, layout, {role: key for role, key in given.items() if key is not None}, classes)
     for key, value in ({"classes": classes} if roles.is_gold else {"subset": subset}).items():
         if value is not None:
             kind = "scores" if roles.is_gold else "labels"
-            raise CardError(f"{files[0].path}: '{key}' has no effect with {kind}; leave it out")
-    named = needs_header(*roles.sentences, roles.target, subset, split_column)
-    tables = [_read(file, layout, fields, named=named, is_gold=roles.is_gold) for file in files]
-    if not roles.is_gold and classes is None:
-        known = sorted({name.strip() for table in tables for name in table.column(roles.target)})
-        raise CardError(
-            f"{files[0].path}: the card must give the classes of column {roles.target!r} in params, such as "
-            f"classes = {known[:6]}, or say gold = {roles.target!r} if it holds scores"
-        )
+            raise CardError(f"{first}: '{key}' has no effect with {kind}; leave it out")
+    named = any(isinstance(key, str) for key in (*roles.sentences, roles.target, subset, split_column))
     texts: list[Sequence[str]] = []
     targets: list[tuple[str, str]] = []
     subsets: list[str] = []
-    for file, table in zip(files, tables, strict=True):
+    for file in files:
+        table = read_table(file.path, layout, named=named)
         items, cells = _sentences_of(table, roles.sentences), table.column(roles.target)
-        if roles.is_gold and not file.pinned:
+        if not (roles.is_gold and file.pinned):
             # A delimiter too many shifts columns; STS-B as released has two fields more in some rows, at their end.
             table.check_even()
         parts = table.column(subset) if subset is not None else [file.subset] * len(cells)
@@ -115,31 +108,37 @@ def read_any_table(
             texts.append(items[at])
             targets.append((cells[at], table.place(at)))
             subsets.append(parts[at])
+    left, *right = map(list, zip(*texts, strict=True))
     if roles.is_gold:
         scores = [parse_number(cell, where=place, what="gold score") for cell, place in targets]
-        left, right = map(list, zip(*texts, strict=True))
-        return PairSplit(sentences1=left, sentences2=right, gold=np.array(scores, dtype=np.float64), subset=subsets)
-    names = list(classes or [])
-    labels = _labels(((cell.strip(), place) for cell, place in targets), names)
-    first, *second = ([_rejoin(text) for text in side] for side in zip(*texts, strict=True))
-    if not second:
-        return LabelledSplit(sentences=first, labels=labels, classes=names)
-    return LabelledPairSplit(sentences1=first, sentences2=second[0], labels=labels, classes=names)
+        return PairSplit(sentences1=left, sentences2=right[0], gold=np.array(scores, dtype=np.float64), subset=subsets)
+    if classes is None:
+        known = sorted({cell.strip() for cell, _ in targets})
+        raise CardError(
+            f"{first}: the card must give the classes of column {roles.target!r} in params, such as "
+            f"classes = {known[:6]}, or say gold = {roles.target!r} if it holds scores"
+        )
+    labels = _labels(((cell.strip(), place) for cell, place in targets), classes)
+    sides = [list(map(_rejoin, side)) for side in (left, *right)]
+    if not right:
+        return LabelledSplit(sentences=sides[0], labels=labels, classes=list(classes))
+    return LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels, classes=list(classes))
 
 
-def _read(file: DataFile, layout: FileLayout, fields: int, *, named: bool, is_gold: bool) -> TextTable:
-    """Read a table with rows; where labels are read they all have the header's number of fields, or ``fields``."""
-    if fields:
-        delimiter = "\t" if layout.delimiter is None else layout.delimiter
-        check_delimiter(file.path, delimiter, quoting=False)
-        rows = [line.strip().split(delimiter, fields - 1) for line in read_lines(file.path)]
-        table = TextTable(path=file.path, header=[], rows=rows, numbers=range(1, len(rows) + 1))
-    else:
-        table = read_table(file.path, layout, named=named)
-    table.check_filled()
-    if not is_gold:
-        table.check_even(fields)
-    return table
+def rows_of_split(
+    table: TextTable, column: ColumnKey | None, split: str, values: Mapping[str, str] | None = None
+) -> Sequence[int]:
+    """The positions of a split's rows: all where no column says which split a row is of; raises DataError where it has none.
+
+    ``values`` are what the column calls splits, of those that it calls otherwise than the card.
+    """
+    if column is None:
+        return range(len(table.rows))
+    names, wanted = table.column(column), (values or {}).get(split, split)
+    rows = [at for at, name in enumerate(names) if name == wanted]
+    if not rows:
+        raise DataError(f"{table.path}: no row of split '{wanted}' (has {listed(sorted(set(names)))})")
+    return rows
 
 
 def _sentences_of(table: TextTable, columns: Sequence[ColumnKey]) -> list[Sequence[str]]:
@@ -153,24 +152,19 @@ def _sentences_of(table: TextTable, columns: Sequence[ColumnKey]) -> list[Sequen
     return list(pairs)
 
 
-def _roles_of(
-    file: DataFile, layout: FileLayout, given: Mapping[str, ColumnKey], classes: Sequence[str] | None
-) -> Roles:
+def _roles_of(path: Path, layout: FileLayout, given: Mapping[str, ColumnKey], classes: Sequence[str] | None) -> Roles:
     whole = ("sentence" in given or {"sentence1", "sentence2"} <= {*given}) and {"gold", "label"} & {*given}
-    header = () if whole else read_table(file.path, layout, named=True).header
+    header = () if whole else read_table(path, layout, named=True).header
     found = find_roles(header, given, wants_label=classes is not None)
     if isinstance(found, str):
-        raise CardError(f"{file.path}: {found}; its columns are {listed(header) or 'not named'}")
+        raise CardError(f"{path}: {found}; its columns are {listed(header) or 'not named'}")
     return found
 
 
 def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_label: bool = False) -> Roles | str:
     """Which column is which, by what is given and, for the rest, by usual names; or what is not clear, in words.
 
-    Args:
-        header: the names of the columns.
-        given: columns by what they hold: ``sentence``; or ``sentence1`` and ``sentence2``; ``gold`` or ``label``.
-        wants_label: whether a label is meant where the names of columns fit both a label and a score.
+    ``wants_label``: whether a label is meant where the names of columns fit both a label and a score.
     """
     if "gold" in given and "label" in given:
         return "'gold' and 'label' are both given; a table has scores or labels"
@@ -235,35 +229,29 @@ def read_semeval(files: Sequence[DataFile], *, first_rows: Annotated[int, Meta(g
     """
     if len(files) % 2:
         raise CardError(f"reader 'semeval' takes input and gold files in turn; {files[-1].path} stands alone")
-    parts = [_read_subset(files[i], files[i + 1], first_rows) for i in range(0, len(files), 2)]
-    return PairSplit(
-        sentences1=[s for part in parts for s in part.sentences1],
-        sentences2=[s for part in parts for s in part.sentences2],
-        gold=np.concatenate([part.gold for part in parts]),
-        subset=[s for part in parts for s in part.subset],
-        ungraded=[s for part in parts for s in part.ungraded],
-    )
-
-
-def _read_subset(pairs: DataFile, gold: DataFile, first_rows: int) -> PairSplit:
-    table = read_delimited(pairs.path, FileLayout("\t", header=False, quoting=False), named=False)
-    left, right = table.column(0), table.column(1)
-    if not pairs.pinned:
-        table.check_even()
-    scores = read_lines(gold.path)
-    if first_rows:
-        left, right = left[:first_rows], right[:first_rows]
-    if len(left) != len(scores):
-        raise DataError(f"{pairs.path}: {len(left)} pairs, but {gold.path.name} has {len(scores)} lines")
-    graded = [i for i, score in enumerate(scores) if score.strip()]
-    numbers = [parse_number(scores[i], where=f"{gold.path}: line {i + 1}", what="gold score") for i in graded]
-    return PairSplit(
-        sentences1=[left[i] for i in graded],
-        sentences2=[right[i] for i in graded],
-        gold=np.array(numbers, dtype=np.float64),
-        subset=[pairs.subset] * len(graded),
-        ungraded=[text for i, score in enumerate(scores) if not score.strip() for text in (left[i], right[i])],
-    )
+    sentences1: list[str] = []
+    sentences2: list[str] = []
+    gold: list[float] = []
+    subset: list[str] = []
+    ungraded: list[str] = []
+    for pairs, scores in zip(files[::2], files[1::2], strict=True):
+        table = read_delimited(pairs.path, FileLayout("\t", header=False, quoting=False), named=False)
+        both = list(zip(table.column(0), table.column(1), strict=True))[: first_rows or None]
+        if not pairs.pinned:
+            table.check_even()
+        lines = read_lines(scores.path)
+        if len(both) != len(lines):
+            raise DataError(f"{pairs.path}: {len(both)} pairs, but {scores.path.name} has {len(lines)} lines")
+        for at, (pair, line) in enumerate(zip(both, lines, strict=True), start=1):
+            if not line.strip():
+                ungraded += pair
+                continue
+            gold.append(parse_number(line, where=f"{scores.path}: line {at}", what="gold score"))
+            sentences1.append(pair[0])
+            sentences2.append(pair[1])
+            subset.append(pairs.subset)
+    scored = np.array(gold, dtype=np.float64)
+    return PairSplit(sentences1=sentences1, sentences2=sentences2, gold=scored, subset=subset, ungraded=ungraded)
 
 
 def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledSplit:
@@ -289,14 +277,13 @@ def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledS
     """Read TREC's lines ``COARSE:fine question`` in Latin-1; the coarse label counts."""
     sentences: list[str] = []
     names: list[tuple[str, str]] = []
-    for file in files:
-        for at, line in enumerate(read_lines(file.path, encoding="latin-1"), start=1):
-            coarse, colon, rest = line.strip().partition(":")
-            _, blank, question = rest.partition(" ")
-            if not colon or not blank:
-                raise DataError(f"{file.path}: line {at}: expected 'LABEL:fine question'")
-            names.append((coarse, f"{file.path}: line {at}"))
-            sentences.append(_rejoin(question))
+    for place, line in _placed_lines(files, encoding="latin-1"):
+        coarse, colon, rest = line.strip().partition(":")
+        _, blank, question = rest.partition(" ")
+        if not colon or not blank:
+            raise DataError(f"{place}: expected 'LABEL:fine question'")
+        names.append((coarse, place))
+        sentences.append(_rejoin(question))
     return LabelledSplit(sentences=sentences, labels=_labels(names, classes), classes=list(classes))
 
 
@@ -308,18 +295,13 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledP
     """
     if len(files) != 3:
         raise CardError(f"reader 'snli' takes three files a split (s1, s2, labels), the card names {len(files)}")
-    premises, hypotheses = (read_lines(file.path, encoding="latin-1") for file in files[:2])
-    names = read_lines(files[2].path)
-    for file, lines in zip(files[:2], (premises, hypotheses), strict=True):
+    names = [(name, place) for place, name in _placed_lines(files[2:])]
+    sides = [list(map(_rejoin, read_lines(file.path, encoding="latin-1"))) for file in files[:2]]
+    for file, lines in zip(files, sides, strict=False):
         if len(lines) != len(names):
             raise DataError(f"{file.path}: {len(lines)} lines, but {files[2].path.name} has {len(names)}")
-    where = ((name, f"{files[2].path}: line {at}") for at, name in enumerate(names, start=1))
-    return LabelledPairSplit(
-        sentences1=[_rejoin(line) for line in premises],
-        sentences2=[_rejoin(line) for line in hypotheses],
-        labels=_labels(where, classes),
-        classes=list(classes),
-    )
+    labels = _labels(names, classes)
+    return LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels, classes=list(classes))
 
 
 _PROBING_TAGS = {"train": "tr", "validation": "va", "test": "te"}
@@ -330,33 +312,29 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
 
     Without ``classes``, they are the labels of the train rows in sorted order, as SentEval numbers them.
     """
+    tags = ", ".join(_PROBING_TAGS.values())
     if split not in _PROBING_TAGS:
         raise CardError(f"reader 'probing' has the splits {', '.join(_PROBING_TAGS)}, not '{split}'")
-    rows = [row for file in files for row in _probing_rows(file)]
-    known = list(classes) or sorted({row.label for row in rows if row.tag == _PROBING_TAGS["train"]})
-    rows = [row for row in rows if row.tag == _PROBING_TAGS[split]]
-    if not rows:
-        raise DataError(f"{files[0].path}: no row is tagged '{_PROBING_TAGS[split]}' ({split})")
-    labels = _labels(((row.label, row.place) for row in rows), known)
-    return LabelledSplit(sentences=[_rejoin(row.sentence) for row in rows], labels=labels, classes=known)
-
-
-class _ProbingRow(NamedTuple):
-    place: str
-    tag: str
-    label: str
-    sentence: str
-
-
-def _probing_rows(file: DataFile) -> Iterator[_ProbingRow]:
-    for at, line in enumerate(read_lines(file.path), start=1):
-        place, cells = f"{file.path}: line {at}", line.rstrip().split("\t")
+    rows: dict[str, list[tuple[str, str, str]]] = {tag: [] for tag in _PROBING_TAGS.values()}
+    for place, line in _placed_lines(files):
+        cells = line.rstrip().split("\t")
         if len(cells) < 3:
             raise DataError(f"{place}: {len(cells)} fields, expected tag, label and sentence")
-        if cells[0] not in _PROBING_TAGS.values():
-            tags = ", ".join(_PROBING_TAGS.values())
+        if cells[0] not in rows:
             raise DataError(f"{place}: unknown split tag {shown_field(cells[0])} (known: {tags})")
-        yield _ProbingRow(place, cells[0], cells[1], cells[-1])
+        rows[cells[0]].append((cells[1], place, _rejoin(cells[-1])))
+    known = list(classes) or sorted({label for label, _, _ in rows["tr"]})
+    if not (found := rows[_PROBING_TAGS[split]]):
+        raise DataError(f"{files[0].path}: no row is tagged '{_PROBING_TAGS[split]}' ({split})")
+    labels = _labels(((label, place) for label, place, _ in found), known)
+    return LabelledSplit(sentences=[sentence for _, _, sentence in found], labels=labels, classes=known)
+
+
+def _placed_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
+    """The lines of files, each with its place for messages."""
+    for file in files:
+        for at, line in enumerate(read_lines(file.path, encoding=encoding), start=1):
+            yield f"{file.path}: line {at}", line
 
 
 def _labels(names: Iterable[tuple[str, str]], classes: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -372,5 +350,4 @@ def _labels(names: Iterable[tuple[str, str]], classes: Sequence[str]) -> npt.NDA
 
 
 def _rejoin(text: str) -> str:
-    """Return a text's tokens joined by one blank."""
     return " ".join(text.split())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -25,8 +25,6 @@ from stsbench.core.files import check_is_file, check_parquet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-UTF16 = (b"\xff\xfe", b"\xfe\xff")
-"""How a file begins that is UTF-16."""
 MARK = "\ufeff"
 """A byte order mark, which is no part of the text."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
@@ -71,34 +69,43 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
-def read_text(path: Path, *, encoding: str = "utf-8", mixed_ends: bool = False) -> str:
-    r"""Return a file's text, ``\r\n`` as ``\n`` where every line ends so (SICK's test file does).
+def checked_text(
+    path: Path, content: bytes, *, encoding: str = "utf-8", mixed_ends: bool = False, refused: bytes = b"\0\r"
+) -> bytes:
+    r"""Return the bytes of a text, ``\r\n`` as ``\n`` where every line ends so (SICK's test file does).
 
     Args:
         path: the file.
-        encoding: what its bytes are.
+        content: its bytes.
+        encoding: what they are.
         mixed_ends: whether lines may end in either: rows of a table in one, lines within its quoted cells in the other.
+        refused: control characters that it may not hold.
 
     Raises:
-        DataError: a NUL byte, a carriage return elsewhere, or bytes that are not the encoding.
+        DataError: it holds one of these, or bytes that are not the encoding; names the line.
     """
-    content = read_bytes(path)
-    if content.startswith(UTF16):
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}: is UTF-16; save it as UTF-8")
     if mixed_ends or content.count(b"\r\n") == content.count(b"\n"):
         content = content.replace(b"\r\n", b"\n")
-    for byte, what in ((b"\x00", "a NUL byte"), (b"\r", "a carriage return (mixed line ends?)")):
+    for byte in refused:
         if (at := content.find(byte)) >= 0:
-            line = content.count(b"\n", 0, at) + 1
-            raise DataError(f"{path}: line {line}: {what}; mend it, or restore the file")
+            what = "a carriage return (mixed line ends?)" if byte else "a NUL byte"
+            raise DataError(f"{path}: line {content.count(10, 0, at) + 1}: {what}; mend it, or restore the file")
     try:
-        return content.decode(encoding)
+        content.decode(encoding)
     except UnicodeDecodeError as error:
         line, name = content.count(b"\n", 0, error.start) + 1, encoding.upper()
         raise DataError(
             f"{path}: line {line}: not valid {name} (byte 0x{content[error.start]:02x}); "
             f"is it Latin-1 or another encoding? save the file as {name}"
         ) from error
+    return content
+
+
+def read_text(path: Path, *, encoding: str = "utf-8", mixed_ends: bool = False) -> str:
+    """Return a file's text; arguments and errors are those of :func:`checked_text`."""
+    return checked_text(path, read_bytes(path), encoding=encoding, mixed_ends=mixed_ends).decode(encoding)
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
@@ -143,8 +150,7 @@ class TextTable:
 
     def column(self, key: ColumnKey) -> list[str]:
         """One column by header name or by position; raises DataError where it, or one of its cells, is missing."""
-        index = self.index(key)
-        cells: list[str] = []
+        index, cells = self.index(key), []
         for at, row in enumerate(self.rows):
             if index >= len(row):
                 raise DataError(f"{self.place(at)}: {len(row)} columns, column {key!r} is missing")
@@ -153,21 +159,12 @@ class TextTable:
             cells.append(cell)
         return cells
 
-    def check_even(self, fields: int = 0) -> None:
-        """Check that every row has so many fields; default as many as the header, without one as the first row.
-
-        Raises:
-            DataError: names the first line that has more or fewer.
-        """
-        expected = fields or len(self.header or self.rows[0])
+    def check_even(self) -> None:
+        """Raise DataError, naming the first row that has not as many fields as the header, or as the first row."""
+        expected = len(self.header or self.rows[0])
         for at, row in enumerate(self.rows):
             if len(row) != expected:
                 raise DataError(f"{self.place(at)}: {len(row)} fields, expected {expected}")
-
-    def check_filled(self) -> None:
-        """Check that there are rows; raises DataError."""
-        if not self.rows:
-            raise DataError(f"{self.path}: no rows below the header")
 
     def index(self, key: ColumnKey) -> int:
         """The position of a column; raises DataError where no column, or more than one, has this name."""
@@ -188,40 +185,14 @@ def listed(columns: Sequence[str]) -> str:
     return ", ".join(columns[:LISTED])[:300] + (", …" if len(columns) > LISTED else "")
 
 
-def needs_header(*columns: ColumnKey | None) -> bool:
-    """Whether one of these columns is asked for by its name."""
-    return any(isinstance(key, str) for key in columns)
-
-
-def rows_of_split(
-    table: TextTable, column: ColumnKey | None, split: str, values: Mapping[str, str] | None = None
-) -> Sequence[int]:
-    """The positions of a split's rows: all of them where no column says which split a row is of.
-
-    Args:
-        table: rows of one split or of several.
-        column: what says of each row which split it is of.
-        split: the split that is wanted.
-        values: what the column calls splits, of those that it calls otherwise than the card.
-
-    Raises:
-        DataError: no row is of this split.
-    """
-    if column is None:
-        return range(len(table.rows))
-    names, wanted = table.column(column), (values or {}).get(split, split)
-    rows = [at for at, name in enumerate(names) if name == wanted]
-    if not rows:
-        raise DataError(f"{table.path}: no row of split '{wanted}' (has {listed(sorted(set(names)))})")
-    return rows
-
-
 class FileLayout(NamedTuple):
     """How a card says that a text file is to be read; None is found in the file."""
 
     delimiter: str | None = None
     header: bool | None = None
     quoting: bool | None = None
+    fields: int | None = None
+    """Lines are cut into so many fields, the last of which keeps its delimiters."""
 
 
 def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
@@ -234,25 +205,28 @@ def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
             the layout says otherwise.
 
     Raises:
-        DataError: the file is broken. CardError: the layout cannot be this file's.
+        DataError: the file is broken, or has no row. CardError: the layout cannot be this file's.
     """
     content, suffix = read_bytes(path), path.suffix.lower()
     for start, what in PACKED.items():
         if content.startswith(start):
             raise DataError(f"{path}: is {what}; unpack it, or save it as CSV in UTF-8")
     if suffix == PARQUET or content.startswith(b"PAR1"):
-        kind = "parquet"
+        kind, read = "parquet", _from_parquet
     elif suffix in JSON_LINES or (suffix not in TEXT and _is_json(content)):
-        kind = "lines of JSON"
+        kind, read = "lines of JSON", _from_json
     else:
-        return read_delimited(path, layout, named=named)
+        table = read_delimited(path, layout, named=named)
+        if not table.rows:
+            raise DataError(f"{path}: no rows below the header")
+        return table
     for key, value in layout._asdict().items():
         if value is not None:
             raise CardError(f"{path}: '{key}' has no effect on {kind}; leave it out")
     import pyarrow as pa
 
     try:
-        return _from_parquet(path, content) if kind == "parquet" else _from_json(path)
+        return read(path, content)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # damaged pages of parquet are an OSError
         raise DataError(f"{path}: not valid {kind}: {one_line(error)[:150]}") from error
 
@@ -269,21 +243,19 @@ def _from_parquet(path: Path, content: bytes) -> TextTable:
 
     check_parquet(io.BytesIO(content), path, where=str(path))
     found = parquet.read_table(io.BytesIO(content))
-    numbers = range(1, found.num_rows + 1)
-    return TextTable(path=path, header=found.column_names, rows=_cells(found), numbers=numbers, unit="row")
+    return _of_cells(path, found, range(1, found.num_rows + 1), "row")
 
 
-def _from_json(path: Path) -> TextTable:
-    text = read_text(path, mixed_ends=True).removeprefix(MARK)
-    if text.lstrip().startswith("["):
+def _from_json(path: Path, content: bytes) -> TextTable:
+    text = checked_text(path, content, mixed_ends=True).removeprefix(MARK.encode())
+    if text.lstrip().startswith(b"["):
         raise DataError(f"{path}: is one JSON list; write each of its objects on a line of its own (.jsonl)")
-    found = read_json_lines(path, text.encode())
     # Empty lines are no rows.
-    numbers = [at for at, line in enumerate(text.split("\n"), 1) if line.strip()]
-    return TextTable(path=path, header=found.column_names, rows=_cells(found), numbers=numbers)
+    numbers = [at for at, line in enumerate(text.split(b"\n"), 1) if line.strip()]
+    return _of_cells(path, read_json_lines(path, text), numbers, "line")
 
 
-def _cells(table: pa.Table) -> list[tuple[str | None, ...]]:
+def _of_cells(path: Path, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]) -> TextTable:
     """The rows as text; None for what is missing, or holds more than a value."""
 
     def cell(value: Any) -> str | None:  # noqa: ANN401 - whatever a column holds
@@ -293,7 +265,10 @@ def _cells(table: pa.Table) -> list[tuple[str | None, ...]]:
             return repr(value)
         return value if isinstance(value, str) else None
 
-    return list(zip(*(map(cell, column.to_pylist()) for column in table.columns), strict=True))
+    rows = list(zip(*(map(cell, column.to_pylist()) for column in table.columns), strict=True))
+    if not rows:
+        raise DataError(f"{path}: the file holds no row")
+    return TextTable(path=path, header=table.column_names, rows=rows, numbers=numbers, unit=unit)
 
 
 def read_json_lines(path: Path, content: bytes) -> pa.Table:
@@ -336,82 +311,79 @@ def _json_row(where: str, line: bytes) -> dict[str, Any]:
 
 def read_delimited(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     """Read a file that is delimited text and nothing else; arguments and errors are those of :func:`read_table`."""
-    parsed = _parsed(path, layout)
-    header = named if layout.header is None else layout.header
-    if not parsed.rows:
+    text, quoting = read_text(path, mixed_ends=True).removeprefix(MARK), layout.quoting
+    if layout.delimiter is not None or layout.fields:
+        delimiter = "\t" if layout.delimiter is None else layout.delimiter
+        parted = delimiter and not set(delimiter) & {"\n", "\r"}
+        if not parted or (quoting and (len(delimiter) > 1 or delimiter == '"')):
+            wanted = "one character, neither a quote nor the end of a line" if quoting else "text within a line"
+            raise CardError(
+                f"{path}: delimiter {delimiter[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','"
+            )
+        found = _split_at(path, text, delimiter, layout)
+    else:
+        found = _best_split(path, text, layout)
+    if not found:
         raise DataError(f"{path}: the file holds no row")
-    names, first = (parsed.rows[0], 1) if header else ([], 0)
-    return TextTable(path=path, header=names, rows=parsed.rows[first:], numbers=parsed.numbers[first:])
+    rows, numbers = [cells for _, cells in found], [number for number, _ in found]
+    first = int(named if layout.header is None else layout.header)
+    return TextTable(path=path, header=rows[0] if first else [], rows=rows[first:], numbers=numbers[first:])
 
 
-class _Parsed(NamedTuple):
-    """A delimited text's rows, header among them, and the lines they begin at."""
-
-    rows: list[list[str]]
-    numbers: Sequence[int]
-
-    def is_even(self) -> bool:
-        """Whether there is more than one field a row, and in all rows equally many."""
-        return bool(self.rows) and len(self.rows[0]) > 1 and len(set(map(len, self.rows))) == 1
+Rows = list[tuple[int, list[str]]]
+"""The rows of a delimited text, header among them, each with the line that it begins at."""
 
 
-def _parsed(path: Path, layout: FileLayout) -> _Parsed:
-    delimiter, quoting = layout.delimiter, layout.quoting
-    if delimiter is not None:
-        check_delimiter(path, delimiter, quoting=bool(quoting))
-        return _split_at(path, delimiter, quoting)
-    first = _text(path).lstrip("\n").partition("\n")[0]
+def _is_even(rows: Rows) -> bool:
+    """Whether there is more than one field a row, and in all rows equally many."""
+    return bool(rows) and len(rows[0][1]) > 1 and len({len(cells) for _, cells in rows}) == 1
+
+
+def _best_split(path: Path, text: str, layout: FileLayout) -> Rows:
+    """The rows by the delimiter that makes them even, a tab rather; where none does, by that of most fields in the first."""
+    first = text.lstrip("\n").partition("\n")[0]
     # A quoted cell may go on beyond the first line, and the first delimiter stand there.
-    signs = [sign for sign in DELIMITERS if sign in first] or DELIMITERS
-    if "\t" not in first:
-        return _best_split(path, quoting, signs)
-    tabbed = _split_at(path, "\t", quoting)
-    if tabbed.is_even():
-        return tabbed
-    try:
-        other = _best_split(path, quoting, signs)
-    except DataError:
-        return tabbed
-    return other if other.is_even() else tabbed
-
-
-def _best_split(path: Path, quoting: bool | None, signs: Sequence[str]) -> _Parsed:
-    """The rows by the delimiter that makes them even and most fields; where none does, by that of most fields in the first."""
-    found: list[_Parsed] = []
+    signs = [sign for sign in ("\t", *DELIMITERS) if sign in first] or DELIMITERS
+    found: list[tuple[bool, bool, int, Rows]] = []
     failures: list[DataError] = []
     for sign in signs:
         try:
-            found.append(_split_at(path, sign, quoting))
+            rows = _split_at(path, text, sign, layout)
+            found.append((_is_even(rows), sign == "\t", len(rows[0][1]) if rows else 0, rows))
         except DataError as error:
             failures.append(error)
-    best = max(found, key=lambda one: (one.is_even(), len(one.rows[0]) if one.rows else 0), default=None)
-    if best is None or (failures and best.rows and len(best.rows[0]) < 2):
+    best = max(found, key=lambda one: one[:3], default=None)
+    if best is None or (failures and best[2] == 1):
         raise failures[0]
-    return best
+    return best[3]
 
 
-def _split_at(path: Path, delimiter: str, quoting: bool | None) -> _Parsed:
-    if quoting is not None or len(delimiter) > 1 or delimiter == '"':
-        return _quoted(path, delimiter) if quoting else _plain(path, delimiter)
-    tabbed, text = delimiter == "\t", _text(path)
-    if tabbed and '"' not in text:
-        return _plain(path, delimiter)
+def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> Rows:
+    """The rows by one delimiter, quotes holding cells together where the layout says so, or else the content."""
+    if layout.fields:
+        return [(at, line.strip().split(delimiter, layout.fields - 1)) for at, line in _lines(text)]
+    plain = [(at, line.split(delimiter)) for at, line in _lines(text)]
+    is_text = '"' not in text or len(delimiter) > 1 or delimiter == '"'
+    if layout.quoting is False or (layout.quoting is None and is_text):
+        return plain
     try:
-        quoted = _quoted(path, delimiter)
+        quoted = _quoted(path, text, delimiter)
     except DataError:
         # A quotation mark may be a character of the text; then the lines are the rows.
-        plain = _plain(path, delimiter)
-        if tabbed or plain.is_even():
+        if layout.quoting is None and (delimiter == "\t" or _is_even(plain)):
             return plain
         raise
-    if not tabbed:
-        return quoted
     # In tab-separated text quotes are characters, unless the content shows that they quote cells.
-    split = _Parsed([line.split(delimiter) for line in text.split("\n") if line], [])
-    return quoted if quoted.is_even() and _is_quoting(split) else _plain(path, delimiter)
+    shown = delimiter != "\t" or (_is_even(quoted) and _is_quoting(plain))
+    return quoted if layout.quoting or shown else plain
 
 
-def _is_quoting(plain: _Parsed) -> bool:
+def _lines(text: str) -> list[tuple[int, str]]:
+    """The lines and their numbers; an empty line at the end, or between, is no row."""
+    return [(at, line) for at, line in enumerate(text.split("\n"), 1) if line]
+
+
+def _is_quoting(plain: Rows) -> bool:
     """Whether rows split at every delimiter show that quotes hold cells together.
 
     They do by odd numbers of fields, by a quote that is doubled within a cell, or by a column that is quoted throughout.
@@ -420,45 +392,19 @@ def _is_quoting(plain: _Parsed) -> bool:
     def is_wrapped(cell: str) -> bool:
         return len(cell) > 1 and cell[0] == cell[-1] == '"'
 
-    doubled = (is_wrapped(cell) and '""' in cell[1:-1] for row in plain.rows for cell in row)
-    return (
-        not plain.is_even()
-        or any(doubled)
-        or any(all(map(is_wrapped, column)) for column in zip(*plain.rows, strict=True))
-    )
+    rows = [cells for _, cells in plain]
+    doubled = (is_wrapped(cell) and '""' in cell[1:-1] for cells in rows for cell in cells)
+    return not _is_even(plain) or any(doubled) or any(all(map(is_wrapped, one)) for one in zip(*rows, strict=True))
 
 
-def _text(path: Path) -> str:
-    return read_text(path, mixed_ends=True).removeprefix(MARK)
-
-
-def _plain(path: Path, delimiter: str) -> _Parsed:
-    lines = read_lines(path)
-    while len(lines) > 1 and not lines[-1]:
-        del lines[-1]
-    rows = [line.split(delimiter) for line in [lines[0].removeprefix(MARK), *lines[1:]]]
-    return _Parsed(rows, range(1, len(rows) + 1))
-
-
-def _quoted(path: Path, delimiter: str) -> _Parsed:
-    reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    numbers: list[int] = []
-    start = 1
+def _quoted(path: Path, text: str, delimiter: str) -> Rows:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows, start = [], 1
     try:
         for row in reader:
-            # An empty line at the end, or between, is no row.
             if row:
-                rows.append(row)
-                numbers.append(start)
+                rows.append((start, row))
             start = reader.line_num + 1
     except csv.Error as error:
         raise DataError(f"{path}: line {start}: not valid CSV: {one_line(error)}") from error
-    return _Parsed(rows, numbers)
-
-
-def check_delimiter(path: Path, delimiter: str, *, quoting: bool) -> None:
-    """A card's delimiter must part something, and be one character where cells are quoted; raises CardError."""
-    if not delimiter or set(delimiter) & {"\n", "\r"} or quoting and (len(delimiter) > 1 or delimiter == '"'):
-        wanted = "one character, neither a quote nor the end of a line" if quoting else "text within a line"
-        raise CardError(f"{path}: delimiter {delimiter[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','")
+    return rows

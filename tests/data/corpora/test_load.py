@@ -363,10 +363,10 @@ def test_jsonl_and_parquet(tmp_path):
     [
         ("a.txt", "", "a.txt: the file is empty"),
         ("a.txt.xz", "\n \n", "a.txt.xz: the file is empty"),
-        ("a.txt", b"fine\nna\xefve\n", "a.txt: line 2: not valid UTF-8; save the file as UTF-8"),
+        ("a.txt", b"fine\nna\xefve\n", "a.txt: line 2: not valid UTF-8 (byte 0xef); is it Latin-1"),
         ("a.csv", b"x,y\n1,\xff\n", "a.csv: line 2: not valid UTF-8"),
         ("a.txt", "text".encode("utf-16"), "a.txt: is UTF-16; save it as UTF-8"),
-        ("a.txt", b"fine\nmodel\x00\n", "a.txt: line 2: a NUL byte; is it text?"),
+        ("a.txt", b"fine\nmodel\x00\n", "a.txt: line 2: a NUL byte; mend it"),
         (
             "a.csv",
             "x,y\n1,2\n3\n",

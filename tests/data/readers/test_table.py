@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, DataError
-from stsbench.data.readers.sentences import Roles, find_roles, read_any_table
-from stsbench.data.readers.table import DataFile, FileLayout, TextTable, listed, read_table, rows_of_split
+from stsbench.data.readers.sentences import Roles, find_roles, read_any_table, rows_of_split
+from stsbench.data.readers.table import DataFile, FileLayout, TextTable, listed, read_table
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from tests.data.tables import read_pair_table
 
