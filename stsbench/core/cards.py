@@ -18,12 +18,28 @@ from stsbench.core.errors import CardError, did_you_mean, in_plain_words, one_li
 from stsbench.core.files import check_is_file
 from stsbench.core.settings import key_among
 
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+Scalar = bool | int | float | str
+Overlap = Literal["none", "text", "gold", "unknown"]
+Supervision = Literal["none", "nli", "sts", "pairs", "translation"]
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Count0 = Annotated[int, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Beta = Annotated[float, Meta(ge=0, lt=1)]
+Reproducible = Literal["weights", "trainable", "objective", "quoted"]
+REPRODUCIBLE = {
+    "weights": "the weights are published: scores agree up to rounding",
+    "trainable": "trained or fitted here by the published settings: scores agree up to the deviation of seeds",
+    "objective": "the objective is here, the paper's data or settings are not to be had: scores differ",
+    "quoted": "neither weights nor method are here: printed scores only",
+}
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A strict, frozen record."""
-
-
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
@@ -62,34 +78,28 @@ def _endless(value: Any, key: str = "") -> str:  # noqa: ANN401 - any TOML value
     return next(filter(None, found), "")
 
 
-_PROBLEM = re.compile(r"^(?P<what>.*?)(?: - at `\$?\.?(?P<where>.*)`)?$", re.S)
+_PROBLEM = re.compile(r"(.*?)(?: - at `\$?\.?(.*)`)?", re.S)
 
 
 def _explain(message: str, record: type[msgspec.Struct]) -> str:
     """Reword msgspec's message: which key, in which table, and the nearest right name."""
     # TOML has no null: what may be None is left out.
-    match = _PROBLEM.match(message.replace(" | null", ""))
-    what, place = (match["what"], match["where"] or "") if match else (message, "")
+    match = _PROBLEM.fullmatch(message.replace(" | null", ""))
+    what, place = (match[1], match[2] or "") if match else (message, "")
     inside = f" in [{place}]" if place else ""
     if unknown := re.match(r"Object contains unknown field `(.*)`", what):
-        key = unknown[1]
-        return f"unknown key '{key}'{inside}{did_you_mean(key, sorted(set(_keys(record))))}"
+        return f"unknown key '{unknown[1]}'{inside}{did_you_mean(unknown[1], sorted(set(_keys(record))))}"
     if missing := re.match(r"Object missing required field `(.*)`", what):
         return f"key '{missing[1]}' is missing{inside}"
     key = f"key '{place}': " if place else ""
     if wrong := re.match(r"Invalid enum value (.*)", what):
-        choices = list(map(str, get_args(_hint(place, record))))
+        hint: Any = record
+        for name in place.split("."):
+            hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None
+        choices = list(map(str, get_args(hint)))
         near = did_you_mean(wrong[1].strip("'"), choices)
         return f"{key}{wrong[1]} is not one of {', '.join(choices)}{near}"
     return f"{key}{in_plain_words(what[0].lower() + what[1:])}"
-
-
-def _hint(place: str, record: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - a type of any make
-    """The type of a key in a record, or of one in the records inside it: ``table.key``."""
-    hint: Any = record
-    for key in place.split("."):
-        hint = get_type_hints(hint).get(key) if isinstance(hint, type) else None
-    return hint
 
 
 def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
@@ -102,15 +112,6 @@ def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
             if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
                 yield from _keys(inner)
             stack.extend(get_args(inner))
-
-
-Scalar = bool | int | float | str
-
-
-Overlap = Literal["none", "text", "gold", "unknown"]
-
-
-Count0 = Annotated[int, msgspec.Meta(ge=0)]
 
 
 def check_among(what: str, name: str, known: Mapping[str, object]) -> None:
@@ -175,7 +176,7 @@ class TaskCard(Record, frozen=True, kw_only=True):
     languages: list[str]
     paper: str
     license: str
-    splits: Annotated[dict[str, SplitFacts], msgspec.Meta(min_length=1)]
+    splits: Annotated[dict[str, SplitFacts], Meta(min_length=1)]
     gold_range: tuple[float, float] | None = None
     note: str = ""
     version: str = ""
@@ -204,7 +205,7 @@ class Suite(Record, frozen=True, kw_only=True):
     """A named set of tasks reported with an average."""
 
     name: str
-    tasks: Annotated[list[str], msgspec.Meta(min_length=1)]
+    tasks: Annotated[list[str], Meta(min_length=1)]
     average: bool = True
     note: str = ""
 
@@ -216,7 +217,7 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     kind: str
     method: str
     backbone: str
-    supervision: Literal["none", "nli", "sts", "pairs", "translation"]
+    supervision: Supervision
     overlap: Overlap
     paper: str
     license: str
@@ -225,12 +226,12 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     """How the encoder of the published rows can be had, see ``REPRODUCIBLE``."""
     hub: str = ""
     """Its id on the Hub, where it is not loaded from there."""
-    parameters: Annotated[int, msgspec.Meta(ge=1, le=10**13)] | None = None
+    parameters: Annotated[int, Meta(ge=1, le=10**13)] | None = None
     dimensions: Count | None = None
     """The size of an embedding."""
     dimensions_offered: list[Count] = []
     """The sizes that its authors offer: an embedding may be cut to each (Matryoshka), or be asked for."""
-    year: Annotated[int, msgspec.Meta(ge=1990, le=2100)] | None = None
+    year: Annotated[int, Meta(ge=1990, le=2100)] | None = None
     """Of its release; left out, that of the paper."""
     params: dict[str, Any] = {}
     published: list[str] = []
@@ -289,21 +290,6 @@ class CorpusCard(Record, frozen=True, kw_only=True):
     how: str = ""
     """Where it comes from if it is neither published nor made by ``stsbench data make``, and what does instead."""
     note: str = ""
-
-
-Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Beta = Annotated[float, Meta(ge=0, lt=1)]
-
-Reproducible = Literal["weights", "trainable", "objective", "quoted"]
-REPRODUCIBLE = {
-    "weights": "the weights are published: scores agree up to rounding",
-    "trainable": "trained or fitted here by the published settings: scores agree up to the deviation of seeds",
-    "objective": "the objective is here, the paper's data or settings are not to be had: scores differ",
-    "quoted": "neither weights nor method are here: printed scores only",
-}
 
 
 DECIDING = ("method", "base", "data", "student", "training", "selection", "params")
@@ -368,7 +354,7 @@ class TrainingFacts(Record, frozen=True, kw_only=True):
     schedule_steps: Count | None = None
     """The steps that ``schedule`` and ``warmup`` reckon with; default those that are taken."""
     warmup: Share = 0.0
-    milestones: list[Annotated[int, Meta(ge=0)]] = []
+    milestones: list[Count0] = []
     """For ``piecewise``: the steps from which each of ``rates`` holds."""
     rates: list[Positive] = []
     optimiser: str = "adamw"
@@ -406,7 +392,7 @@ class SelectionFacts(Record, frozen=True, kw_only=True):
     """Validate after the last step too. What has no other validation has this one, and so has ``keep = "last"``."""
     restart_each_epoch: bool = False
     """Count ``every`` anew in each epoch (ConSERT)."""
-    patience: Annotated[int, Meta(ge=0)] = 0
+    patience: Count0 = 0
     """Stop after this many validations without a gain; 0 never."""
     patience_counts: Literal["since_best", "declines"] = "since_best"
     """``declines``: every score below the one before counts, and none is forgiven (SG-OPT's code)."""
@@ -420,7 +406,7 @@ class RecipeCard(Record, frozen=True, kw_only=True):
     paper: str
     preset: str
     """Whose configuration it is: the paper's, the released code's, or our own, and where they differ."""
-    supervision: Literal["none", "nli", "sts", "pairs", "translation"]
+    supervision: Supervision
     backbone: str
     base: BaseFacts
     data: CorpusFacts
@@ -428,7 +414,7 @@ class RecipeCard(Record, frozen=True, kw_only=True):
     student: StudentFacts = StudentFacts()
     selection: SelectionFacts = SelectionFacts()
     params: dict[str, Any] = {}
-    seeds: list[Annotated[int, Meta(ge=0, lt=1 << 32)]] = []
+    seeds: list[Seed] = []
     """Those of the released command, or as many as the printed means are over."""
     label: str = ""
     """The method's name in tables; default its id."""
@@ -437,9 +423,6 @@ class RecipeCard(Record, frozen=True, kw_only=True):
     """Whether the published settings and data can be had, see ``REPRODUCIBLE``."""
     published: list[str] = []
     """Keys of the published rows that it is to give, ``paper/table/row``."""
-
-
-SweepSeed = Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 class Range(Record, frozen=True, kw_only=True, rename={"low": "from", "high": "to"}):
@@ -515,11 +498,11 @@ class SweepCard(Record, frozen=True, kw_only=True):
     """What is replaced in all."""
     base: str = ""
     text: str = ""
-    seeds: Annotated[list[SweepSeed], Meta(min_length=1)] = field(default_factory=lambda: [0])
+    seeds: Annotated[list[Seed], Meta(min_length=1)] = field(default_factory=lambda: [0])
     """Those that every setting is trained for."""
     search: str = "grid"
     """One of the searches of ``studies/searches.py``."""
-    search_seed: SweepSeed = 0
+    search_seed: Seed = 0
     decide: DecideFacts = DecideFacts()
     budget: BudgetFacts = BudgetFacts()
     halving: HalvingFacts | None = None

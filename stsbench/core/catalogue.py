@@ -41,10 +41,9 @@ def card_folder(kind: str) -> Path:
 
 
 class Catalogue:
-    """All cards of the project, and those of a user's own folders, by id.
+    """All cards of the project, and those of a user's own folders, by id; an id taken twice is an error.
 
-    A user's folder has the shape of the project's: ``tasks/``, ``baselines/``, ``trainers/``,
-    one of them at least. An id taken twice is an error.
+    A user's folder has the shape of the project's: ``tasks/``, ``baselines/``, ``trainers/``, one of them at least.
     """
 
     @checked(folders=PLACES)
@@ -57,27 +56,21 @@ class Catalogue:
             if not folder.is_dir():
                 raise CardError(f"cards folder '{folder}' does not exist")
             if not any((folder / kind).is_dir() for kind in KINDS):
-                raise CardError(
-                    f"cards folder '{folder}' has none of the folders {', '.join(KINDS)}; cards go into them"
-                )
+                raise CardError(f"cards folder '{folder}' has none of the folders {', '.join(KINDS)} for cards")
 
     def paths(self, kind: str) -> dict[str, Path]:
         """The files of one kind of card (``tasks``, ``baselines``, ``trainers``) by id, sorted."""
         if kind not in self._paths:
-            self._paths[kind] = self._find(kind)
+            found: dict[str, Path] = {}
+            for folder in self._homes(kind):
+                for path in sorted(folder.glob("*.toml"), key=lambda path: path.stem):
+                    if path.stem not in RESERVED and found.setdefault(path.stem, path) != path:
+                        raise CardError(f"{path}: the id '{path.stem}' is taken by {found[path.stem]}; rename one file")
+            self._paths[kind] = found
         return self._paths[kind]
 
-    def _find(self, kind: str) -> dict[str, Path]:
-        found: dict[str, Path] = {}
-        for folder in [card_folder(kind), *(f / kind for f in self.folders)]:
-            for name in sorted(path.stem for path in folder.glob("*.toml")):
-                path = folder / f"{name}.toml"
-                if name in RESERVED:
-                    continue
-                if name in found:
-                    raise CardError(f"{path}: the id '{name}' is taken by {found[name]}; rename one file")
-                found[name] = path
-        return found
+    def _homes(self, kind: str) -> list[Path]:
+        return [card_folder(kind), *(folder / kind for folder in self.folders)]
 
     def task(self, name: str) -> TaskCard:
         """The task of this id; raises UnknownName."""
@@ -171,14 +164,11 @@ class Catalogue:
 
     def _tables(self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]) -> dict[str, RecordT]:
         homes, found = dict(taken), {}
-        for folder in [card_folder(kind), *(f / kind for f in self.folders)]:
-            path = folder / f"{stem}.toml"
-            if path.is_file():
-                for key, table in parse_toml(path).items():
-                    if key in homes:
-                        raise CardError(f"{path}: the id '{key}' is taken by {homes[key]}; rename one")
-                    homes[key] = path
-                    found[key] = convert(table, record, where=f"{path}: [{key}]")
+        for path in filter(Path.is_file, (folder / f"{stem}.toml" for folder in self._homes(kind))):
+            for key, table in parse_toml(path).items():
+                if homes.setdefault(key, path) != path:
+                    raise CardError(f"{path}: the id '{key}' is taken by {homes[key]}; rename one")
+                found[key] = convert(table, record, where=f"{path}: [{key}]")
         return found
 
 

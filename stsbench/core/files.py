@@ -31,11 +31,7 @@ STALE_SECONDS = 24 * 3600
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> Path:
-    """Write a file so that it is there whole or not at all, making its folder if need be.
-
-    Raises:
-        OutputError: the disk is full or the folder cannot be written.
-    """
+    """Write a file so that it is there whole or not at all, making its folder if need be; raises OutputError."""
     with writing_whole(path) as stream:
         stream.write(content)
     return path
@@ -88,21 +84,13 @@ def _is_special(path: Path) -> bool:
 
 
 def check_is_file(path: Path, error: type[StsbenchError] = DataError) -> None:
-    """Refuse to read a device, pipe or socket, which may never end; what is not there is left to the reader.
-
-    Raises:
-        StsbenchError: it is one; of the kind ``error``.
-    """
+    """Refuse, by an ``error``, to read a device or pipe, which may never end; what is not there is left to the reader."""
     if _is_special(path) and str(path) != os.devnull:
         raise error(f"{path}: is a pipe or a device, not a file; save what it gives to a file, and name that")
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to the end of a text file, making the file and its folder if need be.
-
-    Raises:
-        OutputError: the disk is full or the file cannot be written.
-    """
+    """Add a line to the end of a text file, making the file and its folder if need be; raises OutputError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8", errors="backslashreplace") as stream:
@@ -143,11 +131,7 @@ def without_folders(value: object) -> object:
 
 
 def read_bounded(path: Path, largest: int) -> bytes:
-    """The bytes of a file of at most ``largest`` bytes.
-
-    Raises:
-        DataError: it is larger, a pipe or a device, or cannot be read.
-    """
+    """The bytes of a file; raises DataError where it is larger, a pipe or a device, or cannot be read."""
     try:
         check_is_file(path)
         if (size := path.stat().st_size) > largest:
@@ -218,11 +202,7 @@ def bounded(
     where: str,
     size: Callable[[PartT], int] = len,  # type: ignore[assignment]
 ) -> Iterator[PartT]:
-    """Pass on the parts of what a file holds, as long as they are not far more than the file.
-
-    Raises:
-        SourceError: they are.
-    """
+    """Pass on the parts of what a file holds; raises SourceError once they are far more than the file."""
     most = left = max(MOST_BYTES, MOST_TIMES * path.stat().st_size)
     for part in parts:
         left -= size(part)
@@ -265,10 +245,7 @@ _COMPRESSED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
 def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
     """Refuse a parquet file whose rows take far more memory than the file, in which equal values stand once.
 
-    Args:
-        source: the file, or what ``path`` holds compressed.
-        path: the file on disk.
-        where: the file, for the message.
+    ``source`` is the file, or what the file at ``path`` holds compressed.
 
     Raises:
         SourceError: it holds more than a file may.
@@ -281,10 +258,7 @@ def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
 def parquet_batches(
     source: Path | pa.NativeFile | IO[bytes], path: Path, *, where: str, metadata: FileMetaData | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of such a file in parts, each text once and numbers in its places; see :func:`check_parquet`.
-
-    ``metadata`` are the file's, where they are read already.
-    """
+    """The rows of such a file in parts, each text once and numbers in its places; see :func:`check_parquet`."""
     from pyarrow import parquet
 
     if metadata is None:

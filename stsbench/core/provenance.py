@@ -44,12 +44,7 @@ class Identified(Protocol):
 
 
 def fingerprint(facts: Mapping[str, Any], libraries: Iterable[str] = ()) -> str:
-    """The sha256 of the facts that decide an embedding, and the versions of the packages that compute it.
-
-    Args:
-        facts: all that decides, as JSON values.
-        libraries: names of packages; one that is not installed computes nothing.
-    """
+    """The sha256 of the facts, as JSON values, that decide an embedding, and the versions of the packages that compute it."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return digest + _by(map(_version, libraries))
 
@@ -78,14 +73,8 @@ def identity(encoder: Identified) -> str | None:
 def remember_maker(encoder: Identified, maker: Callable[..., Any], params: Mapping[str, Any], *, called: str) -> None:
     """Keep with an encoder what made it, where that is not one of our own kinds; its own fingerprint may not say.
 
-    Args:
-        encoder: what was made.
-        maker: the class or function that was called.
-        params: what it was given by a card or by the user.
-        called: the name that it was found by: it distinguishes functions, which may have none of their own.
-
-    Raises:
-        EncoderError: nothing can be kept with it.
+    ``params`` are what the maker was given by a card or by the user; ``called`` is the name that it was found by, which
+    distinguishes functions. Raises EncoderError where nothing can be kept with the encoder.
     """
     if is_ours(maker):
         return
@@ -142,10 +131,8 @@ def _by(versions: Iterable[str]) -> str:
 
 
 def _version(package: str) -> str:
-    try:
-        return f"{package} {metadata.version(package)}"
-    except metadata.PackageNotFoundError:
-        return ""
+    found = version_of(package)
+    return f"{package} {found}" if found else ""
 
 
 def is_ours(made: object) -> bool:
@@ -175,8 +162,9 @@ def _keep(encoder: object, maker: str) -> None:
 
 
 PACKAGES = (
-    "stsbench", "torch", "transformers", "tokenizers", "sentence-transformers", "numpy", "scipy", "scikit-learn",
-)  # fmt: skip
+    *("stsbench", "torch", "transformers", "tokenizers"),
+    *("sentence-transformers", "numpy", "scipy", "scikit-learn"),
+)
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, time
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -18,7 +18,16 @@ from typing import Any, Literal, NamedTuple, NoReturn, ParamSpec, TypeVar, get_a
 
 import msgspec
 
-from stsbench.core.errors import CardError, StsbenchError, UnknownName, did_you_mean, in_plain_words, one_line, shown
+from stsbench.core.errors import (
+    CardError,
+    StsbenchError,
+    UnknownName,
+    choose,
+    did_you_mean,
+    in_plain_words,
+    one_line,
+    shown,
+)
 
 
 class Registry:
@@ -38,14 +47,10 @@ class Registry:
         accepts: Callable[[Any], bool] = callable,
         wanted: str = "something to call",
     ) -> None:
-        """Keep the table; nothing is imported yet.
+        """Keep the table of our own; nothing is imported yet.
 
-        Args:
-            kind: what its objects are called in messages.
-            table: our own, by name.
-            group: the entry points' group, without ``stsbench.``.
-            accepts: whether an object of a user's may be one of this kind, found without calling it.
-            wanted: what such an object is, for the message to who gives another.
+        ``kind`` is what its objects are called in messages, ``wanted`` what an object of a user's must be, and ``accepts``
+        tells whether it is, without calling it.
         """
         self.kind, self.table, self.group = kind, dict(table), f"stsbench.{group}"
         self.accepts, self.wanted = accepts, wanted
@@ -55,12 +60,7 @@ class Registry:
         return [*self.table, *sorted(p.name for p in entry_points(group=self.group) if p.name not in self.table)]
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
-        """Import and return the object of this name.
-
-        Raises:
-            UnknownName: no such name; offers the nearest.
-            StsbenchError: the module or the name in it cannot be imported, or it is of another kind.
-        """
+        """Import and return the object of this name; raises UnknownName, or StsbenchError where it is no such object."""
         if name in self.table:
             return _import(self.table[name], self.kind)
         if ":" in name:
@@ -80,30 +80,15 @@ class Registry:
         return self.load(place.partition("://")[0])
 
     def _accepted(self, name: str, found: Any) -> Any:  # noqa: ANN401 - see load
-        """The object, refused before anybody calls it where it is not one of this kind."""
+        # Before anybody calls it.
         if not self.accepts(found):
-            raise StsbenchError(f"{self.kind} '{name}' is {_what(found)}; give {self.wanted}")
+            what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
+            raise StsbenchError(f"{self.kind} '{name}' is {what}; give {self.wanted}")
         return found
 
     def load_own(self, name: str) -> Any:  # noqa: ANN401 - see load
-        """As :meth:`load`, of our own table alone: a name that stands in a file fetched from elsewhere.
-
-        Raises:
-            UnknownName: no such name; offers the nearest.
-        """
-        if name not in self.table:
-            raise UnknownName(self.kind, name, self.table, hint=f"known: {', '.join(self.table)}")
-        return _import(self.table[name], self.kind)
-
-
-def _what(found: object) -> str:
-    """What an object is, in words: ``the function system``, ``the class Popen``, ``an int``."""
-    if isinstance(found, type):
-        return f"the class {found.__name__}"
-    if inspect.isroutine(found):
-        return f"the function {found.__name__}"
-    kind = type(found).__name__
-    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+        """As :meth:`load`, of our own table alone: a name that stands in a file fetched from elsewhere."""
+        return _import(choose(self.kind, name, self.table), self.kind)
 
 
 @contextmanager
@@ -145,11 +130,7 @@ def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
 
 @contextmanager
 def staying(what: str, error: type[StsbenchError] = StsbenchError) -> Iterator[None]:
-    """Make it an error of a user's code where that code wants to end the program.
-
-    Raises:
-        StsbenchError: of the kind ``error``: it has called ``sys.exit``, or what does; or it has panicked.
-    """
+    """Make it an ``error`` of a user's code where that code wants to end the program, by ``sys.exit`` or by a panic."""
     try:
         yield
     except (Exception, KeyboardInterrupt, GeneratorExit):
@@ -163,21 +144,18 @@ def staying(what: str, error: type[StsbenchError] = StsbenchError) -> Iterator[N
 def call_with_params(
     factory: Callable[..., Any], params: Mapping[str, Any], *, where: str, others: Sequence[str] = ()
 ) -> Any:  # noqa: ANN401
-    """Call a factory with a card's ``[params]``, checked against its signature first.
+    """Call a factory with a card's ``[params]``, checked against its signature and its types first.
 
-    Args:
-        factory: what to call; where its parameters have types, values must be of them.
-        params: its parameters by name.
-        where: the card and its table, for the message.
-        others: keys of the card's other tables, one of which may have been meant.
+    ``where`` is the card and its table, for the message; ``others`` are keys of its other tables, one of which may have
+    been meant.
 
     Raises:
         CardError: a parameter the factory does not take, one that it needs and is missing, or
             one of the wrong type.
     """
-    checked = check_params(factory, params, where=where, others=others)
+    given = check_params(factory, params, where=where, others=others)
     with staying(where):
-        return factory(**checked)
+        return factory(**given)
 
 
 def check_params(
@@ -185,13 +163,13 @@ def check_params(
 ) -> dict[str, Any]:
     """Return the values that :func:`call_with_params` would call with; raises as it does."""
     signature = inspect.signature(factory)
-    kinds = {p.kind for p in signature.parameters.values()}
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        for key in params:
-            if key not in signature.parameters:
-                known = [*signature.parameters, *others]
-                raise CardError(f"{where}: unknown key '{key}'{did_you_mean(key, known)}")
-    hints = _hints(factory)
+    for key in params:
+        if not _takes(signature, key):
+            raise CardError(f"{where}: unknown key '{key}'{did_you_mean(key, [*signature.parameters, *others])}")
+    hints: dict[str, Any] = {}
+    # None of annotations that cannot be resolved.
+    with suppress(NameError, TypeError, AttributeError):
+        hints = get_type_hints(factory.__init__ if isinstance(factory, type) else factory, include_extras=True)  # type: ignore[misc]
     given = {key: fit(value, hints.get(key, Any), where=f"{where}: key '{key}'") for key, value in params.items()}
     try:
         signature.bind(**given)
@@ -200,12 +178,8 @@ def check_params(
     return given
 
 
-def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a factory's parameters; none where its annotations cannot be resolved."""
-    try:
-        return get_type_hints(factory.__init__ if isinstance(factory, type) else factory, include_extras=True)  # type: ignore[misc]
-    except (NameError, TypeError, AttributeError):
-        return {}
+def _takes(signature: inspect.Signature, name: str) -> bool:
+    return name in signature.parameters or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
 
 def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
@@ -287,12 +261,8 @@ FUNCTION = Kind(callable, "a function")
 def checked(called: str = "", /, **kinds: Kind | type) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
     """Check arguments of a function at each call; None is let through where it is the default.
 
-    Args:
-        called: what the user calls the function; default its own name.
-        kinds: by argument, what it may be, or the class that it must be of.
-
-    Returns:
-        A decorator: what it makes raises StsbenchError, naming function and argument, and what was given.
+    ``called`` is what the user calls the function, ``kinds`` are what each argument may be, or the class that it must be
+    of. What is decorated raises StsbenchError, naming function and argument, and what was given.
     """
     wanted = {
         name: kind if isinstance(kind, Kind) else Kind(_is(kind), f"a {kind.__name__}") for name, kind in kinds.items()
@@ -300,12 +270,11 @@ def checked(called: str = "", /, **kinds: Kind | type) -> Callable[[Callable[P, 
 
     def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
         signature = inspect.signature(function)
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         what = called or function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
-            if not takes_any and (unknown := [name for name in kwargs if name not in signature.parameters]):
+            if unknown := [name for name in kwargs if not _takes(signature, name)]:
                 raise UnknownName(f"argument of {what}", unknown[0], signature.parameters)
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
                 left_out = value is None and signature.parameters[name].default is None

@@ -18,11 +18,7 @@ LONGEST_NAME = 200
 
 
 def _folder(variable: str) -> Path | None:
-    """The folder that a variable names, there or not.
-
-    Raises:
-        StsbenchError: it can be no folder's name here.
-    """
+    """The folder that a variable names, there or not; raises StsbenchError where it can be no folder's name here."""
     value = os.environ.get(variable, "").strip()
     try:
         folder = Path(value).expanduser() if value else None
@@ -59,13 +55,10 @@ def runs_folder() -> Path:
 
 def cache_folder() -> Path:
     """Where stsbench keeps what it can make again (``STSBENCH_CACHE``, else the user's cache folder)."""
-    given = _folder("STSBENCH_CACHE")
-    return given if given is not None else (_folder("XDG_CACHE_HOME") or _home() / ".cache") / "stsbench"
-
-
-def _home() -> Path:
+    if given := _folder("STSBENCH_CACHE"):
+        return given
     try:
-        return Path.home()
+        return (_folder("XDG_CACHE_HOME") or Path.home() / ".cache") / "stsbench"
     except RuntimeError as error:
         raise StsbenchError("you have no home folder to keep a cache in; set STSBENCH_CACHE to a folder") from error
 
@@ -93,16 +86,22 @@ def keep_ray_silent() -> None:
 
     What the user says of either goes before.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
+    for name, value in _SILENT_RAY.items():
+        os.environ.setdefault(name, value)
+
+
+_SILENT_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
     # Up to 2.50 there are two Ray Trains; this is the later one.
-    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    "RAY_TRAIN_V2_ENABLED": "1",
     # Of Ray Tune: no files of its own for each trial, no tables on stdout, and Ctrl-C ends a sweep as it ends all else.
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    "RAY_AIR_NEW_OUTPUT": "0",
     # The last report of a training has a score, all before have validations.
-    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+}
 
 
 def tokenize_in_one_thread() -> None:
@@ -137,11 +136,7 @@ def on_github() -> bool:
 
 
 def secret(variable: str) -> str:
-    """The key that a variable holds; it is sent to a server and written nowhere.
-
-    Raises:
-        StsbenchError: the variable is not set.
-    """
+    """The key that a variable holds, sent to a server and written nowhere; raises StsbenchError where it is not set."""
     key = os.environ.get(variable, "").strip()
     if not key and (problem := key_among({"key_variable": variable})):
         raise StsbenchError(problem)
@@ -189,11 +184,8 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
 def package_folder(package: str) -> Path | None:
-    """The folder of an installed package, which is located and never imported; None where there is none.
-
-    Raises:
-        CardError: that is no name of a package; of one inside another, the other would be imported.
-    """
+    """The folder of an installed package, which is located and never imported; None where there is none."""
+    # Of one inside another, the other would be imported.
     if not package.isidentifier() or package == "__main__" or len(package) > LONGEST_NAME:
         raise CardError(f"package '{package[:40]}' is not the name of an installed package; give one without dots")
     spec = find_spec(package)

@@ -24,7 +24,7 @@ from stsbench.core.files import write_whole
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.sentences import Roles, plain_name
 from stsbench.data.readers.table import ColumnKey, TextTable, listed
-from stsbench.data.recognise import SPLITS, WHOLE, DataColumn, SplitTables, decide, find_tables, splits_named
+from stsbench.data.recognise import SPLITS, WHOLE, DataColumn, SplitTables, decide, find_tables, left_out, splits_named
 from stsbench.data.splits import CaptionSplit, PairSplit, Split
 from stsbench.data.task import load_split
 from stsbench.data.verify import characters, file_digest
@@ -45,11 +45,7 @@ class Draft:
     command: str
 
     def write(self, *, force: bool) -> None:
-        """Write all files.
-
-        Raises:
-            OutputError: one is there already and ``force`` is not set, or it cannot be written. Then none is changed.
-        """
+        """Write all files; raises OutputError where one is there already and ``force`` is not set."""
         if not force and (there := [path for path in self.files if path.exists()]):
             raise OutputError(f"{there[0]} exists; --force writes it again, another name leaves it as it is")
         for path, text in self.files.items():
@@ -90,13 +86,11 @@ def find_home(out: Path, kind: str, name: str) -> Home:
             f"'{cut(name)}' cannot be the name of a card; give letters, digits, '-', '_' and '.' with --name"
         )
     home = Home(cards=out.parent if out.name == kind else out, kind=kind, name=name)
-    others = [home.cards] if any((home.cards / one).is_dir() for one in KINDS) else []
-    catalogue = Catalogue(others)
-    taken = {**catalogue.paths(kind)} | (
-        {one: Path("suites.toml") for one in catalogue.suites()} if kind == "tasks" else {}
-    )
-    if name in taken and taken[name] != home.path:
-        raise StsbenchError(f"the name '{name}' is taken by {taken[name]}; give another with --name")
+    catalogue = Catalogue([home.cards] if any((home.cards / one).is_dir() for one in KINDS) else [])
+    suites = dict.fromkeys(catalogue.suites(), Path("suites.toml")) if kind == "tasks" else {}
+    taken = {**suites, **catalogue.paths(kind)}.get(name, home.path)
+    if taken != home.path:
+        raise StsbenchError(f"the name '{name}' is taken by {taken}; give another with --name")
     return home
 
 
@@ -145,10 +139,7 @@ PLAIN = (str, int, float, type(None))
 def draft_task(source: Path, home: Home, *, columns: Mapping[str, str]) -> Draft:
     """Draft the card of a task from a file of data, or from a folder with a file for each split.
 
-    Args:
-        source: the file or folder.
-        home: where the card goes.
-        columns: columns by what they hold, where the user says so: ``{"gold": "rating"}``.
+    ``columns`` are columns by what they hold, where the user says so: ``{"gold": "rating"}``.
 
     Raises:
         DataError: the data cannot be read, or no task can be made of them.
@@ -168,16 +159,7 @@ def draft_task(source: Path, home: Home, *, columns: Mapping[str, str]) -> Draft
 
 
 def draft_hub_task(source: HubSource, home: Home, *, columns: Mapping[str, str]) -> Draft:
-    """Draft the card of a task from a dataset on the Hub; the card keeps the commit that was read.
-
-    Args:
-        source: its repository, revision and configuration.
-        home: where the card goes.
-        columns: columns by what they hold, where the user says so.
-
-    Raises:
-        DataError: the data cannot be had or read, or no task can be made of them.
-    """
+    """Draft the card of a task from a dataset on the Hub, as :func:`draft_task`; the card keeps the commit that was read."""
     dataset, where = read_dataset(source), f"dataset '{source.repo}'"
 
     def card_of(found: SplitTables, roles: Roles, params: Mapping[str, Any]) -> TaskCard:
@@ -225,9 +207,10 @@ def _draft(
     scale, unsure_scale = _scale(splits)
     facts = {split: _facts(read) for split, read in splits.items()}
     card = msgspec.structs.replace(card, splits=facts, gold_range=scale)
-    lost = {name: [one for one, count in split.labels.items() if not count] for name, split in facts.items()}
     poor = [
-        f"the split {name} has no item of class {', '.join(map(repr, lost[name]))[:200]}" for name in lost if lost[name]
+        f"the split {name} has no item of class {', '.join(map(repr, lost))[:200]}"
+        for name, split in facts.items()
+        if (lost := [one for one, count in split.labels.items() if not count])
     ]
     unsure, notes = [*found.unsure, *decided.unsure, *poor], {**unsure_scale, **notes}
     what = f"{'pairs' if len(roles.sentences) == 2 else 'sentences'} with {'scores' if roles.is_gold else 'labels'}"
@@ -374,19 +357,18 @@ def _hub_tables(where: str, repo: str, dataset: HubDataset) -> SplitTables:
     for theirs in dataset.tables:
         for ours in splits_named(theirs):
             named.setdefault(ours, theirs)
-    if not named and len(dataset.tables) == 1:
-        named = {WHOLE: next(iter(dataset.tables))}
+    if not named and len(flat) == 1:
+        named = {WHOLE: next(iter(flat))}
     if not named:
         raise DataError(f"{where}: none of its splits is of train, dev or test ({listed(list(flat))})")
-    left = [theirs for theirs in dataset.tables if theirs not in named.values()]
-    unsure = [f"left out, for their names are of no split: {listed(left)}"] if left else []
+    left = [theirs for theirs in flat if theirs not in named.values()]
     tables: dict[str, list[TextTable]] = {}
     for ours in (split for split in (*SPLITS, WHOLE) if split in named):
         cells = zip(*(flat[named[ours]][key] for key in plain), strict=True)
         rows = [[None if cell is None else str(cell) for cell in row] for row in cells]
         numbers = range(1, len(rows) + 1)
         tables[ours] = [TextTable(path=Path(repo, named[ours]), header=plain, rows=rows, numbers=numbers, unit="row")]
-    return SplitTables(tables=tables, named=True, unsure=unsure)
+    return SplitTables(tables=tables, named=True, unsure=left_out(left))
 
 
 def _flat(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
@@ -406,12 +388,9 @@ def _without_secret(found: SplitTables, roles: Roles) -> SplitTables:
         split: {row[table.index(roles.target)] for table in tables for row in table.rows}
         for split, tables in found.tables.items()
     }
-    secret = {split: answers for split, answers in held.items() if len(answers) == 1}
+    secret = {split: next(iter(answers)) for split, answers in held.items() if len(answers) == 1}
     if len(secret) == len(held):
         return found
     tables = {split: tables for split, tables in found.tables.items() if split not in secret}
-    lines = [
-        f"the split {split} is left out: {roles.target!r} is {answers.pop()!r} in every row"
-        for split, answers in secret.items()
-    ]
+    lines = [f"the split {name} is left out: {roles.target!r} is {one!r} in every row" for name, one in secret.items()]
     return replace(found, tables=tables, unsure=[*found.unsure, *lines])

@@ -98,12 +98,7 @@ class Decision:
 
 
 def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, where: str) -> Decision:
-    """Decide which columns hold the sentences and what is scored.
-
-    Args:
-        columns: of the whole table.
-        given: columns that the user names by what they hold: these are not doubted.
-        where: the file, for the message.
+    """Decide which columns hold the sentences and what is scored; those ``given`` by what they hold are not doubted.
 
     Raises:
         DataError: nothing fits; says what can be given.
@@ -131,7 +126,9 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
             "name it with --columns gold=NAME or --columns label=NAME"
         )
     if len(best) > 1:
-        unsure.append(f"columns {_shown([one.key for one in best])} may be what is scored: {chosen.key!r} is taken")
+        unsure.append(
+            f"columns {listed([repr(one.key) for one in best])} may be what is scored: {chosen.key!r} is taken"
+        )
     elif not likely and not chosen.is_number:
         unsure.append(f"column {chosen.key!r} is taken for what is scored, by what it holds")
     is_gold = len(sentences) == 2 and _are_scores(chosen, unsure)
@@ -153,10 +150,8 @@ def _sentences_by_content(
         )
     longest = sorted(texts, key=lambda column: column.words, reverse=True)[:2]
     keys = tuple(column.key for column in columns if column in longest)
-    more = f" of the {len(texts)} columns of text" if len(texts) > 2 else ""
-    unsure.append(
-        f"column{'s' if len(keys) > 1 else ''} {_shown(keys)}{more}: taken for the sentence{'s' if len(keys) > 1 else ''}"
-    )
+    more, many = f" of the {len(texts)} columns of text" if len(texts) > 2 else "", "s" if len(keys) > 1 else ""
+    unsure.append(f"column{many} {listed(list(map(repr, keys)))}{more}: taken for the sentence{many}")
     return keys
 
 
@@ -186,10 +181,6 @@ def _are_scores(column: DataColumn, unsure: list[str]) -> bool:
 
 def _keys(columns: Sequence[DataColumn]) -> str:
     return listed([str(column.key) for column in columns])
-
-
-def _shown(keys: Sequence[ColumnKey]) -> str:
-    return listed([repr(key) for key in keys])
 
 
 SPLITS: Mapping[str, Sequence[str]] = {
@@ -279,9 +270,12 @@ def _files_of(folder: Path) -> tuple[dict[str, list[Path]], list[str]]:
             names = listed([path.name for path in paths])
             raise DataError(f"{folder}: several files may be the split {split} ({names}); leave one in the folder")
     rest = [path.name for path in files if path not in chain.from_iterable(found.values())]
-    left = [f"left out, for their names are of no split: {listed(rest)}"] if rest else []
-    order = [split for split in SPLITS if split in found]
-    return {split: found[split] for split in order}, left
+    return {split: found[split] for split in SPLITS if split in found}, left_out(rest)
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """What to say of files, or of splits on the Hub, whose names say no split of ours."""
+    return [f"left out, for their names are of no split: {listed(names)}"] if names else []
 
 
 def _read(path: Path) -> TextTable:
@@ -294,13 +288,11 @@ def _read(path: Path) -> TextTable:
 def _odd_rows(table: TextTable) -> list[str]:
     """What to say of rows that are longer than the first, as STS-B's are; raises DataError where one is shorter."""
     width = len(table.header or table.rows[0])
-    if short := [at for at, row in enumerate(table.rows) if len(row) < width]:
-        raise DataError(f"{table.place(short[0])}: {len(table.rows[short[0]])} fields, expected {width}")
-    try:
-        table.check_even()
-    except DataError as error:
-        return [f"{error}: cells beyond the last column that all rows have are not read"]
-    return []
+    odd = sorted((len(row) > width, at) for at, row in enumerate(table.rows) if len(row) != width)
+    said = [f"{table.place(at)}: {len(table.rows[at])} fields, expected {width}" for _, at in odd[:1]]
+    if odd and not odd[0][0]:
+        raise DataError(said[0])
+    return [f"{line}: cells beyond the last column that all rows have are not read" for line in said]
 
 
 def _by_column(found: SplitTables) -> SplitTables:

@@ -21,15 +21,7 @@ FETCH = "fetch the data again, or correct the card where the data are your own"
 
 
 def check_form(split: object, *, where: str) -> None:
-    """Check types, lengths and ranges of the columns that a reader, ours or a user's own, gives out.
-
-    Args:
-        split: what a reader returned.
-        where: the split and its source, for the message.
-
-    Raises:
-        DataError: no split, or one with a column that is too short, of a wrong type, not finite or out of range.
-    """
+    """Check types, lengths and ranges of the columns that a reader, ours or a user's own, gives out; raises DataError."""
     if not isinstance(split, Split):
         kinds = ", ".join(kind.__name__ for kind in get_args(Split))
         raise DataError(f"{where}: the reader returned a {type(split).__name__}, a split is one of {kinds}")
@@ -59,7 +51,6 @@ def check_form(split: object, *, where: str) -> None:
 
 
 def _check_texts(values: object, where: str, name: str, n: int | None = None) -> None:
-    """Check a column of text: its length, and that all of it can be written as UTF-8."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not a list of texts")
     if n is not None and len(values) != n:
@@ -120,11 +111,6 @@ def difference(path: Path, facts: FileFacts) -> str:
     return f"differs from the file that its card names ({why})"
 
 
-def identifies(facts: SplitFacts, split: Split) -> bool:
-    """Whether a card identifies a split without its files' hashes: by characters, and mean score or rows a class."""
-    return bool(facts.characters) and (facts.mean is not None if isinstance(split, PairSplit) else bool(facts.labels))
-
-
 def characters(split: Split) -> list[int]:
     """Characters in each text column."""
     return [sum(map(len, side)) for side in split.sides]
@@ -138,17 +124,10 @@ def check_split(
     where: str,
     todo: str = FETCH,
 ) -> None:
-    """Check a split's form, and each fact that its card states.
-
-    Args:
-        split: what a reader returned.
-        facts: what the card says of the split.
-        gold_range: the lowest and the highest gold score there may be.
-        where: the split and its source, for the message.
-        todo: what to do about it.
+    """Check the form of what a reader returned, and each fact that the card states of it.
 
     Raises:
-        DataError: names the first fact that differs.
+        DataError: names ``where`` it is from and the first fact that differs, and says what ``todo``.
     """
     check_form(split, where=where)
     if facts.n is not None:
@@ -156,7 +135,11 @@ def check_split(
     if facts.characters:
         _check(where, "characters", characters(split), facts.characters, todo)
     if isinstance(split, PairSplit):
-        _check_gold(split, facts, gold_range, where)
+        low, high = gold_range or (-np.inf, np.inf)
+        inside = (split.gold >= low) & (split.gold <= high)
+        _check_rows(inside, split.gold, where, "gold score", f"in the card's gold_range, {low:g} to {high:g}")
+        if facts.mean is not None and not abs(float(np.mean(split.gold)) - facts.mean) <= 1e-6:
+            raise DataError(f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}")
         if facts.subsets and split.subsets_known:
             _check(where, "pairs a subset", dict(Counter(split.subset)), facts.subsets, todo)
         if split.ungraded_known:
@@ -166,18 +149,6 @@ def check_split(
         counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
         names = split.classes or [str(label) for label in range(len(counts))]
         _check(where, "rows a class", dict(zip(names, counts, strict=True)), facts.labels, todo)
-
-
-def _check_gold(split: PairSplit, facts: SplitFacts, gold_range: tuple[float, float] | None, where: str) -> None:
-    low, high = gold_range or (-np.inf, np.inf)
-    outside = (split.gold < low) | (split.gold > high)
-    if outside.any():
-        row = int(np.argmax(outside))
-        raise DataError(
-            f"{where}: row {row + 1}: gold score {split.gold[row]:g} is outside the card's gold_range, {low:g} to {high:g}"
-        )
-    if facts.mean is not None and not abs(float(np.mean(split.gold)) - facts.mean) <= 1e-6:
-        raise DataError(f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}")
 
 
 def _check(where: str, what: str, found: object, expected: object, todo: str) -> None:

@@ -41,11 +41,8 @@ def sentence_columns(*sides: Sequence[str]) -> dict[str, SentenceKeys]:
 
     Two of 26,000 different sentences are taken for one with probability 0.08, which then ties a few items too many.
     """
-    return {name: _keys(side) for name, side in zip(COLUMNS, sides, strict=False)}
-
-
-def _keys(sentences: Sequence[str]) -> SentenceKeys:
-    return np.frombuffer(b"".join(map(_key, sentences)), dtype="<u4").astype(np.uint32)
+    keys = (np.frombuffer(b"".join(map(_key, side)), dtype="<u4").astype(np.uint32) for side in sides)
+    return dict(zip(COLUMNS, keys, strict=False))
 
 
 # The same sentences come again with each encoder.
@@ -95,8 +92,10 @@ class Sharing:
 
     def variances_of_differences(self, shares: Float64Array) -> Float64Array:
         """The variance, as :meth:`variance` gives it, of the difference of each two rows of shares, (k, k) of (k, n)."""
-        found, least = map(_of_differences, self._products(shares))
-        return np.maximum(found, least)
+        sums = np.stack(self._products(shares))
+        own = np.diagonal(sums, axis1=1, axis2=2)
+        found: Float64Array = (own[:, :, None] + own[:, None, :] - 2 * sums).max(axis=0)
+        return np.maximum(found, 0.0)
 
     def _products(self, shares: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Sums of products over items that share a sentence, and over each item with itself; both (k, k)."""
@@ -115,12 +114,6 @@ class Sharing:
     def _sums(self, group: IntArray, shares: Float64Array) -> Float64Array:
         width = 1 + int(max(self._last.max(), self._pair.max()))
         return np.array([np.bincount(group, weights=row, minlength=width) for row in shares])
-
-
-def _of_differences(products: Float64Array) -> Float64Array:
-    own = np.diag(products)
-    found: Float64Array = own[:, None] + own[None, :] - 2 * products
-    return np.maximum(found, 0.0)
 
 
 class StandardError(NamedTuple):
@@ -195,11 +188,8 @@ def share_interval(values: Float64Array, sharing: Sharing) -> tuple[float, float
 def wilson_interval(mean: float, found: StandardError, items: float) -> tuple[float, float]:
     """Wilson's interval of a mean of values between 0 and 1 from its error.
 
-    Args:
-        mean: the mean.
-        found: its error; 0 where all values are alike.
-        items: how many independent items the values tell as much as: they count where all values are alike, so that the
-            interval of a mean of 1 has a width.
+    Where all values are alike and the error is 0, ``items`` count, the independent items that the values tell as much as:
+    so the interval of a mean of 1 has a width.
     """
     from scipy import special
 

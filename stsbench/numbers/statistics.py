@@ -43,12 +43,9 @@ def average_ranks(x: Float64Array) -> Float64Array:
 
     The same as ``scipy.stats.rankdata``, bit for bit.
     """
-    rows = np.asarray(x, dtype=np.float64)
-    if rows.ndim > 1:
-        return np.array([average_ranks(row) for row in rows]).reshape(rows.shape)
-    if np.isnan(rows).any():
-        return np.full(rows.shape, np.nan)
-    return Ties.among(rows).ranks
+    if x.ndim > 1:
+        return np.array([average_ranks(row) for row in x]).reshape(x.shape)
+    return np.full(x.shape, np.nan) if np.isnan(x).any() else Ties.among(x).ranks
 
 
 class Ties(NamedTuple):

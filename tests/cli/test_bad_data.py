@@ -44,7 +44,7 @@ SEMEVAL_FAULTS: Faults = {
     ),
     "CRLF in part": (
         {"in_txt": PAIRS.replace("\n", "\r\n", 1)},
-        "in.txt: line 1: a carriage return (mixed line ends?)",
+        "in.txt: differs from the file that its card names (its line ends are CRLF)",
     ),
     "empty pairs": ({"in_txt": ""}, "in.txt: the file is empty; restore it"),
     "empty gold": ({"gs_txt": ""}, "gs.txt: the file is empty; restore it"),
@@ -122,7 +122,7 @@ LOOSE_FAULTS: dict[str, tuple[str, str, str]] = {
     "gold beyond its range": (
         "gold_range = [1, 5]\n" + UNPINNED,
         TABLE,
-        "row 4: gold score 0.5 is outside the card's gold_range, 1 to 5",
+        "row 4: gold score 0.5 is not in the card's gold_range, 1 to 5",
     ),
     "lines too few": (
         UNPINNED.replace('"table.tsv"', '"table.tsv", rows = 6'),

@@ -159,7 +159,7 @@ def test_an_id_taken_twice_and_a_wrong_suite_are_refused(tmp_path, name, text, m
 
 
 def test_a_folder_without_cards_is_refused(tmp_path):
-    with pytest.raises(CardError, match="none of the folders tasks, baselines, trainers; cards go into them"):
+    with pytest.raises(CardError, match="none of the folders tasks, baselines, trainers for cards"):
         Catalogue([tmp_path])
     with pytest.raises(CardError, match="cards folder '.*gone' does not exist"):
         Catalogue([tmp_path / "gone"])

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -68,13 +68,6 @@ def make_corpus(
     progress: FileProgress = lambda done, total: None,
 ) -> tuple[Path, int]:
     """Make a corpus's file in a corpora folder, and return it with its number of rows.
-
-    Args:
-        name: the corpus.
-        corpora: the folder.
-        catalogue: where its card is.
-        open_tokenizer: opens the tokenizer that documents are chosen by; its files are held against the Hub's hashes.
-        progress: called with how far a long run is.
 
     Raises:
         UnknownName: no such corpus.
@@ -162,23 +155,15 @@ WAYS: Mapping[str, Callable[[_Order], int]] = {"first_rows": _first_rows, "long_
 
 def _done(draft: Path, record: Path, key: str) -> _Done:
     """How far a draft is; nothing of one that is made of something else, or cut."""
-    try:
+    with suppress(OSError, msgspec.DecodeError):
         done = msgspec.json.decode(record.read_bytes(), type=_Done)
-        whole = done.key == key and draft.stat().st_size >= done.size
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        whole = False
-    return done if whole else _Done(key=key)
+        if done.key == key and draft.stat().st_size >= done.size:
+            return done
+    return _Done(key=key)
 
 
 def _files_of(facts: MakeFacts) -> tuple[str, dict[str, str], Callable[[str], AbstractContextManager[Path]]]:
-    """The parquet files for training of a folder or a dataset on the Hub.
-
-    Returns:
-        The dataset, for messages; a hash of each file by its name, in the order of the rows; and what opens a file.
-
-    Raises:
-        SourceError: there is no such dataset, or it has no parquet file for training.
-    """
+    """The dataset for messages, a hash of each of its parquet files for training by its name, and what opens a file."""
     if Path(facts.of).is_dir():
         folder, where = Path(facts.of), f"dataset '{facts.of}'"
         names = _of_training(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
@@ -187,8 +172,7 @@ def _files_of(facts: MakeFacts) -> tuple[str, dict[str, str], Callable[[str], Ab
     else:
         from stsbench.data.hub import open_repository
 
-        repository = open_repository(facts.of, revision=facts.revision, kind="dataset", without="")
-        repository.check_whole()
+        repository = open_repository(facts.of, revision=facts.revision, kind="dataset", without="").check_whole()
         where, open_file = str(repository.address), repository.passing
         digests = {name: repository.listing.files[name] for name in _of_training(repository.listing.files)}
     if not digests:

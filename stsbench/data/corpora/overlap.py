@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from stsbench.core.cards import Overlap
@@ -26,7 +26,7 @@ LOWEST = 0.5
 
 
 class NearIndex:
-    """Sentences, as :func:`~stsbench.data.corpora.overlap.text_key` writes them, and what is nearly one of them.
+    """Sentences, as :func:`text_key` writes them, and what is nearly one of them.
 
     Two are nearly the same where the shingles of three letters that they share are at least ``threshold`` of all that
     either has (Jaccard). MinHash in bands (Broder 1997; Leskovec, Rajaraman and Ullman, section 3.4) proposes pairs, and may
@@ -34,11 +34,7 @@ class NearIndex:
     """
 
     def __init__(self, keys: Sequence[bytes], threshold: float) -> None:
-        """Index the sentences.
-
-        Raises:
-            StsbenchError: the threshold is not between 0.5 and 1, or rensa is not installed.
-        """
+        """Index the sentences; raises StsbenchError where the threshold is none, or rensa is not installed."""
         if not LOWEST <= threshold <= 1:
             raise StsbenchError(
                 f"near-duplicates: {threshold:g} is no similarity between {LOWEST:g} and 1, such as 0.8"
@@ -57,14 +53,11 @@ class NearIndex:
         for key, candidates in zip(keys, self._lsh.query_all(_hashed(keys)), strict=True):
             own = shingles(key) if candidates else set()
             for ours in (self.keys[at] for at in candidates):
-                if ours not in found and self._is_alike(own, ours):
-                    found[ours] = key
+                if ours not in found:
+                    theirs = shingles(ours)
+                    if len(own & theirs) >= self.threshold * len(own | theirs):
+                        found[ours] = key
         return found
-
-    def _is_alike(self, own: Collection[str], key: bytes) -> bool:
-        theirs = shingles(key)
-        shared = len(theirs.intersection(own))
-        return shared >= self.threshold * (len(own) + len(theirs) - shared)
 
 
 def shingles(key: bytes) -> set[str]:
@@ -153,16 +146,14 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
         DataError: a task's data cannot be had.
     """
     splits = {task.name: task.load(task.card.score_split) for task in tasks}
-    held = find_held([corpus], [text for split in splits.values() for text in split.texts()])
-    return [_counted(name, split, held) for name, split in splits.items()]
-
-
-def _counted(name: str, split: Split, held: Held) -> TaskOverlap:
-    keys = {text: text_key(text) for text in split.texts()}
-    scored = {frozenset(map(text_key, item)) for item in zip(*split.sides, strict=True)}
-    found = {key for text, key in keys.items() if text in held.how}
-    pairs = held.pairs.get(GRADED.get(type(split), "nothing"), set())
-    return TaskOverlap(name, len({*keys.values()} - {b""}), len(found), len(scored & pairs))
+    held, found = find_held([corpus], [text for split in splits.values() for text in split.texts()]), []
+    for name, split in splits.items():
+        keys = {text: text_key(text) for text in split.texts()}
+        seen = {key for text, key in keys.items() if text in held.how}
+        pairs = {frozenset(map(text_key, item)) for item in zip(*split.sides, strict=True)}
+        scored = pairs & held.pairs.get(GRADED.get(type(split), ""), set())
+        found.append(TaskOverlap(name, len({*keys.values()} - {b""}), len(seen), len(scored)))
+    return found
 
 
 def find_held(
@@ -172,24 +163,18 @@ def find_held(
     near: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Held:
-    """Find sentences in training text, which is read in blocks.
+    """Find sentences in training text, which is read in blocks, its documents sentence by sentence.
 
-    Args:
-        corpora: the training text; documents are cut into sentences.
-        texts: the sentences.
-        near: the least similarity of near-duplicates, see :class:`~stsbench.data.corpora.overlap.NearIndex`; None: none are
-            looked for.
-        progress: called with rows done and rows in all.
-
-    Raises:
-        StsbenchError: near-duplicates are asked for, and cannot be found here.
+    ``near`` is the least similarity of near-duplicates, see :class:`NearIndex`; without it none are looked for.
+    ``progress`` is called with rows done and rows in all.
     """
     keys = {text: key for text in texts if (key := text_key(text))}
     wanted, exact, same, alike = set(keys.values()), set[str](), set[bytes](), set[bytes]()
     index = NearIndex(sorted(wanted), near) if near is not None else None
     done, total = 0, sum(map(len, corpora))
     pairs: dict[str, set[Pair]] = {"": set(), "score": set(), "label": set()}
-    for rows in (rows for corpus in corpora for rows in _blocks(corpus)):
+    blocks = (replace(c, table=c.table.slice(start, BLOCK)) for c in corpora for start in range(0, len(c), BLOCK))
+    for rows in blocks:
         block = dict(zip(found := list(_texts(rows)), map(text_key, found), strict=True))
         exact.update(keys.keys() & block.keys())
         same.update(wanted.intersection(block.values()))
@@ -208,11 +193,6 @@ def text_key(text: str) -> bytes:
     if text.isascii():
         return text.lower().encode().translate(None, _DROPPED)
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold())).encode()
-
-
-def _blocks(corpus: Corpus) -> Iterator[Corpus]:
-    for start in range(0, len(corpus), BLOCK):
-        yield Corpus(name=corpus.name, table=corpus.table.slice(start, BLOCK))
 
 
 def _texts(corpus: Corpus) -> Iterator[str]:
