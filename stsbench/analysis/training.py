@@ -15,8 +15,7 @@ import numpy as np
 from stsbench.analysis.robustness import score_change
 from stsbench.analysis.run import Analysis, Bed, EncoderAnalysis, Measurement, PlainRow, Subject, Tables
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, UnknownName
-from stsbench.core.names import variants
+from stsbench.core.errors import DataError, UnknownName, variants
 from stsbench.numbers.statistics import spearman, spread
 
 if TYPE_CHECKING:

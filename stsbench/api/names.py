@@ -16,9 +16,8 @@ from stsbench.boards.tables.rows import Added
 from stsbench.boards.tables.table import MARKS
 from stsbench.check.lock import LockedCell, Side, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName
+from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName, variants
 from stsbench.core.files import file_part
-from stsbench.core.names import variants
 from stsbench.core.settings import key_among
 from stsbench.data.task import tasks_in_order
 from stsbench.encoders.base import ENCODERS, is_name

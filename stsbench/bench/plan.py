@@ -14,8 +14,15 @@ from typing import Any
 
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, ProtocolError, SourceError, StsbenchError, UnknownName, one_line
-from stsbench.core.names import split_names
+from stsbench.core.errors import (
+    CardError,
+    ProtocolError,
+    SourceError,
+    StsbenchError,
+    UnknownName,
+    one_line,
+    split_names,
+)
 from stsbench.data.splits import Split
 from stsbench.data.task import Task, expand_names, load_task
 from stsbench.encoders.load import each_seed

@@ -42,9 +42,9 @@ from stsbench.core.errors import (
     StsbenchError,
     choose,
     shown,
+    split_names,
 )
 from stsbench.core.files import remove, remove_stale, without_folders, write_whole
-from stsbench.core.names import split_names
 from stsbench.core.registry import NAME, NAMES, PLACE, SEED, STORE, Kind, Registry, checked
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.overlap import Held, find_held

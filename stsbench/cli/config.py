@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.core.cards import Record, convert, parse_toml, toml
-from stsbench.core.errors import StsbenchError
-from stsbench.core.names import split_names
+from stsbench.core.errors import StsbenchError, split_names
 
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan

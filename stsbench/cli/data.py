@@ -23,9 +23,8 @@ from stsbench.core.errors import SourceError, StsbenchError, UnknownName, one_li
 from stsbench.core.files import write_whole
 from stsbench.data.corpora.load import fetch_corpus, load_corpus
 from stsbench.data.corpora.overlap import Held, How, find_held, text_key
-from stsbench.data.splits import PairSplit, Split
+from stsbench.data.splits import PairSplit, Split, characters
 from stsbench.data.task import Task, expand_names, is_at_hand, load_task, place_of, tasks_in_order
-from stsbench.data.verify import characters
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.making import CountsTokens

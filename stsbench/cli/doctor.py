@@ -25,8 +25,8 @@ from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import DataError, EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import processor, version_of
+from stsbench.data.splits import check_file
 from stsbench.data.task import load_task, place_of
-from stsbench.data.verify import check_file
 from stsbench.encoders.base import KnownEncoder, TokenEncoder, facts_of
 from stsbench.encoders.load import find_encoder
 

@@ -10,8 +10,7 @@ from typer import Context
 from stsbench.cli import options as opt
 from stsbench.cli.printing import say, say_words
 from stsbench.core.cards import HubSource
-from stsbench.core.errors import StsbenchError, UnknownName
-from stsbench.core.names import split_names
+from stsbench.core.errors import StsbenchError, UnknownName, split_names
 from stsbench.data.drafts import ROLES, Draft, draft_hub_task, draft_task, find_home, name_of
 from stsbench.encoders.drafts import draft_encoder
 from stsbench.recipes.drafts import draft_method

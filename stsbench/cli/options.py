@@ -57,7 +57,7 @@ def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
     Raises:
         StsbenchError: the option was given, and names nothing, or nothing between two commas.
     """
-    from stsbench.core.names import has_gap, split_names
+    from stsbench.core.errors import has_gap, split_names
 
     if gap := next(filter(has_gap, given), None):
         raise StsbenchError(f"{parameter.opts[0]} '{gap}': a name is missing beside a comma")

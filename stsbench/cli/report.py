@@ -17,8 +17,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.printing import complain, complain_of_all, write_or_say
 from stsbench.cli.progress import shown_work
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError
-from stsbench.core.names import split_names
+from stsbench.core.errors import DataError, StsbenchError, split_names
 from stsbench.encoders.load import find_encoder
 from stsbench.results.folder import read_folder, verified
 from stsbench.results.groups import Encoders

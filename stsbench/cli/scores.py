@@ -14,9 +14,8 @@ from stsbench.cli.printing import folded, line_width, say, say_words
 from stsbench.cli.screen import print_rows, print_table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError, choose
+from stsbench.core.errors import StsbenchError, choose, split_names, variants
 from stsbench.core.files import write_whole
-from stsbench.core.names import split_names, variants
 from stsbench.data.task import suites_within
 from stsbench.encoders.base import variant_name
 from stsbench.encoders.variants import KEYS, variant_specs

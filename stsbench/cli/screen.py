@@ -20,8 +20,7 @@ from rich.text import Text
 
 from stsbench.cli.printing import folded, line_width, say
 from stsbench.core import settings
-from stsbench.core.errors import one_line, visible
-from stsbench.core.names import LONGEST, WITH_SETTINGS, short_name
+from stsbench.core.errors import LONGEST, WITH_SETTINGS, one_line, short_name, visible
 
 if TYPE_CHECKING:
     from stsbench.boards.tables.table import Layout

@@ -18,9 +18,8 @@ from stsbench.cli.screen import print_rows
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionFacts
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, UnknownName, choose, did_you_mean
+from stsbench.core.errors import DataError, StsbenchError, UnknownName, choose, did_you_mean, split_names, variants
 from stsbench.core.files import write_whole
-from stsbench.core.names import split_names, variants
 from stsbench.encoders.runs import (
     RUN_FILE,
     STARTED,

@@ -89,6 +89,13 @@ def check_is_file(path: Path, error: type[StsbenchError] = DataError) -> None:
         raise error(f"{path}: is a pipe or a device, not a file; save what it gives to a file, and name that")
 
 
+def file_digest(path: Path) -> str:
+    """The sha256 of a file's bytes; raises DataError where it is a pipe or a device, which may have no end."""
+    check_is_file(path)
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line to the end of a text file, making the file and its folder if need be; raises OutputError."""
     try:

@@ -20,14 +20,13 @@ import numpy as np
 from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, toml, toml_key
 from stsbench.core.catalogue import KINDS, RESERVED, Catalogue
 from stsbench.core.errors import DataError, OutputError, StsbenchError, cut, did_you_mean
-from stsbench.core.files import write_whole
+from stsbench.core.files import file_digest, write_whole
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.sentences import Roles, plain_name
 from stsbench.data.readers.table import ColumnKey, TextTable, listed
 from stsbench.data.recognise import SPLITS, WHOLE, DataColumn, SplitTables, decide, find_tables, left_out, splits_named
-from stsbench.data.splits import CaptionSplit, PairSplit, Split
+from stsbench.data.splits import CaptionSplit, PairSplit, Split, characters
 from stsbench.data.task import load_split
-from stsbench.data.verify import characters, file_digest
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 """An id: no sign in it means anything in a comma list, a path or a name with parameters replaced."""

@@ -13,13 +13,11 @@ import msgspec
 from stsbench.core import settings
 from stsbench.core.cards import FileFacts, FileSource, HubSource, Suite, TaskCard, task_digest
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError, UnknownName, one_line
-from stsbench.core.names import split_names
+from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError, UnknownName, one_line, split_names
 from stsbench.core.registry import NAME, NAMES, PLACE, call_with_params, checked
 from stsbench.data.readers import READERS
 from stsbench.data.readers.table import DataFile
-from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
-from stsbench.data.verify import check_file, check_lines, check_split, difference
+from stsbench.data.splits import LabelledPairSplit, PairSplit, Split, check_file, check_lines, check_split, difference
 
 PACKAGED = Path(__file__).parent / "embedded"
 """The folder of data sets that ship with the package."""

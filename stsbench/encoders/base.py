@@ -21,9 +21,8 @@ import numpy.typing as npt
 
 from stsbench.core.cards import EncoderCard, Overlap
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, EncoderError, one_line, shown, visible
+from stsbench.core.errors import CardError, EncoderError, one_line, printed, shown, visible
 from stsbench.core.files import without_folders
-from stsbench.core.names import printed
 from stsbench.core.provenance import PLACES, fitted_on, identity, is_ours
 from stsbench.core.registry import Registry, call_with_params
 from stsbench.core.settings import key_among

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, one_line, shown
-from stsbench.data.verify import file_digest
+from stsbench.core.files import file_digest
 from stsbench.encoders.converted import as_safetensors
 
 MODULE_FILES = ("*/config.json", "*/model.safetensors")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, SourceError, one_line
-from stsbench.core.files import remove_stale, write_whole, writing_whole
-from stsbench.data.verify import file_digest
+from stsbench.core.files import file_digest, remove_stale, write_whole, writing_whole
 
 if TYPE_CHECKING:
     import torch

@@ -17,8 +17,7 @@ import msgspec
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, UnknownName, one_line
-from stsbench.core.files import write_whole
-from stsbench.data.verify import file_digest
+from stsbench.core.files import file_digest, write_whole
 from stsbench.encoders.base import SERVED
 from stsbench.encoders.checkpoint import check_attention, check_whole, may_be_read, read_json
 from stsbench.encoders.transformer.pooling import POOLINGS

@@ -16,8 +16,7 @@ import numpy as np
 
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue, read_card
-from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName, shown
-from stsbench.core.names import replaced_once, variants
+from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName, replaced_once, shown, variants
 from stsbench.core.registry import NAME_OR_PLACE, PARAMETERS, checked
 from stsbench.encoders.base import (
     ENCODERS,

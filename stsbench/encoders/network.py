@@ -10,8 +10,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from stsbench.core.errors import EncoderError, UnknownName, one_line, shown, visible
-from stsbench.core.files import read_bounded
-from stsbench.data.verify import file_digest
+from stsbench.core.files import file_digest, read_bounded
 
 _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
 """Weights of a few bits in OpenVINO's XML: counts and ids are of more, and of bits."""

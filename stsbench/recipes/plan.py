@@ -14,8 +14,16 @@ import numpy.typing as npt
 
 from stsbench.core.cards import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, StudentFacts, TrainingFacts, convert
 from stsbench.core.catalogue import Catalogue, read_card
-from stsbench.core.errors import CardError, DataError, EncoderError, TrainingError, choose, did_you_mean
-from stsbench.core.names import replaced_once, variants
+from stsbench.core.errors import (
+    CardError,
+    DataError,
+    EncoderError,
+    TrainingError,
+    choose,
+    did_you_mean,
+    replaced_once,
+    variants,
+)
 from stsbench.data.corpora.corpus import NUMBERS, of_at_most, of_form, refuse_ordered, repeated, where
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task

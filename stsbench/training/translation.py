@@ -23,10 +23,9 @@ import transformers
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchError, choose
-from stsbench.core.files import append_line, write_whole
+from stsbench.core.files import append_line, file_digest, write_whole
 from stsbench.core.provenance import versions
 from stsbench.data.corpora.corpus import Corpus
-from stsbench.data.verify import file_digest
 from stsbench.encoders.backends import open_device, pick_device
 from stsbench.encoders.checkpoint import locate_checkpoint, open_checkpoint
 from stsbench.encoders.engine.embed import Progress

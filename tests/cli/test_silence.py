@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError
-from stsbench.core.names import printed, split_names, variants
+from stsbench.core.errors import CardError, printed, split_names, variants
 from stsbench.encoders.load import find_encoder
 from stsbench.results.folder import read_folder
 from tests.cli.commands import GOLD, PAIRS, SEMEVAL, make_own, sha256, write

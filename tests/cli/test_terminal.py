@@ -22,8 +22,7 @@ from stsbench.cli import printing
 from stsbench.cli.printing import guarded_streams
 from stsbench.cli.screen import print_rows, print_table
 from stsbench.core import settings
-from stsbench.core.errors import OutputError, StsbenchError, visible
-from stsbench.core.names import LONGEST
+from stsbench.core.errors import LONGEST, OutputError, StsbenchError, visible
 from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, process, write
 from tests.forgeries import resealed
 

@@ -8,8 +8,18 @@ import json
 import pytest
 
 from stsbench.core import errors
-from stsbench.core.errors import DataError, Stopped, StsbenchError, UnknownName, did_you_mean, one_line, visible
-from stsbench.core.names import has_gap, split_names, variants
+from stsbench.core.errors import (
+    DataError,
+    Stopped,
+    StsbenchError,
+    UnknownName,
+    did_you_mean,
+    has_gap,
+    one_line,
+    split_names,
+    variants,
+    visible,
+)
 from stsbench.encoders.base import variant_name
 
 

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from stsbench.core.cards import SplitFacts
 from stsbench.core.errors import DataError
-from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit, row_bytes
-from stsbench.data.verify import check_form, check_split
+from stsbench.data.splits import (
+    CaptionSplit,
+    LabelledPairSplit,
+    LabelledSplit,
+    PairSplit,
+    check_form,
+    check_split,
+    row_bytes,
+)
 
 # Separators, what escapes them, and a surrogate: all that a text may be mistaken for.
 TEXT = st.text(st.sampled_from("ab\x1b\x1e\x1f\n\udcff"), max_size=6)

@@ -7,7 +7,7 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, SourceError
-from stsbench.data.verify import file_digest
+from stsbench.core.files import file_digest
 from stsbench.encoders.base import (
     ENCODERS,
     FITTED,

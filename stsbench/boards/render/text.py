@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stsbench.boards.tables.table import BEST, SECOND, Layout, LayoutBlock, short_labels
-from stsbench.core.errors import one_line, visible
-from stsbench.core.names import LONGEST
+from stsbench.core.errors import LONGEST, one_line, visible
 
 LONG_WORD = re.compile(r"\S{30,}")
 """A word that a note's line may end within."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
 from stsbench.boards.published import Paper
-from stsbench.core.errors import choose
-from stsbench.core.names import LABEL, LONGEST, WITH_SETTINGS, cut_name, numbered
+from stsbench.core.errors import LABEL, LONGEST, WITH_SETTINGS, choose, cut_name, numbered
 from stsbench.results.record import Result
 
 Terms = Sequence[str | Sequence[str]]

@@ -23,12 +23,11 @@ from stsbench.core import settings
 from stsbench.core.cards import CorpusCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, SourceError, UnknownName, did_you_mean, one_line
-from stsbench.core.files import bounded, check_is_file, check_parquet, chunks
+from stsbench.core.files import bounded, check_is_file, check_parquet, chunks, file_digest
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, TextColumn, split_sentences
 from stsbench.data.readers.table import LISTED, MARK, checked_text, listed, read_json_lines
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
-from stsbench.data.verify import file_digest
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
 """What opens a compressed file for reading, by the end of its name."""

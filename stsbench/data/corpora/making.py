@@ -16,9 +16,8 @@ import msgspec
 from stsbench.core.cards import CorpusCard, MakeFacts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, SourceError, choose, one_line
-from stsbench.core.files import check_parquet, remove, write_whole
+from stsbench.core.files import check_parquet, file_digest, remove, write_whole
 from stsbench.data.corpora.load import fetch_corpus, read_training_text
-from stsbench.data.verify import file_digest
 
 SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
 """Words of a file's name that say of which split it is."""

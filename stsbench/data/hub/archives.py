@@ -14,10 +14,9 @@ from typing import Self
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import SourceError
-from stsbench.core.files import MOST_BYTES, scratch_beside
+from stsbench.core.files import MOST_BYTES, file_digest, scratch_beside
 from stsbench.data.hub.failures import detail, explained
 from stsbench.data.hub.repository import HubFolder, open_repository, path_within
-from stsbench.data.verify import file_digest
 
 MOST_MEMBERS = 20_000
 MOST_HEADER = 64 << 10

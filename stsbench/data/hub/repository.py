@@ -21,7 +21,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.errors import OutputError, SourceError, did_you_mean
-from stsbench.core.files import write_whole
+from stsbench.core.files import file_digest, write_whole
 from stsbench.data.hub.failures import (
     Address,
     OddAnswer,
@@ -32,7 +32,6 @@ from stsbench.data.hub.failures import (
     persistently,
     quiet,
 )
-from stsbench.data.verify import file_digest
 
 _TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tokenizer")
 _CHECKPOINT = (*_TOKENIZER, "*.safetensors", "pytorch_model*.bin", "*/pytorch_model*.bin")

@@ -19,9 +19,8 @@ import numpy as np
 
 from stsbench.core import provenance as machine
 from stsbench.core.errors import OutputError
-from stsbench.core.files import write_whole
+from stsbench.core.files import file_digest, write_whole
 from stsbench.core.provenance import is_ours
-from stsbench.data.verify import file_digest
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import Encoder, FloatArray, facts_of
 from stsbench.encoders.engine.embed import Engine

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import OutputError
-from stsbench.core.files import remove, remove_stale, write_whole
-from stsbench.data.verify import file_digest
+from stsbench.core.files import file_digest, remove, remove_stale, write_whole
 from stsbench.encoders.base import FloatArray
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, one_line
+from stsbench.core.files import file_digest
 from stsbench.core.provenance import fingerprint
-from stsbench.data.verify import file_digest
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.checkpoint import locate_checkpoint, read_json
 

@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, DataError, EncoderError, OutputError, SourceError, choose, one_line
-from stsbench.core.files import check_is_file, remove, scratch_beside, write_whole
+from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_whole
 from stsbench.core.provenance import fingerprint
-from stsbench.data.verify import file_digest
 from stsbench.encoders.base import FloatArray, IndexArray, check_sentences
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.converted import remembered_digest

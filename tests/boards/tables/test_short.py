@@ -7,7 +7,7 @@ import pytest
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, lay_out, short_labels
 from stsbench.cli.screen import print_table
-from stsbench.core.names import LONGEST, WITH_SETTINGS, short_name
+from stsbench.core.errors import LONGEST, WITH_SETTINGS, short_name
 
 SETTINGS = "+pooling=cls_before_pooler+dtype=bfloat16"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from stsbench.data.verify import file_digest
+from stsbench.core.files import file_digest
 from stsbench.encoders.words.recurrent import Half, HalvesConfig, InferSentConfig
 from stsbench.encoders.words.words import FastSentConfig, write_word_folder
 
