@@ -26,10 +26,9 @@ from peak import machine, product, work
 
 from stsbench.bench.plan import plan_tasks, read_tasks
 from stsbench.core.catalogue import Catalogue
-from stsbench.encoders.base import TokenEncoder
+from stsbench.encoders.base import TokenEncoder, plan_batches
 from stsbench.encoders.engine.embed import TOKEN_BUDGET, BatchShare, Engine, tokens_of
 from stsbench.encoders.engine.store import Shelf, text_keys
-from stsbench.encoders.engine.tokens import plan_batches
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 

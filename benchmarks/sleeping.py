@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from stsbench.bench.workers import Report
 from stsbench.data.splits import PairSplit, Split
-from stsbench.encoders.base import Embed, FloatArray
-from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.base import Embed, FloatArray, TokenIds
 from stsbench.evaluators.seams import Scores, by_name
 
 TASK = """

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from stsbench.encoders.base import plan_batches
 from stsbench.encoders.engine.embed import TOKEN_BUDGET
-from stsbench.encoders.engine.tokens import plan_batches
-from stsbench.encoders.transformer.wk import wk_pool
+from stsbench.encoders.transformer.pooling import wk_pool
 from tests.encoders.transformer.test_wk import literal_wk
 
 LAYERS, WIDTH = 9, 768

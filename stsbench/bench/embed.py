@@ -32,8 +32,15 @@ from stsbench.encoders.base import (
 from stsbench.encoders.engine.drift import Watch
 from stsbench.encoders.engine.embed import Engine, StoredEncoder, TransformedEngine
 from stsbench.encoders.engine.store import Shelf, StoredEmbeddings, Watched
-from stsbench.encoders.fitted import TARGET, FittedEncoder, PostProcessed, fit_of, texts_digest
-from stsbench.encoders.variants import VariantEncoder, variant_of
+from stsbench.encoders.fitted import (
+    TARGET,
+    FittedEncoder,
+    PostProcessed,
+    VariantEncoder,
+    fit_of,
+    texts_digest,
+    variant_of,
+)
 
 
 def open_shelf(

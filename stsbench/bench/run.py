@@ -51,7 +51,7 @@ from stsbench.data.corpora.overlap import Held, find_held
 from stsbench.data.task import Task
 from stsbench.encoders.base import Encoder, KnownEncoder
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.load import apart, check_loadable, find_encoder, find_given, shared_ends
+from stsbench.encoders.load import check_loadable, find_encoder, find_given, shared_ends
 from stsbench.evaluators import evaluator_of
 from stsbench.results.folder import command_again, has_columns, lacking_said, make_current, read_states, write_result
 from stsbench.results.record import CleanScore, Result, columns_digest, protocol_key
@@ -111,7 +111,7 @@ class Work:
             return encoder
         others = shared_ends(Path(spec), [Path(other) for other in plan.encoders if other != spec])
         names = [name for name in encoder.names if name.partition("+")[0] not in others] or encoder.names
-        name = apart(names, lambda name: holds_another(plan.out, name, encoder))
+        name = next((one for one in names if not holds_another(plan.out, one, encoder)), names[-1])
         if name != names[0]:
             self.listener.noticed(
                 f"{spec}: its results are called '{name}', for '{names[0]}' is another encoder's name"

@@ -31,7 +31,7 @@ from stsbench.encoders.base import (
     without_known_words,
 )
 from stsbench.encoders.engine.embed import check_embeddings
-from stsbench.encoders.variants import variant_of
+from stsbench.encoders.fitted import variant_of
 from stsbench.evaluators.seams import Evaluator, Items, Scores
 from stsbench.numbers.intervals import COLUMNS, FEWEST, sentence_columns, sentences_of
 from stsbench.numbers.similarity import FLOAT, TYPES

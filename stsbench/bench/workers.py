@@ -26,11 +26,10 @@ from stsbench.core import settings
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.files import remove, write_whole
 from stsbench.core.provenance import identity, scoring_versions
-from stsbench.encoders.base import Encoder, KnownEncoder, TextFitted, TokenEncoder, facts_of
+from stsbench.encoders.base import Encoder, KnownEncoder, TextFitted, TokenEncoder, TokenIds, facts_of
 from stsbench.encoders.checkpoint import NOT_READ_SUFFIXES, Checkpoint
 from stsbench.encoders.engine.embed import BatchShare, Engine, tokens_of
 from stsbench.encoders.engine.store import Keys, Shelf
-from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.results.record import Result
 
 T = TypeVar("T")

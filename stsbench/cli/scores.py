@@ -18,7 +18,7 @@ from stsbench.core.errors import StsbenchError, choose, split_names, variants
 from stsbench.core.files import write_whole
 from stsbench.data.task import suites_within
 from stsbench.encoders.base import variant_name
-from stsbench.encoders.variants import KEYS, variant_specs
+from stsbench.encoders.fitted import KEYS, variant_specs
 from stsbench.numbers.similarity import FLOAT, TYPES
 from stsbench.numbers.statistics import spread
 from stsbench.plots.draw import LinePoint, draw_lines

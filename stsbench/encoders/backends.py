@@ -27,11 +27,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that cannot be used here, before anything is taken from the store.
-
-    Raises:
-        EncoderError: there is no such device; CardError: it is no device's name.
-    """
+    """Refuse a device that cannot be used here, before anything is taken from the store; raises as :func:`open_device`."""
     # These are everywhere: torch is not imported for them.
     if name not in ("auto", "cpu"):
         open_device(name)
@@ -41,9 +37,7 @@ def pick_device(name: str) -> str:
     """The device of this name; ``auto`` is a GPU where there is one."""
     import torch
 
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def open_device(name: str) -> torch.device:
@@ -96,20 +90,26 @@ FARTHEST_QUANTISED = 0.5
 
 
 class Backend(ABC):
-    """One way to run a network; made without loading anything."""
+    """One way to run a network; made without loading anything, of what :func:`backend_kind` has checked."""
 
     dtypes: ClassVar[Sequence[str]]
     """The types of numbers that it computes in."""
     libraries: ClassVar[Sequence[str]] = ()
     """The packages whose versions may change what it computes, beside those of every transformer."""
+    facts: Mapping[str, Any] = {}
+    """What of it decides an embedding, as JSON values; nothing of torch, whose encoders keep their fingerprints."""
+    notes: Sequence[str] = ()
+    """What a reader of the scores should know."""
 
     def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
-        """Keep what :func:`backend_kind` has checked, and find the file of this name in the checkpoint's folder.
+        """Find the file of this name in the checkpoint's folder.
 
         Raises:
             CardError: it takes no file. UnknownName: there is no such file.
         """
         self.folder, self.dtype, self.device = folder, dtype, device
+        self.precision = dtype
+        """The type of the numbers, for results: that of a quantised file is the file's."""
 
     @classmethod
     def check(cls, name: str, *, device: str) -> None:
@@ -119,21 +119,6 @@ class Backend(ABC):
     @classmethod
     def on_hub(cls, file: str) -> list[str]:
         """What those of its files are called that a checkpoint on the Hub may have."""
-        return []
-
-    @property
-    def precision(self) -> str:
-        """The type of the numbers, for results: that of a quantised file is the file's."""
-        return self.dtype
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What of it decides an embedding, as JSON values; nothing of torch, whose encoders keep their fingerprints."""
-        return {}
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader of the scores should know."""
         return []
 
     @abstractmethod
@@ -195,6 +180,8 @@ class RuntimeBackend(Backend):
         """See :class:`Backend`."""
         super().__init__(folder, file=file, dtype=dtype, device=device)
         self.found = find_file(folder, file, usual=self.usual, suffixes=self.suffixes)
+        if self.found is not None and self.found.bits:
+            self.precision = f"int{self.found.bits}"
 
     @classmethod
     def check(cls, name: str, *, device: str) -> None:
@@ -212,28 +199,20 @@ class RuntimeBackend(Backend):
         return named if path.suffix in cls.suffixes else []
 
     @cached_property
-    def precision(self) -> str:
-        """See :class:`Backend`."""
-        bits = self.found.bits if self.found is not None else None
-        return f"int{bits}" if bits else self.dtype
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:  # type: ignore[override]
         """See :class:`Backend`."""
         file = self.found.digests() if self.found is not None else "exported"
         return {"backend": self.called, "code": CODE_VERSION, "file": file, "precision": self.precision}
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> Sequence[str]:  # type: ignore[override]
         """See :class:`Backend`."""
-        what = f"its file {self.found.name}" if self.found is not None else "a file exported from the checkpoint"
+        run = f"run by {' and '.join(f'{name} {version(name)}' for name in self.libraries)} from "
+        if self.found is None:
+            return [f"{run}a file exported from the checkpoint"]
         alone = ", one sentence at a time: in a batch, its int8 numbers would hang on all of it"
-        by = " and ".join(f"{name} {version(name)}" for name in self.libraries)
-        run = f"run by {by} from {what}{alone if self.found is not None and self.found.hangs_on_batch else ''}"
-        return [
-            run,
-            *([f"{self.found.name} was {self.found.made}"] if self.found is not None and self.found.made else []),
-        ]
+        line = f"{run}its file {self.found.name}{alone if self.found.hangs_on_batch else ''}"
+        return [line, *([f"{self.found.name} was {self.found.made}"] if self.found.made else [])]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
         """See :meth:`Backend.model`."""
@@ -251,9 +230,8 @@ class RuntimeBackend(Backend):
         if first.config.output_hidden_states:
             raise EncoderError(f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out")
         loaded = first.model
-        first.model = self.model(
-            Network(folder=self.folder, state=state, make=lambda dtype: loaded, tokenizer=first.tokenizer)
-        )
+        network = Network(folder=self.folder, state=state, make=lambda dtype: loaded, tokenizer=first.tokenizer)
+        first.model = self.model(network)
         return library
 
 

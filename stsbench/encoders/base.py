@@ -12,7 +12,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from functools import cached_property
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
 
@@ -26,13 +27,82 @@ from stsbench.core.files import without_folders
 from stsbench.core.provenance import PLACES, fitted_on, identity, is_ours
 from stsbench.core.registry import Registry, call_with_params
 from stsbench.core.settings import key_among
-from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.runs import TrainedRun
 
 FloatArray = npt.NDArray[np.float32]
 IndexArray = npt.NDArray[np.int64]
 KeepRows = Callable[[IndexArray, FloatArray], None]
 """Takes some rows (m,) of what is asked for, and their embeddings (m, d)."""
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """Token ids of n sentences: ``ids`` int32 (total,), ``offsets`` int64 (n + 1,).
+
+    A million sentences take some 100 MB so, against gigabytes as Python lists.
+    """
+
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64] | None = None
+    """Of each sentence the tokens that are pooled, (n, 2): the first, and the one after the last; None: all."""
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[Sequence[int]]) -> TokenIds:
+        """Join one list of ids a sentence."""
+        lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+        ids = np.fromiter((i for one in lists for i in one), dtype=np.int32, count=int(lengths.sum()))
+        return cls(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
+    @classmethod
+    def join(cls, parts: Sequence[TokenIds]) -> TokenIds:
+        """Join parts end to end; all have spans, or none."""
+        lengths = np.concatenate([[0], *(part.lengths for part in parts)]).astype(np.int64)
+        spans = [part.spans for part in parts if part.spans is not None]
+        ids = np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)])
+        return cls(ids, np.cumsum(lengths), np.concatenate(spans) if spans else None)
+
+    def __len__(self) -> int:
+        """Number of sentences."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens in each sentence, (n,)."""
+        return np.diff(self.offsets)
+
+    def padded(
+        self, rows: npt.NDArray[np.int64], *, pad: int, left: bool = False
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the ids of some sentences and their attention mask, both int64 (b, t)."""
+        lengths = self.lengths[rows]
+        width = int(lengths.max())
+        columns = np.arange(width)
+        start = (width - lengths if left else np.zeros_like(lengths))[:, None]
+        mask = (columns >= start) & (columns < start + lengths[:, None])
+        source = np.where(mask, self.offsets[rows][:, None] + columns - start, 0)
+        return np.where(mask, self.ids[source], pad).astype(np.int64), mask.astype(np.int64)
+
+
+def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Cut sentences into batches of at most ``budget`` padded tokens, longest first.
+
+    ``lengths`` is (n,). Sentences of equal length share a batch as far as they go, so that
+    hardly a token is padding. The plan depends on the lengths and their order alone: the same
+    sentences give the same batches, whichever of them are already in the store.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        width = max(int(lengths[order[start]]), 1)
+        stop = start + max(budget // width, 1)
+        batch = order[start:stop]
+        same = int(np.searchsorted(-lengths[batch], -width, side="right"))
+        # A run of equal lengths that fills most of a batch goes alone: no padding, no mask.
+        if 0.75 * len(batch) <= same < len(batch):
+            batch = batch[:same]
+        yield batch
+        start += len(batch)
 
 
 @runtime_checkable
@@ -42,16 +112,13 @@ class Encoder(Protocol):
     @property
     def name(self) -> str:
         """What results call it; a plain attribute does."""
-        ...
 
     @property
     def fingerprint(self) -> str | None:
         """Changes if and only if embeddings can change; None: embeddings are never reused."""
-        ...
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return one embedding a sentence, shape (n, d), float32, in the order given."""
-        ...
 
 
 @runtime_checkable
@@ -60,22 +127,17 @@ class TokenEncoder(Encoder, Protocol):
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence."""
-        ...
 
-    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
+    def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
-        ...
 
 
 class DeviceMemory(NamedTuple):
-    """What a device with a memory of its own has left for batches."""
+    """What a device of a kind, as ``NVIDIA H100``, has left for batches in bytes, and how many a token of a batch takes, or nearly."""
 
     device: str
-    """What kind it is, as ``NVIDIA H100``."""
     free: int
-    """Bytes."""
     per_token: int
-    """Bytes that a token of a batch takes, or nearly."""
 
 
 @runtime_checkable
@@ -84,7 +146,6 @@ class DeviceEncoder(TokenEncoder, Protocol):
 
     def device_memory(self) -> DeviceMemory | None:
         """Return what its device has left; None on a CPU."""
-        ...
 
 
 @runtime_checkable
@@ -96,11 +157,9 @@ class ServedEncoder(Encoder, Protocol):
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
         """Hand on the embeddings of some rows as they come, each row once; whatever it raises, what had come is kept."""
-        ...
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
         """Return how many tokens these sentences have for the server, or nearly."""
-        ...
 
 
 @runtime_checkable
@@ -109,7 +168,6 @@ class WordEncoder(Encoder, Protocol):
 
     def unknown(self, sentences: Sequence[str]) -> Sequence[str]:
         """Return those of the sentences that hold no word it knows."""
-        ...
 
 
 @runtime_checkable
@@ -121,11 +179,7 @@ class TextFitted(Protocol):
     """
 
     def fit_texts(self, sentences: Sequence[str]) -> Encoder:
-        """Return the encoder fitted on these sentences, each counted as often as it comes.
-
-        Where the texts are pairs, the two sentences of a pair come one after the other.
-        """
-        ...
+        """Return the encoder fitted on these sentences, each counted as often as it comes; those of a pair come one after the other."""
 
 
 @runtime_checkable
@@ -135,11 +189,9 @@ class PostProcessor(TextFitted, Protocol):
     @property
     def base(self) -> Encoder:
         """The encoder whose embeddings are changed."""
-        ...
 
     def over(self, base: Encoder) -> PostProcessor:
         """Return the same for another base: the bench gives one that takes embeddings from the store."""
-        ...
 
 
 class Embeddings(Protocol):
@@ -148,15 +200,12 @@ class Embeddings(Protocol):
     @property
     def shape(self) -> tuple[int, int]:
         """Number of sentences and embedding size."""
-        ...
 
-    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+    def take(self, indices: IndexArray) -> FloatArray:
         """Return the rows of these indices, shape (len(indices), d)."""
-        ...
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
         """Return all rows as one array."""
-        ...
 
 
 ROWS = 4096
@@ -195,15 +244,60 @@ class Facts:
     device_used: str | None = None
     """The device that its model is on; None as long as it is not loaded."""
     fit: str | None = None
-    """Which texts it is fitted on, of one that is :class:`TextFitted`; a method of this name tells nothing."""
+    """Which texts it is fitted on, of one that is :class:`TextFitted`; a method of this name, as scikit-learn's, tells nothing."""
 
 
-NEEDED = ("name", "fingerprint", "encode")
 INHERITED = ("revision", "dtype", "device", "device_used")
 """What an encoder that is made over another need not tell: its base does."""
 LARGEST_SEED = (1 << 63) - 1
 """The largest that every reader of JSON can read."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def is_name(given: object) -> bool:
+    """Whether results can call an encoder so: text of one line, in it a sign that a folder's name can be made of."""
+    return _is_text(given) and bool(given.strip(". ")) and visible(given) == given and not {*"\t\n"} & {*given}
+
+
+def _is_text(given: Any) -> TypeGuard[str]:  # noqa: ANN401 - as all below: whatever a user's class holds
+    return isinstance(given, str) and bool(given) and not _SURROGATE.search(given)
+
+
+def _is_seed(given: Any) -> bool:  # noqa: ANN401
+    return isinstance(given, Integral) and not isinstance(given, bool) and 0 <= int(given) <= LARGEST_SEED
+
+
+def _are_texts(given: Any) -> bool:  # noqa: ANN401
+    # A text may be empty: sentences are.
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    return listed and all(one == "" or _is_text(one) for one in given)
+
+
+TOLD: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (is_name, "a line of text, for results go into a folder of that name"),
+    "fingerprint": (lambda given: given is None or _is_text(given), "text, or None"),
+    "encode": (callable, "a method"),
+    **dict.fromkeys((field.name for field in fields(Facts)), (_is_text, "text")),
+    "train_seed": (_is_seed, f"a whole number from 0 to {LARGEST_SEED}"),
+    "notes": (lambda given: _are_texts(given) and "" not in given, "a list of texts"),
+    "unknown(sentences)": (_are_texts, "a list of texts"),
+}
+"""What an encoder may tell of itself, what that may be, and what it must be in words."""
+NEEDED = ("name", "fingerprint", "encode")
+
+
+def _checked(encoder: object, name: str, given: Any, where: str = "") -> Any:  # noqa: ANN401
+    accepts, wanted = TOLD[name]
+    if not accepts(given):
+        raise _wrong(encoder, name, given, wanted, where)
+    return given
+
+
+def _wrong(encoder: object, name: str, given: object, wanted: str, where: str = "") -> EncoderError:
+    what = "a method; make it a property" if inspect.ismethod(given) else shown(given)
+    return EncoderError(
+        f"{f'{where}: ' if where else ''}'{name}' of {type(encoder).__name__} must be {wanted}; it is {what}"
+    )
 
 
 def facts_of(encoder: object) -> Facts:
@@ -212,17 +306,18 @@ def facts_of(encoder: object) -> Facts:
     Raises:
         EncoderError: it tells what cannot be, as a seed that is no number.
     """
-    said = {field.name: _said(encoder, field.name) for field in fields(Facts)}
-    if callable(said["fit"]):
-        # An estimator in scikit-learn's manner.
-        said["fit"] = None
-    seed = _seed(encoder, said.pop("train_seed"))
-    own = Facts(train_seed=seed, **{name: _text(encoder, name, given) for name, given in said.items()})
+    told: dict[str, Any] = {}
+    for name in (field.name for field in fields(Facts)):
+        given = getattr(encoder, name, None)
+        if type(given).__module__ == "torch" and type(given).__name__ in ("dtype", "device"):
+            given = str(given).removeprefix("torch.")
+        if given is not None and not (name == "fit" and callable(given)):
+            told[name] = _checked(encoder, name, given)
+    if "train_seed" in told:
+        told["train_seed"] = int(told["train_seed"])
     base = base_of(encoder)
-    if base is None or base is encoder:
-        return own
-    under = facts_of(base)
-    return replace(own, **{name: getattr(under, name) for name in INHERITED if getattr(own, name) is None})
+    under = facts_of(base) if base is not None and base is not encoder else Facts()
+    return Facts(**{name: getattr(under, name) for name in INHERITED} | told)
 
 
 def notes_of(encoder: object) -> list[str]:
@@ -231,33 +326,24 @@ def notes_of(encoder: object) -> list[str]:
     Raises:
         EncoderError: they are no texts.
     """
-    notes = _said(encoder, "notes")
-    if notes is None:
-        return []
-    found = _texts(encoder, "notes", notes)
-    if "" in found:
-        raise _wrong(encoder, "notes", notes, "a list of texts")
-    return found
+    notes = getattr(encoder, "notes", None)
+    return [] if notes is None else list(_checked(encoder, "notes", notes))
 
 
 def base_of(encoder: object) -> Encoder | None:
     """The encoder that another is made over, by the attribute ``base``; None where that is no encoder, or there is none."""
-    base = _said(encoder, "base")
+    base = getattr(encoder, "base", None)
     return cast(Encoder, base) if is_encoder(base) else None
 
 
 def without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
-    """Those of the sentences in which an encoder of words knows none.
-
-    Raises:
-        EncoderError: it returns no texts.
-    """
-    return _texts(encoder, "unknown(sentences)", encoder.unknown(sentences))
+    """Those of the sentences in which an encoder of words knows none; raises EncoderError where it returns no texts."""
+    return list(_checked(encoder, "unknown(sentences)", encoder.unknown(sentences)))
 
 
 def places_of(kind: object) -> Sequence[str]:
     """The parameters of a kind, beside ``device``, that say how it runs and nothing of its embeddings: its ``PLACES``."""
-    return _said(kind, "PLACES") or ()
+    return getattr(kind, "PLACES", ())
 
 
 def is_encoder(made: object) -> bool:
@@ -267,20 +353,11 @@ def is_encoder(made: object) -> bool:
 
 def can_encode(made: object) -> bool:
     """Whether this, an object or a class, has an ``encode`` to call."""
-    return callable(_said(made, "encode"))
-
-
-def is_nameless(made: object) -> bool:
-    """Whether this is an object that can encode and has no ``name``."""
-    return can_encode(made) and not isinstance(made, type) and _said(made, "name") is None
+    return callable(getattr(made, "encode", None))
 
 
 def check_encoder(made: object, where: str) -> Encoder:
-    """Return what a user's code made, where it is an encoder and tells of itself what can be.
-
-    Args:
-        made: what may be an encoder.
-        where: what the message begins with.
+    """Return what a user's code made, where it is an encoder and tells of itself what can be; messages begin with ``where``.
 
     Raises:
         EncoderError: says what it lacks or what is wrong.
@@ -289,7 +366,7 @@ def check_encoder(made: object, where: str) -> Encoder:
         raise EncoderError(f"{where}: {made.__name__} is a class, not an encoder; give {made.__name__}(…)")
     for needed in NEEDED:
         try:
-            getattr(made, needed)
+            _checked(made, needed, getattr(made, needed), where)
         except AttributeError as error:
             # A property of this name may lack something else.
             why = "" if str(error).endswith(f"'{needed}'") else f" ({one_line(error)})"
@@ -298,12 +375,6 @@ def check_encoder(made: object, where: str) -> Encoder:
                 f"{lacks}; an encoder needs name, fingerprint (or None) and encode(sentences)"
             ) from error
     encoder = cast(Encoder, made)
-    if not is_name(encoder.name):
-        raise _wrong(encoder, "name", encoder.name, "a line of text, for results go into a folder of that name", where)
-    if encoder.fingerprint is not None and not _is_text(encoder.fingerprint):
-        raise _wrong(encoder, "fingerprint", encoder.fingerprint, "text, or None", where)
-    if not can_encode(encoder):
-        raise _wrong(encoder, "encode", encoder.encode, "a method", where)
     check_call(encoder.encode, f"{where}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor) and base_of(encoder) is None:
         raise _wrong(encoder, "base", encoder.base, "the encoder whose embeddings it changes", where)
@@ -325,16 +396,6 @@ def check_call(function: Callable[..., object], what: str) -> None:
         raise EncoderError(f"{what} must take the sentences alone: {one_line(error)}") from error
 
 
-def _said(encoder: object, name: str) -> Any:  # noqa: ANN401 - whatever a user's class holds
-    """What an object has under a name; None where it has nothing, or nothing yet."""
-    return getattr(encoder, name, None)
-
-
-def _is_text(given: object) -> TypeGuard[str]:
-    """Whether this is text, and some, that a file can hold."""
-    return isinstance(given, str) and bool(given) and not _SURROGATE.search(given)
-
-
 def check_sentences(sentences: object) -> None:
     """Refuse one text in the place of a list, which would be embedded letter by letter, and what is no text.
 
@@ -348,43 +409,9 @@ def check_sentences(sentences: object) -> None:
             raise EncoderError(f"encode takes sentences; number {place} is {shown(one)}")
 
 
-def is_name(given: object) -> bool:
-    """Whether results can call an encoder so: text of one line, in it a sign that a folder's name can be made of."""
-    return _is_text(given) and bool(given.strip(". ")) and visible(given) == given and not {*"\t\n"} & {*given}
-
-
-def _text(encoder: object, name: str, given: object) -> str | None:
-    kind = type(given)
-    if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
-        return str(given).removeprefix("torch.")
-    if given is not None and not _is_text(given):
-        raise _wrong(encoder, name, given, "text")
-    return given
-
-
-def _seed(encoder: object, given: object) -> int | None:
-    if given is None:
-        return None
-    if not isinstance(given, Integral) or isinstance(given, bool) or not 0 <= int(given) <= LARGEST_SEED:
-        raise _wrong(encoder, "train_seed", given, f"a whole number from 0 to {LARGEST_SEED}")
-    return int(given)
-
-
-def _texts(encoder: object, name: str, given: object) -> list[str]:
-    # A text may be empty: sentences are.
-    if (
-        not isinstance(given, Sequence)
-        or isinstance(given, str)
-        or not all(one == "" or _is_text(one) for one in given)
-    ):
-        raise _wrong(encoder, name, given, "a list of texts")
-    return list(given)
-
-
-def _wrong(encoder: object, name: str, given: object, wanted: str, where: str = "") -> EncoderError:
-    what = "a method; make it a property" if inspect.ismethod(given) else shown(given)
-    before = f"{where}: " if where else ""
-    return EncoderError(f"{before}'{name}' of {type(encoder).__name__} must be {wanted}; it is {what}")
+def valid_text(sentence: str) -> str:
+    """Half a surrogate pair, as of an emoji cut in two, is no text to a tokenizer."""
+    return sentence if sentence.isascii() else sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def is_maker(made: Any) -> bool:  # noqa: ANN401 - what a user's name stands for
@@ -402,7 +429,7 @@ ENCODERS = Registry(
     "encoder kind",
     {
         "transformer": "stsbench.encoders.transformer.encoder:TransformerEncoder",
-        "sentence_transformer": "stsbench.encoders.transformer.sentence_transformer:SentenceTransformerEncoder",
+        "sentence_transformer": "stsbench.encoders.transformer.encoder:SentenceTransformerEncoder",
         "words": "stsbench.encoders.words.words:WordsEncoder",
         "whitening": "stsbench.encoders.whitening:whitened_encoder",
         "calibration": "stsbench.encoders.whitening:calibrated_encoder",
@@ -422,21 +449,10 @@ ENCODERS = Registry(
 )
 FITTED = frozenset({"whitening", "calibration", "token_removal", "flow"})
 """The kinds that are made over another encoder and fitted on texts."""
-FROM_CHECKPOINT = frozenset(
-    {
-        "transformer",
-        "sentence_transformer",
-        "infersent",
-        "skip_thoughts",
-        "quick_thoughts",
-        "fastsent",
-        "use",
-        "model2vec",
-    }
-)
-"""The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
 SERVED = frozenset({"openai"})
 """The kinds whose weights are on a server."""
+FROM_CHECKPOINT = frozenset(ENCODERS.table) - FITTED - SERVED - {"words"}
+"""The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
 
 
 def make_encoder(
@@ -463,12 +479,10 @@ def make_encoder(
         raise CardError(f"{where}: {factory.__name__} is an abstract class; give one that has all its methods")
     if problem := key_among(params):
         raise CardError(f"{where}: {problem}")
-    takes = inspect.signature(factory).parameters
-    given: dict[str, Any] = {"name": name} if name and "name" in takes else {}
-    given |= {"catalogue": catalogue} if catalogue is not None and "catalogue" in takes else {}
-    for key in ("name", "catalogue"):
-        if name and key in params:
-            raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
+    takes, ours = inspect.signature(factory).parameters, {"name": name or None, "catalogue": catalogue}
+    if name and (key := next((key for key in ours if key in params), "")):
+        raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
+    given = {key: value for key, value in ours.items() if value is not None and key in takes}
     return check_encoder(call_with_params(factory, {**given, **params}, where=where, others=also), where)
 
 
@@ -528,14 +542,13 @@ class KnownEncoder:
         found = self.revision
         if self.asked is None or found is None or found == self.asked:
             return []
-        line = f'revision = "{found}"'
-        if self.card is None:
-            keep = f"--set revision={found}"
+        keep = f'revision = "{found}"'
+        if self.card is not None:
+            keep = f"{f'base_params = {{{keep}}}' if self.card.kind in FITTED else keep} in the card"
         else:
-            keep = f"{f'base_params = {{{line}}}' if self.card.kind in FITTED else line} in the card"
-        return [
-            f"the checkpoint of {self.name} is of revision '{self.asked}', today commit {found[:12]}; {keep} keeps it"
-        ]
+            keep = f"--set revision={found}"
+        what = f"the checkpoint of {self.name} is of revision '{self.asked}', today commit {found[:12]}"
+        return [f"{what}; {keep} keeps it"]
 
 
 def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] = ()) -> str:
@@ -551,13 +564,8 @@ def keep_known(known: KnownEncoder) -> Encoder:
     """Return the encoder, and keep with it what is known of it: its results say so, as those of its name do."""
     with suppress(AttributeError, TypeError):
         # What takes no attributes is known by its own name alone.
-        object.__setattr__(known.encoder, _KNOWN, _Kept(known, known.encoder.name))
+        object.__setattr__(known.encoder, _KNOWN, (known, known.encoder.name))
     return known.encoder
-
-
-class _Kept(NamedTuple):
-    known: KnownEncoder
-    called: str
 
 
 _KNOWN = "_stsbench_known"
@@ -569,9 +577,9 @@ def known_as(encoder: Encoder, catalogue: Catalogue) -> KnownEncoder:
     One that the program made itself is called by its class where a card has its name and the class is not ours.
     """
     # Not by getattr: a wrapper may answer for what is inside it, and a copy holds what its original does.
-    kept: _Kept | None = getattr(encoder, "__dict__", {}).get(_KNOWN)
-    if kept is not None and kept.known.encoder is encoder and kept.called == encoder.name:
-        return kept.known
+    kept: tuple[KnownEncoder, str] | None = getattr(encoder, "__dict__", {}).get(_KNOWN)
+    if kept is not None and kept[0].encoder is encoder and kept[1] == encoder.name:
+        return kept[0]
     kind = type(encoder)
     theirs = not kind.__module__.startswith("stsbench.")
     name = f"{kind.__module__}:{kind.__qualname__}" if theirs and catalogue.is_taken(encoder.name) else encoder.name

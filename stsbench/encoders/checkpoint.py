@@ -8,15 +8,19 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, SourceError, one_line, shown
+from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, one_line, shown
 from stsbench.core.files import file_digest
 from stsbench.encoders.converted import as_safetensors
 
+T = TypeVar("T")
 MODULE_FILES = ("*/config.json", "*/model.safetensors")
 NOT_READ = {
     # What we write beside a checkpoint, and what others leave there of its training.
@@ -81,11 +85,7 @@ class Checkpoint:
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
 
     def allowed_length(self, given: int | None) -> int | None:
-        """The longest input in tokens: the one given, else :meth:`max_length`.
-
-        Raises:
-            CardError: less than 1, or more than the model has positions for.
-        """
+        """The longest input in tokens: the one given, else :meth:`max_length`; raises CardError below 1 and above the positions."""
         length, positions = self.max_length() if given is None else given, self.positions()
         if length is not None and not 1 <= length <= (positions or length):
             raise CardError(f"max_length {given}: give 1 to {positions or 'any number'}, the model's positions")
@@ -93,7 +93,11 @@ class Checkpoint:
 
     def positions(self) -> int | None:
         """The tokens that the model has positions for, None where its configuration does not say."""
-        return _positions(self.config())
+        config = self.config()
+        positions = config.get("max_position_embeddings", config.get("n_positions"))
+        # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.
+        padded = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
+        return positions - 2 * padded if isinstance(positions, int) else None
 
 
 class Located(NamedTuple):
@@ -146,11 +150,8 @@ def locate_checkpoint(
 def find_checkpoint(
     model: str | None = None,
     *,
-    revision: str = "unpinned",
-    package: str | None = None,
-    subfolder: str = "",
     sha256: Mapping[str, str] | None = None,
-    also: Sequence[str] = (),
+    **where: Any,  # noqa: ANN401 - of locate_checkpoint
 ) -> Checkpoint:
     """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one.
 
@@ -158,26 +159,25 @@ def find_checkpoint(
         SourceError: it cannot be had; says why and what to do.
         EncoderError: the folder is no checkpoint, or a file is not the one the card names.
     """
-    located = locate_checkpoint(model, revision=revision, package=package, subfolder=subfolder, also=also)
+    located = locate_checkpoint(model, **where)
     return open_checkpoint(located.folder, revision=located.revision, sha256=sha256 or {})
 
 
 def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, str]) -> Checkpoint:
     """Check that a folder is a checkpoint and its files are those the card names."""
-    config = folder / "config.json"
-    if not config.is_file():
+    path = folder / "config.json"
+    if not path.is_file():
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
     check_whole(folder)
-    known: dict[Path, str] = {}
+    known = {folder / name: file_digest(folder / name) for name in sha256 if (folder / name).is_file()}
     for name, expected in sha256.items():
-        path = folder / name
-        found = known[path] = file_digest(path) if path.is_file() else "no such file"
+        found = known.get(folder / name, "no such file")
         if found != expected:
-            raise EncoderError(
-                f"{path}: not the file its card names (sha256 {found[:12]}, card {expected[:12]}); reinstall it"
-            )
-    check_counts(read_json(config), config)
-    check_attention(read_json(config), config)
+            what = f"not the file its card names (sha256 {found[:12]}, card {expected[:12]})"
+            raise EncoderError(f"{folder / name}: {what}; reinstall it")
+    config = read_json(path)
+    check_counts(config, path)
+    check_attention(config, path)
     return Checkpoint(folder=folder, revision=revision, weights=tuple(_weights(folder)), known=known)
 
 
@@ -227,6 +227,15 @@ def _weights(folder: Path) -> Iterator[Path]:
         raise EncoderError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint")
 
 
+def decoded(path: Path, kind: type[T], what: str, error: type[StsbenchError] = EncoderError) -> T:
+    """Read a JSON file of a type; raises an error that says ``what`` is wrong where it is not."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    # A DecodeError is a ValueError in some versions of msgspec alone.
+    except (OSError, ValueError, msgspec.DecodeError, RecursionError) as problem:
+        raise error(f"{path}: {what}: {one_line(problem)}") from problem
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     try:
@@ -258,35 +267,18 @@ def _number(path: Path, key: str) -> int | None:
     return int(value)
 
 
-def _positions(config: Mapping[str, Any]) -> int | None:
-    positions = config.get("max_position_embeddings", config.get("n_positions"))
-    if not isinstance(positions, int):
-        return None
-    # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.
-    padded = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
-    return positions - 2 if padded else positions
-
-
-MOST_LAYERS = 1_000
-MOST_COUNTED = 1_000_000
-"""Of anything else that is counted: heads, experts, labels."""
-MOST_TOKENS = 100_000_000
-"""Of words and of positions."""
-SIZES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "vocab_size",
-    "type_vocab_size",
-    "max_position_embeddings",
-)
-SLACK = 2.0
-"""A model may have so many times the values of its weights: tied ones are written once, a head may be missing."""
-SPARE = 50_000_000
-_LAYERS = re.compile(r"(.*_)?(n_|num_)?(layers?|blocks|depth)")
-_COUNTS = re.compile(r"(n|num)_.*|.*_(heads|experts|labels|groups)")
-_TOKENS = re.compile(r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width")
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "type_vocab_size",
+         "max_position_embeddings")  # fmt: skip
+SLACK, SPARE = 2.0, 50_000_000
+"""A model may have so many times the values of its weights, and so many more: tied ones are written once, a head may be missing."""
+MOST: Mapping[str, int] = {
+    r"(.*_)?(n_|num_)?(layers?|blocks|depth)": 1_000,
+    # Heads, experts, labels.
+    r"(n|num)_.*|.*_(heads|experts|labels|groups)": 1_000_000,
+    # Words, positions, widths.
+    r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width": 100_000_000,
+}
+"""How much a configuration may count of anything, by a pattern of its key, the first that fits."""
 
 
 def check_counts(config: Mapping[str, Any], path: Path) -> None:
@@ -295,17 +287,13 @@ def check_counts(config: Mapping[str, Any], path: Path) -> None:
     Raises:
         EncoderError: names the key and the most that it may be.
     """
-    for key, value in _numbers(config):
-        if _LAYERS.fullmatch(key):
-            most = MOST_LAYERS
-        elif _COUNTS.fullmatch(key):
-            most = MOST_COUNTED
-        elif _TOKENS.fullmatch(key):
-            most = MOST_TOKENS
-        else:
-            continue
-        if not 0 <= value <= most:
-            raise EncoderError(f"{path}: '{key}' is {value:.6g}; what is read is 0 to {most:,}")
+    for key, value in config.items():
+        if isinstance(value, dict):
+            check_counts(value, path)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            most = next((most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), math.inf)
+            if math.isfinite(most) and not 0 <= value <= most:
+                raise EncoderError(f"{path}: '{key}' is {value:.6g}; what is read is 0 to {most:,}")
 
 
 def odd_sizes(config: Mapping[str, Any]) -> str:
@@ -345,16 +333,6 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise EncoderError(f"{path}: broken file: {one_line(error)[:200]}") from error
 
 
-def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """All numbers of a configuration and of those inside it, by their keys."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _numbers(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield key, value
-
-
-ON_THIS_MACHINE = "give the adapter's folder on this machine"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -371,7 +349,13 @@ class Adapter:
         Raises:
             SourceError: it cannot be had. EncoderError: it is none, or peft is not installed.
         """
-        folder = Path(name) if Path(name).is_dir() else _fetched(name)
+        folder = Path(name)
+        if not folder.is_dir():
+            from stsbench.data.hub import fetch_file
+
+            model, _, revision = name.partition("@")
+            fetch = partial(fetch_file, model, kind="model", without="give the adapter's folder on this machine")
+            folder = fetch(WEIGHTS, revision=fetch(CONFIG, revision=revision or "unpinned").commit).path.parent
         for file in (CONFIG, WEIGHTS):
             if not (folder / file).is_file():
                 raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")
@@ -395,16 +379,19 @@ class Adapter:
         import peft
         from safetensors.torch import load_file
 
+        # Over a model without its head, whichever of the two the adapter was trained over.
+        head = f"base_model.model.{model.base_model_prefix}."
         try:
             # Made from the file alone: no class that it names is looked for.
             config = peft.LoraConfig.from_pretrained(str(self.folder))
             config.inference_mode, config.auto_mapping = True, None
-            tensors = load_file(self.folder / WEIGHTS)
+            read = load_file(self.folder / WEIGHTS)
+            tensors = {key.replace(head, "base_model.model.", 1): value for key, value in read.items()}
             with warnings.catch_warnings():
                 # Between peft and transformers, whose versions are a user's to choose.
                 warnings.simplefilter("ignore")
                 wrapped = peft.PeftModel(model, config)
-                result = peft.set_peft_model_state_dict(wrapped, _named_as(model, tensors))
+                result = peft.set_peft_model_state_dict(wrapped, tensors)
         except Exception as error:  # what a broken file makes the library raise
             raise EncoderError(f"{self.folder}: the adapter cannot be loaded: {one_line(error)[:300]}") from error
         lost = [key for key in result.missing_keys if "lora_" in key] + list(result.unexpected_keys)
@@ -413,18 +400,3 @@ class Adapter:
                 f"{self.folder}: the adapter is of another model: '{lost[0]}' ({len(lost)} tensors in all)"
             )
         return wrapped.merge_and_unload()
-
-
-def _fetched(name: str) -> Path:
-    """The folder of the two files of an adapter on the Hub; raises SourceError."""
-    from stsbench.data.hub import fetch_file
-
-    model, _, revision = name.partition("@")
-    config = fetch_file(model, CONFIG, revision=revision or "unpinned", kind="model", without=ON_THIS_MACHINE)
-    return fetch_file(model, WEIGHTS, revision=config.commit, kind="model", without=ON_THIS_MACHINE).path.parent
-
-
-def _named_as(model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - transformers
-    """The tensors as they are named over a model without its head, whichever of the two the adapter was trained over."""
-    head = f"base_model.model.{model.base_model_prefix}."
-    return {key.replace(head, "base_model.model.", 1): value for key, value in tensors.items()}

@@ -7,9 +7,9 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, SourceError, one_line
@@ -57,7 +57,8 @@ LARGE = 64 << 20
 
 def seal(folder: Path) -> None:
     """Write the hashes of all files of a folder, the last of its files."""
-    digests = {path.name: file_digest(path) for path in sorted(folder.iterdir()) if _counts(path)}
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".partial"]
+    digests = {path.name: file_digest(path) for path in files if path.name != SEAL}
     write_whole(folder / SEAL, (json.dumps(digests, indent=1) + "\n").encode())
 
 
@@ -74,19 +75,8 @@ def _digest(path: Path) -> str:
     return remembered_digest(path) if path.stat().st_size >= LARGE else file_digest(path)
 
 
-def _counts(path: Path) -> bool:
-    return path.is_file() and path.name != SEAL and path.suffix != ".partial"
-
-
-CODES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
-    "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
-"""Torch's types by the names that safetensors has for them."""
 UNUSED = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_predictions.")
 """Heads that neither embed nor train here."""
-PIECE = 1 << 22
-"""Values written at a time."""
 
 
 def as_safetensors(weights: Path) -> Path:
@@ -102,87 +92,41 @@ def as_safetensors(weights: Path) -> Path:
     target = settings.cache_folder() / "converted" / key / "model.safetensors"
     if target.is_file() and is_sealed(target.parent):
         return target
+    from safetensors.torch import save_file
+
     state = _tensors(weights)
     write_whole(target.parent / "config.json", config)
-    _write(target, state)
+    remove_stale(target.parent)
+    with writing_whole(target) as stream:
+        try:
+            save_file(state, stream.name, metadata={"format": "pt"})
+        except Exception as error:  # its own kind, whether a type or the disk is the cause
+            what = f"{weights}: cannot be kept as safetensors ({one_line(error)[:200]})"
+            raise EncoderError(f"{what}; ask its author for them, or free some space in {target.parent}") from error
     seal(target.parent)
     return target
 
 
 def _tensors(weights: Path) -> dict[str, torch.Tensor]:
-    """The tensors by name, as they lie in the file."""
-    import torch
-
-    state = _load(weights)
-    if not isinstance(state, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-        raise EncoderError(f"{weights}: is not a flat table of tensors; ask its author for safetensors")
-    for name, tensor in state.items():
-        if not isinstance(name, str):
-            raise EncoderError(
-                f"{weights}: a tensor is called {str(name)[:40]}, which is not text; ask for safetensors"
-            )
-        if fault := _fault(tensor):
-            raise EncoderError(f"{weights}: the tensor '{name[:80]}' {fault}; ask its author for safetensors")
-    return {name: tensor for name, tensor in state.items() if not name.startswith(UNUSED)}
-
-
-def _load(weights: Path) -> object:
+    """The tensors by name, as they lie in the file; those that share memory each for itself."""
     import torch
 
     try:
         # Files of torch before 1.6 are no zip archives and cannot be mapped.
-        return torch.load(weights, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(weights))
+        state = torch.load(weights, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(weights))
     except Exception as error:  # torch raises many kinds for what it refuses to unpickle
-        raise EncoderError(
-            f"{weights}: holds more than tensors and is not read ({one_line(error)[:80]}…); "
-            "ask its author for safetensors"
-        ) from error
-
-
-def _fault(tensor: torch.Tensor) -> str:
-    """Why a tensor cannot be kept, nothing where it can."""
-    import torch
-
-    if tensor.is_quantized:
-        return "is quantised"
-    if tensor.layout != torch.strided:
-        return f"is not dense ({str(tensor.layout).removeprefix('torch.')})"
-    if tensor.device.type != "cpu":
-        return f"has no values (device {tensor.device.type})"
-    kind = str(tensor.dtype).removeprefix("torch.")
-    return "" if kind in CODES else f"is of type {kind}"
-
-
-def _write(path: Path, state: Mapping[str, torch.Tensor]) -> None:
-    """Write a safetensors file so that it is there whole or not at all, a piece of a tensor in memory at a time."""
-    remove_stale(path.parent)
-    with writing_whole(path) as stream:
-        # The widest type first, so that every tensor begins where its type may.
-        ordered = sorted(state, key=lambda name: (-state[name].element_size(), name))
-        _write_header(stream, {name: state[name] for name in ordered})
-        for name in ordered:
-            for piece in _pieces(state[name]):
-                stream.write(piece)
-
-
-def _write_header(stream: BinaryIO, state: Mapping[str, torch.Tensor]) -> None:
-    """Eight bytes of length and then JSON: each tensor's type, shape, and where its bytes lie behind the header."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    start = 0
+        what = f"{weights}: holds more than tensors and is not read ({one_line(error)[:80]}…)"
+        raise EncoderError(f"{what}; ask its author for safetensors") from error
+    if not isinstance(state, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        raise EncoderError(f"{weights}: is not a flat table of tensors; ask its author for safetensors")
+    plain, seen = dict[str, torch.Tensor](), set[int]()
     for name, tensor in state.items():
-        end = start + tensor.numel() * tensor.element_size()
-        code = CODES[str(tensor.dtype).removeprefix("torch.")]
-        header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [start, end]}
-        start = end
-    content = json.dumps(header, separators=(",", ":")).encode()
-    content += b" " * (-len(content) % 8)
-    stream.write(len(content).to_bytes(8, "little") + content)
-
-
-def _pieces(tensor: torch.Tensor) -> Iterator[memoryview]:
-    """The bytes of a tensor; what does not lie in one piece is copied, alone."""
-    import torch
-
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
-    for start in range(0, len(flat), PIECE):
-        yield flat[start : start + PIECE].data
+        if not isinstance(name, str) or tensor.is_quantized or tensor.layout != torch.strided or tensor.is_meta:
+            what = f"{weights}: the tensor '{str(name)[:80]}' is no plain array of numbers with a name"
+            raise EncoderError(f"{what}; ask its author for safetensors")
+        if not name.startswith(UNUSED):
+            kept = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            place = kept.untyped_storage().data_ptr()
+            plain[name] = kept.clone() if place in seen else kept
+            seen.add(place)
+    return plain

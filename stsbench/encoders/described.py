@@ -19,7 +19,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, UnknownName, one_line
 from stsbench.core.files import file_digest, write_whole
 from stsbench.encoders.base import SERVED
-from stsbench.encoders.checkpoint import check_attention, check_whole, may_be_read, read_json
+from stsbench.encoders.checkpoint import check_attention, check_whole, decoded, may_be_read, read_json
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.words.model2vec import is_model2vec
 
@@ -53,13 +53,9 @@ def read_saved(folder: Path) -> SavedEncoder | None:
     path = folder / FILE
     if not path.is_file():
         return None
-    try:
-        saved = msgspec.json.decode(path.read_bytes(), type=SavedEncoder)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
+    saved = decoded(path, SavedEncoder, "cannot be read")
     if saved.kind not in KINDS:
-        hint = f"{path}: it is one of {', '.join(KINDS)}"
-        raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=hint)
+        raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=f"{path}: it is one of {', '.join(KINDS)}")
     for key in saved.params:
         if key in OUTSIDE:
             raise EncoderError(f"{path}: the params say '{key}', which is not for a checkpoint to say; remove it")
@@ -70,12 +66,8 @@ CONFIG = "config_sentence_transformers.json"
 _POOLINGS = {kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head}
 """The library's names to ours; its ``cls`` never goes through the model's head."""
 _OLD_POOLINGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
+    f"pooling_mode_{old}": re.sub("_tokens?$", "", old)
+    for old in ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 }
 _PLAIN = {
     "transformer_task": "feature-extraction",
@@ -88,11 +80,8 @@ _OWN_CONFIGS = tuple(
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 """Where the library looks for it, in this order."""
-
-
 _FOR_STS = {"sts", "similarity", "sentence-similarity", "semantic similarity", "text-matching", "semantic-similarity"}
 """What checkpoints call the prompt for STS, whatever the case."""
-_WORDS_CONFIG = "wordembedding_config.json"
 _LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
 """The addresses of the library's modules, old and new."""
 _TORCH = re.compile(r"torch\.nn\.[\w.]*")
@@ -110,15 +99,7 @@ class _Config(msgspec.Struct, frozen=True):
     similarity_fn_name: str | None = None
 
 
-class _Listed(msgspec.Struct):
-    type: str
-    path: str
-
-
-_LISTED = msgspec.json.Decoder(list[_Listed])
-
-
-class Module(NamedTuple):
+class Module(msgspec.Struct, frozen=True, rename={"kind": "type"}):
     """One step of a checkpoint: its class and its folder in the checkpoint's."""
 
     kind: str
@@ -139,9 +120,15 @@ def read_modules(folder: Path) -> list[Module]:
 
 def _parts(folder: Path, module: Module) -> Iterator[Module]:
     """A module and those inside it; raises EncoderError where one asks for code that is not the library's or torch's."""
-    _refuse_other_class(folder, module.kind)
-    yield module
     home, kind = folder / module.path, module.kind.rpartition(".")[2]
+    own = _optional(home / "wordembedding_config.json").get("tokenizer_class") if kind == "WordEmbeddings" else None
+    for asked in (module.kind, *(() if kind != "WordEmbeddings" else (own,))):
+        if not _LIBRARY.fullmatch(str(asked)):
+            raise EncoderError(
+                f"{folder}: asks for code outside sentence-transformers' modules ('{asked}'), which is never run; "
+                "write an encoder class of your own for it"
+            )
+    yield module
     check_whole(home)
     if kind == "Transformer":
         for name in ("config.json", *_OWN_CONFIGS):
@@ -151,8 +138,6 @@ def _parts(folder: Path, module: Module) -> Iterator[Module]:
         if not _TORCH.fullmatch(activation):
             # The library would take tanh in its place, and say so in a log only.
             raise EncoderError(f"{home}: activation '{activation}' is not torch's; it is never run")
-    elif kind == "WordEmbeddings":
-        _refuse_other_class(folder, _optional(home / _WORDS_CONFIG).get("tokenizer_class"))
     elif kind in ("Router", "Asym"):
         types = _optional(home / "router_config.json").get("types", _optional(home / "config.json").get("types"))
         if not isinstance(types, dict):
@@ -162,25 +147,16 @@ def _parts(folder: Path, module: Module) -> Iterator[Module]:
             yield from _parts(folder, Module(str(inner), place))
 
 
-def _refuse_other_class(folder: Path, kind: object) -> None:
-    if not _LIBRARY.fullmatch(str(kind)):
-        raise EncoderError(
-            f"{folder}: asks for code outside sentence-transformers' modules ('{kind}'), which is never run; "
-            "write an encoder class of your own for it"
-        )
-
-
 def _modules(folder: Path) -> list[Module]:
     path = folder / "modules.json"
     if not path.is_file():
         raise EncoderError(f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'")
-    try:
-        modules = [Module(one.type, one.path) for one in _LISTED.decode(path.read_bytes())]
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EncoderError(f"{path}: is not a list of modules with 'type' and 'path': {one_line(error)}") from error
+    modules = decoded(path, list[Module], "is not a list of modules with 'type' and 'path'")
     if not modules:
         raise EncoderError(f"{path}: lists no modules")
-    return [module._replace(path=_inside(path, module.path)) for module in modules]
+    for module in modules:
+        _inside(path, module.path)
+    return modules
 
 
 def _inside(where: Path, path: str) -> str:
@@ -208,12 +184,8 @@ def _config(folder: Path) -> _Config:
 
 def similarity_notes(folder: Path) -> list[str]:
     """A note for results where a checkpoint's files name another similarity than cosine, by which STS is scored here."""
-    named = _config(folder).similarity_fn_name
-    return (
-        [f"its files compare embeddings by {named}; here all are compared by cosine"]
-        if named not in (None, "cosine")
-        else []
-    )
+    named = _config(folder).similarity_fn_name or "cosine"
+    return [f"its files compare embeddings by {named}; here all are compared by cosine"] if named != "cosine" else []
 
 
 def named_prompt(folder: Path, prompt_name: str | None) -> str:
@@ -224,11 +196,9 @@ def named_prompt(folder: Path, prompt_name: str | None) -> str:
     """
     config = _config(folder)
     prompts, wanted = config.prompts or {}, config.default_prompt_name if prompt_name is None else prompt_name
-    if not wanted:
-        return ""
-    if wanted not in prompts:
+    if wanted and wanted not in prompts:
         raise UnknownName(f"prompt of {folder}", wanted, prompts, hint=f"it has {', '.join(prompts) or 'none'}")
-    return prompts[wanted] or ""
+    return (prompts[wanted] or "") if wanted else ""
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -275,34 +245,23 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     if not (folder / "modules.json").is_file():
         return None
     modules = _modules(folder)
-    if (folder / modules[0].path / "adapter_config.json").is_file():
-        return None
+    first = folder / modules[0].path
     kinds = [m.kind.rpartition(".")[2] for m in modules if m.kind.startswith("sentence_transformers.")]
-    if len(kinds) != len(modules) or kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    known = kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) and len(kinds) == len(
+        modules
+    )
+    if not known or (first / "adapter_config.json").is_file():
         return None
-    config = _config(folder)
-    prompt = named_prompt(folder, None)
+    config, prompt = _config(folder), named_prompt(folder, None)
     pooling = _plain_pooling(_optional(folder / modules[1].path / "config.json"), prompted=bool(prompt))
     last = _optional(folder / modules[-1].path / "config.json")
     elsewhere = last.get("module_output_name", "sentence_embedding") != "sentence_embedding"
-    length = _plain_transformer(folder / modules[0].path)
-    if (
-        config.model_type != "SentenceTransformer"
-        or config.truncate_dim
-        or pooling is None
-        or elsewhere
-        or length is None
-    ):
+    length = _plain_length(first)
+    if config.model_type != "SentenceTransformer" or config.truncate_dim or not pooling or elsewhere or length is None:
         return None
-    side = _optional(folder / modules[0].path / "tokenizer_config.json").get("padding_side")
-    params = {
-        "pooling": pooling,
-        "normalise": len(modules) == 3,
-        "max_length": length or None,
-        "prompt": prompt,
-        "padding_side": side if side == "left" else None,
-        "subfolder": modules[0].path,
-    }
+    left = _optional(first / "tokenizer_config.json").get("padding_side") == "left"
+    params = {"pooling": pooling, "normalise": len(modules) == 3, "max_length": length or None, "prompt": prompt}
+    params |= {"padding_side": "left" if left else None, "subfolder": modules[0].path}
     return {key: value for key, value in params.items() if value not in (None, "")}
 
 
@@ -312,28 +271,26 @@ def _plain_pooling(config: Mapping[str, Any], *, prompted: bool) -> str | None:
     if not known >= set(config) or (prompted and not config.get("include_prompt", True)):
         return None
     modes = config.get("pooling_mode") or [name for key, name in _OLD_POOLINGS.items() if config.get(key)] or "mean"
-    if isinstance(modes, list):
-        modes = modes[0] if len(modes) == 1 else ""
-    return _POOLINGS.get(modes) if isinstance(modes, str) else None
+    modes = [modes] if isinstance(modes, str) else modes
+    return _POOLINGS.get(str(modes[0])) if isinstance(modes, list) and len(modes) == 1 else None
 
 
-def _plain_transformer(folder: Path) -> int | None:
+def _plain_length(folder: Path) -> int | None:
     """The longest input that a transformer's files set, 0 where they set none, None where we cannot run it."""
     own = next((read_json(folder / name) for name in _OWN_CONFIGS if (folder / name).is_file()), {})
     length = own.pop("max_seq_length", None) or 0
-    if not isinstance(length, int) or any(value and value != _PLAIN.get(key) for key, value in own.items()):
-        return None
     config = _optional(folder / "config.json")
-    kind = str(config.get("model_type", ""))
-    architectures, positions = config.get("architectures") or [], config.get("max_position_embeddings", length)
-    if not isinstance(architectures, list) or not isinstance(positions, int):
+    kind, positions = str(config.get("model_type", "")), config.get("max_position_embeddings", length)
+    architectures = config.get("architectures") or []
+    odd = not isinstance(length, int) or not isinstance(positions, int) or not isinstance(architectures, list)
+    if odd or any(value and value != _PLAIN.get(key) for key, value in own.items()):
         return None
     # The library loads the encoder half of such models; AutoModel wants both.
     halved = config.get("is_encoder_decoder") or any(str(a).endswith("EncoderModel") for a in architectures)
     if not kind or halved or "t5" in kind or {"text_config", "vision_config"} & set(config):
         return None
     # More than the model has positions: there the library fails, and we cut at what there is.
-    return 0 if length > positions else length
+    return 0 if length > positions else int(length)
 
 
 class Family(NamedTuple):
@@ -377,16 +334,14 @@ def family_of(model: str) -> Family | None:
 def assumptions(family: Family | None, *, has_modules: bool, given: Mapping[str, Any], for_sts: str = "") -> list[str]:
     """Notes for the results of a checkpoint without a card: what its files do not say and was taken for granted.
 
-    Args:
-        family: what is known of its documentation.
-        has_modules: whether it has sentence-transformers' files, which say how it is run.
-        given: the parameters that the user gave: these are no assumption.
-        for_sts: a prompt for STS that its files have under this name and do not use by default.
+    ``family`` is what is known of its documentation; ``has_modules`` says whether its files say how it is run, ``for_sts`` which prompt for
+    STS they have and do not use. What the user has ``given`` is no assumption.
     """
-    if for_sts and not {"prompt", "prompt_name", "prompt_template"} & {*given}:
+    prompted = {"prompt", "prompt_name"} & {*given}
+    if for_sts and not prompted and "prompt_template" not in given:
         return [f"run with the default prompt of its files; they have one for STS: --set prompt_name={for_sts}"]
     if has_modules:
-        if family is None or not family.prompt or {"prompt", "prompt_name"} & {*given}:
+        if family is None or not family.prompt or prompted:
             return []
         return [
             f"run as its files say; its documentation puts '{family.prompt}' before every sentence "

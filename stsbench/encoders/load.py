@@ -1,8 +1,7 @@
-"""What a folder, a file or a class is called that no card names: short, and never as a card or recipe is."""
+"""A name, a place or an object to an encoder; what no card names is called by its place: short, and never as a card or recipe is."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import shlex
@@ -32,39 +31,31 @@ from stsbench.encoders.base import (
     facts_of,
     is_encoder,
     is_name,
-    is_nameless,
     keep_known,
     known_as,
     places_of,
+    valid_text,
     variant_name,
 )
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import FILE, assumptions, cards_of, describe, family_of
 from stsbench.encoders.engine.embed import as_array
+from stsbench.encoders.fitted import make_or_vary
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
-from stsbench.encoders.variants import make_or_vary
 
 
 def place_names(path: Path, catalogue: Catalogue) -> list[str]:
     """The ends of a path, shortest first: ``final``, ``runA/final`` and so on; none is a card's or recipe's name."""
-    parts = path.resolve().parts[1:]
-    ends = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
-    return [end for end in ends if not catalogue.is_taken(end)] or [f"{path.name} (folder)"]
-
-
-def apart(names: Sequence[str], taken: Callable[[str], bool]) -> str:
-    """The first of these names that is not taken; the last one where all are."""
-    return next((name for name in names if not taken(name)), names[-1])
+    return [end for end in _ends(path.resolve()) if not catalogue.is_taken(end)] or [f"{path.name} (folder)"]
 
 
 def shared_ends(path: Path, others: Sequence[Path]) -> frozenset[str]:
     """The ends that other paths have too, so that none of them tells this one."""
-    mine = path.resolve()
-    found: set[str] = set()
-    for other in {other.resolve() for other in others} - {mine}:
-        ends = ["/".join(other.parts[-length:]) for length in range(1, len(other.parts))]
-        found.update(ends)
-    return frozenset(found)
+    return frozenset(end for other in {other.resolve() for other in others} - {path.resolve()} for end in _ends(other))
+
+
+def _ends(path: Path) -> list[str]:
+    return ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
 
 
 @checked(name=NAME_OR_PLACE, params=PARAMETERS, catalogue=Catalogue)
@@ -104,15 +95,13 @@ def find_base(
         CardError: it is itself fitted on texts; as :func:`load_encoder` otherwise.
     """
     catalogue = catalogue or Catalogue()
-    refused = CardError(f"base '{spec}' is itself fitted on texts; name an encoder that is not")
     path = Path(spec) if spec.endswith(".toml") else catalogue.paths("baselines").get(list(variants(spec))[-1][0])
     # Asked before it is made: it might be made over this very encoder.
-    if path is not None and read_card(path, EncoderCard).kind in FITTED:
-        raise refused
+    is_fitted = path is not None and read_card(path, EncoderCard).kind in FITTED
     given = {**(params or {}), **({"model": model} if model else {})}
-    base = find_encoder(spec, params=given, catalogue=catalogue).encoder
-    if isinstance(base, TextFitted):
-        raise refused
+    base = None if is_fitted else find_encoder(spec, params=given, catalogue=catalogue).encoder
+    if base is None or isinstance(base, TextFitted):
+        raise CardError(f"base '{spec}' is itself fitted on texts; name an encoder that is not")
     return base
 
 
@@ -138,26 +127,34 @@ def each_seed(spec: str, catalogue: Catalogue) -> list[str]:
     return [f"{name}@{run.seed}{spec[len(name) :]}" for run in runs] if len(runs) > 1 else [spec]
 
 
+def check_loadable(spec: str, catalogue: Catalogue) -> None:
+    """Look for what a name stands for, and make no encoder of it.
+
+    Raises:
+        UnknownName: nothing; offers the nearest card. EncoderError: a recipe that has not been trained.
+    """
+    if not _trained(spec, catalogue)[2]:
+        _maker(spec, {}, catalogue)
+
+
+def _stem(spec: str) -> str:
+    return re.split(r"[+@]", spec, maxsplit=1)[0]
+
+
 def _trained(spec: str, catalogue: Catalogue) -> tuple[str, dict[str, Any], list[TrainedRun]]:
     """The recipe that a name is of, the parameters that the name replaces, and its finished runs: none of an untrained one."""
+    stem, cards = _stem(spec), catalogue.paths("baselines")
+    # A folder of runs may answer to a recipe's name, and to no other thing's.
+    other = stem in cards or stem.endswith(".toml") or stem in _entry_points() or {*stem} & {*"/:"}
+    if other and stem not in catalogue.paths("trainers"):
+        return spec, {}, []
     for name, changes in variants(spec):
-        runs = trained_runs(name) if _may_be_trained(name, catalogue) else []
-        if runs:
+        if runs := trained_runs(name):
             return name, changes, runs
-        if unfinished := unfinished_runs(name) if _may_be_trained(name, catalogue) else []:
-            known = re.split(r"[+@]", name, maxsplit=1)[0] in catalogue.paths("baselines")
-            meanwhile = "; its card's checkpoint is there with another folder of runs in STSBENCH_RUNS" if known else ""
-            raise EncoderError(f"{unfinished[0]}{meanwhile}")
+        if unfinished := unfinished_runs(name):
+            meanwhile = "; its card's checkpoint is there with another folder of runs in STSBENCH_RUNS"
+            raise EncoderError(f"{unfinished[0]}{meanwhile if stem in cards else ''}")
     return spec, {}, []
-
-
-def _may_be_trained(name: str, catalogue: Catalogue) -> bool:
-    """Whether a folder of runs may answer to this name: a recipe's, and no other thing's."""
-    stem = re.split(r"[+@]", name, maxsplit=1)[0]
-    if stem in catalogue.paths("trainers"):
-        return True
-    other = stem in catalogue.paths("baselines") or stem.endswith(".toml") or stem in _entry_points()
-    return not other and not {*stem} & {*"/:"}
 
 
 def _entry_points() -> list[str]:
@@ -170,29 +167,22 @@ def _from_run(run: TrainedRun, name: str, extra: dict[str, Any], catalogue: Cata
     return replace(known, name=called, names=(), run=run, claims=None, card_digest=run.digest)
 
 
-def check_loadable(spec: str, catalogue: Catalogue) -> None:
-    """Look for what a name stands for, and make no encoder of it.
-
-    Raises:
-        UnknownName: nothing; offers the nearest card. EncoderError: a recipe that has not been trained.
-    """
-    if not _trained(spec, catalogue)[2]:
-        _maker(spec, {}, catalogue)
-
-
 def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[], KnownEncoder]:
     """What makes the encoder that a name stands for."""
-    if spec.endswith(".toml"):
-        return partial(_from_file, Path(spec), extra, catalogue)
     cards, own = catalogue.paths("baselines"), _entry_points()
+    if spec.endswith(".toml"):
+        path = Path(spec)
+        # Called by the file's name, unless that is another card's.
+        is_known = cards.get(path.stem, Path()).resolve() == path.resolve()
+        name = path.stem if is_known else place_names(path.with_suffix(""), catalogue)[0]
+        return partial(_from_card, name, path, extra, catalogue)
     if spec in cards:
         return partial(_from_card, spec, cards[spec], extra, catalogue)
     if _is_folder(spec):
         return partial(_from_checkpoint, spec, extra, catalogue)
     for name, changes in variants(spec):
-        if changes and (
-            name in cards or name in own or {*"/:"} & {*name} or name.endswith(".toml") or _is_folder(name)
-        ):
+        named = name in cards or name in own or {*"/:"} & {*name} or name.endswith(".toml") or _is_folder(name)
+        if changes and named:
             return _maker(name, replaced_once(spec, changes, extra), catalogue)
     if ":" in spec or spec in own:
         return partial(_own, spec, extra, catalogue)
@@ -202,11 +192,16 @@ def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[
 
 
 def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderError | UnknownName:
-    if (recipe := re.split(r"[+@]", spec, maxsplit=1)[0]) in catalogue.paths("trainers"):
+    if (recipe := _stem(spec)) in catalogue.paths("trainers"):
         others = [f"'{name}'" for name in trained_variants(recipe)]
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         near = f"; with values replaced it has: give {' or '.join(others[:3])}{more}" if others else ""
-        return EncoderError(f"recipe '{spec}' has not been trained here{near}; run: {_training(spec)}")
+        # The command that trains what the name says: a recipe, its seed, and the values that are replaced.
+        stem, changes = list(variants(spec))[-1]
+        recipe, _, seed = stem.partition("@")
+        words = ["stsbench", "train", recipe, *(["--seeds", seed] if seed else [])]
+        words += [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+        return EncoderError(f"recipe '{spec}' has not been trained here{near}; run: {shlex.join(words)}")
     if spec in catalogue.paths("tasks") or spec in catalogue.suites():
         return EncoderError(
             f"'{spec}' is a task or a suite, not an encoder; give it by --tasks {spec}, in Python after the encoder"
@@ -215,31 +210,15 @@ def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderEr
     return UnknownName("encoder", spec, known, hint=hint)
 
 
-def _training(spec: str) -> str:
-    """The command that trains what a name says: a recipe, its seed, and the values that are replaced."""
-    stem, changes = list(variants(spec))[-1]
-    recipe, _, seed = stem.partition("@")
-    words = ["stsbench", "train", recipe, *(["--seeds", seed] if seed else [])]
-    return shlex.join([*words, *(word for key, value in changes.items() for word in ("--set", f"{key}={value}"))])
-
-
-def _from_file(path: Path, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
-    """A card by its file: called by the file's name, unless that is another card's."""
-    if catalogue.paths("baselines").get(path.stem, Path()).resolve() == path.resolve():
-        return _from_card(path.stem, path, extra, catalogue)
-    names = place_names(path.with_suffix(""), catalogue)
-    return _from_card(names[0], path, extra, catalogue)
-
-
 def _from_hub(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     """A Hub id: as the card says that describes it, where there is one and no more."""
     cards = cards_of(spec, catalogue)
-    if len(cards) != 1:
-        known = _from_checkpoint(spec, extra, catalogue)
-        several = f"{spec} is run as its files say; cards that describe it otherwise or so: {', '.join(cards)}"
-        return replace(known, notice=several) if cards else known
-    known = _from_card(cards[0], catalogue.paths("baselines")[cards[0]], extra, catalogue)
-    return replace(known, notice=f"{spec} is the checkpoint of the card '{cards[0]}': evaluated as it says")
+    if len(cards) == 1:
+        known = _from_card(cards[0], catalogue.paths("baselines")[cards[0]], extra, catalogue)
+        return replace(known, notice=f"{spec} is the checkpoint of the card '{cards[0]}': evaluated as it says")
+    known = _from_checkpoint(spec, extra, catalogue)
+    several = f"{spec} is run as its files say; cards that describe it otherwise or so: {', '.join(cards)}"
+    return replace(known, notice=several) if cards else known
 
 
 def _is_folder(spec: str) -> bool:
@@ -263,15 +242,14 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     anywhere = bool(located.get("sha256")) and not {"model", "package"} & {*located}
     named = {key: value for key, value in extra.items() if key != "model" or not anywhere}
     places = places_of(kind)
-    called = variant_name(name, named, places=places)
     params = {**card.params, **extra}
     if card.kind in ENCODERS.table:
         # A card's own revision is that of the checkpoint which a user has put a folder for.
         _check_revision(extra if "model" in extra else params, params)
-    encoder = make_or_vary(kind, called, params, where, catalogue, found_by=card.kind)
-    if facts_of(encoder).train_seed is not None:
-        # Results say the seed themselves: several seeds are one encoder.
-        called = variant_name(name, named, places=(*places, "seed"))
+    encoder = make_or_vary(kind, variant_name(name, named, places=places), params, where, catalogue, found_by=card.kind)
+    # Results say the seed themselves: several seeds are one encoder.
+    seeded = facts_of(encoder).train_seed is not None
+    called = variant_name(name, named, places=(*places, "seed") if seeded else places)
     of_checkpoint = _base_params(params, catalogue) if card.kind in FITTED else params
     asked = str(of_checkpoint.get("revision", "unpinned"))
     return KnownEncoder(name=called, encoder=encoder, card=card, card_digest=catalogue.digest_of(card), asked=asked)
@@ -289,15 +267,15 @@ def _base_params(params: Mapping[str, Any], catalogue: Catalogue) -> dict[str, A
 
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     """A user's own class, function or ready-made encoder; called by its address where a card has its name."""
-    maker = ENCODERS.load(spec)
-    made = make_or_vary(maker, "", extra, f"encoder '{spec}'", found_by=spec)
+    made = make_or_vary(ENCODERS.load(spec), "", extra, f"encoder '{spec}'", found_by=spec)
     name = spec if catalogue.is_taken(made.name) else made.name
     return KnownEncoder(name=variant_name(name, extra), encoder=made)
 
 
 def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
     """A folder or Hub id without a card: run as its own files say, by our engine where it can."""
-    if unfinished := UnfinishedRun.read(Path(spec)) if _is_folder(spec) else None:
+    local = _is_folder(spec)
+    if unfinished := UnfinishedRun.read(Path(spec)) if local else None:
         raise EncoderError(str(unfinished))
     for key in ("model", "package"):
         if key in extra:
@@ -305,41 +283,34 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     _check_revision(extra, {"model": spec})
     where = {key: str(extra[key]) for key in ("revision", "subfolder") if key in extra}
     folder = locate_checkpoint(spec, **where).folder
-    names = [variant_name(name, extra) for name in (place_names(Path(spec), catalogue) if _is_folder(spec) else [spec])]
+    names = [variant_name(name, extra) for name in (place_names(Path(spec), catalogue) if local else [spec])]
     described = describe(folder)
     if described.is_saved:
         params = {"model": str(folder), **described.params, **extra}
-        encoder = make_or_vary(
-            ENCODERS.load_own(described.kind), names[0], params, f"{folder}/{FILE}", found_by=described.kind
-        )
+        maker = ENCODERS.load_own(described.kind)
+        encoder = make_or_vary(maker, names[0], params, f"{folder}/{FILE}", found_by=described.kind)
         claims = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
-    family = None if _is_folder(spec) else family_of(spec)
+    family = None if local else family_of(spec)
     usual = {} if described.has_modules or family is None else family.params()
     params = {"model": spec, **usual, **described.beside(extra), **extra}
     encoder = make_or_vary(ENCODERS.load(described.kind), names[0], params, spec, found_by=described.kind)
     assumed = assumptions(family, has_modules=described.has_modules, given=extra, for_sts=described.for_sts)
-    return KnownEncoder(
-        name=names[0], names=names, encoder=encoder, assumed=assumed, asked=str(extra.get("revision", "unpinned"))
-    )
+    asked = str(extra.get("revision", "unpinned"))
+    return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=assumed, asked=asked)
 
 
 def _check_revision(given: Mapping[str, Any], params: Mapping[str, Any]) -> None:
     """Refuse a revision that nothing would read: what lies on this machine has none."""
     place = params.get("package") or params.get("model")
-    local = "package" in params or _is_folder(str(place))
-    if local and given.get("revision", "unpinned") != "unpinned":
+    if ("package" in params or _is_folder(str(place))) and given.get("revision", "unpinned") != "unpinned":
         raise CardError(f"'revision' names a commit on the Hub, and '{place}' is on this machine; leave 'revision' out")
 
 
 def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) -> KnownEncoder:
-    """Return the encoder that a program hands over.
+    """Return the encoder that a program hands over: what :func:`stsbench.load_encoder` takes, or :func:`as_encoder`.
 
-    Args:
-        given: what :func:`stsbench.load_encoder` takes, an encoder, a ``SentenceTransformer``, or a function from a
-            list of sentences to their embeddings (n, d).
-        catalogue: where names are looked up.
-        name: what results call an encoder that is not given by its name; default its own.
+    ``name`` is what results call an encoder that is not given by its name; default its own.
 
     Raises:
         EncoderError: it is not one of these, or cannot be called so; others as ``load_encoder``.
@@ -353,14 +324,13 @@ def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) 
         clash = isinstance(known.encoder, Function) and catalogue.is_taken(known.name)
         return replace(known, name=f"{known.name} (function)") if clash else known
     if not is_name(name) or catalogue.is_taken(name):
-        raise EncoderError(
-            f"{shown(name)} cannot be the name of an encoder of your own: give one line of text that is not the name of a card"
-        )
+        what = f"{shown(name)} cannot be the name of an encoder of your own"
+        raise EncoderError(f"{what}: give one line of text that is not the name of a card")
     return replace(known, name=name, names=())
 
 
 def as_encoder(given: object, *, named: bool = False) -> Encoder:
-    """Return an encoder as it is, and as one a ``SentenceTransformer`` or a function from sentences to embeddings.
+    """Return an encoder as it is, and as one a ``SentenceTransformer`` or a function from sentences to embeddings (n, d).
 
     Where the user has ``named`` it, an object without a name of its own is its function ``encode``.
 
@@ -369,10 +339,9 @@ def as_encoder(given: object, *, named: bool = False) -> Encoder:
     """
     if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
         return LibraryModel(given)
-    if named and is_nameless(given):
-        return as_encoder(cast(Encoder, given).encode)
     if can_encode(given):
-        return check_encoder(given, "the encoder")
+        nameless = named and not isinstance(given, type) and getattr(given, "name", None) is None
+        return as_encoder(cast(Encoder, given).encode) if nameless else check_encoder(given, "the encoder")
     if not callable(given) or isinstance(given, type) or _is_of(given, "torch", "Module"):
         raise EncoderError(
             f"{shown(given)} is not an encoder; give a name, an object with name, fingerprint (or None) and "
@@ -383,14 +352,29 @@ def as_encoder(given: object, *, named: bool = False) -> Encoder:
     return encoder
 
 
-class LibraryModel:
-    """A ``SentenceTransformer`` of the user's own making; it may be trained on, so none of its embeddings is stored."""
+class Function:
+    """A function from a list of sentences to their embeddings (n, d); what it does is not known, so nothing is stored."""
 
-    name, fingerprint = "SentenceTransformer", None
+    fingerprint = None
+
+    def __init__(self, function: Callable[[list[str]], object]) -> None:
+        """Keep the function, and call the encoder as it is called."""
+        self.function = function
+        inner = function.func if isinstance(function, partial) else function
+        self.name = (inner if inspect.isroutine(inner) else type(inner)).__name__.strip("<>")
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        return as_array(self.function(list(sentences)), self.name).astype(np.float32, copy=False)
+
+
+class LibraryModel(Function):
+    """A ``SentenceTransformer`` of the user's own making, with the prompt that is its default; it may be trained on."""
 
     def __init__(self, model: Any) -> None:  # noqa: ANN401 - sentence_transformers is not imported for it
         """Keep the model."""
-        self.model = model
+        super().__init__(partial(model.encode, show_progress_bar=False))
+        self.model, self.name = model, "SentenceTransformer"
 
     @property
     def device_used(self) -> object:
@@ -403,31 +387,8 @@ class LibraryModel:
         return self.model.dtype
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d), with the prompt that is the model's default."""
-        from stsbench.encoders.transformer.backbone import valid_text
-
-        texts = [valid_text(sentence) for sentence in sentences]
-        return _as_float32(self.model.encode(texts, show_progress_bar=False), self.name)
-
-
-class Function:
-    """A function from a list of sentences to their embeddings (n, d); what it does is not known, so nothing is stored."""
-
-    fingerprint = None
-
-    def __init__(self, function: Callable[[list[str]], object]) -> None:
-        """Keep the function, and call the encoder as it is called."""
-        self.function = function
-        inner = function.func if isinstance(function, functools.partial) else function
-        self.name = (inner if inspect.isroutine(inner) else type(inner)).__name__.strip("<>")
-
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
-        return _as_float32(self.function(list(sentences)), self.name)
-
-
-def _as_float32(returned: object, name: str) -> FloatArray:
-    return as_array(returned, name).astype(np.float32, copy=False)
+        return super().encode([valid_text(sentence) for sentence in sentences])
 
 
 def _is_of(given: object, package: str, name: str) -> bool:

@@ -19,8 +19,7 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import note_beside
 from stsbench.encoders.runtimes import NamedArrays, RuntimeModel, quiet
-from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 
 ONNX_FILE, OPENVINO_FILE = "onnx/model_int8.onnx", "openvino/openvino_model_int8.xml"
 SENTENCES, SMOOTHING = 300, 0.7

@@ -18,6 +18,7 @@ from stsbench.core import settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard, SelectionFacts, convert, trained_digest, usual_value
 from stsbench.core.errors import CardError, EncoderError, OutputError, one_line
 from stsbench.core.files import write_whole
+from stsbench.encoders.checkpoint import decoded
 
 RUN_FILE = "run.json"
 """Written last: a folder without it holds no finished run."""
@@ -91,9 +92,8 @@ class TrainedRun:
         Raises:
             EncoderError: the record holds none.
         """
-        where = f"{self.folder / RUN_FILE}: card"
         try:
-            return convert(self.record.card, RecipeCard, where=where)
+            return convert(self.record.card, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
         except CardError as error:
             raise EncoderError(str(error)) from error
 
@@ -101,29 +101,17 @@ class TrainedRun:
     def digest(self) -> str:
         """What results of it carry: the hash of its recipe, of its base's files and of its text."""
         card, files = self.card, self.record.base_files
-        names_its_start = bool(card.base.model or card.base.recipe)
-        # Of a start that the user gave instead of the recipe's only the files tell whether it is the same.
-        other = names_its_start and self.record.given_base and not _holds(files, card.base.sha256)
-        start = files if other else None
-        return trained_digest(card, start=start, files=files, corpus=self.record.corpus.sha256)
+        named, known = card.base.sha256, set(files.values())
+        # Of a start that the user gave instead of the recipe's only the files tell whether it is the same: its weights among them.
+        holds = any(name.endswith((".safetensors", ".bin")) for name in named) and known >= set(named.values())
+        other = bool(card.base.model or card.base.recipe) and self.record.given_base and not holds
+        return trained_digest(card, start=files if other else None, files=files, corpus=self.record.corpus.sha256)
 
     @classmethod
     def read(cls, folder: Path) -> TrainedRun:
         """Read a run's facts; raises EncoderError where they are broken."""
-        path = folder / RUN_FILE
-        try:
-            content = path.read_bytes()
-            record = msgspec.json.decode(content, type=RunRecord)
-            facts: dict[str, Any] = msgspec.json.decode(content)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise EncoderError(f"{path}: is not the record of a training run: {one_line(error)}") from error
-        return cls(folder=folder, record=record, facts=facts)
-
-
-def _holds(files: dict[str, str], named: dict[str, str]) -> bool:
-    """Whether a start's files are those whose hashes a recipe names, its weights among them."""
-    known = set(files.values())
-    return any(name.endswith((".safetensors", ".bin")) for name in named) and known >= set(named.values())
+        path, wrong = folder / RUN_FILE, "is not the record of a training run"
+        return cls(folder=folder, record=decoded(path, RunRecord, wrong), facts=decoded(path, dict[str, Any], wrong))
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:
@@ -138,7 +126,14 @@ def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
         EncoderError: a run's record is broken, or is of another recipe or seed than its folder.
     """
     name, _ = _name_and_seed(recipe)
-    return [_read(path, name) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
+    runs = [TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
+    for run in runs:
+        if (run.recipe, run.seed) != (name, _seed_of(run.folder)):
+            raise EncoderError(
+                f"{run.folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, but is in the folder of "
+                f"'{name}', seed {_seed_of(run.folder)}; move its folder, or give it by its path"
+            )
+    return runs
 
 
 def trained_variants(recipe: str, out: Path | None = None) -> list[str]:
@@ -153,14 +148,8 @@ def _name_and_seed(recipe: str) -> tuple[str, int | None]:
     return (named[1], int(named[2])) if named else (recipe, None)
 
 
-def _read(folder: Path, name: str) -> TrainedRun:
-    run, seed = TrainedRun.read(folder), int(folder.name.removeprefix("seed"))
-    if (run.recipe, run.seed) != (name, seed):
-        raise EncoderError(
-            f"{folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, but is in the folder of '{name}', "
-            f"seed {seed}; move its folder, or give it by its path"
-        )
-    return run
+def _seed_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("seed"))
 
 
 def run_folders(recipe: str, out: Path | None = None) -> list[Path]:
@@ -172,8 +161,7 @@ def run_folders(recipe: str, out: Path | None = None) -> list[Path]:
     except (OSError, ValueError):
         # A name too long for a folder's, or with a sign that no folder has, is no recipe's.
         return []
-    by_seed = {int(path.name.removeprefix("seed")): path for path in folders}
-    return [by_seed[one] for one in sorted(by_seed) if wanted in (None, one)]
+    return sorted((path for path in folders if wanted in (None, _seed_of(path))), key=_seed_of)
 
 
 STARTED = "started.json"
@@ -205,13 +193,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, folder: Path) -> Start | None:
         """What the run in a folder was started with, None where that is not written; raises OutputError."""
         path = folder / STARTED
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
-        except FileNotFoundError:
-            return None
-        # A DecodeError is a ValueError in some versions of msgspec alone.
-        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
-            raise OutputError(f"{path}: is not the record of a run's start: {one_line(error)}") from error
+        return decoded(path, cls, "is not the record of a run's start", OutputError) if path.exists() else None
 
     def write(self, folder: Path) -> None:
         """Write it down."""
@@ -223,13 +205,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
             return f"seed ({before.seed}, now {self.seed})"
         if recipe := recipe_difference(before.recipe, self.recipe):
             return recipe
-        parts = [("base", before.base, self.base), ("text", before.corpus, self.corpus)]
-        for name, was, now in [*parts, ("teacher", before.teachers, self.teachers)]:
-            if was != now:
+        for key, name in {"base": "base", "corpus": "text", "teachers": "teacher"}.items():
+            if getattr(before, key) != getattr(self, key):
                 return name
-        if before.devices != self.devices:
-            return f"number of devices ({before.devices}, now {self.devices})"
-        return ""
+        same = before.devices == self.devices
+        return "" if same else f"number of devices ({before.devices}, now {self.devices})"
 
 
 def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -248,20 +228,15 @@ def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ""
 
 
-def _usual_values() -> dict[str, dict[str, Any]]:
-    tables = {field.name: field.type for field in msgspec.structs.fields(RecipeCard) if field.name in DECIDING}
-    return {
-        name: {
-            key.encode_name: msgspec.to_builtins(usual_value(key))
-            for key in msgspec.structs.fields(table)
-            if not key.required
-        }
-        for name, table in tables.items()
-        if isinstance(table, type) and issubclass(table, msgspec.Struct)
+USUAL: dict[str, dict[str, Any]] = {
+    table.name: {
+        key.encode_name: msgspec.to_builtins(usual_value(key))
+        for key in msgspec.structs.fields(table.type)
+        if not key.required
     }
-
-
-USUAL = _usual_values()
+    for table in msgspec.structs.fields(RecipeCard)
+    if table.name in DECIDING and isinstance(table.type, type) and issubclass(table.type, msgspec.Struct)
+}
 """By table of a recipe, the values of keys that a card leaves out."""
 
 
@@ -291,13 +266,12 @@ class UnfinishedRun:
     @property
     def curve(self) -> list[RunPoint]:
         """What was seen so far; a line that is being written is not read."""
+        path = self.folder / CURVE
         try:
-            lines = (self.folder / CURVE).read_bytes().splitlines(keepends=True)
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             return [msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")]
-        except FileNotFoundError:
-            return []
         except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
-            raise OutputError(f"{self.folder / CURVE}: is not the curve of a run: {one_line(error)}") from error
+            raise OutputError(f"{path}: is not the curve of a run: {one_line(error)}") from error
 
     @classmethod
     def read(cls, folder: Path) -> UnfinishedRun | None:
@@ -313,8 +287,7 @@ class UnfinishedRun:
 
 def unfinished_runs(recipe: str, out: Path | None = None) -> list[UnfinishedRun]:
     """The runs of a recipe that were begun and are not done, by seed; ``name@3`` is that of seed 3 alone."""
-    found = [UnfinishedRun.read(folder) for folder in run_folders(recipe, out)]
-    return [run for run in found if run is not None]
+    return [run for folder in run_folders(recipe, out) if (run := UnfinishedRun.read(folder)) is not None]
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -53,11 +53,7 @@ class Session:
             self.inputs, self.outputs, self.call = OPENERS[runtime](file, parts, dtype)
 
     def run(self, feeds: NamedArrays, names: Sequence[str]) -> NamedArrays:
-        """Return the outputs of these names; ``feeds`` has what may be asked for, and more.
-
-        Raises:
-            EncoderError: the runtime fails.
-        """
+        """Return the outputs of these names; ``feeds`` has what may be asked for, and more. Raises EncoderError."""
         with self._failing("cannot embed with it"):
             return self.call({name: feeds[name] for name in self.inputs}, list(names))
 
@@ -122,7 +118,7 @@ class RuntimeModel(torch.nn.Module):
             EncoderError: it wants other inputs than a sentence has, or lacks an output that is asked for.
         """
         super().__init__()
-        self.session, self.file = session, session.file
+        self.session, self.file, self.dtype = session, session.file, torch.float32
         self.config = network.config()
         asked = network.outputs(self.config.num_hidden_layers)
         self.names = {name: name if name in session.outputs else OLD_NAMES.get(name, name) for name in asked}
@@ -134,11 +130,6 @@ class RuntimeModel(torch.nn.Module):
         one = np.ones((1, 1), np.int64)
         if odd := set(session.inputs) - set(_feeds(one, one)):
             raise EncoderError(f"{self.file.path}: asks for '{min(odd)}', which is not made of a sentence; {leave}")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the numbers that it returns."""
-        return torch.float32
 
     def get_input_embeddings(self) -> torch.nn.Embedding:
         """As many as the vocabulary has; the vectors are in the file."""
@@ -153,20 +144,19 @@ class RuntimeModel(torch.nn.Module):
         """
         ids = input_ids.numpy()
         mask = np.ones_like(ids) if attention_mask is None else attention_mask.numpy().astype(np.int64)
-        found = self._one_by_one(ids, mask) if self.file.hangs_on_batch else self._run(ids, mask)
-        outputs = {name: torch.from_numpy(array) for name, array in found.items()}
+        own = list(self.names.values())
+        if self.file.hangs_on_batch:
+            rows = [self.session.run(_feeds(ids[[i], :n], mask[[i], :n]), own) for i, n in enumerate(mask.sum(axis=1))]
+            found: NamedArrays = {
+                name: np.concatenate([_padded(row[name], ids.shape[1]) for row in rows]) for name in own
+            }
+        else:
+            found = self.session.run(_feeds(ids, mask), own)
+        outputs = {name: torch.from_numpy(found[named]) for name, named in self.names.items()}
         states = _States(outputs, self.config.num_hidden_layers, self.file)
         return BaseModelOutputWithPooling(
             last_hidden_state=outputs[LAST], pooler_output=outputs.get(HEAD), hidden_states=states
         )
-
-    def _one_by_one(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-        rows = [self._run(ids[[i], :n], mask[[i], :n]) for i, n in enumerate(mask.sum(axis=1))]
-        return {name: np.concatenate([_padded(row[name], ids.shape[1]) for row in rows]) for name in self.names}
-
-    def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-        found = self.session.run(_feeds(ids, mask), list(self.names.values()))
-        return {name: found[own] for name, own in self.names.items()}
 
 
 COMPARED = ("A man is playing a guitar.", "No", "The committee said on Monday that the report would be read again.")
@@ -177,13 +167,7 @@ COMPARED = ("A man is playing a guitar.", "No", "The committee said on Monday th
 def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> None:
     """Refuse a file that does not compute what torch does: another network's, or one that the runtime does otherwise.
 
-    Args:
-        model: the file in its runtime.
-        network: the same in torch, with its tokenizer.
-        farthest: how far all of a sentence's states may be from torch's, as a share of their length.
-
-    Raises:
-        EncoderError: they are farther.
+    All of a sentence's states may be ``farthest`` from torch's, as a share of their length; raises EncoderError where they are farther.
     """
     layers = network.earlier(model.config.num_hidden_layers)
     for sentence in COMPARED:
@@ -242,16 +226,12 @@ def exported(network: Network) -> RuntimeFile:
     asked = network.outputs(network.config().num_hidden_layers)
     facts = json.dumps([CODE_VERSION, network.state, asked, made_by], sort_keys=True)
     target = settings.cache_folder() / "exported" / hashlib.sha256(facts.encode()).hexdigest()
-    if not is_sealed(target):
-        _write(target, network)
-    return RuntimeFile(target, FILE)
-
-
-def _write(target: Path, network: Network) -> None:
+    if is_sealed(target):
+        return RuntimeFile(target, FILE)
     scratch = scratch_beside(target)
     try:
         scratch.mkdir(parents=True)
-        _export(network.in_torch, network, scratch / FILE)
+        _export(network, scratch / FILE)
         seal(scratch)
         # Where another process was faster, its folder is as good as ours and may be in use.
         if not is_sealed(target):
@@ -262,9 +242,11 @@ def _write(target: Path, network: Network) -> None:
             raise OutputError(f"{target}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    return RuntimeFile(target, FILE)
 
 
-def _export(model: Any, network: Network, path: Path) -> None:  # noqa: ANN401 - transformers
+def _export(network: Network, path: Path) -> None:
+    model = network.in_torch
     depth = model.config.num_hidden_layers
     ids = torch.arange(EXAMPLE[0] * EXAMPLE[1]).reshape(EXAMPLE) % model.get_input_embeddings().num_embeddings
     mask = torch.ones_like(ids)

@@ -16,9 +16,8 @@ import numpy.typing as npt
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, choose
 from stsbench.core.provenance import derived
-from stsbench.encoders.base import FloatArray
+from stsbench.encoders.base import FloatArray, TokenIds
 from stsbench.encoders.engine.embed import embed_all
-from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.load import find_base
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.pooling import Mean

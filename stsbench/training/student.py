@@ -19,11 +19,10 @@ from torch.utils.hooks import RemovableHandle
 from stsbench.core.errors import CardError, EncoderError, OutputError, choose
 from stsbench.core.files import write_whole
 from stsbench.encoders.backends import open_device
-from stsbench.encoders.base import FloatArray
+from stsbench.encoders.base import FloatArray, TokenIds
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.described import write_saved
 from stsbench.encoders.engine.embed import embed_all
-from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
 from stsbench.encoders.transformer.prompt import Prompt

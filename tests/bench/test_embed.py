@@ -17,9 +17,8 @@ from stsbench.core.errors import DataError, EncoderError, UnknownName
 from stsbench.core.provenance import fitted_on
 from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.fitted import PostProcessed, texts_digest
+from stsbench.encoders.fitted import PostProcessed, texts_digest, variant_specs
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.variants import variant_specs
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states
 from stsbench.results.groups import gather_runs

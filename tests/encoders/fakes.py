@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.encoders.base import TokenIds
 from stsbench.encoders.engine.drift import SAMPLES
-from stsbench.encoders.engine.tokens import TokenIds
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]

@@ -15,8 +15,7 @@ from stsbench.core.provenance import versions_in
 from stsbench.encoders import backends
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import RuntimeFile
-from stsbench.encoders.transformer.encoder import TransformerEncoder, embed_with_dropout
-from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder, embed_with_dropout
 from tests.encoders.tiny import SENTENCES
 from tests.hub_server import Hub, hub
 

@@ -83,12 +83,12 @@ with warnings.catch_warnings():
 ODD = {
     "nested": ({"state_dict": {"a": torch.ones(2)}}, "is not a flat table of tensors"),
     "a list": ([torch.ones(2)], "is not a flat table of tensors"),
-    "int keys": ({1: torch.ones(2)}, "a tensor is called 1, which is not text"),
-    "sparse": ({"a": torch.eye(3).to_sparse()}, "the tensor 'a' is not dense (sparse_coo)"),
-    "quantised": ({"a": QUANTISED}, "the tensor 'a' is quantised"),
-    "meta": ({"a": torch.ones(2, device="meta")}, "the tensor 'a' has no values (device meta)"),
-    "complex": ({"a": torch.ones(2, dtype=torch.complex64)}, "the tensor 'a' is of type complex64"),
     "number": ({"a": 3}, "is not a flat table of tensors"),
+    "int keys": ({1: torch.ones(2)}, "the tensor '1' is no plain array"),
+    "sparse": ({"a": torch.eye(3).to_sparse()}, "the tensor 'a' is no plain array"),
+    "quantised": ({"a": QUANTISED}, "the tensor 'a' is no plain array"),
+    "meta": ({"a": torch.ones(2, device="meta")}, "the tensor 'a' is no plain array"),
+    "complex": ({"a": torch.ones(2, dtype=torch.complex128)}, "cannot be kept as safetensors"),
 }
 
 

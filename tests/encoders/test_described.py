@@ -9,8 +9,7 @@ import pytest
 
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.described import plain_transformer_params
-from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 from tests.encoders.made_checkpoints import SENTENCES, change, save
 
 MEAN = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}

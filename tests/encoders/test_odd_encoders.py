@@ -128,7 +128,7 @@ class Tokens(Usual):
     def embed_tokens(self, tokens, rows): return None
 class Batches(Usual):
     def tokenize(self, sentences):
-        from stsbench.encoders.engine.tokens import TokenIds
+        from stsbench.encoders.base import TokenIds
         return TokenIds.from_lists([[1] for _ in sentences])
     def embed_tokens(self, tokens, rows): return None
 class Over(Usual):

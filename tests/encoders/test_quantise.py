@@ -9,8 +9,7 @@ import pytest
 from stsbench.cli import main
 from stsbench.encoders import quantise
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 from tests.encoders.tiny import SENTENCES
 
 CASES = {

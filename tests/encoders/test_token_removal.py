@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.base import TokenIds
 from stsbench.encoders.token_removal import TokenRemovalEncoder, frequent_tokens
 from tests.encoders.tiny import SENTENCES
 

@@ -11,8 +11,8 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.fitted import VariantEncoder, variant_of, variant_specs
 from stsbench.encoders.load import find_encoder, load_encoder
-from stsbench.encoders.variants import VariantEncoder, variant_of, variant_specs
 from stsbench.numbers.similarity import paired_cosine
 from tests.encoders.fakes import Plain
 

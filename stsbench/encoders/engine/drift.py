@@ -8,11 +8,12 @@ fingerprint says, and its stored embeddings are set aside.
 
 from __future__ import annotations
 
-import ast
 import base64
 import sys
 from datetime import UTC, datetime
+from modulefinder import ModuleFinder
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -34,6 +35,7 @@ SAMPLES = (
     "The committee said that the report would be read again. " * 12,
 )
 """Mixed case, digits, accents, other scripts, a long one."""
+LOST = "their samples are lost"
 BOUNDS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """How far a sample may move, as a share of its length. A step of the type is 1.2e-7, 9.8e-4 and 7.8e-3; sums taken
 in another order move an embedding by some ten steps after a dozen layers. A changed tokenizer, activation or
@@ -62,25 +64,28 @@ class Watch:
     @property
     def since(self) -> str:
         """When its embeddings began anew; nothing where none were set aside."""
-        record = self._read()
-        return record.since if record is not None else ""
+        return record.since if (record := self._read()) is not None else ""
 
     def check(self) -> None:
-        """Compare the samples where something is new, and set aside what has moved; ``said`` says so.
-
-        Raises:
-            OutputError: the folder cannot be renamed or written.
-        """
+        """Compare the samples where something is new, and set aside what has moved; ``said`` says so. Raises OutputError."""
         if not any(self.folder.glob("*.npy")):
             return
         record, here = self._read(), conditions(self.encoder)
         if record is not None and here in record.places:
             return
-        if record is None or (why := self._moved(record)):
-            self._set_aside("their samples are lost" if record is None else why)
-        else:
+        if record is not None and not (why := self._moved(record)):
             record.places.append(here)
             self._write(record)
+            return
+        why = why if record is not None else LOST
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        aside = self.folder.with_name(f"{self.folder.name}.aside-{now.replace(':', '')}")
+        try:
+            self.folder.rename(aside)
+        except OSError as error:
+            raise OutputError(f"{self.folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
+        self._write(StoredFacts(places=[here], since=now))
+        self.said = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again: {why} (now in {aside.name})"
 
     def begin(self) -> None:
         """Say where embeddings are made, before the first are written."""
@@ -106,7 +111,7 @@ class Watch:
         before = np.frombuffer(base64.b64decode(record.rows), dtype="<f4").astype(np.float64)
         now = self._samples()
         if not len(before):
-            return "their samples are lost"
+            return LOST
         if now is None or before.size != now.size or record.size != now.shape[1]:
             return "the samples have embeddings of another size, or none"
         before = before.reshape(now.shape)
@@ -115,16 +120,6 @@ class Watch:
         bound = BOUNDS.get(facts_of(self.encoder).dtype or "float32", BOUNDS["float32"])
         moved = f"samples moved by {shares.max():.1g} of their length, rounding by {bound:g}"
         return "" if shares.max() <= bound else moved
-
-    def _set_aside(self, why: str) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        aside = self.folder.with_name(f"{self.folder.name}.aside-{now.replace(':', '')}")
-        try:
-            self.folder.rename(aside)
-        except OSError as error:
-            raise OutputError(f"{self.folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
-        self._write(StoredFacts(places=[conditions(self.encoder)], since=now))
-        self.said = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again: {why} (now in {aside.name})"
 
     def _read(self) -> StoredFacts | None:
         try:
@@ -151,46 +146,33 @@ def conditions(encoder: Encoder) -> dict[str, str]:
     return found
 
 
+class _Imports(ModuleFinder):
+    """Finds what a module imports from its own package or folder, and what they import in turn; nothing is run."""
+
+    def __init__(self, root: Path, own: str) -> None:
+        super().__init__([str(root)])
+        self.own = own
+
+    def import_module(self, partname: str, fqname: str, parent: Any) -> Any:  # noqa: ANN401 - as ModuleFinder has it
+        mine = self.own in ("", fqname.partition(".")[0])
+        return super().import_module(partname, fqname, parent) if mine else None
+
+
 def _code(kind: type) -> str:
     """The hash of the file that a class is in, and of those of its package, or beside it, that it imports, and they in turn."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    name, file = kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None)
     if not file:
         return ""
-    name, path = kind.__module__, Path(file)
+    path = Path(file)
     root = path.parents[name.count(".") + (path.name == "__init__.py")]
     # Beside a module of no package lie the user's others, but where packages are installed anybody's.
     own = name.partition(".")[0] if "." in name or root.name in ("site-packages", "dist-packages") else ""
-    digests: dict[Path, str] = {}
-    left = [(name, path)]
+    found = _Imports(root, own)
     try:
-        while left:
-            name, path = left.pop()
-            if path in digests:
-                continue
-            digests[path] = file_digest(path)
-            for one in _imported(name, path):
-                place = root.joinpath(*one.split("."))
-                if own in ("", one.partition(".")[0]):
-                    left += [
-                        (one, file) for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()
-                    ]
-    except (OSError, ValueError, SyntaxError, RecursionError):
+        found.import_hook(name)
+        files = [getattr(one, "__file__", None) for one in found.modules.values()]
+        others = {Path(one) for one in files if one} - {path}
+        return " ".join([file_digest(path), *sorted(map(file_digest, others))])
+    except (ImportError, OSError, ValueError, SyntaxError, RecursionError):
         # What is no longer there, or no Python.
         return ""
-    own_digest = digests.pop(Path(file))
-    return " ".join([own_digest, *sorted(digests.values())])
-
-
-def _imported(name: str, path: Path) -> set[str]:
-    """The full names of what a module imports, and of the packages that these are in."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            found.update((base, *(f"{base}.{alias.name}" for alias in node.names)))
-    parts = [one.split(".") for one in found if one]
-    return {".".join(words[:length]) for words in parts for length in range(1, len(words) + 1)}

@@ -35,11 +35,12 @@ from stsbench.encoders.base import (
     IndexArray,
     ServedEncoder,
     TokenEncoder,
+    TokenIds,
     check_sentences,
     notes_of,
+    plan_batches,
 )
 from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
-from stsbench.encoders.engine.tokens import TokenIds, plan_batches
 
 TOKEN_BUDGET = 2048
 CHUNK = 1024
@@ -104,6 +105,11 @@ def check_embeddings(
         raise EncoderError(f"encoder '{name}' returned NaN or infinity for {which}")
 
 
+class _Budget(msgspec.Struct):
+    device: str
+    tokens: Annotated[int, msgspec.Meta(gt=0)]
+
+
 def device_budget(encoder: DeviceEncoder, memory: DeviceMemory, tokens: TokenIds, smallest: int) -> int:
     """How many tokens go into a batch on a device with a memory of its own: as many as are embedded fastest, and fit.
 
@@ -125,44 +131,32 @@ def device_budget(encoder: DeviceEncoder, memory: DeviceMemory, tokens: TokenIds
     return budget
 
 
-class _Budget(msgspec.Struct):
-    device: str
-    tokens: Annotated[int, msgspec.Meta(gt=0)]
-
-
 def _fastest(encoder: DeviceEncoder, tokens: TokenIds, smallest: int, most: int) -> int:
     """Double the batch for as long as that is faster and fits."""
     # Sentences of usual length: as many of them as the largest batch holds have nearly the same.
     order = np.argsort(tokens.lengths, kind="stable")
     usual = max(int(tokens.lengths[order[len(order) // 2]]), 1)
-    best, best_speed, budget = smallest, 0.0, smallest
-    while budget <= max(most, smallest):
+    best, best_speed, budget, n = smallest, 0.0, smallest, 0
+    while budget <= max(most, smallest) and n < len(order):
         n = min(max(budget // usual, 1), len(order))
         start = (len(order) - n) // 2
         rows = order[start : start + n][::-1]
+        took = []
         try:
-            speed = _speed(encoder, tokens, rows)
+            # The better of two times: the first may compile.
+            for _ in range(2):
+                began = time.perf_counter()
+                encoder.embed_tokens(tokens, rows)
+                took.append(time.perf_counter() - began)
         except RuntimeError as error:
             if not _is_out_of_memory(error):
                 raise
             break
+        speed = float(tokens.lengths[rows].sum()) / min(took)
         if speed < GAIN * best_speed:
             break
-        best, best_speed = budget, speed
-        if n == len(order):
-            break
-        budget *= 2
+        best, best_speed, budget = budget, speed, budget * 2
     return best
-
-
-def _speed(encoder: DeviceEncoder, tokens: TokenIds, rows: IndexArray) -> float:
-    """Tokens a second, the better of two times: the first may compile."""
-    took = []
-    for _ in range(2):
-        began = time.perf_counter()
-        encoder.embed_tokens(tokens, rows)
-        took.append(time.perf_counter() - began)
-    return float(tokens.lengths[rows].sum()) / min(took)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
@@ -198,14 +192,11 @@ class Engine:
         encoder: Encoder,
         shelf: Shelf | None = None,
         *,
-        progress: Progress | None = None,
-        noticed: Noticed | None = None,
+        progress: Progress = lambda done, total: None,
+        noticed: Noticed = lambda line: None,
     ) -> None:
         """Keep the encoder and its shelf in the store; without one, embeddings stay in memory."""
-        self.encoder = encoder
-        self.shelf = shelf or Shelf(None)
-        self.progress = progress or (lambda done, total: None)
-        self.noticed = noticed or (lambda line: None)
+        self.encoder, self.shelf, self.progress, self.noticed = encoder, shelf or Shelf(None), progress, noticed
         self.encoded: list[Keys] = []
         """The keys of what it has embedded, or of what others have embedded for it."""
         self._pieces = 1
@@ -246,17 +237,12 @@ class Engine:
         share: BatchShare = WHOLE,
         tokens: TokenIds | None = None,
     ) -> None:
-        """Embed all distinct sentences that the shelf does not hold, or this worker's share of them.
+        """Embed all distinct sentences that the shelf does not hold, or this worker's ``share`` of them.
 
         Batches are planned over all sentences, held or not, and those ``among`` which they are.
         Of a batch all that is not held is embedded together and stored together: a resumed run
-        embeds in the very batches of an undisturbed one, so their bytes are the same.
-
-        Args:
-            sentences: what is wanted.
-            among: what else the batches are planned over.
-            share: which of the batches are embedded.
-            tokens: those of all distinct sentences, sorted, where others have tokenised them.
+        embeds in the very batches of an undisturbed one, so their bytes are the same. ``tokens`` are
+        those of all distinct sentences, sorted, where others have tokenised them.
 
         Raises:
             EncoderError: the encoder returned the wrong shape, NaN or infinity.
@@ -399,7 +385,7 @@ def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
     if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
         raise EncoderError(
             f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; beside embed_tokens it must "
-            "return the TokenIds of each sentence (stsbench.encoders.engine.tokens)"
+            "return the TokenIds of each sentence (stsbench.encoders.base)"
         )
     return tokens
 

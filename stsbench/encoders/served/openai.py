@@ -20,7 +20,7 @@ from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, choose, one_line, shown, which_sentence
 from stsbench.core.files import write_whole
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, IndexArray, KeepRows
+from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, valid_text
 from stsbench.encoders.served.link import Link, NotAsked, TooLarge
 from stsbench.encoders.transformer.prompt import Prompt
 
@@ -288,8 +288,6 @@ class OpenAIEncoder:
             keep(np.flatnonzero(~full), np.zeros((int((~full).sum()), self.width), dtype=np.float32))
 
     def _texts(self, sentences: Sequence[str]) -> list[str]:
-        from stsbench.encoders.transformer.backbone import valid_text
-
         return [valid_text(text) for text in self.prompt.around(sentences)]
 
     def _requests(self, rows: IndexArray, costs: IndexArray) -> list[IndexArray]:

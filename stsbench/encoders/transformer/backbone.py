@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from logging.handlers import BufferingHandler
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -25,22 +26,19 @@ import transformers
 from stsbench.core.errors import EncoderError, one_line
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import Backend, free_memory, sent_to
-from stsbench.encoders.base import DeviceMemory
+from stsbench.encoders.base import DeviceMemory, TokenIds, valid_text
 from stsbench.encoders.checkpoint import Adapter, Checkpoint, check_padding, check_size, odd_sizes, read_json
-from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.network import Network
 from stsbench.encoders.transformer.pooling import Pooling
 
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
-    """Load a checkpoint's tokenizer.
-
-    Raises:
-        EncoderError: it cannot be loaded, or knows no words.
-    """
+    """Load a checkpoint's tokenizer; raises EncoderError where it cannot be loaded, or knows no words."""
     check_padding(checkpoint.folder / "tokenizer_config.json")
     with quiet():
-        tokenizer = _load(transformers.AutoTokenizer, checkpoint)
+        tokenizer = _load(transformers.AutoTokenizer, checkpoint.folder)
     check_vocabulary(tokenizer, checkpoint.folder)
     return tokenizer
 
@@ -48,65 +46,44 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
 def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
     """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
 
-    Returns:
-        The model, and the names of the tensors that the checkpoint lacks.
+    Returns the model, and the names of the tensors that the checkpoint lacks.
 
     Raises:
         EncoderError: it cannot be loaded, or a tensor has another shape.
     """
+    folder = checkpoint.weights[0].parent
     with quiet():
-        _check_size(kind, checkpoint)
+        _check_size(kind, folder, checkpoint.weights)
         model, info = _load(
             kind,
-            checkpoint,
+            folder,
             dtype=getattr(torch, dtype),
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # the loading info names them, refused below
             **options,
         )
-    missing = sorted(info.get("missing_keys") or [])
     wrong = sorted(f"'{key}' {tuple(found)}, not {tuple(due)}" for key, found, due in info.get("mismatched_keys") or [])
     if wrong:
         raise EncoderError(f"{checkpoint.folder}: the weights have {wrong[0]} ({len(wrong)} tensors in all)")
-    return model, missing
+    return model, sorted(info.get("missing_keys") or [])
 
 
 def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
     """Refuse a tokenizer of special tokens alone, which transformers makes where the vocabulary's file is missing."""
-    words = len(tokenizer) - len(set(tokenizer.all_special_ids))
-    # The mark of a word's beginning may be among them (T5).
-    if words < 2:
+    # The mark of a word's beginning may be among the words (T5).
+    if len(tokenizer) - len(set(tokenizer.all_special_ids)) < 2:
         raise EncoderError(
             f"{folder}: the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing"
         )
 
 
-def valid_text(sentence: str) -> str:
-    """Half a surrogate pair, as of an emoji cut in two, is no text to a tokenizer."""
-    return sentence if sentence.isascii() else sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-class _Notes(logging.Handler):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
-        self.said.append(record.getMessage())
-
-
 @contextmanager
-def quiet() -> Iterator[list[str]]:
+def quiet() -> Iterator[list[logging.LogRecord]]:
     """Keep the libraries from reporting on a load, which we check ourselves; gives what they would have said."""
     from transformers.utils import logging as transformers_logging
 
-    notes, loggers = (
-        _Notes(),
-        [transformers_logging.get_logger("transformers"), logging.getLogger("sentence_transformers")],
-    )
+    notes = BufferingHandler(1 << 30)
+    loggers = [transformers_logging.get_logger("transformers"), logging.getLogger("sentence_transformers")]
     before = [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -117,7 +94,7 @@ def quiet() -> Iterator[list[str]]:
         with warnings.catch_warnings():
             # Between transformers and tokenizers, whose versions are a user's to choose.
             warnings.simplefilter("ignore", DeprecationWarning)
-            yield notes.said
+            yield notes.buffer
     finally:
         for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
             logger.setLevel(level)
@@ -126,56 +103,49 @@ def quiet() -> Iterator[list[str]]:
             transformers_logging.enable_progress_bar()
 
 
-def _load(kind: Any, checkpoint: Checkpoint, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
-    is_model = kind is not transformers.AutoTokenizer
-    folder = checkpoint.weights[0].parent if is_model else checkpoint.folder
+def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     try:
-        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
-    except Exception as error:  # what others wrote makes transformers raise anything
-        what = "model" if is_model else "tokenizer"
-        # Not every transformers names the key.
-        odd = odd_sizes(read_json(folder / "config.json"))
-        raise EncoderError(f"{folder}: the {what} cannot be loaded: {_why(error)}{odd}") from error
-    except BaseException as error:
+        return kind.from_pretrained(str(folder), **LOCAL, **options)
+    except BaseException as error:  # what others wrote makes transformers raise anything
         # The package tokenizers, written in Rust, panics on some broken files.
-        if type(error).__name__ != "PanicException":
+        panicked = type(error).__name__ == "PanicException"
+        if not isinstance(error, Exception) and not panicked:
             raise
-        raise EncoderError(f"{folder}: the tokenizer cannot be loaded: {_why(error)}") from error
+        what = "tokenizer" if kind is transformers.AutoTokenizer else "model"
+        why = (
+            one_line(error)[:300]
+            if isinstance(error, OSError | ValueError)
+            else f"{type(error).__name__}: {one_line(error)[:300]}"
+        )
+        # Not every transformers names the key.
+        odd = "" if panicked else odd_sizes(read_json(folder / "config.json"))
+        raise EncoderError(f"{folder}: the {what} cannot be loaded: {why}{odd}") from error
 
 
-def _why(error: BaseException) -> str:
-    said = one_line(error)[:300]
-    return said if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {said}"
-
-
-def _check_size(kind: Any, checkpoint: Checkpoint) -> None:  # noqa: ANN401 - transformers is untyped
+def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
     """Refuse a configuration that asks for more than its weights hold, before any memory is asked for."""
-    folder = checkpoint.weights[0].parent
     try:
-        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         with torch.device("meta"):
             model = kind.from_config(config)
     except Exception:
         # It cannot be made at all: loading says why.
         return
-    check_size(model, checkpoint.weights)
+    check_size(model, weights)
 
 
 class TokenCounter:
     """Counts the tokens of texts, without those that a tokenizer adds."""
 
     def __init__(self, model: str, *, revision: str = "unpinned") -> None:
-        """Open the tokenizer of a folder or of a model on the Hub.
+        """Open the tokenizer of a checkpoint's folder, or of a model on the Hub at a commit; raises SourceError, EncoderError."""
+        folder = Path(model)
+        if not folder.is_dir():
+            from stsbench.data.hub import fetch_tokenizer
 
-        Args:
-            model: a checkpoint's folder or its name on the Hub.
-            revision: its commit on the Hub.
-
-        Raises:
-            SourceError: it cannot be had.
-            EncoderError: it cannot be loaded.
-        """
-        files = Checkpoint(folder=_folder(model, revision), revision=None, weights=())
+            without = "give a checkpoint's folder in a card of your own"
+            folder = fetch_tokenizer(model, revision=revision, without=without).path
+        files = Checkpoint(folder=folder, revision=None, weights=())
         self._tokenizer = load_tokenizer(files)
         self.identity = fingerprint(files.digests(), files.libraries())
 
@@ -183,14 +153,6 @@ class TokenCounter:
         """The tokens of each text."""
         found = self._tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
         return [len(ids) for ids in found["input_ids"]]
-
-
-def _folder(model: str, revision: str) -> Path:
-    if Path(model).is_dir():
-        return Path(model)
-    from stsbench.data.hub import fetch_tokenizer
-
-    return fetch_tokenizer(model, revision=revision, without="give a checkpoint's folder in a card of your own").path
 
 
 LENGTHS = (5, 12)
@@ -217,9 +179,8 @@ def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa
         beside = model(input_ids=ids.where(mask, pad), attention_mask=mask.long()).last_hidden_state[0, :short]
     if training:
         model.train()
-    return not padded_alike(
-        alone.float().cpu().numpy(), beside.float().cpu().numpy(), str(alone.dtype).removeprefix("torch.")
-    )
+    dtype = str(alone.dtype).removeprefix("torch.")
+    return not padded_alike(alone.float().cpu().numpy(), beside.float().cpu().numpy(), dtype)
 
 
 def padded_alike(alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str) -> bool:
@@ -229,31 +190,20 @@ def padded_alike(alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32]
     return bool(far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0))
 
 
-def by_lengths(batch: ModelInputs) -> Iterator[tuple[torch.Tensor, ModelInputs]]:
-    """The rows (b,) of each length in a batch padded on one side, with their ids (b', t') without padding."""
+def by_lengths(batch: ModelInputs, compute: Callable[[ModelInputs], Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+    """What rows of each length give by themselves: states (b, t, h), zeros at padding, or one vector a row (b, h).
+
+    The batch has ``input_ids`` and ``attention_mask``, (b, t) each, padded on one side; ``compute`` is given ids (b', t') without padding.
+    """
     ids, mask = batch["input_ids"], batch["attention_mask"] != 0
     lengths = mask.sum(dim=1)
+    whole: list[torch.Tensor] = []
     for length in sorted(set(lengths.tolist())):
         rows = lengths == length
-        yield rows, {"input_ids": ids[rows][mask[rows]].view(-1, length)}
-
-
-def states_by_length(
-    batch: ModelInputs, compute: Callable[[ModelInputs], Sequence[torch.Tensor]]
-) -> list[torch.Tensor]:
-    """The states (b, t, h) that rows of each length have by themselves, zeros at padding.
-
-    Args:
-        batch: ``input_ids`` and ``attention_mask``, (b, t) each, padded on one side.
-        compute: from ids (b', t') without padding to states (b', t', h).
-    """
-    mask = batch["attention_mask"] != 0
-    whole: list[torch.Tensor] = []
-    for rows, part in by_lengths(batch):
-        found = compute(part)
-        whole = whole or [state.new_zeros((*mask.shape, state.shape[-1])) for state in found]
-        for all_states, states in zip(whole, found, strict=True):
-            all_states[mask & rows[:, None]] = states.flatten(0, 1)
+        found = compute({"input_ids": ids[rows][mask[rows]].view(-1, length)})
+        whole = whole or [one.new_zeros((*mask.shape[: one.ndim - 1], one.shape[-1])) for one in found]
+        for every, one in zip(whole, found, strict=True):
+            every[rows if one.ndim == 2 else mask & rows[:, None]] = one if one.ndim == 2 else one.flatten(0, 1)
     return whole
 
 
@@ -266,13 +216,18 @@ class Backbone:
     """A transformer and its tokenizer: what embeds, and what is trained."""
 
     def __init__(self, tokenizer: Any, model: Any, device: torch.device) -> None:  # noqa: ANN401 - transformers
-        """Take a loaded tokenizer and model."""
+        """Take a loaded tokenizer and model; raises EncoderError where its configuration does not say its sizes."""
         self.tokenizer, self.model, self.device = tokenizer, model, device
-        pad = self.tokenizer.pad_token_id
-        self.pad_token = int(pad if pad is not None else self.tokenizer.eos_token_id or 0)
-        self.mask_token = self.tokenizer.mask_token_id
-        self.special_tokens = int(self.tokenizer.num_special_tokens_to_add())
-        self.depth, self.width = _depth_and_width(model.config)
+        pad = tokenizer.pad_token_id
+        self.pad_token = int(pad if pad is not None else tokenizer.eos_token_id or 0)
+        self.mask_token = tokenizer.mask_token_id
+        self.special_tokens = int(tokenizer.num_special_tokens_to_add())
+        config = model.config
+        try:
+            self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
+        except (AttributeError, TypeError, ValueError) as error:
+            what = f"a model of type '{config.model_type}' does not say its layers and hidden size"
+            raise EncoderError(what) from error
         # RoBERTa and its kin number positions by the ids themselves, from where padding ends.
         embeddings = getattr(model, "embeddings", None)
         self._numbers_itself = hasattr(embeddings, "padding_idx") and not isinstance(embeddings, torch.nn.Embedding)
@@ -306,17 +261,18 @@ class Backbone:
                 model = adapter.merged_into(model)
             model = model.eval()
             if bidirectional:
-                attend_both_ways(model)
+                _attend_both_ways(model)
             _check_runs(model, checkpoint)
             return model
 
+        state = {
+            "files": checkpoint.digests(),
+            "adapters": [one.digests() for one in adapters],
+            "bidirectional": bidirectional,
+        }
         network = Network(
             folder=checkpoint.weights[0].parent,
-            state={
-                "files": checkpoint.digests(),
-                "adapters": [one.digests() for one in adapters],
-                "bidirectional": bidirectional,
-            },
+            state=state,
             make=make,
             layers=pooling.states,
             through_head=pooling.through_head,
@@ -379,46 +335,39 @@ class Backbone:
             return mask.cumsum(dim=1) * mask + int(self.model.embeddings.padding_idx)
         return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
 
-    def hidden_states(self, batch: Mapping[str, torch.Tensor], layers: Sequence[int]) -> list[torch.Tensor]:
-        """Return the hidden states (b, t, h) of these layers."""
-        if "attention_mask" in batch and self.minds_padding:
-            return states_by_length(batch, lambda part: self.padded_states(part, layers))
-        return self.padded_states(batch, layers)
-
     @cached_property
     def minds_padding(self) -> bool:
         """Whether the states of tokens depend on the padding beside them, mask or not: a convolution, a Fourier transform."""
         return padding_matters(self.model, self.pad_token, self.device)
 
-    def padded_states(self, batch: Mapping[str, torch.Tensor], layers: Sequence[int]) -> list[torch.Tensor]:
+    def hidden_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
+        """Return the hidden states (b, t, h) of these layers."""
+        return self._unpadded(batch, lambda part: self.padded_states(part, layers))
+
+    def pooler_output(self, batch: ModelInputs) -> torch.Tensor:
+        """Return the first token through the model's own head (b, h)."""
+
+        def pooled(part: ModelInputs) -> list[torch.Tensor]:
+            output: torch.Tensor | None = getattr(self.model(**part), "pooler_output", None)
+            if output is None:
+                raise EncoderError(f"{type(self.model).__name__} has no pooler; use pooling 'cls_before_pooler'")
+            return [output]
+
+        return self._unpadded(batch, pooled)[0]
+
+    def _unpadded(self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]) -> list[torch.Tensor]:
+        return by_lengths(batch, compute) if "attention_mask" in batch and self.minds_padding else compute(batch)
+
+    def padded_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
         """The hidden states (b, t, h) of a batch as it stands, whether or not padding is minded."""
         if tuple(layers) == (-1,):
             return [self.model(**batch).last_hidden_state]
         states = self.model(**batch, output_hidden_states=True).hidden_states
         return [states[layer] for layer in layers]
 
-    def pooler_output(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the first token through the model's own head (b, h)."""
-        if "attention_mask" in batch and self.minds_padding:
-            pooled = batch["input_ids"].new_zeros((len(batch["input_ids"]), self.width), dtype=self.model.dtype)
-            for rows, part in by_lengths(batch):
-                pooled[rows] = self._pooler_output(part)
-            return pooled
-        return self._pooler_output(batch)
 
-    def _pooler_output(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        output: torch.Tensor | None = getattr(self.model(**batch), "pooler_output", None)
-        if output is None:
-            raise EncoderError(f"{type(self.model).__name__} has no pooler; use pooling 'cls_before_pooler'")
-        return output
-
-
-def attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Let each token of a decoder see those after it, as transformers does where a configuration is not causal.
-
-    Raises:
-        EncoderError: the model does not heed it.
-    """
+def _attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
+    """Let each token of a decoder see those after it, as transformers does where a configuration is not causal."""
     model.config.is_causal = False
     for module in model.modules():
         if hasattr(module, "is_causal"):
@@ -429,13 +378,6 @@ def attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is unty
         first, second = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
     if torch.equal(first, second):
         raise EncoderError(f"{type(model).__name__} cannot attend both ways here; leave 'bidirectional' out")
-
-
-def _depth_and_width(config: Any) -> tuple[int, int]:  # noqa: ANN401 - transformers is untyped
-    try:
-        return int(config.num_hidden_layers), int(config.hidden_size)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise EncoderError(f"a model of type '{config.model_type}' does not say its layers and hidden size") from error
 
 
 @torch.inference_mode()

@@ -1,25 +1,40 @@
-"""Any ``AutoModel`` checkpoint as an encoder, with every pooling the papers used."""
+"""Transformer checkpoints as encoders: any ``AutoModel`` with every pooling the papers used, and any of sentence-transformers.
+
+What is a transformer with one pooling only is better run by our own engine, as :mod:`stsbench.encoders.described` finds out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
-from pathlib import PurePath
+from functools import cached_property, partial
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.core.errors import CardError, EncoderError
+from stsbench.core.errors import CardError, EncoderError, one_line
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import backend_kind
-from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray, variant_name
-from stsbench.encoders.checkpoint import Adapter, find_checkpoint
-from stsbench.encoders.described import named_prompt, similarity_notes
-from stsbench.encoders.engine.embed import TOKEN_BUDGET, Engine, Noticed, Progress, StoredEncoder, embed_all
+from stsbench.encoders.backends import TorchBackend, backend_kind
+from stsbench.encoders.base import (
+    DeviceMemory,
+    Encoder,
+    FloatArray,
+    IndexArray,
+    TokenIds,
+    check_sentences,
+    plan_batches,
+    valid_text,
+    variant_name,
+)
+from stsbench.encoders.checkpoint import Adapter, Checkpoint, find_checkpoint, locate_checkpoint
+from stsbench.encoders.described import digests, named_prompt, read_modules, similarity_notes
+from stsbench.encoders.engine.embed import TOKEN_BUDGET, Engine, Progress, StoredEncoder, embed_all
 from stsbench.encoders.engine.store import Keys, Shelf
-from stsbench.encoders.engine.tokens import TokenIds, plan_batches
 from stsbench.encoders.transformer.pooling import Pooling, last_of
 from stsbench.encoders.transformer.prompt import Prompt, cut_to_fit, second_copies
 
@@ -39,31 +54,12 @@ class TransformerEncoder:
     Nothing heavy happens before the first sentence: the fingerprint needs the files' hashes
     only, so that a run whose embeddings are all in the store never loads the model.
 
-    Args:
-        model: a checkpoint folder or a Hub id.
-        name: what results call the encoder.
-        revision: the Hub commit; ``unpinned`` takes the newest.
-        package: an installed package that holds the checkpoint, instead of ``model``.
-        subfolder: the checkpoint's folder inside model or package.
-        sha256: expected hashes by file name.
-        pooling: a pooling's name, see :mod:`stsbench.encoders.transformer.pooling`.
-        max_length: longest input in tokens; default what the checkpoint allows.
-        normalise: scale embeddings to length 1 (cosine does not care, probes do).
-        prompt: text put before every sentence.
-        prompt_name: a prompt that the checkpoint's ``config_sentence_transformers.json`` has under this name, as
-            ``query``, ``document`` or ``STS``, put before every sentence.
-        prompt_template: text around every sentence, which goes where ``{}`` stands; where it stands twice, the sentence
-            is given twice (echo embeddings).
-        add_full_stop: put a full stop after a sentence that does not end in one of ``. ? " '``, before the
-            prompt, as PromptBERT's evaluation does.
-        padding_side: ``right`` or ``left``.
-        bidirectional: let each token of a decoder see those after it too.
-        adapters: LoRA adapters, folders or ``owner/name@commit`` of the Hub, merged into the weights in this order.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        backend: what runs the network: ``torch``, ``onnx`` or ``openvino``.
-        file: the runtime's file in the checkpoint's folder, as ``onnx/model_int8.onnx``; default the usual one where it
-            is there, else one that is exported into the cache folder.
+    ``model`` is a checkpoint's folder or Hub id (at commit ``revision``), ``package`` an installed package that holds one, ``sha256``
+    the hashes of files by name; ``max_length`` in tokens is the checkpoint's where it is left out. A ``prompt`` stands before every
+    sentence, or that of the checkpoint's files under ``prompt_name``; of ``prompt_template`` the sentence takes the place of ``{}``,
+    twice for echo embeddings; ``add_full_stop`` first ends sentences as PromptBERT's evaluation does. ``bidirectional`` lets each token
+    of a decoder see those after it, ``adapters`` are LoRA's, merged into the weights in this order. ``file`` is a runtime's own in
+    the checkpoint's folder, of ``backend`` ``onnx`` or ``openvino``; without one the usual, or one that is exported.
     """
 
     def __init__(
@@ -181,7 +177,8 @@ class TransformerEncoder:
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence, prompt and special tokens included."""
-        if self._keeps_template:
+        # What is pooled stands behind the sentence, which is then cut so that it stays.
+        if self.prompt.places == 2 or (self.prompt.template and str(self.pooling) == "last_token"):
             sentences = cut_to_fit(self.backbone.tokenizer, self.prompt, sentences, self.max_length)
         tokens = self.backbone.tokenize(self.prompt.around(sentences), max_length=self.max_length)
         if self.pooling.of_second_copy:
@@ -192,70 +189,68 @@ class TransformerEncoder:
         """Return what its device has left for batches; None on a CPU."""
         return self.backbone.memory()
 
-    @property
-    def _keeps_template(self) -> bool:
-        """Whether what is pooled stands behind the sentence, which is then cut so that it stays."""
-        return self.prompt.places == 2 or (bool(self.prompt.template) and str(self.pooling) == "last_token")
-
     def hidden_states(self, batch: Mapping[str, Any], layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers for a batch made by ``collate``."""
         return self.backbone.hidden_states(batch, layers)
 
-    def embed_tokens(self, tokens: TokenIds, rows: np.ndarray[Any, np.dtype[np.int64]]) -> FloatArray:
+    def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch.
 
         A sentence without any token, as the empty one where there are no special tokens, is a
         zero vector.
         """
-        import torch
 
-        full = tokens.lengths[rows] > 0
-        if not full.all():
-            embeddings = np.zeros((len(rows), self.backbone.width), dtype=np.float32)
-            if full.any():
-                embeddings[full] = self.embed_tokens(tokens, rows[full])
-            return embeddings
-        with torch.inference_mode():
-            # A model's own head takes what stands first, padding or not.
-            left = self.padding_side == "left" and not self.pooling.through_head
-            batch = self.backbone.collate(tokens, rows, left=left)
+        def pooled(batch: Mapping[str, Any], rows: IndexArray) -> Iterator[torch.Tensor]:
             if self.pooling.through_head:
-                pooled = self.backbone.pooler_output(batch)
+                yield self.backbone.pooler_output(batch)
             else:
                 states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
-                chosen = self._chosen(batch, tokens, rows)
-                pooled = self.pooling.pool(states, batch.get("attention_mask"), chosen)
-            pooled = pooled.float()
-            if self.normalise:
-                pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            array: FloatArray = pooled.cpu().numpy()
-        return array
+                yield self.pooling.pool(states, batch.get("attention_mask"), self._chosen(batch, tokens, rows))
 
-    def _chosen(
-        self, batch: Mapping[str, Any], tokens: TokenIds, rows: np.ndarray[Any, np.dtype[np.int64]]
-    ) -> torch.Tensor | None:
-        """Mark the tokens that are pooled where those are not all, bool (b, t)."""
-        if self.pooling.of_mask_token:
-            return self._mask_token(batch["input_ids"])
-        if tokens.spans is None:
-            return None
+        return self.embed_each(tokens, rows, pooled, 1)
+
+    def embed_each(
+        self,
+        tokens: TokenIds,
+        rows: IndexArray,
+        pooled: Callable[[Mapping[str, Any], IndexArray], Iterator[torch.Tensor]],
+        k: int,
+    ) -> FloatArray:
+        """Return k embeddings of each of some sentences side by side (b, k * d), each (b, d) as ``pooled`` makes it of the batch."""
         import torch
 
-        spans = torch.from_numpy(tokens.spans[rows]).to(batch["input_ids"].device)
-        places = torch.arange(batch["input_ids"].shape[1], device=spans.device)[None, :]
+        found = np.zeros((len(rows), k, self.backbone.width), dtype=np.float32)
+        full = tokens.lengths[rows] > 0
+        if full.any():
+            with torch.inference_mode():
+                # A model's own head takes what stands first, padding or not.
+                left = self.padding_side == "left" and not self.pooling.through_head
+                batch = self.backbone.collate(tokens, rows[full], left=left)
+                for at, one in enumerate(pooled(batch, rows[full])):
+                    wide = one.float()
+                    found[full, at] = (torch.nn.functional.normalize(wide, dim=-1) if self.normalise else wide).cpu()
+        return found.reshape(len(rows), -1)
+
+    def _chosen(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> torch.Tensor | None:
+        """Mark the tokens that are pooled where those are not all, bool (b, t): each row's last mask token, or a span."""
+        import torch
+
+        ids = batch["input_ids"]
+        if self.pooling.of_mask_token:
+            marked = last_of(ids, self.backbone.mask_token)
+            if not bool(marked.any(dim=1).all()):
+                raise EncoderError(
+                    f"{self.name}: a sentence has no mask token left within {self.max_length} tokens; raise max_length"
+                )
+            return marked
+        if tokens.spans is None:
+            return None
+        spans = torch.from_numpy(tokens.spans[rows]).to(ids.device)
+        places = torch.arange(ids.shape[1], device=spans.device)[None, :]
         if "attention_mask" in batch:
             # Padding may stand before the tokens.
             places = places - batch["attention_mask"].argmax(dim=1, keepdim=True)
         return (places >= spans[:, :1]) & (places < spans[:, 1:])
-
-    def _mask_token(self, ids: torch.Tensor) -> torch.Tensor:
-        """Mark each row's last mask token, bool (b, t)."""
-        marked = last_of(ids, self.backbone.mask_token)
-        if not bool(marked.any(dim=1).all()):
-            raise EncoderError(
-                f"{self.name}: a sentence has no mask token left within {self.max_length} tokens; raise max_length"
-            )
-        return marked
 
 
 def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int) -> FloatArray:
@@ -318,48 +313,32 @@ class OnePass:
 
     def __init__(self, base: TransformerEncoder, ways: Sequence[Pooled]) -> None:
         """Keep the transformer and the k ways to pool."""
-        self.base, self.ways, self.name = base, ways, base.name
+        self.base, self.ways, self.name, self.tokenize = base, ways, base.name, base.tokenize
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, k * h)."""
         return embed_all(self, sentences)
 
-    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        """Return the token ids of each sentence."""
-        return self.base.tokenize(sentences)
-
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, k * h) of some of the tokenised sentences as one batch."""
-        import torch
 
-        backbone = self.base.backbone
-        found = np.zeros((len(rows), len(self.ways), backbone.width), dtype=np.float32)
-        full = tokens.lengths[rows] > 0
-        if full.any():
-            with torch.inference_mode():
-                batch = backbone.collate(tokens, rows[full], left=self.base.padding_side == "left")
-                states = backbone.hidden_states(batch, range(backbone.depth + 1))
-                mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
-                for at, way in enumerate(self.ways):
-                    pooled = way(states, batch["input_ids"], mask).float()
-                    if self.base.normalise:
-                        pooled = torch.nn.functional.normalize(pooled, dim=-1)
-                    found[full, at] = pooled.cpu().numpy()
-        return found.reshape(len(rows), -1)
+        def pooled(batch: Mapping[str, Any], rows: IndexArray) -> Iterator[torch.Tensor]:
+            backbone, ids = self.base.backbone, batch["input_ids"]
+            states, mask = backbone.hidden_states(batch, range(backbone.depth + 1)), batch.get("attention_mask")
+            return (way(states, ids, ids.new_ones(ids.shape) if mask is None else mask) for way in self.ways)
+
+        return self.base.embed_each(tokens, rows, pooled, len(self.ways))
 
 
 class SplitShelf(Shelf):
     """Several shelves, filled together: embeddings (n, k * h) are cut into k parts of one size."""
 
+    width = None
+
     def __init__(self, shelves: Sequence[Shelf]) -> None:
         """Keep the shelves."""
         super().__init__(None)
         self.shelves = shelves
-
-    @property
-    def width(self) -> int | None:
-        """Not known: nothing is kept here."""
-        return None
 
     def find(self, keys: Keys) -> IndexArray:
         """Return -1 for each key that one of the shelves lacks, (n,)."""
@@ -384,21 +363,196 @@ def fill(
     engines: Sequence[Engine],
     sentences: Sequence[str],
     *,
-    progress: Progress | None = None,
-    noticed: Noticed | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
-    """Embed what the shelves of some engines lack, all in one forward pass a sentence.
-
-    Args:
-        base: the transformer.
-        ways: how its states are pooled.
-        engines: for each way that of the encoder which pools so.
-        sentences: what is embedded.
-        progress: hears how far it is.
-        noticed: hears what is no failure.
-    """
+    """Embed what the shelves of some engines lack, one for each way to pool, all in one forward pass a sentence."""
     shelves = [engine.shelf for engine in engines]
-    Engine(OnePass(base, ways), SplitShelf(shelves), progress=progress, noticed=noticed).prepare(sentences)
+    Engine(OnePass(base, ways), SplitShelf(shelves), progress=progress).prepare(sentences)
     for shelf in shelves:
         if shelf.watch is not None:
             shelf.watch.complete()
+
+
+LIBRARY_CODE = 2
+"""As CODE_VERSION, of what the library runs."""
+BATCH = 32
+_MISSING = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
+
+
+class SentenceTransformerEncoder:
+    """Embeds with a sentence-transformers checkpoint.
+
+    Code of the checkpoint's own is never run. The model is loaded when the first sentence comes;
+    the fingerprint needs the files' hashes only.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        prompt_name: str | None = None,
+        prompt: str = "",
+        max_length: int | None = None,
+        normalise: bool | None = None,
+        dtype: str = "float32",
+        device: str = "auto",
+        backend: str = "torch",
+        file: str = "",
+    ) -> None:
+        """Find the checkpoint, as :class:`TransformerEncoder` does, and check every choice against it.
+
+        ``prompt_name`` is by default the prompt that the checkpoint names, ``""`` none at all; ``prompt`` takes its place. ``normalise``
+        and ``max_length`` are by default as the checkpoint has them.
+        """
+        self.name = name or model
+        kind = backend_kind(backend, dtype=dtype, device=device)
+        if prompt and prompt_name is not None:
+            raise CardError("give 'prompt' or 'prompt_name', not both")
+        if max_length is not None and max_length < 1:
+            raise CardError(f"max_length {max_length} leaves nothing of a sentence")
+        self.folder, self.revision = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
+        self.modules = read_modules(self.folder)
+        first = self.modules[0]
+        if kind is not TorchBackend and not first.kind.endswith(".Transformer"):
+            raise CardError(f"backend '{backend}' runs transformers; {self.folder} begins with a {first.kind}")
+        self.backend = kind(self.folder / first.path, file=file, dtype=dtype, device=device)
+        self.prompt = prompt or named_prompt(self.folder, prompt_name)
+        self.max_length, self.normalise = max_length, normalise
+        self.device = device
+
+    @property
+    def dtype(self) -> str:
+        """The type of the network's numbers."""
+        return self.backend.precision
+
+    @property
+    def notes(self) -> list[str]:
+        """What runs the transformer, where that is not torch, and by what else than cosine its files compare."""
+        return [*self.backend.notes, *similarity_notes(self.folder)]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of all that decides an embedding."""
+        under = set(chain.from_iterable(one.libraries() for one in self._transformers()))
+        return fingerprint(
+            {
+                "kind": "sentence_transformer",
+                "code": LIBRARY_CODE,
+                # Named beside the hash too; results made before that was done are found again.
+                "library": version("sentence-transformers"),
+                "files": digests(self.folder),
+                "prompt": self.prompt,
+                "max_length": self.max_length,
+                "normalise": self.normalise,
+                "dtype": self.backend.dtype,
+                **self.backend.facts,
+            },
+            # Of the library's tokenizers of words one parts text by NLTK.
+            ["sentence-transformers", *(sorted(under) or ["nltk"]), *self.backend.libraries],
+        )
+
+    def _transformers(self) -> list[Checkpoint]:
+        folders = [self.folder / module.path for module in self.modules if module.kind.endswith("Transformer")]
+        return [Checkpoint(folder=folder, revision=None, weights=()) for folder in folders]
+
+    @cached_property
+    def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
+        """The loaded model."""
+        network = self.backend.library(partial(_load_library, self.folder), state=digests(self.folder))
+        if self.max_length is not None:
+            positions = [limit for checkpoint in self._transformers() if (limit := checkpoint.positions())]
+            if min(positions, default=self.max_length) < self.max_length:
+                raise CardError(f"max_length {self.max_length}: {self.folder} has {min(positions)} positions")
+            try:
+                network.max_seq_length = self.max_length
+            except AttributeError as error:
+                what = f"max_length {self.max_length}: {self.folder} reads any length, and cannot cut"
+                raise CardError(what) from error
+        while self.normalise is False and type(network[-1]).__name__ == "Normalize":
+            network.pop(-1)
+        return network
+
+    @property
+    def device_used(self) -> str | None:
+        """The device the model is on; None where it was never loaded."""
+        return str(self.network.device) if "network" in self.__dict__ else None
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        check_sentences(sentences)
+        if not len(sentences):
+            return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
+        texts = [valid_text(sentence) for sentence in sentences]
+        return self._by_length(texts) if self.minds_padding else self._embed(texts)
+
+    @cached_property
+    def minds_padding(self) -> bool:
+        """Whether embeddings depend on the longer sentences beside them: those of a CNN over a padding that is not zero, say."""
+        from stsbench.encoders.transformer.backbone import padded_alike
+
+        texts = _made_sentences(self.network)
+        together = self._embed(texts)
+        alone = np.concatenate([self._embed([text]) for text in texts])
+        return not padded_alike(alone, together, self.backend.dtype)
+
+    def _by_length(self, texts: Sequence[str]) -> FloatArray:
+        """Embeddings (n, d) of texts, each beside those of as many tokens alone."""
+        lengths: list[int] = []
+        for text in texts:
+            mask = self.network.preprocess([text], prompt=self.prompt).get("attention_mask")
+            # What does not say how many tokens a text has embeds each text alone.
+            lengths.append(int(mask.sum()) if mask is not None else -len(lengths) - 1)
+        embeddings = np.zeros((len(texts), self.network.get_embedding_dimension() or 0), dtype=np.float32)
+        for length in set(lengths):
+            rows = [row for row, found in enumerate(lengths) if found == length]
+            embeddings[rows] = self._embed([texts[row] for row in rows])
+        return embeddings
+
+    def _embed(self, texts: Sequence[str]) -> FloatArray:
+        embeddings = self.network.encode(
+            list(texts),
+            # Said even when empty: without a word the library would take the checkpoint's default.
+            prompt=self.prompt,
+            batch_size=BATCH,
+            show_progress_bar=False,
+            normalize_embeddings=self.normalise is True,
+        )
+        return np.ascontiguousarray(embeddings, dtype=np.float32)
+
+
+def _made_sentences(network: Any) -> list[str]:  # noqa: ANN401 - see network
+    """Texts of 1 to 13 words that a model knows, and one of 40, for sentence length alone to differ."""
+    tokenizer: Any = getattr(network, "tokenizer", None)
+    known = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
+    # Marks of a word's beginning are no part of it.
+    words = [word for token in known if (word := token.lstrip("▁Ġ")).isalpha()] or ["a"]
+    step = max(1, len(words) // 64)
+    return [" ".join(words[place * step % len(words)] for place in range(size)) for size in (*range(1, 14), 40)]
+
+
+def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
+    import torch
+
+    from stsbench.encoders.transformer.backbone import check_vocabulary, quiet
+
+    try:
+        with quiet() as said:
+            from sentence_transformers import SentenceTransformer
+
+            network = SentenceTransformer(
+                str(folder),
+                device=device,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"dtype": getattr(torch, dtype)},
+            )
+    except Exception as error:  # whatever a broken file makes the library raise
+        raise EncoderError(f"{folder}: cannot be loaded: {one_line(error)[:300]}") from error
+    lost = [key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key]
+    if lost:
+        raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would then be random")
+    if hasattr(tokenizer := getattr(network, "tokenizer", None), "all_special_ids"):
+        check_vocabulary(tokenizer, folder)
+    return network.to(getattr(torch, dtype)).eval()

@@ -15,6 +15,9 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from stsbench.core.errors import CardError, EncoderError, did_you_mean
 
 if TYPE_CHECKING:
@@ -62,7 +65,9 @@ class Pooling(ABC):
             for kind in POOLINGS.values():
                 if kind.form.partition("(")[0] == match[1] and ("," in kind.form or len(layers) == 1):
                     return kind(layers)
-        known = [*known_names(), *ALIASES]
+        kinds = POOLINGS.values()
+        forms = [*(kind.name for kind in kinds if kind.bare), *(kind.form for kind in kinds if kind.form)]
+        known = [*forms, *ALIASES]
         raise CardError(f"unknown pooling '{name}'{did_you_mean(name, known)}; known: {', '.join(known)}")
 
     def __str__(self) -> str:
@@ -88,11 +93,8 @@ class Pooling(ABC):
     ) -> torch.Tensor:
         """Pool hidden states, one (b, t, h) for each of :meth:`states`, into embeddings (b, h).
 
-        Args:
-            states: the hidden states.
-            mask: (b, t), 1 at tokens and 0 at padding; None means no padding at all.
-            chosen: bool (b, t): the ``[MASK]`` token, for what is ``of_mask_token``; the tokens of the second copy, for
-                what is ``of_second_copy``.
+        The mask is (b, t), 1 at tokens and 0 at padding; None means no padding at all. Tokens are ``chosen``, bool (b, t), where it
+        is ``of_mask_token`` or ``of_second_copy``.
         """
 
 
@@ -158,9 +160,7 @@ class MaskToken(Pooling):
     def pool(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """See :meth:`Pooling.pool`; raises CardError without a chosen token."""
-        if chosen is None:
-            raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
+        """See :meth:`Pooling.pool`."""
         return states[0][chosen]
 
 
@@ -172,9 +172,7 @@ class Echo(Pooling):
     def pool(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """See :meth:`Pooling.pool`; raises CardError without chosen tokens."""
-        if chosen is None:
-            raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
+        """See :meth:`Pooling.pool`."""
         return masked_mean(states[0], chosen)
 
 
@@ -185,16 +183,12 @@ class WordKernel(Pooling):
 
     def states(self, depth: int) -> tuple[int, ...]:
         """All layers from the first one on; raises EncoderError."""
-        from stsbench.encoders.transformer.wk import wk_layers
-
         return wk_layers(self.layers[0], depth)
 
     def pool(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
-        from stsbench.encoders.transformer.wk import wk_pool
-
         return wk_pool(states, mask)
 
 
@@ -209,12 +203,6 @@ POOLINGS: dict[str, type[Pooling]] = {
     WordKernel.name: WordKernel,
 }
 """Every pooling; adding one is a class above and its name here."""
-
-
-def known_names() -> list[str]:
-    """What can be given as a pooling, layers as letters."""
-    kinds = POOLINGS.values()
-    return [*(kind.name for kind in kinds if kind.bare), *(kind.form for kind in kinds if kind.form)]
 
 
 def masked_mean(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -255,3 +243,125 @@ def _one_token(state: torch.Tensor, mask: torch.Tensor | None, *, last: bool) ->
         return state[:, -1 if last else 0]
     at = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1) if last else mask.argmax(dim=1)
     return state[torch.arange(len(state), device=state.device), at]
+
+
+# SBERT-WK (Wang and Kuo, 2020, https://arxiv.org/abs/2002.06652): tokens and layers weighted by how much each adds to its neighbours. The
+# published way is one QR decomposition for every token and layer, in a Python loop. All that it reads of R are lengths and inner products,
+# so here the cosines between a token's states stand in for its QRs: with p_k the part of the state x_k inside the span of its neighbours,
+# and m = neighbours + 1,
+#
+#     alignment_k = 1 / (2 m mean_j cos(x_j, x_k) ||x_k|| / ||p_k||),  novelty_k = ||x_k - p_k|| / ||x_k||
+#
+# ||p_k|| comes from eliminating the neighbours from the matrix of cosines (Cholesky without the roots). Cosines square the condition
+# number, so all is float64: states of a float32 model that differ by an angle v carry a relative error of 6e-8 / v already, elimination
+# adds 1e-16 / v**2, which is smaller down to v = 2e-9, finer than float32 resolves.
+#
+# Of the published codes, the authors' and the one in sentence-transformers before 2.0, one quirk is kept as ``released_window``. The
+# neighbours of layer k are those at most ``window`` away, and both codes take the lower ones with the slice [k - window : k]. Where its
+# start is negative it counts from the end, and the slice is empty: with window 2 layer 1 misses layer 0. The published scores have it.
+Floats = npt.NDArray[np.float64]
+WINDOW = 2
+MIN_LAYERS = 3
+"""With two states there is one cosine between adjacent layers, and its variance weighs no token."""
+CHUNK = 128
+"""Tokens whose states are float64 at a time: 7 MB at 9 layers of 768."""
+_DEPENDENT = 1e-12
+"""A squared sine below this is rounding: the state lies in the span of its neighbours."""
+_FLOOR = 1e-30
+"""Added to weights, far below any real one: where all are 0, it makes them equal."""
+
+
+def wk_layers(start: int, depth: int) -> tuple[int, ...]:
+    """Return the hidden-state indices that ``wk(start)`` pools in a model of ``depth`` layers.
+
+    The count includes the word embeddings, state 0, as in the paper's code: ``wk(4)`` of
+    12 layers is states 4 to 12, nine of them. A negative start counts from the last state.
+
+    Raises:
+        EncoderError: fewer than three states are left.
+    """
+    layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
+    if len(layers) < MIN_LAYERS:
+        raise EncoderError(
+            f"pooling 'wk({start})' leaves {len(layers)} of the model's {depth + 1} hidden states (0 to {depth}); "
+            f"it needs {MIN_LAYERS} at least"
+        )
+    return layers
+
+
+def wk_pool(
+    states: Sequence[torch.Tensor], mask: torch.Tensor | None, *, window: int = WINDOW, released_window: bool = True
+) -> torch.Tensor:
+    """Pool three consecutive hidden states or more, each (b, t, h), into embeddings (b, h), float32 or wider.
+
+    ``mask`` is (b, t), 1 at tokens and 0 at padding on either side; None means no padding. [CLS]
+    is kept; the last token, [SEP], is left out unless it is the only one. A token is the sum of
+    its states weighted by alignment and novelty, a sentence the sum of its tokens weighted by
+    the variance of the cosines between adjacent layers. ``released_window`` repeats the
+    published codes' window; False gives every layer its neighbours, as the paper has it.
+
+    Where the formula divides 0 by 0 the weights are equal: layers that are all alike, tokens
+    whose cosines do not vary. A zero state has no alignment and no novelty. NaN and infinity
+    in a token that counts make its sentence's embedding NaN; elsewhere they are ignored.
+
+    The work is done on the CPU, whatever the device; an embedding depends on its own sentence's states alone, to the last bit.
+    """
+    import torch
+
+    b, t, h = states[0].shape
+    dtype = torch.promote_types(states[0].dtype, torch.float32)
+    arrays = [state.detach().to("cpu", dtype).reshape(b * t, h).numpy() for state in states]
+    attended = np.ones((b, t), dtype=np.bool_) if mask is None else mask.cpu().numpy() != 0
+    after = attended[:, ::-1].cumsum(axis=1)[:, ::-1]  # attended tokens from here on
+    kept = np.flatnonzero(attended & ((after > 1) | (attended.sum(axis=1, keepdims=True) == 1)))
+    neighbours = _neighbours(len(states), window, released_window)
+    total, weight = np.zeros((b, h)), np.zeros((b, 1))
+    for start in range(0, len(kept), CHUNK):
+        tokens = kept[start : start + CHUNK]
+        x = np.stack([array[tokens] for array in arrays], axis=1, dtype=np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            alpha, spread = _weights(x, neighbours)
+            pooled = (alpha[:, None] @ x)[:, 0] * spread
+        np.add.at(total, tokens // t, pooled)
+        np.add.at(weight, tokens // t, spread)
+    # A row without any token has weight 0 and stays 0, as in mean pooling.
+    return torch.from_numpy(total / np.maximum(weight, _FLOOR / 2)).to(states[0].device, dtype)
+
+
+def _neighbours(layers: int, window: int, released: bool) -> npt.NDArray[np.int64]:
+    """The neighbours of each layer and then itself, (l, 2 window + 1); -1 for one that it has not."""
+    every = range(layers)
+    below = [len(every[k - window : k]) if released else min(k, window) for k in every]
+    rows = [[*range(k - below[k], k), *range(k + 1, min(k + window + 1, layers))] for k in every]
+    return np.array([[-1] * (2 * window - len(row)) + [*row, k] for k, row in enumerate(rows)])
+
+
+def _weights(x: Floats, neighbours: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Of tokens x (n, l, h) the weights of their layers (n, l), with sum 1, by alignment and novelty; and their own (n, 1)."""
+    cosines = x @ x.transpose(0, 2, 1)
+    lengths = np.sqrt(np.einsum("nkk->nk", cosines))
+    lengths[lengths == 0] = 1.0
+    cosines /= lengths[:, :, None] * lengths[:, None, :]
+    spread = np.einsum("nkk->nk", cosines[:, 1:, :-1]).var(axis=1, keepdims=True) + _FLOOR
+    there = neighbours >= 0
+    near = cosines[:, neighbours[:, :, None], neighbours[:, None, :]]
+    near[:, ~(there[:, :, None] & there[:, None, :])] = 0.0
+    count, shared = there[:, :-1].sum(axis=1), near[:, :, -1, :-1].sum(axis=-1)
+    inside = np.zeros_like(shared)
+    for i in range(neighbours.shape[1] - 1):
+        pivot = near[:, :, i, i].copy()
+        # Where its predecessors span it, it adds no direction.
+        spanned = pivot < _DEPENDENT
+        pivot[spanned] = 1.0
+        column = near[..., i] / pivot[..., None]
+        column[spanned] = 0.0
+        inside += column[..., -1] * near[:, :, -1, i]
+        near -= column[..., None] * near[..., i, None, :]
+    outside = near[..., -1, -1]
+    shared[np.abs(shared) < _DEPENDENT] = _DEPENDENT
+    alignment = np.sqrt(inside) * count / (2 * (count + 1) * shared)
+    scale = alignment.sum(axis=1, keepdims=True)
+    level = np.abs(scale) < _DEPENDENT
+    aligned = np.where(level, 1 / x.shape[1], alignment / np.where(level, 1.0, scale))
+    novelty = _FLOOR + np.where(outside < _DEPENDENT, 0.0, np.sqrt(np.maximum(outside, 0.0)))
+    return (aligned + novelty / novelty.sum(axis=1, keepdims=True)) / 2, spread

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.base import IndexArray
+from stsbench.encoders.base import IndexArray, valid_text
 
 PLACE = "{}"
 """Where the sentence goes in a template."""
@@ -19,12 +19,9 @@ ENDINGS = (".", "?", '"', "'")
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is put around every sentence before it is tokenised.
+    """What is put around every sentence before it is tokenised: ``text`` before it, or a ``template`` that holds it once or twice.
 
-    Args:
-        text: put before the sentence.
-        template: put around the sentence, which goes where ``{}`` stands, once or twice.
-        add_full_stop: first put a full stop after a sentence that does not end in one of ``. ? " '``.
+    ``add_full_stop`` first puts a full stop after a sentence that does not end in one of ``. ? " '``.
 
     Raises:
         CardError: text and template are both given, or the template has neither one place nor two.
@@ -70,8 +67,6 @@ def cut_to_fit(tokenizer: Any, prompt: Prompt, sentences: Sequence[str], max_len
     Raises:
         CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
     """
-    from stsbench.encoders.transformer.backbone import valid_text
-
     texts = [valid_text(sentence) for sentence in sentences]
     if max_length is None or not texts:
         return texts
@@ -100,12 +95,10 @@ def _cut(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:
 
 def _offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]]:  # noqa: ANN401 - transformers
     if not tokenizer.is_fast:
-        raise EncoderError(
-            f"{type(tokenizer).__name__} does not tell which token is which text; a template of two {{}} needs it"
-        )
-    found: list[tuple[int, int]] = tokenizer(text, return_offsets_mapping=True, verbose=False, **options)[
-        "offset_mapping"
-    ]
+        what = f"{type(tokenizer).__name__} does not tell which token is which text"
+        raise EncoderError(f"{what}; a template of two {{}} needs it")
+    encoded = tokenizer(text, return_offsets_mapping=True, verbose=False, **options)
+    found: list[tuple[int, int]] = encoded["offset_mapping"]
     return found
 
 

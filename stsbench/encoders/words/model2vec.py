@@ -17,7 +17,7 @@ import numpy as np
 from stsbench.core.errors import CardError, EncoderError, one_line
 from stsbench.core.files import file_digest
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, IndexArray
+from stsbench.encoders.base import FloatArray, IndexArray, valid_text
 from stsbench.encoders.checkpoint import locate_checkpoint, read_json
 
 CODE_VERSION = 1
@@ -104,8 +104,6 @@ class Model2VecEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); a sentence without a known token is a zero vector."""
-        from stsbench.encoders.transformer.backbone import valid_text
-
         vectors, (tokenizer, unknown) = self._vectors, self._tokenizer
         embeddings = np.zeros((len(sentences), vectors.shape[1]), dtype=np.float32)
         texts = [valid_text(sentence) for sentence in sentences]

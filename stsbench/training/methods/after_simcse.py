@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from stsbench.core.errors import CardError, choose
-from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.base import TokenIds
 from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
 from stsbench.training.loop.parts import Tokens
 from stsbench.training.methods.simcse import TwoViews

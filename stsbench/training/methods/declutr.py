@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from stsbench.core.errors import CardError
-from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.base import TokenIds
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.masking import mean_of_rows, row_losses

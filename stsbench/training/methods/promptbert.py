@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from stsbench.core.errors import CardError, choose
-from stsbench.encoders.base import Encoder
-from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.base import Encoder, TokenIds
 from stsbench.encoders.transformer.pooling import MaskToken, last_of
 from stsbench.encoders.transformer.prompt import PLACE, Prompt, cut_to_fit
 from stsbench.training.loop.gather import check_negatives, gather_views

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import torch
 from numba import njit
 
-from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.base import FloatArray, IndexArray, TokenIds
 from stsbench.encoders.words.words import FastSentConfig, tokeniser
 from stsbench.training.seams import Columns
 from stsbench.training.words.rounds import Lesson, StandaloneMethod, Vocabulary, centres, read_ordered

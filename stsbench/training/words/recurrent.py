@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError, choose
+from stsbench.encoders.base import TokenIds
 from stsbench.encoders.converted import remembered_digest
-from stsbench.encoders.engine.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
     VERSIONS,
     BiLstm,

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.encoders.base import DeviceMemory
+from stsbench.encoders.base import DeviceMemory, TokenIds
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.engine.tokens import TokenIds
 from tests.encoders.fakes import Array, Neighbourly, Rows
 
 TEXTS = [f"{'word ' * (i % 9)}{i}" for i in range(900)]

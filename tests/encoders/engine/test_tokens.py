@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.encoders.engine.tokens import TokenIds, plan_batches
+from stsbench.encoders.base import TokenIds, plan_batches
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

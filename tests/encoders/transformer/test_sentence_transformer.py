@@ -16,8 +16,7 @@ from stsbench.core.provenance import without_versions
 from stsbench.encoders.base import Encoder, notes_of
 from stsbench.encoders.described import digests, plain_transformer_params
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 from tests.encoders.made_checkpoints import MAKES, SENTENCES, change, save
 from tests.hub_server import hub
 from tests.pickles import Call, written

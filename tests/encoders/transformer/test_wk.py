@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.transformer import wk
-from stsbench.encoders.transformer.wk import wk_layers, wk_pool
+from stsbench.encoders.transformer import pooling
+from stsbench.encoders.transformer.pooling import wk_layers, wk_pool
 
 Array = npt.NDArray[np.floating]
 
@@ -148,7 +148,7 @@ def test_chunks_change_nothing(chunk, monkeypatch):
     rng = np.random.default_rng(2)
     states, mask = padded([rng.normal(size=(4, tokens, 8)) for tokens in (5, 4, 5, 1, 3)])
     whole = wk_pool(states, mask)
-    monkeypatch.setattr(wk, "CHUNK", chunk)
+    monkeypatch.setattr(pooling, "CHUNK", chunk)
     assert torch.equal(wk_pool(states, mask), whole)
 
 
@@ -218,10 +218,3 @@ def test_too_few_layers_is_one_clear_line(start, left):
     message = rf"pooling 'wk\({start}\)' leaves {left} of the model's 5 hidden states \(0 to 4\); it needs 3 at least"
     with pytest.raises(EncoderError, match=f"^{message}$"):
         wk_layers(start, depth=4)
-
-
-def test_wrong_calls_are_one_clear_line():
-    with pytest.raises(EncoderError, match=r"^WK pooling of 2 hidden states; it needs 3 at least$"):
-        pool_one(waves(2, 3, 8))
-    with pytest.raises(EncoderError, match=r"^WK pooling with window 0; it needs 1 at least$"):
-        pool_one(waves(4, 3, 8), window=0)

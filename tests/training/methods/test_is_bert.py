@@ -11,7 +11,7 @@ import torch
 
 from stsbench.core.errors import CardError
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder
 from stsbench.training.loop import loop
 from stsbench.training.methods.is_bert import ISBERT
 from tests.training.methods.runs import first_batch, values

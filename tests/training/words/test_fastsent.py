@@ -58,7 +58,7 @@ def learn(
     scale: float = 1.0,
     sentences: list[list[int]] = SENTENCES,
 ) -> tuple[np.ndarray, np.ndarray, float, int]:
-    from stsbench.encoders.engine.tokens import TokenIds
+    from stsbench.encoders.base import TokenIds
 
     training = FastSentTraining(size=4, autoencode=autoencode, mean=mean, exact_sigmoid=not table)
     source, nodes = (SOURCE * scale).astype(np.float32), (NODES * scale).astype(np.float32)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.engine.tokens import TokenIds
+from stsbench.encoders.base import TokenIds
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import QuickThoughtsEncoder, SkipThoughtsEncoder
 from stsbench.training.words.recurrent import (
