@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.core import catalogue as cards
 from stsbench.core.cards import EncoderCard, TaskCard
-from stsbench.core.catalogue import Catalogue, card_folder, read_card
+from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, UnknownName
 from stsbench.core.registry import fit
 from stsbench.data.readers import READERS
@@ -65,13 +64,6 @@ def test_ids_and_names_are_unique():
     assert all(re.fullmatch("[a-z0-9][a-z0-9_-]*", name) for name in ids)
 
 
-def test_suites_name_known_tasks_once():
-    for name, suite in CATALOGUE.suites().items():
-        assert suite.name
-        assert set(suite.tasks) <= set(TASKS), name
-        assert len(set(suite.tasks)) == len(suite.tasks) > 1, name
-
-
 @pytest.mark.parametrize("corpus", CATALOGUE.corpora())
 def test_a_corpus(corpus):
     facts = CATALOGUE.corpora()[corpus]
@@ -80,14 +72,6 @@ def test_a_corpus(corpus):
     assert bool(facts.file) != bool(facts.tasks)
     assert set(facts.tasks) <= set(TASKS)
     assert all(set(facts.splits) <= set(CATALOGUE.task(task).splits) for task in facts.tasks)
-
-
-def test_a_card_folder_inside_a_wheel_is_taken_first(tmp_path, monkeypatch):
-    package = tmp_path / "stsbench"
-    (package / "_cards" / "tasks").mkdir(parents=True)
-    monkeypatch.setattr(cards, "__file__", str(package / "cards" / "catalogue.py"))
-    assert card_folder("tasks") == package / "_cards" / "tasks"
-    assert card_folder("baselines") == tmp_path / "baselines"
 
 
 # A user's own cards.

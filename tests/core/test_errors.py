@@ -15,7 +15,6 @@ from stsbench.core.errors import (
     UnknownName,
     did_you_mean,
     has_gap,
-    one_line,
     split_names,
     variants,
     visible,
@@ -43,24 +42,6 @@ def test_every_error_is_one_tree_and_is_drawn():
 )
 def test_near_names(name, near):
     assert did_you_mean(name, ["sts12", "SimCSE"]) == near
-
-
-def test_at_most_three_near_names_the_nearest_first():
-    assert did_you_mean("sts1", ["sts11", "sts1x", "sts112", "sts1234"]) == (
-        "; did you mean 'sts1x' or 'sts11' or 'sts112'?"
-    )
-
-
-def test_unknown_name_says_kind_name_near_names_and_what_to_do():
-    error = UnknownName("task", "stsbb", ["stsb", "mr"], hint="'stsbench list tasks' lists them")
-    assert str(error) == "unknown task 'stsbb'; did you mean 'stsb'?; 'stsbench list tasks' lists them"
-    assert (error.kind, error.name) == ("task", "stsbb")
-    assert str(UnknownName("task", "stsbb", [])) == "unknown task 'stsbb'"
-
-
-def test_one_line():
-    assert one_line("a\n  b\t\u2028c\r\n") == "a b c"
-    assert one_line(ValueError("two\nlines")) == "two lines"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -71,18 +69,3 @@ def test_a_run_sweeps_results_and_caches(tmp_path):
     check_writable(tmp_path)
     assert not [place for place in places if place.exists()]
     assert all(place.exists() for place in live)
-
-
-def test_two_live_processes_leave_each_other_be(tmp_path):
-    code = (
-        "import sys, pathlib; from stsbench.core.files import write_whole\n"
-        "for n in range(60): write_whole(pathlib.Path(sys.argv[1]) / f'{n % 3}.json', b'x' * 10_000)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)]
-    assert [(one.communicate(timeout=60)[1], one.returncode) for one in both] == [(b"", 0)] * 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.json", "1.json", "2.json"]
-
-
-def test_git_ignores_half_written_files():
-    assert "*.partial" in (ROOT / ".gitignore").read_text().splitlines()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
 import shutil
 import subprocess
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -27,7 +24,6 @@ from stsbench.core.provenance import (
     without_texts,
     without_versions,
 )
-from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.fitted import FittedEncoder, texts_digest
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -116,11 +112,6 @@ def test_where_it_runs_is_no_parameter_of_an_embedding():
     assert identity(plain) == identity(placed) == "plain-1 of tests.encoders.fakes:Plain"
 
 
-def test_a_made_one_and_one_made_by_hand_are_the_same_encoder():
-    made = find_encoder("tests.encoders.fakes:Plain").encoder
-    assert identity(made) == identity(Plain())
-
-
 def test_without_a_fingerprint_there_is_no_identity():
     encoder = Plain(fingerprint=None)
     remember_maker(encoder, Plain, {"d": 4}, called="x")
@@ -183,7 +174,6 @@ def test_versions_of_what_computes_are_in_it(bert, monkeypatch):
     "damage", ["no tokenizer.json", "a class of its own", "no class"], ids=lambda damage: damage.replace(" ", "-")
 )
 def test_a_tokenizer_of_other_packages_names_them(bert, tmp_path, damage):
-    import shutil
 
     folder = Path(shutil.copytree(bert, tmp_path / "bert"))
     if damage == "no tokenizer.json":
@@ -193,22 +183,6 @@ def test_a_tokenizer_of_other_packages_names_them(bert, tmp_path, damage):
     encoder = TransformerEncoder(str(folder))
     for package in ("sacremoses", "sentencepiece"):
         assert f"{package} {metadata.version(package)}" in encoder.fingerprint
-
-
-def test_classes_that_are_said_to_need_no_other_package_need_none(tmp_path):
-    import transformers
-
-    def alone(name: str) -> bool:
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
-        return checkpoint.libraries() == ["tokenizers", "transformers"]
-
-    (tmp_path / "tokenizer.json").write_text("{}")
-    checkpoint = Checkpoint(folder=tmp_path, revision=None, weights=())
-    names = [name for name in dir(transformers) if "Token" in name and alone(name)]
-    assert len(names) > 10
-    for name in names:
-        kinds = {kind.__name__ for kind in getattr(transformers, name).__mro__}
-        assert "TokenizersBackend" in kinds
 
 
 # --- the form ---
@@ -244,37 +218,16 @@ def test_parts_of_partial_are_not_lost():
     assert identity(encoder) == "plain-1 of own:seven"
 
 
-def at(folder: Path) -> ModuleType:
-    """The same module as part of a package in another folder."""
-    place = folder / "stsbench" / "provenance" / "machine.py"
-    if not place.exists():
-        place.parent.mkdir(parents=True)
-        shutil.copy(machine.__file__, place)
-    spec = importlib.util.spec_from_file_location("machine_elsewhere", place)
-    assert spec is not None and spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-def git(folder: Path, *words: str) -> str:
-    known = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
-    done = subprocess.run(["git", *known, *words], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path):
-    assert at(tmp_path / "installed").commit() == (None, None)
-    folder = tmp_path / "checkout"
-    at(folder)
-    git(folder, "init", "-q")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "all")
-    head = git(folder, "rev-parse", "HEAD")
-    assert at(folder).commit() == (head, False)
-    (folder / "results").mkdir()
-    (folder / "results" / "new.json").write_text("{}")
-    assert at(folder).commit() == (head, False)
-    place = folder / "stsbench" / "provenance" / "machine.py"
-    place.write_text(place.read_text() + "# changed")
-    assert at(folder).commit() == (head, True)
+def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
+    place = write(tmp_path / "stsbench" / "core" / "provenance.py", "")
+    monkeypatch.setattr(machine, "__file__", str(place))
+    commit = machine.commit.__wrapped__
+    assert commit() == (None, None)
+    git = ("git", "-C", tmp_path, "-c", "user.name=A", "-c", "user.email=a@b.c")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "all")):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    write(tmp_path / "results" / "new.json", "{}")
+    assert commit() == (head, False)
+    write(place, "# changed")
+    assert commit() == (head, True)

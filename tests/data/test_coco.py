@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
-from pickletools import dis
 from typing import Any
 
 import numpy as np
@@ -42,12 +40,6 @@ def write_all(folder: Path, **changed: dict[bytes, Any]) -> Path:
     for split in CAPTIONS:
         (folder / f"{split}.pkl").write_bytes(written(changed.get(split, content(split))))
     return folder
-
-
-def test_the_files_written_here_are_whole_pickles_of_protocol_2() -> None:
-    listing = io.StringIO()
-    dis(written(content("train")), listing)
-    assert "highest protocol among opcodes = 2" in listing.getvalue()
 
 
 def test_converted_files_are_read_by_the_task_s_reader(tmp_path: Path) -> None:

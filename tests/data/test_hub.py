@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from stsbench.data.hub import fetch_file
-from stsbench.data.hub.failures import quiet
 from stsbench.data.hub.repository import forget
 from tests import hub_server
 from tests.hub_files import sha256
@@ -206,14 +205,6 @@ def test_a_bug_keeps_its_traceback(hub: Hub, monkeypatch: pytest.MonkeyPatch):
 def test_a_cache_of_ours_that_cannot_be_written_is_done_without(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("STSBENCH_CACHE", "/dev/null/cache")
     assert fetch().read_bytes() == DATA
-
-
-def test_bars_are_hidden_and_then_as_before():
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled
-
-    with quiet("huggingface_hub"):
-        assert are_progress_bars_disabled()
-    assert not are_progress_bars_disabled()
 
 
 def test_a_file_outside_the_cache_is_never_removed(hub: Hub, tmp_path: Path):

@@ -20,7 +20,7 @@ from stsbench.core.errors import CardError, DataError, SourceError
 from stsbench.data.readers import READERS
 from stsbench.data.readers.captions import read_captions
 from stsbench.data.readers.sentences import read_class_files, read_probing, read_semeval, read_snli, read_trec
-from stsbench.data.readers.table import DataFile, read_text
+from stsbench.data.readers.table import DataFile
 from stsbench.data.splits import CaptionSplit, LabelledSplit, Split
 from stsbench.data.task import holds, load_split, load_task
 from tests.data.tables import read_labelled_pair_table, read_labelled_table, read_pair_table
@@ -96,11 +96,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_pair_table([DataFile(path=tmp_path / "gone.tsv")], sentence1=0, sentence2=1, gold=2)
 
 
-def test_windows_line_ends_are_line_ends(tmp_path: Path) -> None:
-    # SICK's test file and all of stsb-multi-mt were released with them.
-    assert read_text(file(tmp_path, "crlf", b"a\r\nb\r\n").path) == "a\nb\n"
-
-
 TABLE = 'id\ts1\ts2\tscore\tsource\n1\tsay "hi\tsay hi\t4.2\tnews\n2\ta, b\tc\t0\tforum\n'
 NAMED: dict[str, Any] = {"sentence1": "s1", "sentence2": "s2", "gold": "score", "subset": "source", "header": True}
 
@@ -171,12 +166,6 @@ def test_a_card_is_consistent(task: str) -> None:
 def _check_files(source: FileSource, split: str) -> None:
     for facts in source.files[split]:
         assert not facts.sha256 or re.fullmatch("[0-9a-f]{64}", facts.sha256)
-
-
-def test_suites_name_known_tasks_once() -> None:
-    for name, suite in CATALOGUE.suites().items():
-        assert set(suite.tasks) <= set(TASKS), name
-        assert len(set(suite.tasks)) == len(suite.tasks), name
 
 
 @pytest.mark.data
@@ -353,12 +342,6 @@ QUICK: dict[str, Any] = {
 QUICK_ROWS = "split\tlabel\tsentence\ntrain\tx\tone\ntest\ty\ttwo\ntrain\ty\tthree\n"
 
 
-def test_labelled_table_takes_the_rows_of_one_split(tmp_path: Path) -> None:
-    table = file_of_labelled(tmp_path, "q", QUICK_ROWS)
-    assert list(read_labelled_table([table], split="train", **QUICK).sentences) == ["one", "three"]
-    assert read_labelled_table([table], split="test", **QUICK).labels.tolist() == [1]
-
-
 @pytest.mark.parametrize(
     ("content", "split", "message"),
     [
@@ -390,17 +373,6 @@ def test_labelled_pair_table_reads_past_the_byte_order_mark(tmp_path: Path) -> N
     split = read_labelled_pair_table([file_of_labelled(tmp_path, "m", MRPC_ROWS)], **MRPC)
     assert (list(split.sentences1), list(split.sentences2)) == (['a "b', "d"], ["c", 'e "'])
     assert split.labels.tolist() == [1, 0]
-
-
-def test_labelled_pair_table_takes_the_rows_of_one_split(tmp_path: Path) -> None:
-    rows = file_of_labelled(tmp_path, "q", "train\ta\tb\t1\ntest\tc\td\t0\n")
-    params: dict[str, Any] = {"sentence1": 1, "sentence2": 2, "label": 3, "classes": ["0", "1"], "split_column": 0}
-    assert list(read_labelled_pair_table([rows], split="test", **params).sentences2) == ["d"]
-
-
-def test_labelled_pair_table_counts_fields(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="m: line 3: 6 fields, expected 5"):
-        read_labelled_pair_table([file_of_labelled(tmp_path, "m", MRPC_ROWS.replace("\td\t", "\td\td\t"))], **MRPC)
 
 
 ENTAILMENT = ["entailment", "neutral", "contradiction"]

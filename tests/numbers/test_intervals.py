@@ -17,7 +17,6 @@ from stsbench.numbers.intervals import (
     sentence_columns,
     sentences_of,
     share_interval,
-    sharing_from,
     standard_error,
 )
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Parts, split_parts
@@ -80,11 +79,6 @@ def test_a_sum_that_is_too_small_is_that_of_the_items_alone():
 )
 def test_items_are_independent_where_no_two_share_a_sentence(sentences, independent):
     assert Sharing(np.array(sentences)).independent is independent
-
-
-def test_items_without_sentences_are_by_themselves():
-    shares = np.arange(5.0)
-    assert Sharing.none(5).independent and Sharing.none(5).variance(shares) == shares @ shares
 
 
 def test_effective_items_count_independent_ones_of_equal_weight():
@@ -197,22 +191,6 @@ def test_the_interval_of_a_share_of_few_clusters_is_students():
     centre, reach = 0.7 + t * t / 2 / n, t * math.sqrt(0.7 * 0.3 / n + t * t / 4 / n / n)
     expected = max((centre - reach) / (1 + t * t / n), 0), (centre + reach) / (1 + t * t / n)
     assert share_interval(right, tied(np.repeat(np.arange(5), 20))) == pytest.approx(expected)
-
-
-def test_the_interval_of_a_share_of_few_clusters_holds_the_truth():
-    """Six texts of twenty items, of which one may be hard and another easy: by the normal quantile five in six would hold."""
-    rng, trials, held = np.random.default_rng(8), 400, 0
-    sharing = tied(np.repeat(np.arange(6), 20))
-    for _ in range(trials):
-        right = (rng.random((6, 20)) < rng.beta(2.8, 1.2, size=(6, 1))).astype(np.float64).ravel()
-        low, high = share_interval(right, sharing)
-        held += low <= 0.7 <= high
-    assert held / trials > 0.92
-
-
-def test_columns_that_tell_no_sentences_leave_every_item_by_itself():
-    assert sharing_from({}, 3).independent
-    assert not sharing_from({"sentence1": np.array([7, 8, 7], dtype=np.uint32)}, 3).independent
 
 
 def test_intervals_hold_the_truth_where_pairs_share_sentences():

@@ -34,12 +34,6 @@ def array(*values: float) -> Floats:
     return np.array(values, dtype=np.float64)
 
 
-def test_spearman_by_hand():
-    # Ranks 1 2 3 4 5 and 2 1 4 3 5: rho = 1 - 6 * sum(d^2) / (n (n^2 - 1)).
-    d2 = 1 + 1 + 1 + 1 + 0
-    assert spearman(array(1, 2, 3, 4, 5), array(20, 10, 40, 30, 50)) == pytest.approx(1 - 6 * d2 / (5 * 24), abs=1e-15)
-
-
 def test_spearman_of_ties_by_hand():
     x = array(7, 7, 1, 9, 7)  # ranks: 1 -> 1; the three 7s share 2, 3, 4 -> 3 each; 9 -> 5
     y = array(0, 5, 0, 5, 2)  # ranks: the 0s share 1, 2 -> 1.5; 2 -> 3; the 5s share 4, 5 -> 4.5
@@ -63,10 +57,6 @@ def test_kendall_of_ties_by_hand():
     assert kendall(array(1, 1, 2, 3), array(1, 2, 3, 4)) == pytest.approx(5 / math.sqrt(5 * 6), abs=1e-15)
 
 
-def test_a_row_is_named_as_the_table_names_it():
-    assert all(name == row.name for name, row in CORRELATIONS.items())
-
-
 def test_parts_are_subsets_in_the_order_met_and_their_shares():
     subset = ["b", "a", "b", "b"]
     cut = {name: split_parts(subset, name) for name in AGGREGATIONS}
@@ -86,11 +76,6 @@ def test_mean_and_deviation_of_a_sample():
     found = spread([1.0, 2.0, 6.0])
     assert found.mean == 3.0
     assert found.deviation == pytest.approx(7**0.5)
-
-
-def test_one_seed_has_no_deviation():
-    assert spread([0.5]).mean == 0.5
-    assert spread([0.5]).deviation is None
 
 
 RNG = np.random.default_rng(4)

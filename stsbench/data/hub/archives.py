@@ -65,7 +65,7 @@ def _unpack_whole(archive: Path, folder: Path, where: str) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-_HEADERS = (
+HEADERS = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """Refuse a record before memory for it is asked for."""
         found = super().frombuf(buf, encoding, errors)
-        if found.size > MOST_HEADER and found.type in _HEADERS:
+        if found.size > MOST_HEADER and found.type in HEADERS:
             raise Refused(f"a header in it asks for more than {MOST_HEADER >> 10} KiB")
         return found
 

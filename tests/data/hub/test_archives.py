@@ -86,7 +86,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int
         (member("pipe", tarfile.FIFOTYPE), "is a device or a sparse file"),
         (member("holes", tarfile.GNUTYPE_SPARSE, size=512), "is a device or a sparse file"),
         (member("bomb", size=3 << 30), "holds more than 20000 files or 2 GiB"),
-        *((member("x", kind, size=1 << 30), "a header in it asks for more than 64 KiB") for kind in archives._HEADERS),
+        *((member("x", kind, size=1 << 30), "a header in it asks for more than 64 KiB") for kind in archives.HEADERS),
     ],
 )
 def test_what_no_data_archive_needs_is_refused(hub: Hub, bad: tarfile.TarInfo, expected: str, tmp_path: Path):

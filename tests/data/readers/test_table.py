@@ -13,45 +13,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from stsbench.core import settings
 from stsbench.core.errors import CardError, DataError
-from stsbench.data.readers.sentences import Roles, find_roles, read_any_table, rows_of_split
-from stsbench.data.readers.table import DataFile, FileLayout, TextTable, listed, read_table
+from stsbench.data.readers.sentences import read_any_table
+from stsbench.data.readers.table import DataFile, FileLayout, read_table
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from tests.data.tables import read_pair_table
-
-TABLE = TextTable(
-    path=Path("t"), header=["a", "part"], rows=[["x", "dev"], ["y", "test"], ["z", "dev"]], numbers=[2, 4, 5]
-)
-
-
-def test_columns_by_name_and_position():
-    assert TABLE.column("a") == TABLE.column(0) == ["x", "y", "z"]
-    assert TABLE.place(1) == "t: line 4"
-    with pytest.raises(DataError, match="t: line 2: 2 columns, column 7 is missing"):
-        TABLE.column(7)
-    with pytest.raises(CardError, match="counted from 0"):
-        TABLE.column(-1)
-
-
-def test_rows_of_a_split_by_its_own_name_or_the_files():
-    assert list(rows_of_split(TABLE, None, "validation")) == [0, 1, 2]
-    assert list(rows_of_split(TABLE, "part", "test")) == [1]
-    assert list(rows_of_split(TABLE, "part", "validation", {"validation": "dev"})) == [0, 2]
-    with pytest.raises(DataError, match=r"t: no row of split 'validation' \(has dev, test\)"):
-        rows_of_split(TABLE, "part", "validation")
-
-
-def test_pairs_of_one_split(tmp_path):
-    (tmp_path / "t.csv").write_text("a,b,score,part\nx,y,1,dev\nz,w,2,test\n")
-    file = DataFile(path=tmp_path / "t.csv")
-    split = read_pair_table([file], sentence1="a", sentence2="b", gold="score", split_column="part", split="test")
-    assert (list(split.sentences1), split.gold.tolist()) == (["z"], [2.0])
-
-
-def test_of_very_many_columns_some_are_listed():
-    assert listed([f"c{i}" for i in range(30)]).endswith("c19, …")
-
 
 Rows = list[tuple[str, str, float]]
 HEADER = ("s1", "s2", "score")
@@ -111,20 +77,6 @@ def test_every_format_and_layout_gives_the_same_pairs(tmp_path: Path, way: str) 
     write(tmp_path / name, ODD)
     split = read_pair_table([DataFile(path=tmp_path / name)], **COLUMNS)
     assert list(zip(split.sentences1, split.sentences2, split.gold.tolist(), strict=True)) == ODD
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("way", WAYS)
-def test_real_pairs_in_every_format_and_layout(tmp_path: Path, way: str) -> None:
-    data = settings.data_folder()
-    if data is None:
-        pytest.skip("STSBENCH_DATA is not set")
-    released = [DataFile(path=data / "downstream/STS/STSBenchmark/sts-dev.csv", pinned=True)]
-    split = read_pair_table(released, sentence1=5, sentence2=6, gold=4)
-    name, write = WAYS[way]
-    write(tmp_path / name, list(zip(split.sentences1, split.sentences2, split.gold.tolist(), strict=True)))
-    again = read_pair_table([DataFile(path=tmp_path / name)], **COLUMNS)
-    assert (again.n, again.digest) == (1500, split.digest)
 
 
 FOUND = FileLayout()
@@ -248,11 +200,6 @@ def test_pairs_with_labels_beside_scores(tmp_path):
     assert isinstance(read(tmp_path, content, gold="score"), PairSplit)
 
 
-def test_columns_by_position_need_no_header(tmp_path):
-    split = read(tmp_path, "x,y,3.5\nz,w,1\n", sentence1=0, sentence2=1, gold=2)
-    assert split.n == 2
-
-
 def test_rows_of_one_split(tmp_path):
     content = "text,label,fold\na,x,tr\nb,y,te\n"
     split = read(tmp_path, content, classes=["x", "y"], split_column="fold", split_values={"test": "te"}, split="test")
@@ -283,10 +230,3 @@ def test_what_is_not_clear_is_told_in_one_line(tmp_path, content, params, messag
     with pytest.raises(CardError, match=message) as caught:
         read(tmp_path, content, **params)
     assert "t.csv: " in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_roles_of_a_header():
-    assert find_roles(["question1", "question2", "score"], {}) == Roles(
-        ("question1", "question2"), "score", is_gold=True
-    )
-    assert find_roles(["x", "sentence"], {"label": "x"}) == Roles(("sentence",), "x", is_gold=False)
