@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,12 +81,6 @@ def texts_to_fit(fit: str, *, task: Task | None, catalogue: Catalogue, data: Pat
     one's own. ``target+ungraded`` (and so for any task) takes also the sentences of pairs released without a gold score, as
     ConSERT's training does.
 
-    Args:
-        fit: the words above.
-        task: the task that is scored, None where no task is.
-        catalogue: the cards of tasks and corpora.
-        data: a local data folder.
-
     Raises:
         UnknownName: no such split, task, corpus or file; offers the nearest.
         DataError: the data cannot be had or read.
@@ -109,38 +103,20 @@ def _corpus_texts(name: str, catalogue: Catalogue, data: Path | None) -> list[st
     return [text for row in zip(*columns, strict=True) for text in row]
 
 
-@dataclass(frozen=True)
-class FitTexts:
+class FitTexts(NamedTuple):
     """What an encoder is fitted on for one task."""
 
     sentences: Sequence[str]
     digest: str
-    what: str
-    overlap: bool
-
-    def named(self, encoder: KnownEncoder) -> KnownEncoder:
-        """The encoder as a Result of this task names it."""
-        return replace(encoder, fitted_on=self.digest, saw_task=self.overlap)
-
-    def notes(self, fitted: object) -> list[str]:
-        """What a reader of its scores should know of the texts, and of what is fitted on them."""
-        return [
-            f"fitted on {len(self.sentences)} sentences ({without_folders(self.what)})",
-            *notes_of(fitted),
-        ]
+    saw_task: bool
 
 
 def texts_of_tasks(
-    fit: str,
-    tasks: Sequence[ScoredTask],
-    plan: RunPlan,
-    failed: Callable[[str, StsbenchError], None],
+    fit: str, tasks: Sequence[ScoredTask], plan: RunPlan, failed: Callable[[str, StsbenchError], None]
 ) -> dict[str, FitTexts]:
     """The texts to fit on by task; read once where they are the same for all."""
     found: dict[str, FitTexts] = {}
-    shared: list[str] = []
-    keys: set[bytes] = set()
-    digest = ""
+    shared, keys, digest = list[str](), set[bytes](), ""
     for task in tasks:
         if needs_task(fit) or not shared:
             try:
@@ -152,94 +128,42 @@ def texts_of_tasks(
                 failed(task.name, error)
                 continue
             keys, digest = set(map(text_key, shared)), texts_digest(shared)
-        seen = not keys.isdisjoint(map(text_key, task.texts()))
-        found[task.name] = FitTexts(shared, digest, fit, seen)
+        found[task.name] = FitTexts(shared, digest, not keys.isdisjoint(map(text_key, task.texts())))
     return found
 
 
-class Missing(NamedTuple):
-    """What the store lacks: distinct sentences, and the tokens that a server would be sent for them, where it is one."""
-
-    sentences: int
-    tokens: int | None = None
-
-    @classmethod
-    def of(cls, engine: Engine, sentences: Sequence[str]) -> Missing:
-        """What an engine would embed of these sentences."""
-        texts, encoder = engine.missing(sentences), engine.encoder
-        return cls(len(texts), encoder.count_tokens(texts) if isinstance(encoder, ServedEncoder) else None)
-
-
-class Divisible(NamedTuple):
-    """What several workers can embed together: by which engine, and which texts."""
-
-    engine: Engine
-    texts: list[str]
-
-    @classmethod
-    def of(cls, engine: Engine, texts: list[str]) -> Divisible | None:
-        """None of what is kept in memory alone, and of a server, which has limits of its own."""
-        alone = engine.shelf.folder is None or isinstance(engine.encoder, ServedEncoder)
-        return None if alone else cls(engine, texts)
-
-
-class SharedEngine:
+@dataclass(eq=False)
+class BaseEngine:
     """The engine of one base, for all encoders that are made of its embeddings."""
 
-    def __init__(self, engine: Engine, *, only_look: bool) -> None:
-        """Keep the engine, and whether it may only look into the store."""
-        self.engine, self.only_look = engine, only_look
-        self._counted, self._prepared = set[str](), set[str]()
-        self._views: dict[tuple[str, ...], StoredEmbeddings] = {}
+    engine: Engine
+    only_look: bool
+    """Whether it may only look into the store."""
+    counted: set[str] = field(default_factory=set)
+    prepared: set[str] = field(default_factory=set)
+    """What an encoder before has counted, and asked to embed."""
+    views: dict[tuple[str, ...], StoredEmbeddings] = field(default_factory=dict)
 
     def view(self, sentences: Sequence[str]) -> StoredEmbeddings:
         """Return the embeddings of these sentences; where they lie is looked up once."""
         key = tuple(sentences)
-        if key not in self._views:
-            self._views[key] = self.engine(sentences)
-        return self._views[key]
+        if key not in self.views:
+            self.views[key] = self.engine(sentences)
+        return self.views[key]
 
-    def uncounted(self, sentences: Sequence[str]) -> list[str]:
-        """Those that have not been counted: an encoder before will have embedded the others."""
-        return _new(sentences, self._counted)
 
-    def unprepared(self, sentences: Sequence[str]) -> list[str]:
-        """Those that no encoder before has asked to embed."""
-        return _new(sentences, self._prepared)
+@dataclass
+class Shared:
+    """What the encoders of a run share, the last of each: variants of one encoder follow each other, and two may not fit in memory."""
+
+    base: BaseEngine | None = None
+    texts: tuple[Hashable, Mapping[str, FitTexts]] = (None, {})
 
 
 def _new(sentences: Sequence[str], before: set[str]) -> list[str]:
     found = [one for one in dict.fromkeys(sentences) if one not in before]
     before.update(found)
     return found
-
-
-class Shared:
-    """Holds the last of each: variants of one encoder follow each other, and two encoders may not fit in memory."""
-
-    def __init__(self) -> None:
-        """Hold nothing yet."""
-        self._engine: SharedEngine | None = None
-        self._texts: tuple[Hashable, Mapping[str, FitTexts]] | None = None
-
-    def engine(self, base: Encoder, make: Callable[[], Engine], *, only_look: bool) -> SharedEngine:
-        """Return the engine that embeds for a base."""
-        held = self._engine
-        if held is None or held.engine.encoder is not base or held.only_look != only_look:
-            held = self._engine = SharedEngine(make(), only_look=only_look)
-        # What it has embedded for the encoder before, this one finds.
-        held.engine.forget_encoded()
-        return held
-
-    def let_go(self) -> None:
-        """Hold no engine any more: an encoder follows that has no base."""
-        self._engine = None
-
-    def texts(self, key: Hashable, read: Callable[[], Mapping[str, FitTexts]]) -> Mapping[str, FitTexts]:
-        """Return what is read for a key, by task."""
-        if self._texts is None or self._texts[0] != key:
-            self._texts = key, read()
-        return self._texts[1]
 
 
 class Embedder:
@@ -276,23 +200,22 @@ class Embedder:
         self.encoder, self.tasks, self._plan, self._listener = encoder, tasks, plan, listener
         self._texts: Mapping[str, FitTexts] = {}
         self._fits, self._engines = dict[str, Encoder](), dict[str, Engine]()
-        self._common: SharedEngine | None = None
+        self._base: BaseEngine | None = None
         base = what_embeds(made)
         if isinstance(made, TextFitted):
-            fit = fit_of(made)
-            self._texts = shared.texts((fit, *tasks), lambda: texts_of_tasks(fit, tasks, plan, listener.failed))
+            key = (fit_of(made), *tasks)
+            if shared.texts[0] != key:
+                shared.texts = key, texts_of_tasks(fit_of(made), tasks, plan, listener.failed)
+            self._texts = shared.texts[1]
             self.tasks = [task for task in tasks if task.name in self._texts]
             if base is made:
                 return
-
-        def make_engine() -> Engine:
-            return self._engine_of(base, open_shelf(plan.store, base, only_look=only_look))
-
-        if base is made:
-            shared.let_go()
-            self._common = SharedEngine(make_engine(), only_look=only_look)
-        else:
-            self._common = shared.engine(base, make_engine, only_look=only_look)
+        held = shared.base if base is not made else None
+        if held is None or held.engine.encoder is not base or held.only_look != only_look:
+            held = BaseEngine(self._engine_of(base, open_shelf(plan.store, base, only_look=only_look)), only_look)
+        # What it has embedded for the encoder before, this one finds.
+        held.engine.forget_encoded()
+        self._base, shared.base = held, held if base is not made else None
 
     def _engine_of(self, encoder: Encoder, shelf: Shelf) -> Engine:
         return Engine(encoder, shelf, progress=self._listener.encoding, noticed=self._listener.noticed)
@@ -305,28 +228,36 @@ class Embedder:
 
     def known(self, task: ScoredTask) -> KnownEncoder:
         """The encoder as the Result of this task names it."""
-        return self._texts[task.name].named(self.encoder) if self._texts else self.encoder
+        texts = self._texts.get(task.name)
+        return self.encoder if texts is None else replace(self.encoder, fitted_on=texts.digest, saw_task=texts.saw_task)
 
-    def missing(self, todo: Sequence[ScoredTask]) -> Missing | None:
-        """What :meth:`prepare` would embed; None where only fitting tells."""
-        if self._common is None or self._late:
-            return None if todo or self._common is not None else Missing(0)
-        return Missing.of(self._common.engine, self._common.uncounted(self._needed(todo)))
+    def missing(self, todo: Sequence[ScoredTask]) -> tuple[int | None, int | None]:
+        """How many distinct sentences :meth:`prepare` would embed, None where only fitting tells; and of a server the tokens."""
+        if self._base is None or self._late:
+            return (0 if self._base is None and not todo else None), None
+        engine = self._base.engine
+        texts = engine.missing(_new(self._needed(todo), self._base.counted))
+        return len(texts), engine.encoder.count_tokens(texts) if isinstance(engine.encoder, ServedEncoder) else None
 
-    def divisible(self, todo: Sequence[ScoredTask]) -> Divisible | None:
-        """What :meth:`prepare` would embed; None where it cannot be divided: kept in memory, or made task by task."""
-        if self._common is None or self._late:
+    def divisible(self, todo: Sequence[ScoredTask]) -> tuple[Engine, list[str]] | None:
+        """What several workers can embed together: by which engine, and which texts.
+
+        None of what is kept in memory alone or made task by task, and of a server, which has limits of its own.
+        """
+        if self._base is None or self._late:
             return None
-        return Divisible.of(self._common.engine, self._needed(todo))
+        engine = self._base.engine
+        alone = engine.shelf.folder is None or isinstance(engine.encoder, ServedEncoder)
+        return None if alone else (engine, self._needed(todo))
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         """Embed what the tasks to do need, in one go; ``tasks`` are all tasks, done ones among them."""
-        if self._common is None:
+        if self._base is None:
             for task in todo:
                 self._fitted_engine(task).prepare(task.texts())
             return
-        base, needed = self._common.engine, self._needed(todo)
-        if self._common.unprepared(needed):
+        base, needed = self._base.engine, self._needed(todo)
+        if _new(needed, self._base.prepared):
             # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
             lost = base.shelf.folder is None
             base.prepare(needed, among=self._needed(tasks) if lost else ())
@@ -344,7 +275,7 @@ class Embedder:
         """What is fitted for a task: over the stored embeddings of its base, where it has one."""
         texts, made = self._texts[task.name], self.encoder.encoder
         if texts.digest not in self._fits:
-            maker = made if self._common is None else made.over(StoredEncoder(self._common.engine))  # type: ignore[attr-defined]
+            maker = made if self._base is None else made.over(StoredEncoder(self._base.engine))  # type: ignore[attr-defined]
             if not isinstance(maker, TextFitted):
                 raise EncoderError(
                     f"what a post-processor's over(base) returned has no fit_texts; it is {shown(maker)}"
@@ -364,31 +295,34 @@ class Embedder:
     def engine(self, task: ScoredTask) -> Embed:
         """What embeds this task's sentences."""
         made = self.encoder.encoder
-        if self._common is None:
+        if self._base is None:
             return self._fitted_engine(task)
         if isinstance(made, VariantEncoder):
-            return TransformedEngine(self._common.view, made.transform)
+            return TransformedEngine(self._base.view, made.transform)
         if not self._texts:
-            return self._common.engine
+            return self._base.engine
         # Made again in seconds from what the store holds: not stored itself.
         fit = self._fit(task)
         if isinstance(fit, FittedEncoder) and variant_of(made) is not None:
-            return TransformedEngine(self._common.view, fit.transform)
+            return TransformedEngine(self._base.view, fit.transform)
         return Engine(fit, Shelf(None))
 
     def encoded(self, task: ScoredTask) -> int:
         """How many distinct sentences of the task this embedder embedded itself, and did not find in the store."""
-        engine = self._fitted_engine(task) if self._common is None else self._common.engine
+        engine = self._fitted_engine(task) if self._base is None else self._base.engine
         return engine.encoded_among(task.texts())
 
     def watch(self, task: ScoredTask) -> Watched | None:
         """Who watches over the stored embeddings of this task, where some are stored."""
-        engine = self._engines.get(self._texts[task.name].digest) if self._common is None else self._common.engine
+        engine = self._engines.get(self._texts[task.name].digest) if self._base is None else self._base.engine
         return engine.shelf.watch if engine is not None else None
 
     def notes(self, task: ScoredTask) -> list[str]:
         """What a reader of the task's score should know of its embeddings."""
-        return self._texts[task.name].notes(self._fit(task)) if self._texts else notes_of(self.encoder.encoder)
+        if not self._texts:
+            return notes_of(self.encoder.encoder)
+        count, what = len(self._texts[task.name].sentences), without_folders(fit_of(self.encoder.encoder))
+        return [f"fitted on {count} sentences ({what})", *notes_of(self._fit(task))]
 
 
 def what_embeds(encoder: Encoder) -> Encoder:

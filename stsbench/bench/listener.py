@@ -27,11 +27,11 @@ class Doing:
 
 @dataclass
 class Crowd:
-    """The workers of a run, by what each does, and their pace together."""
+    """The workers of a run: what each does, their pace together, and how long nothing has moved."""
 
     clock: Callable[[], float] = time.monotonic
-    doing: dict[object, Doing] = field(default_factory=dict)
-    """What is under way, by whatever tells one piece of work from another."""
+    doing: dict[int, Doing] = field(default_factory=dict)
+    """What is under way, by the number of the piece of work."""
     cells: int = 0
     """To be scored, when the run began."""
     running: int = 0
@@ -41,18 +41,32 @@ class Crowd:
     to_embed: int = 0
     embedded: float = 0.0
     """Sentences: to be embedded when the run began, and embedded by what has ended."""
-    began: float | None = None
+    first_embedded: float | None = None
     first_scored: float | None = None
+    began: dict[int, float] = field(default_factory=dict)
+    """When each piece was first told of."""
+    moved: float = 0.0
+    said: float = 0.0
+    """When anything last moved, and after how many seconds without that it was last said."""
 
-    def tell(self, key: object, doing: Doing) -> None:
-        """Some work goes on."""
-        if doing.sentences and self.began is None:
-            self.began = self.clock()
-        self.doing[key] = doing
+    def __post_init__(self) -> None:
+        """Nothing has moved yet."""
+        self.moved = self.clock()
 
-    def end(self, key: object, *, well: bool) -> None:
-        """Some work has ended; of what has failed, nothing counts."""
-        ended = self.doing.pop(key, None)
+    def tell(self, piece: int, doing: Doing) -> None:
+        """A worker has begun a piece, or gets on with it."""
+        now = self.clock()
+        if doing != self.doing.get(piece):
+            self.moved, self.said = now, 0.0
+        if doing.sentences and self.first_embedded is None:
+            self.first_embedded = now
+        self.began.setdefault(piece, now)
+        self.doing[piece] = doing
+
+    def end(self, piece: int, *, well: bool) -> None:
+        """A piece has ended; of what has failed, nothing counts."""
+        self.moved, self.said = self.clock(), 0.0
+        ended = self.doing.pop(piece, None)
         if ended is not None and well:
             self.embedded += ended.sentences
 
@@ -61,6 +75,19 @@ class Crowd:
         self.first_scored = self.clock() if self.first_scored is None else self.first_scored
         self.scored, self.failed = self.scored + well, self.failed + (not well)
 
+    def over(self, pieces: Iterable[int], seconds: float | None) -> list[int]:
+        """Those of some pieces that have been under way for longer."""
+        now = self.clock()
+        return [] if seconds is None else [one for one in pieces if now - self.began.get(one, now) > seconds]
+
+    def still(self) -> int | None:
+        """For how many minutes nothing has moved, where that is to be said now; else None."""
+        waited = self.clock() - self.moved
+        if waited < max(STILL_SECONDS, 2 * self.said):
+            return None
+        self.said = waited
+        return int(waited // 60)
+
     @property
     def sentences(self) -> float:
         """How many are embedded so far, those of the work under way among them."""
@@ -68,7 +95,7 @@ class Crowd:
 
     def speed(self) -> float | None:
         """Sentences a second, of all workers together; None as long as nothing tells."""
-        seconds = 0.0 if self.began is None else self.clock() - self.began
+        seconds = 0.0 if self.first_embedded is None else self.clock() - self.first_embedded
         return self.sentences / seconds if seconds > 0 and self.sentences else None
 
     def left(self) -> float | None:
@@ -80,40 +107,6 @@ class Crowd:
         embedding = waiting / speed if speed is not None else 0.0
         since = self.clock() - (self.first_scored or 0.0)
         return max(embedding, cells * since / max(self.scored + self.failed, 1))
-
-
-@dataclass
-class Waits:
-    """How long each piece of work has been under way, and how long nothing has moved."""
-
-    clock: Callable[[], float] = time.monotonic
-    began: dict[int, float] = field(default_factory=dict)
-    """When a worker first reported of a piece, by its number."""
-    since: float = 0.0
-    said: float = 0.0
-    """After so many seconds without progress it was last said."""
-
-    def __post_init__(self) -> None:
-        """Nothing has moved yet."""
-        self.since = self.clock()
-
-    def moved(self, piece: int) -> None:
-        """A worker has begun a piece, got on with it or ended it."""
-        self.since, self.said = self.clock(), 0.0
-        self.began.setdefault(piece, self.since)
-
-    def over(self, pieces: Iterable[int], seconds: float | None) -> list[int]:
-        """Those of some pieces that have been under way for longer."""
-        now = self.clock()
-        return [] if seconds is None else [one for one in pieces if now - self.began.get(one, now) > seconds]
-
-    def still(self) -> int | None:
-        """For how many minutes nothing has moved, where that is to be said now; else None."""
-        waited = self.clock() - self.since
-        if waited < max(STILL_SECONDS, 2 * self.said):
-            return None
-        self.said = waited
-        return int(waited // 60)
 
 
 class Pace:

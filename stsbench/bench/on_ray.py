@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from stsbench.bench import workers as worker
-from stsbench.bench.embed import Divisible, Embedder
-from stsbench.bench.listener import Crowd, Doing, Waits
+from stsbench.bench.embed import Embedder
+from stsbench.bench.listener import Crowd, Doing
 from stsbench.bench.plan import Cell, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
 from stsbench.bench.score import done_already
 from stsbench.bench.workers import (
     Handed,
-    InStore,
     OtherVersions,
     Ray,
     Reference,
@@ -34,14 +33,13 @@ from stsbench.bench.workers import (
     is_shared,
     joined,
     stop,
-    tokenise,
     write_missing,
 )
 from stsbench.core import settings as places
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.base import TokenEncoder
-from stsbench.encoders.engine.embed import BatchShare
+from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.engine.store import Keys
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
@@ -56,7 +54,6 @@ LOST = {
     "OutOfMemoryError": "the machine's memory was full, and Ray has ended its worker",
 }
 _COLOURS = re.compile(r"\x1b\[\d+m")
-T = TypeVar("T")
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
@@ -70,10 +67,12 @@ class Turn:
     encoder: Reference
     embedder: Embedder
     """Only looks at the store."""
-    shared: Divisible | None = None
+    shared: tuple[Engine, list[str]] | None = None
     """What is embedded; None of what one worker embeds and scores."""
-    embedding: int = 0
-    """Shares of its embedding that are under way."""
+    waiting: int = 0
+    """Shares of its tokens or of its embedding that are under way."""
+    tokens: dict[int, Reference] = field(default_factory=dict)
+    """Where its tokens are, by the number of the share."""
     encoded: list[Keys] = field(default_factory=list)
     seconds: float = 0.0
     """Of embedding, of all workers together."""
@@ -105,8 +104,11 @@ class Piece:
     on_device: bool = True
     """Whether it asks for what embeds: a GPU where there are some."""
     sentences: int = 0
+    share: int = 0
     tries: int = 1
     number: int = 0
+    reference: Reference = None
+    """Ray's, of what will be handed back."""
 
 
 class Lost(StsbenchError):
@@ -114,16 +116,13 @@ class Lost(StsbenchError):
 
 
 def carried_out(
-    number: int, events: Ray, versions: Mapping[str, str], work: Callable[..., T], *given: object
-) -> T | Exception:
-    """What each worker is asked for; what others were to make for it and could not has failed it too."""
+    number: int, events: Ray, versions: Mapping[str, str], work: Callable[..., Handed], *given: object
+) -> Handed | Exception:
+    """What each worker is asked for."""
     tell = Tell(number, events.actor.put_nowait.remote)
     tell(0, 1)
-    for one in given:
-        if isinstance(one, Exception):
-            return one
 
-    def checked_work() -> T:
+    def checked_work() -> Handed:
         check_versions(versions)
         return work(tell, *given)
 
@@ -136,8 +135,8 @@ class Hands:
 
     ray: Ray
     plan: RunPlan
-    pieces: dict[Reference, Piece] = field(default_factory=dict)
-    """What is under way, by Ray's references."""
+    pieces: dict[int, Piece] = field(default_factory=dict)
+    """What is under way, by number."""
     versions: Mapping[str, str] = field(default_factory=scoring_versions)
     """What a worker must have: those of this machine."""
     _kept: dict[Hashable, Reference] = field(default_factory=dict)
@@ -186,14 +185,13 @@ class Hands:
         try:
             return self.ray.put(thing)
         except Exception as error:  # whatever a user's object raises that cannot be sent
+            why = one_line(error)[:200]
             if isinstance(error, ModuleNotFoundError):
                 raise EncoderError(
-                    f"the cluster cannot read it: {one_line(error)[:200]} there; install on each of its machines what "
-                    "this one has, stsbench in the same version too"
+                    f"the cluster cannot read it: {why} there; install on each of its machines what this one has, "
+                    "stsbench in the same version too"
                 ) from error
-            raise EncoderError(
-                f"cannot be sent to another process ({one_line(error)[:200]}); leave out --on"
-            ) from error
+            raise EncoderError(f"cannot be sent to another process ({why}); leave out --on") from error
 
     def keep(self, key: KeyT, make: Callable[[KeyT], object] = lambda key: key) -> Reference:
         """Ray's reference of an object, or of what is made of it, that is put there once."""
@@ -203,35 +201,26 @@ class Hands:
 
     def give(self, piece: Piece) -> None:
         """Give Ray a piece."""
-        gpus = 1 if piece.on_device and self.gpus else 0
         self._given += 1
-        piece = replace(piece, number=self._given)
-        reference = self._ask(piece.what, piece.number, piece.work, *piece.given, num_gpus=gpus, max_retries=0)
-        self.pieces[reference] = piece
-
-    def tokens(self, what: str, encoder: Reference, texts: Reference, of: int) -> list[Reference]:
-        """Have texts tokenised for an encoder by so many workers; Ray tries again by itself."""
-        shares = [BatchShare(number, of) for number in range(of)]
-        return [self._ask(what, 0, tokenise, encoder, texts, share, max_retries=TRIES - 1) for share in shares]
-
-    def _ask(self, what: str, number: int, work: Callable[..., object], *given: object, **options: int) -> Reference:
-        remote = self.ray.remote(carried_out).options(num_cpus=1, name=what, **options)
-        return remote.remote(number, self._events, self.versions, work, *given)
+        gpus = 1 if piece.on_device and self.gpus else 0
+        remote = self.ray.remote(carried_out).options(num_cpus=1, num_gpus=gpus, name=piece.what, max_retries=0)
+        reference = remote.remote(self._given, self._events, self.versions, piece.work, *piece.given)
+        self.pieces[self._given] = replace(piece, number=self._given, reference=reference)
 
     def give_up(self, piece: Piece) -> None:
         """End a piece that hangs, and the process that it hangs in."""
-        (reference,) = [one for one, under_way in self.pieces.items() if under_way is piece]
-        del self.pieces[reference]
+        del self.pieces[piece.number]
         with suppress(self.ray.exceptions.RayError):
-            self.ray.cancel(reference, force=True)
+            self.ray.cancel(piece.reference, force=True)
 
     def ended(self) -> Iterator[tuple[Piece, Handed | Exception]]:
         """The pieces that have ended by now, with what was handed back or why nothing was; waits a moment for one."""
-        self.ray.wait(list(self.pieces), num_returns=1, timeout=WAIT_SECONDS)
+        waiting = {piece.reference: piece for piece in self.pieces.values()}
+        self.ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
         # Many may have ended while the last ones were seen to.
-        ready, _ = self.ray.wait(list(self.pieces), num_returns=len(self.pieces), timeout=0)
+        ready, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         for reference in ready:
-            yield self.pieces.pop(reference), self._handed(reference)
+            yield self.pieces.pop(waiting[reference].number), self._handed(reference)
 
     def _handed(self, reference: Reference) -> Handed | Exception:
         try:
@@ -271,7 +260,6 @@ class ClusterRun:
     waiting: deque[RunPart] = field(default_factory=deque)
     """The encoders whose turns have not come."""
     made: dict[Cell, Result] = field(default_factory=dict)
-    waits: Waits = field(default_factory=Waits)
     renewed: set[str] = field(default_factory=set)
     """The encoders whose stored embeddings, and so whose Results, are of before."""
 
@@ -288,7 +276,7 @@ class ClusterRun:
                     self._after(piece, handed)
                 self._listen()
         finally:
-            stop(self.hands.ray, list(self.hands.pieces))
+            stop(self.hands.ray, [piece.reference for piece in self.hands.pieces.values()])
         for part in parts:
             yield from self._in_order(part)
 
@@ -302,11 +290,11 @@ class ClusterRun:
             if turn.shared is None:
                 # Kept in memory alone, batches are planned over the tasks too that are done.
                 self._score(turn, self._tasks(turn, part.cells), None)
-            elif turn.shared.engine.shelf.width is not None:
+            elif turn.shared[0].shelf.width is not None:
                 what, given = f"{part.name}: comparing with stored embeddings", [turn.encoder, self.plan.store]
                 self.hands.give(Piece(turn=turn, what=what, work=worker.see_stored, given=given, then=self._compared))
             else:
-                self._divide(turn, turn.shared)
+                self._divide(turn, *turn.shared)
 
     @property
     def plan(self) -> RunPlan:
@@ -325,43 +313,68 @@ class ClusterRun:
             turn.embedder = self.work.embedder(self.work.encoder(turn.part), tasks, only_look=True)
             turn.shared = turn.embedder.divisible(self._tasks(turn, turn.cells))
         if turn.shared is not None:
-            self._divide(turn, turn.shared)
+            self._divide(turn, *turn.shared)
 
-    def _divide(self, turn: Turn, shared: Divisible) -> None:
+    def _divide(self, turn: Turn, engine: Engine, texts: list[str]) -> None:
         """Have an encoder's batches embedded by as many workers as are free for it."""
-        missing = len(shared.engine.missing(shared.texts))
+        missing = len(engine.missing(texts))
         if not missing:
             self._score_each(turn)
             return
-        free = max(1, ceil(self.hands.free() / (len(self.waiting) + 1)))
-        of = turn.embedding = self.plan.gpus_per_encoder or free
-        name, tokens = turn.part.name, list[Reference]()
-        held = self.hands.keep(tuple(shared.texts), lambda texts: sorted(set(texts)))
+        of = self.plan.gpus_per_encoder or max(1, ceil(self.hands.free() / (len(self.waiting) + 1)))
+        held = self.hands.keep(tuple(texts), lambda texts: sorted(set(texts)))
+
+        def embed(piece: Piece | None = None, handed: Handed | None = None) -> None:
+            """Embed, when all tokens are there."""
+            if piece is not None:
+                turn.tokens[piece.share] = piece.reference
+                turn.waiting -= 1
+            if not turn.waiting and not turn.failed:
+                tokens = [turn.tokens[share] for share in sorted(turn.tokens)]
+                given = [self.plan.store, self.hands.is_shared, *tokens]
+                self._share(turn, "embedding", worker.embed, of, held, given, self._embedded, ceil(missing / of))
+
         # On a GPU a worker is there for one piece: to tokenise in another would load the weights twice.
-        if of > 1 and not self.hands.gpus and isinstance(shared.engine.encoder, TokenEncoder):
-            tokens = self.hands.tokens(f"{name}: tokenising", turn.encoder, held, of)
-        for number in range(of):
-            given = [turn.encoder, held, BatchShare(number, of), self.plan.store, self.hands.is_shared, *tokens]
-            what = f"{name}: embedding" + (f" {number + 1}/{of}" if of > 1 else "")
-            then, share = self._embedded, ceil(missing / of)
-            self.hands.give(Piece(turn=turn, what=what, work=worker.embed, given=given, then=then, sentences=share))
+        if of > 1 and not self.hands.gpus and isinstance(engine.encoder, TokenEncoder):
+            self._share(turn, "tokenising", worker.tokenise, of, held, [], embed)
+        else:
+            embed()
+
+    def _share(
+        self,
+        turn: Turn,
+        doing: str,
+        work: Callable[..., Handed],
+        of: int,
+        texts: Reference,
+        given: Sequence[object],
+        then: Callable[[Piece, Handed], None],
+        sentences: int = 0,
+    ) -> None:
+        """Give each of several workers its share."""
+        turn.waiting = of
+        for share in range(of):
+            what = f"{turn.part.name}: {doing}" + (f" {share + 1}/{of}" if of > 1 else "")
+            all_given = [turn.encoder, texts, BatchShare(share, of), *given]
+            piece = Piece(turn=turn, what=what, work=work, given=all_given, then=then, sentences=sentences, share=share)
+            self.hands.give(piece)
 
     def _embedded(self, piece: Piece, handed: Handed) -> None:
         """A share is embedded; after the last of them the encoder is scored."""
         turn = piece.turn
-        turn.embedding -= 1
+        turn.waiting -= 1
         turn.encoded.extend(handed.encoded)
         turn.seconds, turn.workers = turn.seconds + handed.seconds, turn.workers + 1
         turn.tries, turn.device = max(turn.tries, piece.tries), handed.device or turn.device
-        if turn.shared is not None and turn.shared.engine.shelf.folder is not None:
-            write_missing(handed.blocks, turn.shared.engine.shelf.folder)
-        if not turn.embedding and not turn.failed:
+        if turn.shared is not None and (folder := turn.shared[0].shelf.folder) is not None:
+            write_missing(handed.blocks, folder)
+        if not turn.waiting and not turn.failed:
             self._score_each(turn)
 
     def _score_each(self, turn: Turn) -> None:
         """Have each task scored by a worker of its own, on what is embedded."""
-        blocks = blocks_of(turn.shared.engine.shelf) if turn.shared is not None and not self.hands.is_shared else {}
-        embedded = self.hands.put(InStore(turn.encoded, turn.said, blocks))
+        blocks = blocks_of(turn.shared[0].shelf) if turn.shared is not None and not self.hands.is_shared else {}
+        embedded = self.hands.put(Handed(encoded=turn.encoded, said=turn.said, blocks=blocks))
         for task in self._tasks(turn, turn.cells):
             self._score(turn, [task], embedded)
 
@@ -372,14 +385,13 @@ class ClusterRun:
         wanted = self.work.seeds(cells)
         seeds = [wanted.get(task, []) for task in tasks]
         given = [turn.encoder, self.plan, seeds, embedded, *map(self.hands.keep, tasks)]
-        piece = Piece(turn=turn, what="", work=worker.score, given=given, then=self._scored, cells=cells)
+        whole, task = f"{name}: embedding and scoring", tasks[0].name
+        piece = Piece(turn=turn, what=whole, work=worker.score, given=given, then=self._scored, cells=cells)
         if embedded is None:
-            whole = replace(piece, what=f"{name}: embedding and scoring", sentences=turn.part.to_embed or 0)
-            self.hands.give(whole)
+            self.hands.give(replace(piece, sentences=turn.part.to_embed or 0))
             return
         # What is fitted over another encoder may embed while it is fitted, and is fitted on a GPU where one is.
         fitted = turn.embedder.known(tasks[0]).fitted_on is not None
-        task = tasks[0].name
         self.hands.give(replace(piece, what=f"{name}: scoring {task}", task=task, on_device=fitted))
 
     def _tasks(self, turn: Turn, cells: Sequence[Cell]) -> list[ScoredTask]:
@@ -406,51 +418,41 @@ class ClusterRun:
 
     def _after(self, piece: Piece, handed: Handed | Exception) -> None:
         """Go on with what follows on a piece; what was lost on the way is tried again."""
-        self.waits.moved(piece.number)
+        turn, listener = piece.turn, self.work.listener
         self.crowd.end(piece.number, well=isinstance(handed, Handed))
-        if isinstance(handed, Exception):
-            self._failed(piece, handed)
-            return
-        for line in (*handed.noticed, handed.said):
-            # Of what was set aside each score says it again.
-            if line not in ("", piece.turn.said):
-                self.work.listener.noticed(line)
-        piece.then(piece, handed)
-
-    def _failed(self, piece: Piece, error: Exception) -> None:
-        """Try a piece again, up to a limit and where it may help; then tell what failed."""
-        turn, listener, name = piece.turn, self.work.listener, piece.turn.part.name
-        if turn.failed:
-            return
-        # What an encoder or a file is wrong in, is wrong the next time too.
-        again = isinstance(error, Lost | OtherVersions) or not isinstance(error, StsbenchError)
-        if piece.tries < TRIES and again:
-            listener.noticed(f"{piece.what}: {one_line(error)}; tried again ({piece.tries + 1} of {TRIES})")
-            self.hands.give(replace(piece, tries=piece.tries + 1))
-            return
-        turn.failed = not piece.task
-        listener.failed(f"{name} on {piece.task}" if piece.task else name, error)
-        for _ in piece.cells or turn.cells:
-            self.crowd.cell(well=False)
+        if isinstance(handed, Handed):
+            for line in (*handed.noticed, handed.said):
+                # Of what was set aside each score says it again.
+                if line not in ("", turn.said):
+                    listener.noticed(line)
+            piece.then(piece, handed)
+        elif not turn.failed:
+            # What an encoder or a file is wrong in, is wrong the next time too.
+            again = isinstance(handed, Lost | OtherVersions) or not isinstance(handed, StsbenchError)
+            if piece.tries < TRIES and again:
+                listener.noticed(f"{piece.what}: {one_line(handed)}; tried again ({piece.tries + 1} of {TRIES})")
+                self.hands.give(replace(piece, tries=piece.tries + 1))
+                return
+            turn.failed = not piece.task
+            listener.failed(f"{turn.part.name} on {piece.task}" if piece.task else turn.part.name, handed)
+            for _ in piece.cells or turn.cells:
+                self.crowd.cell(well=False)
 
     def _listen(self) -> None:
         """Say to the listener what the workers do."""
-        under_way = {piece.number: piece for piece in self.hands.pieces.values()}
+        pieces, crowd, timeout = dict(self.hands.pieces), self.crowd, self.plan.timeout
         for number, who, done in self.hands.reports():
-            if (piece := under_way.get(number)) is not None:
-                doing = Doing(worker=who, what=piece.what, done=done, sentences=piece.sentences)
-                if doing != self.crowd.doing.get(number):
-                    self.waits.moved(number)
-                self.crowd.tell(number, doing)
-        for number in self.waits.over(under_way, self.plan.timeout):
-            self.hands.give_up(under_way[number])
-            self._after(under_way[number], EncoderError(f"not done within {self.plan.timeout:g} s (--timeout)"))
-        if (minutes := self.waits.still()) is not None:
-            what = ", ".join(sorted({piece.what for piece in under_way.values()}))
-            hint = "" if self.plan.timeout else "; --timeout SECONDS gives up what hangs"
+            if (piece := pieces.get(number)) is not None:
+                crowd.tell(number, Doing(worker=who, what=piece.what, done=done, sentences=piece.sentences))
+        for number in crowd.over(pieces, timeout):
+            self.hands.give_up(pieces[number])
+            self._after(pieces[number], EncoderError(f"not done within {timeout:g} s (--timeout)"))
+        if (minutes := crowd.still()) is not None:
+            what = ", ".join(sorted({piece.what for piece in pieces.values()}))
+            hint = "" if timeout else "; --timeout SECONDS gives up what hangs"
             self.work.listener.noticed(f"no progress for {minutes} minutes: {what}{hint}")
-        self.crowd.running = sum(len(under_way[key].cells) for key in self.crowd.doing if key in under_way)
-        self.work.listener.working(self.crowd)
+        crowd.running = sum(len(pieces[key].cells) for key in crowd.doing if key in pieces)
+        self.work.listener.working(crowd)
 
     def _in_order(self, part: RunPart) -> Iterator[Result]:
         """The Results of a part's cells: those that were made, and those that the folder held."""

@@ -139,8 +139,7 @@ class Work:
             if not self.plan.fresh and done_already(self.plan.out, task, embedder, seed, self.listener.refused):
                 done.append(cell)
         todo = dict.fromkeys(task for cell, task in mine.items() if cell not in done)
-        missing = embedder.missing(list(todo))
-        to_embed, tokens = missing if missing is not None else (None, None)
+        to_embed, tokens = embedder.missing(list(todo))
         return RunPart(spec=spec, name=encoder.name, cells=list(mine), done=done, to_embed=to_embed, tokens=tokens)
 
     @cached_property

@@ -16,7 +16,6 @@ from stsbench.bench.embed import Embedder
 from stsbench.bench.listener import Listener
 from stsbench.bench.plan import RunPlan, ScoredTask
 from stsbench.core import provenance as machine
-from stsbench.core.cards import TaskCard
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.provenance import same_encoder, without_texts
 from stsbench.encoders.backends import uses_tf32
@@ -78,9 +77,8 @@ def find_result(
 
 def holds_another(folder: Path, name: str, encoder: KnownEncoder) -> bool:
     """Whether a results folder holds results of this name, and none of this encoder, nor of what lay in its place."""
-    home = result_path(folder, name, "task", "split", "cell").parent
     found = []
-    for path in sorted(home.glob("*.json")):
+    for path in sorted(result_path(folder, name, "task", "split", "cell").parent.glob("*.json")):
         with suppress(StsbenchError):
             found.append(read_result(path))
     own = encoder.fingerprint and without_texts(encoder.fingerprint)
@@ -109,45 +107,31 @@ def score_tasks(
         listener: hears how it goes, and of each task that cannot be scored.
         done_in: the results folder whose Results are not made again.
     """
-    tasks = list(embedder.tasks)
-    done = {
-        (task, seed): done_already(done_in, task, embedder, seed, listener.refused) if done_in is not None else None
-        for task in tasks
-        for seed in seeds[task]
-    }
+    tasks, done = list(embedder.tasks), dict[tuple[ScoredTask, int], Result | None]()
+    for task, seed in ((one, seed) for one in tasks for seed in seeds[one]):
+        held = done_already(done_in, task, embedder, seed, listener.refused) if done_in is not None else None
+        done[task, seed] = held
     embedder.prepare([task for task in tasks if any(done[task, seed] is None for seed in seeds[task])], tasks)
     for line in dict.fromkeys(filter(None, (_set_aside(task, embedder) for task in tasks))):
         listener.noticed(line)
     for task in tasks:
         scorer = _TaskScorer(task, embedder)
         for seed in seeds[task]:
-            result = done[task, seed] or _try_score(scorer, seed, listener)
-            if result is not None:
-                yield result
-
-
-def _release(card: TaskCard) -> dict[str, str]:
-    """Which release of its data a task holds, and what replaces it, where its card says so."""
-    release = {"task_version": card.version, "task_superseded_by": card.superseded_by}
-    return {key: value for key, value in release.items() if value}
+            if (result := done[task, seed]) is None:
+                listener.scoring(task.name)
+                try:
+                    result = scorer.score(seed)
+                    checked_json(result)
+                except StsbenchError as error:
+                    listener.failed(f"{embedder.known(task).name} on {task.name}", error)
+                    continue
+                listener.scored(result)
+            yield result
 
 
 def _set_aside(task: ScoredTask, embedder: Embedder) -> str:
     watch = embedder.watch(task)
     return watch.said if watch is not None else ""
-
-
-def _try_score(scorer: _TaskScorer, seed: int, listener: Listener) -> Result | None:
-    """Score one cell; None where it fails and the caller goes on past failures."""
-    listener.scoring(scorer.task.name)
-    try:
-        result = scorer.score(seed)
-        checked_json(result)
-        listener.scored(result)
-        return result
-    except StsbenchError as error:
-        listener.failed(f"{scorer.embedder.known(scorer.task).name} on {scorer.task.name}", error)
-        return None
 
 
 @dataclass
@@ -198,30 +182,28 @@ class _TaskScorer:
             per_item=dict(scores.per_item),
         )
 
-    def _size(self) -> dict[str, int | None]:
-        """The size of an embedding, that of a text which has been embedded, and the bytes that keep it."""
-        texts = self.task.texts()[:1]
-        size = self.engine(texts).shape[1] if self.engine is not None and texts else None
-        variant = variant_of(self.embedder.known(self.task).encoder)
-        kept = TYPES[variant.embeddings if variant is not None else FLOAT]
-        return {"dimensions": size, "vector_bytes": None if size is None else kept.bytes(size)}
-
     def _run_facts(self, encoder: KnownEncoder, seconds: float) -> dict[str, Any]:
-        task, aside = self.task, _set_aside(self.task, self.embedder)
+        task, aside, card = self.task, _set_aside(self.task, self.embedder), self.task.task.card
         commit, dirty = machine.commit()
-        runs = facts_of(encoder.encoder)
+        runs, variant = facts_of(encoder.encoder), variant_of(encoder.encoder)
         encoded = 0 if self.counted else self.embedder.encoded(task)
         self.counted = True
-        source = task.task.loaded(next(iter(task.splits)))
+        source, texts = task.task.loaded(next(iter(task.splits))), task.texts()
+        # Of a text which has been embedded.
+        size = self.engine(texts[:1]).shape[1] if self.engine is not None and texts else None
+        kept = TYPES[variant.embeddings if variant is not None else FLOAT]
+        # Which release of its data a task holds, and what replaces it, where its card says so.
+        release = {"task_version": card.version, "task_superseded_by": card.superseded_by}
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(seconds, 3),
-            **self._size(),
+            "dimensions": size,
+            "vector_bytes": None if size is None else kept.bytes(size),
             "encoded": encoded,
-            "from_store": len(set(task.texts())) - encoded,
+            "from_store": len(set(texts)) - encoded,
             "source": source.source,
             "data_revision": source.revision,
-            **_release(task.task.card),
+            **{key: value for key, value in release.items() if value},
             "device": runs.device_used,
             "dtype": runs.dtype,
             **({"tf32": True} if uses_tf32() else {}),
@@ -265,14 +247,7 @@ def compared_sentences(tasks: Sequence[ScoredTask]) -> list[str]:
 def measure_side(
     known: KnownEncoder, tasks: Sequence[ScoredTask], sentences: Sequence[str], plan: RunPlan, listener: Listener
 ) -> MeasuredSide:
-    """Score an encoder on tasks that are read, and embed sentences, which may be others than the tasks'.
-
-    Args:
-        known: the encoder.
-        tasks: at least one; an encoder that is fitted for each task embeds other sentences as for the first.
-        sentences: to be embedded.
-        plan: says where the store and the data are.
-        listener: hears how it goes.
+    """Score an encoder on at least one task that is read, and embed sentences, which may be others than the tasks'.
 
     Raises:
         StsbenchError: it cannot be scored, or its embeddings are not as they must be.

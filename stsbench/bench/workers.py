@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from stsbench.bench.embed import Embedder, open_shelf, what_embeds
 from stsbench.bench.listener import Listener
@@ -53,27 +53,18 @@ def write_missing(files: Files, folder: Path) -> None:
             write_whole(folder / name, content)
 
 
-class InStore(NamedTuple):
-    """What the workers of a run have embedded for an encoder, which is then scored on it."""
-
-    encoded: Sequence[Keys]
-    said: str
-    """What became of embeddings that were stored before."""
-    blocks: Files
-    """Where the store is not shared, all that is stored."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Handed:
-    """What a worker hands back."""
+    """What a worker hands back; and what those that score an encoder are handed of those that have embedded for it."""
 
     results: Sequence[Result] = ()
     failed: Sequence[tuple[str, Exception]] = ()
     """What of it cannot be scored, and why."""
+    tokens: TokenIds | None = None
     encoded: Sequence[Keys] = ()
-    """The keys of what it has embedded."""
+    """The keys of what is embedded."""
     blocks: Files = field(default_factory=dict)
-    """Where the store is not shared, all that its own holds of the encoder."""
+    """Where the store is not shared, all that the worker's own holds of the encoder."""
     said: str = ""
     """What became of embeddings that were stored before."""
     noticed: Sequence[str] = ()
@@ -155,12 +146,12 @@ def see_stored(tell: Tell, known: KnownEncoder, store: Store) -> Handed:
     return Handed(said=shelf.watch.said if shelf.watch is not None else "")
 
 
-def tokenise(tell: Tell, known: KnownEncoder, texts: Sequence[str], share: BatchShare) -> TokenIds:
+def tokenise(tell: Tell, known: KnownEncoder, texts: Sequence[str], share: BatchShare) -> Handed:
     """The tokens of a share of texts, for all who embed them."""
     encoder = kept(what_embeds(known.encoder))
     if not isinstance(encoder, TokenEncoder):
         raise TypeError(f"{type(encoder).__name__} has no tokens")
-    return tokens_of(encoder, share.piece(texts))
+    return Handed(tokens=tokens_of(encoder, share.piece(texts)))
 
 
 def embed(
@@ -170,16 +161,17 @@ def embed(
     share: BatchShare,
     store: Store,
     shared: bool,
-    *tokens: TokenIds,
+    *tokenised: Handed,
 ) -> Handed:
     """Embed a share of the batches that are planned over all texts, which are sorted, into the store.
 
     A store that is not ``shared`` is this machine's own: whether the encoder still embeds as it did is seen here, and
-    what it holds is handed back. ``tokens`` are those of all texts, where others have made them.
+    what it holds is handed back. ``tokenised`` has the tokens of all texts, where others have made them.
     """
     started, noticed, encoder = time.perf_counter(), list[str](), kept(what_embeds(known.encoder))
     shelf = open_shelf(store, encoder, checked=shared)
     engine = Engine(encoder, shelf, progress=tell, noticed=noticed.append)
+    tokens = [one.tokens for one in tokenised if one.tokens is not None]
     engine.prepare(texts, share=share, tokens=TokenIds.join(tokens) if tokens else None)
     if shelf.watch is not None and not shared:
         shelf.watch.complete()
@@ -198,7 +190,7 @@ def score(
     known: KnownEncoder,
     plan: RunPlan,
     seeds: Sequence[Sequence[int]],
-    embedded: InStore | None,
+    embedded: Handed | None,
     *tasks: ScoredTask,
 ) -> Handed:
     """Score an encoder on tasks, on what is embedded or, where that is None, is embedded on the way.
@@ -217,21 +209,17 @@ def score(
     only_look = embedded is not None and not isinstance(known.encoder, TextFitted)
     embedder = Embedder(known, tasks, plan, listener, only_look=only_look)
     if embedded is not None and (shared := embedder.divisible(tasks)) is not None:
-        _fill(shared.engine, embedded, [text for task in tasks for text in task.texts()])
+        engine, _ = shared
+        if missing := len(engine.missing([text for task in tasks for text in task.texts()])):
+            raise EncoderError(
+                f"{missing} embeddings that were stored are not in the store '{engine.shelf.folder}' as it is seen on "
+                f"{socket.gethostname()}; pass --store with a folder that all machines share"
+            )
+        engine.encoded.extend(embedded.encoded)
+        if engine.shelf.watch is not None:
+            engine.shelf.watch.said = embedded.said
     results = list(score_tasks(embedder, dict(zip(tasks, seeds, strict=True)), listener=listener))
     return Handed(results=results, failed=failures, noticed=noticed, device=facts_of(known.encoder).device_used)
-
-
-def _fill(engine: Engine, embedded: InStore, texts: Sequence[str]) -> None:
-    """Let the engine know what the others have embedded for it."""
-    if missing := len(engine.missing(texts)):
-        raise EncoderError(
-            f"{missing} embeddings that were stored are not in the store '{engine.shelf.folder}' as it is seen on "
-            f"{socket.gethostname()}; pass --store with a folder that all machines share"
-        )
-    engine.encoded.extend(embedded.encoded)
-    if engine.shelf.watch is not None:
-        engine.shelf.watch.said = embedded.said
 
 
 Ray = Any

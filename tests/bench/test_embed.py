@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.embed import Shared, needs_task, texts_to_fit
+from stsbench.bench.embed import needs_task, texts_to_fit
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import forecast_run, run
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, UnknownName
 from stsbench.core.provenance import fitted_on
 from stsbench.data.task import load_task
-from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.fitted import PostProcessed, texts_digest, variant_specs
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.whitening import WhiteningMethod
@@ -352,23 +351,6 @@ def test_a_seed_of_the_base_is_kept(place):
         known = load_encoder("tests.bench.test_embed:Seeded", params={"seed": 3, **params})
         (result,) = evaluate(place, known, "pets")
         assert result.train_seed == 3
-
-
-def test_an_engine_is_held_for_one_base_alone():
-    shared, first, second = Shared(), Plain("one"), Plain("two")
-    held = shared.engine(first, lambda: Engine(first), only_look=False)
-    np.asarray(held.view(["a"]))
-    assert shared.engine(first, lambda: Engine(first), only_look=False) is held
-    assert held.engine.encoded_among(["a"]) == 0
-    assert held.view(["a"]) is held.view(["a"])
-    assert shared.engine(first, lambda: Engine(first), only_look=True) is not held
-    other = shared.engine(second, lambda: Engine(second), only_look=False)
-    # Whoever holds the first one still has it.
-    assert (held.engine.encoder, other.engine.encoder) == (first, second)
-    assert other.uncounted(["a", "b", "a"]) == ["a", "b"]
-    assert other.uncounted(["b", "c"]) == ["c"]
-    shared.let_go()
-    assert shared.engine(second, lambda: Engine(second), only_look=False) is not other
 
 
 def test_encoders_of_two_bases_have_their_own_scores(place, monkeypatch):

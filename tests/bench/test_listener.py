@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.bench.listener import Crowd, Doing, Pace, Waits
+from stsbench.bench.listener import Crowd, Doing, Pace
 from stsbench.bench.plan import Cell, RunPart
 
 
@@ -110,7 +110,7 @@ def test_what_failed_is_not_counted_as_embedded(clock):
     crowd = Crowd(clock=clock, cells=1, to_embed=10)
     crowd.tell(1, Doing(worker="a", what="one", done=0.9, sentences=10))
     crowd.end(1, well=False)
-    crowd.end("never told of", well=True)
+    crowd.end(9, well=True)
     clock.now = 5.0
     assert crowd.sentences == 0 and crowd.speed() is None and crowd.doing == {}
 
@@ -124,13 +124,13 @@ def test_a_run_that_embeds_nothing_has_a_time_left(clock):
 
 
 def test_what_does_not_move_is_said_ever_less_often(clock):
-    waits, said = Waits(clock=clock), {}
+    waits, said = Crowd(clock=clock), {}
     for minute in range(60):
         clock.now = 60.0 * minute
         if (minutes := waits.still()) is not None:
             said[minute] = minutes
     assert said == {5: 5, 10: 10, 20: 20, 40: 40}
-    waits.moved(1)
+    waits.tell(1, Doing(worker="a", what="one"))
     assert waits.still() is None and waits.over([1, 2], 60) == []
     clock.now += 61
     assert waits.over([1, 2], 60) == [1] and waits.over([1, 2], None) == []

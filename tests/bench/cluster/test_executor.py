@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -158,17 +159,27 @@ def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ra
     assert set(before) < set(after) and all(after[name] != before[name] for name in before if name.endswith("json"))
 
 
+class Endless(Neighbourly):
+    """Never has its tokens."""
+
+    def tokenize(self, sentences: Any) -> Any:
+        time.sleep(600)
+
+
 @needs_ray
-def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray):
+@pytest.mark.parametrize("what", ["embedding", "tokenising"])
+def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray, what):
     unsteady = Unsteady(str(place / "marks"), times=9, how="hangs")
-    monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", unsteady)
+    hanging = unsteady if what == "embedding" else Endless("unsteady", "endless-1")
+    monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", hanging)
     monkeypatch.setattr("stsbench.bench.listener.STILL_SECONDS", 0.1)
     encoders = ["tests.bench.cluster.test_executor:UNSTEADY", ALL[-1]]
     heard = Heard()
-    settings = plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=1, timeout=4.0)
+    workers = 1 if what == "embedding" else 2
+    settings = plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=workers, timeout=4.0)
     assert [one.encoder for one in spread(ray, settings, heard)] == ["steady"] * 3
     assert heard.failed == ["unsteady: not done within 4 s (--timeout)"]
-    assert any(re.match("no progress for 0 minutes: .*unsteady: embedding", line) for line in heard.noticed)
+    assert any(re.match(f"no progress for 0 minutes: .*unsteady: {what}", line) for line in heard.noticed)
 
 
 @needs_ray

@@ -14,7 +14,6 @@ from stsbench.bench.run import Work, run
 from stsbench.bench.workers import (
     TELL_SECONDS,
     Handed,
-    InStore,
     Report,
     Tell,
     caught,
@@ -39,7 +38,7 @@ def tell(reports: list[Report] | None = None) -> Tell:
     return Tell(1, (reports if reports is not None else []).append)
 
 
-def scored(work: Work, store: Path | None, embedded: InStore | None) -> Handed:
+def scored(work: Work, store: Path | None, embedded: Handed | None) -> Handed:
     """What a worker makes of all tasks."""
     (part,) = work.parts()
     settings, tasks = replace(work.plan, store=store), list(work.tasks.values())
@@ -64,7 +63,7 @@ def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
         encoded += handed.encoded
     assert texts[0] not in encoder.tokenized, "the others have done it"
     assert sum(map(len, encoded)) == len(texts)
-    for result in scored(work, store, InStore(encoded, "was set aside", {})).results:
+    for result in scored(work, store, Handed(encoded=encoded, said="was set aside")).results:
         assert result.run["set_aside"] == "was set aside" and result.run["encoded"] > 0
         write_result(result, place / "shared")
     expected = outside_run(place / "results")
@@ -85,8 +84,8 @@ def test_a_store_that_is_not_shared_is_carried(place, monkeypatch):
         blocks.update(handed.blocks)
     lacking = f"{len(texts)} embeddings that were stored are not in the store"
     with pytest.raises(EncoderError, match=lacking):
-        scored(work, place / "third", InStore((), "", {}))
-    handed = scored(work, place / "third", InStore((), "", blocks))
+        scored(work, place / "third", Handed())
+    handed = scored(work, place / "third", Handed(blocks=blocks))
     assert [one.task for one in handed.results] == [task.name for task in tasks]
     for result in handed.results:
         write_result(result, place / "shared")
