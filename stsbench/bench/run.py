@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -63,12 +63,8 @@ class Work:
 
     plan: RunPlan
     listener: Listener
-    opens: bool = False
-    """Whether the only encoder's embedder is made once, to embed too; else those of :meth:`parts` only look at the store."""
     _only: dict[str, KnownEncoder] = field(default_factory=dict)
     """The only encoder of a run, made once; many are made again when their turn comes: they may not fit in memory together."""
-    _embedders: dict[str, Embedder] = field(default_factory=dict)
-    """The only encoder's, where it is opened once."""
     _shared: Shared = field(default_factory=Shared)
 
     def parts(self) -> Iterator[RunPart]:
@@ -103,10 +99,11 @@ class Work:
     def _named_apart(self, spec: str, encoder: KnownEncoder) -> KnownEncoder:
         """The encoder under a name that neither another folder of this run has, nor another encoder's results."""
         plan = self.plan
+        called = {one: name for given, name in plan.called.items() for one in seeds_of(given, plan.catalogue)}
         if encoder.notice:
             self.listener.noticed(encoder.notice)
-        if spec in self._called:
-            return replace(encoder, name=self._called[spec])
+        if spec in called:
+            return replace(encoder, name=called[spec])
         if not encoder.names:
             return encoder
         others = shared_ends(Path(spec), [Path(other) for other in plan.encoders if other != spec])
@@ -118,18 +115,9 @@ class Work:
             )
         return replace(encoder, name=name)
 
-    @cached_property
-    def _called(self) -> dict[str, str]:
-        """The names that the user has chosen, by encoder."""
-        given, catalogue = self.plan.called, self.plan.catalogue
-        return {one: name for spec, name in given.items() for one in seeds_of(spec, catalogue)}
-
     def _job(self, spec: str, encoder: KnownEncoder, cells: Sequence[Cell]) -> RunPart:
         seeds = self.seeds(cells)
-        opens = self.opens and spec in self._only
-        embedder = self.embedder(encoder, list(seeds), only_look=not opens)
-        if opens:
-            self._embedders[encoder.name] = embedder
+        embedder = self.embedder(encoder, list(seeds), only_look=True)
         cell_of = {(cell.task, cell.protocol, cell.seed): cell for cell in cells}
         mine: dict[Cell, ScoredTask] = {}
         done: list[Cell] = []
@@ -159,10 +147,6 @@ class Work:
     def embedder(self, encoder: KnownEncoder, tasks: Sequence[ScoredTask], *, only_look: bool = False) -> Embedder:
         """The embedder of an encoder for some tasks."""
         return Embedder(encoder, tasks, self.plan, self.listener, shared=self._shared, only_look=only_look)
-
-    def opened(self, part: RunPart) -> Embedder:
-        """The embedder of a part, which embeds."""
-        return self._embedders.get(part.name) or self.embedder(self.encoder(part), list(self.seeds(part.cells)))
 
 
 @contextmanager
@@ -211,7 +195,8 @@ def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
         with isolated(part.name, plan, listener):
             listener.began(part)
             done_in = None if plan.fresh else plan.out
-            for result in score_tasks(work.opened(part), work.seeds(part.cells), listener=listener, done_in=done_in):
+            embedder = work.embedder(work.encoder(part), list(work.seeds(part.cells)))
+            for result in score_tasks(embedder, work.seeds(part.cells), listener=listener, done_in=done_in):
                 if result.per_item:
                     write_result(result, plan.out)
                 yield result
@@ -219,11 +204,6 @@ def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
 
 OWN = "own"
 """Stands for the training text that an encoder's recipe names."""
-
-
-class _Found(NamedTuple):
-    text: str
-    held: Held
 
 
 class Cleaner:
@@ -278,12 +258,12 @@ class Cleaner:
             )
         return tuple(dict.fromkeys(name for one in self._asked.corpora for name in (own if one == OWN else [one])))
 
-    def _find(self, names: Sequence[str]) -> _Found:
+    def _find(self, names: Sequence[str]) -> tuple[str, Held]:
         plan, folder = self._work.plan, self._asked.folder
         corpora = [load_corpus(n, corpora=folder, data=plan.data_folder, catalogue=plan.catalogue) for n in names]
         held = find_held(corpora, (text for texts in self._texts.values() for text in texts), near=self._asked.near)
         hashes = [corpus.sha256 for corpus in corpora]
-        return _Found(hashes[0] if len(hashes) == 1 else columns_digest({"corpora": hashes}), held)
+        return hashes[0] if len(hashes) == 1 else columns_digest({"corpora": hashes}), held
 
 
 FIRST_SAMPLE, LAST_SAMPLE = 16, 1024
@@ -328,12 +308,11 @@ def forecast_run(plan: RunPlan, listener: Listener) -> Iterator[EncoderForecast]
 
 def _seconds_to_embed(work: Work, part: RunPart) -> float:
     """How long one worker takes for what is missing: the time of a sample that is as long and as short as all of it."""
-    base = what_embeds(work.encoder(part).encoder)
+    base, size = what_embeds(work.encoder(part).encoder), FIRST_SAMPLE
     texts = {text for task in work.seeds(part.missing) for text in task.texts()}
     by_length = sorted(texts, key=lambda text: (len(text), text))
     # The first call loads the model.
     Engine(base)(by_length[:1])
-    size = FIRST_SAMPLE
     while True:
         sample = [by_length[i] for i in np.linspace(0, len(by_length) - 1, min(size, len(by_length))).astype(int)]
         started = time.perf_counter()
@@ -356,18 +335,13 @@ def run(plan: RunPlan, listener: Listener, *, executor: Executor | None = None) 
     """Carry out a run, writing each Result as soon as it is there; what the folder holds is not done again.
 
     All encoders are found and all data read before the first batch, and the listener hears what is to be done.
-    An encoder or task that fails is reported to the listener, and the run goes on.
-
-    Args:
-        plan: what is run, and on what.
-        listener: hears how it goes.
-        executor: carries it out; default the one that the plan names.
+    An encoder or task that fails is reported to the listener, and the run goes on. The plan names the executor, unless one is given.
 
     Raises:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.
     """
     executor = executor or EXECUTORS.load_at(plan.on)
-    work = Work(plan, listener, opens=executor is local)
+    work = Work(plan, listener)
     plan.cells  # noqa: B018 - unknown names come first
     check_writable(plan.out)
     parts = list(work.parts())
@@ -457,9 +431,9 @@ def iterate(
     plan = RunPlan(
         tasks=tasks, protocol=protocol, data=data, split=split, seeds=(int(seed),), store=store, catalogue=catalogue
     )
-    planned = plan.scored
+    _ = plan.scored
     found = _found(_by_name(encoder, name), catalogue)
-    return _scored(plan, planned, found, listener if on_error == "skip" else listener.raising())
+    return _scored(plan, found, listener if on_error == "skip" else listener.raising())
 
 
 def _by_name(given: GivenEncoders, name: str | None) -> list[tuple[str | None, object]]:
@@ -524,10 +498,8 @@ def _is_new(known: KnownEncoder, before: Before) -> bool:
     return is_new
 
 
-def _scored(
-    plan: RunPlan, planned: Sequence[ScoredTask], found: Sequence[KnownEncoder | str], listener: Listener
-) -> Iterator[Result]:
-    read, shared, before = read_tasks(planned, listener.failed), Shared(), Before()
+def _scored(plan: RunPlan, found: Sequence[KnownEncoder | str], listener: Listener) -> Iterator[Result]:
+    read, shared, before = read_tasks(plan.scored, listener.failed), Shared(), Before()
     for one in found:
         what = one if isinstance(one, str) else one.name
         try:
