@@ -88,19 +88,15 @@ def texts_to_fit(fit: str, *, task: Task | None, catalogue: Catalogue, data: Pat
     name, _, split = fit.removesuffix(UNGRADED).partition(".")
     corpora = catalogue.corpora()
     if fit in corpora or (name not in (TARGET, *catalogue.paths("tasks")) and Path(fit).suffix):
-        return _corpus_texts(fit, catalogue, data)
+        corpus = load_corpus(fit, data=data, catalogue=catalogue)
+        columns = [corpus.table.column(one).to_pylist() for one in TEXT_COLUMNS if one in corpus.columns]
+        return [text for row in zip(*columns, strict=True) for text in row]
     if name != TARGET and name in catalogue.paths("tasks"):
         task = load_task(name, data=data, catalogue=catalogue)
     elif name != TARGET or task is None:
         known = [TARGET, *corpora, *(f"{one}.test" for one in catalogue.paths("tasks"))]
         raise UnknownName("text to fit on", fit, known, hint="give target, a corpus, a task's split or a file")
     return task.texts([split] if split else None, with_ungraded=fit.endswith(UNGRADED), repeated=True)
-
-
-def _corpus_texts(name: str, catalogue: Catalogue, data: Path | None) -> list[str]:
-    corpus = load_corpus(name, data=data, catalogue=catalogue)
-    columns = [corpus.table.column(name).to_pylist() for name in TEXT_COLUMNS if name in corpus.columns]
-    return [text for row in zip(*columns, strict=True) for text in row]
 
 
 class FitTexts(NamedTuple):
@@ -188,13 +184,8 @@ class Embedder:
     ) -> None:
         """Read texts to fit on and open the store; nothing is embedded yet.
 
-        Args:
-            encoder: to embed for.
-            tasks: with their data.
-            plan: says where the store and the data are.
-            listener: hears of each task whose texts to fit on cannot be had, and which is then left out; and of progress.
-            shared: what the encoders of one run have in common.
-            only_look: leave the store as it is: such an embedder tells what is missing, and must not embed.
+        The listener hears of each task whose texts to fit on cannot be had, and which is then left out. With ``only_look``
+        the store is left as it is: such an embedder tells what is missing, and must not embed.
         """
         made, shared = encoder.encoder, shared or Shared()
         self.encoder, self.tasks, self._plan, self._listener = encoder, tasks, plan, listener

@@ -175,7 +175,6 @@ class Pace:
         return current + waiting_sentences * rate + scoring
 
     def _close_embedding(self) -> None:
-        """The sentences of the current encoder are embedded, or were known."""
         if self.share:
             self.embedding += self.clock() - self.since
             self.embedded += self.sentences

@@ -281,7 +281,6 @@ class ClusterRun:
             yield from self._in_order(part)
 
     def _begin(self, part: RunPart) -> None:
-        """An encoder's turn: compare it with its stored embeddings, where there are some, and embed."""
         with isolated(part.name, self.work.plan, self.work.listener):
             encoder = self.work.encoder(part)
             embedder = self.work.embedder(encoder, list(self.work.seeds(part.cells)), only_look=True)
@@ -302,7 +301,6 @@ class ClusterRun:
         return self.hands.workers_plan
 
     def _compared(self, piece: Piece, handed: Handed) -> None:
-        """An encoder is compared with its stored embeddings: where they are set aside, its Results are made again too."""
         turn = piece.turn
         if handed.said:
             turn.said = handed.said
@@ -316,7 +314,6 @@ class ClusterRun:
             self._divide(turn, *turn.shared)
 
     def _divide(self, turn: Turn, engine: Engine, texts: list[str]) -> None:
-        """Have an encoder's batches embedded by as many workers as are free for it."""
         missing = len(engine.missing(texts))
         if not missing:
             self._score_each(turn)
@@ -351,7 +348,6 @@ class ClusterRun:
         then: Callable[[Piece, Handed], None],
         sentences: int = 0,
     ) -> None:
-        """Give each of several workers its share."""
         turn.waiting = of
         for share in range(of):
             what = f"{turn.part.name}: {doing}" + (f" {share + 1}/{of}" if of > 1 else "")
@@ -360,7 +356,6 @@ class ClusterRun:
             self.hands.give(piece)
 
     def _embedded(self, piece: Piece, handed: Handed) -> None:
-        """A share is embedded; after the last of them the encoder is scored."""
         turn = piece.turn
         turn.waiting -= 1
         turn.encoded.extend(handed.encoded)
@@ -372,7 +367,6 @@ class ClusterRun:
             self._score_each(turn)
 
     def _score_each(self, turn: Turn) -> None:
-        """Have each task scored by a worker of its own, on what is embedded."""
         blocks = blocks_of(turn.shared[0].shelf) if turn.shared is not None and not self.hands.is_shared else {}
         embedded = self.hands.put(Handed(encoded=turn.encoded, said=turn.said, blocks=blocks))
         for task in self._tasks(turn, turn.cells):
@@ -398,7 +392,6 @@ class ClusterRun:
         return [task for task in self.work.seeds(cells) if task in turn.embedder.tasks]
 
     def _scored(self, piece: Piece, handed: Handed) -> None:
-        """Keep the Results, and tell what could not be scored."""
         turn, facts = piece.turn, {"on": "ray", "tries": piece.tries, "device": handed.device or piece.turn.device}
         if turn.workers:
             facts |= {"embedding_seconds": round(turn.seconds, 3), "embedding_workers": turn.workers}
@@ -439,7 +432,6 @@ class ClusterRun:
                 self.crowd.cell(well=False)
 
     def _listen(self) -> None:
-        """Say to the listener what the workers do."""
         pieces, crowd, timeout = dict(self.hands.pieces), self.crowd, self.plan.timeout
         for number, who, done in self.hands.reports():
             if (piece := pieces.get(number)) is not None:
@@ -455,7 +447,6 @@ class ClusterRun:
         self.work.listener.working(crowd)
 
     def _in_order(self, part: RunPart) -> Iterator[Result]:
-        """The Results of a part's cells: those that were made, and those that the folder held."""
         held = [] if part.name in self.renewed else part.done
         with isolated(part.name, self.work.plan, self.work.listener):
             tasks = list(self.work.seeds(held))

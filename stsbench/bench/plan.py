@@ -97,7 +97,10 @@ def plan_tasks(
             if name not in chosen:
                 chosen[name] = one if isinstance(one, Task) else load_task(name, data=data, catalogue=catalogue)
     found = [choice.scored(task, split) for task in chosen.values()]
-    choice.check_all_used()
+    for name in choice.asked:
+        if name not in choice.used:
+            hint = f"these tasks have {', '.join(choice.seen)}"
+            raise UnknownName("protocol", name, choice.seen, hint=hint)
     return found
 
 
@@ -163,12 +166,6 @@ class ProtocolChoice:
         text = self.texts.get(name, name)
         return ScoredTask(task=task, evaluator=evaluator, asked=text, protocol=protocol, split=scored, wanted=wanted)
 
-    def check_all_used(self) -> None:
-        """Raise UnknownName for a protocol that no task's evaluator knows."""
-        for name in self.asked:
-            if name not in self.used:
-                raise UnknownName("protocol", name, self.seen, hint=f"these tasks have {', '.join(self.seen)}")
-
 
 def protocol_as_asked(task: str, protocol: Mapping[str, Any], catalogue: Catalogue) -> str:
     """A result's protocol as ``--protocol`` names it: with the fields that differ from those of its name.
@@ -184,22 +181,16 @@ def protocol_as_asked(task: str, protocol: Mapping[str, Any], catalogue: Catalog
 
 
 def _parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Read ``name`` or ``name(field=value,...)``."""
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
     if not match:
         raise ProtocolError(f"--protocol '{text.strip()}': give a name, or name(field=value)")
     # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
-    quoted = re.sub(r"=\s*([A-Za-z][\w-]*)\s*(?=,|$)", _quote_word, match[2] or "")
+    quoted = re.sub(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)", r'= "\1"', match[2] or "")
     try:
         values = tomllib.loads(f"fields = {{{quoted}}}")["fields"]
     except ValueError as error:
         raise ProtocolError(f"--protocol '{text.strip()}': cannot be read ({one_line(error)})") from error
     return match[1], values
-
-
-def _quote_word(match: re.Match[str]) -> str:
-    word = match[1]
-    return f"= {word}" if word in ("true", "false") else f'= "{word}"'
 
 
 Store = Path | str | None

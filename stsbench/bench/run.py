@@ -437,7 +437,6 @@ def iterate(
 
 
 def _by_name(given: GivenEncoders, name: str | None) -> list[tuple[str | None, object]]:
-    """Each encoder with what results are to call it, if that is said."""
     if isinstance(given, Mapping):
         found: list[tuple[str | None, object]] = list(given.items())
     elif isinstance(given, list | tuple):

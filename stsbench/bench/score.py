@@ -136,8 +136,6 @@ def _set_aside(task: ScoredTask, embedder: Embedder) -> str:
 
 @dataclass
 class _TaskScorer:
-    """Scores one task, for one seed after the other, on the same embeddings."""
-
     task: ScoredTask
     embedder: Embedder
     engine: Embed | None = None

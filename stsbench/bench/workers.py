@@ -295,7 +295,6 @@ def is_everywhere(ray: Ray, path: Path) -> bool:
 
 
 def _each_machine(ray: Ray, ask: Callable[..., T], *given: object) -> list[T]:
-    """What each machine of the cluster answers."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     remote = ray.remote(num_cpus=0)(ask)
@@ -344,20 +343,20 @@ def files_lent(ray: Ray) -> Iterator[None]:
 def settled(sent: Sent) -> Checkpoint:
     """A checkpoint on this machine: where it was, or with its files in the cache folder, written once a machine."""
     fields, lent = sent
-    places = {folder: folder if folder.is_dir() else _copy(files) for folder, files in lent.items()}
+    places: dict[Path, Path] = {}
+    for folder, reference in lent.items():
+        places[folder] = folder
+        if not folder.is_dir():
+            import ray
+
+            files: Files = dict(ray.get(reference))
+            hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+            digest = hashlib.sha256(repr(hashes).encode()).hexdigest()[:32]
+            places[folder] = settings.cache_folder() / "lent" / digest
+            write_missing(files, places[folder])
     weights = tuple(places.get(path.parent, path.parent) / path.name for path in fields["weights"])
-    folder: Path = fields["folder"]
-    return Checkpoint(folder=places.get(folder, folder), revision=fields["revision"], weights=weights)
-
-
-def _copy(lent: Reference) -> Path:
-    import ray
-
-    files: Files = dict(ray.get(lent))
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
-    copy = settings.cache_folder() / "lent" / hashlib.sha256(repr(hashes).encode()).hexdigest()[:32]
-    write_missing(files, copy)
-    return copy
+    home: Path = fields["folder"]
+    return Checkpoint(folder=places.get(home, home), revision=fields["revision"], weights=weights)
 
 
 def files_of(folder: Path) -> Files:

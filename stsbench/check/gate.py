@@ -423,7 +423,6 @@ def match_cells(
 
 
 def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
-    """A verdict on each encoder that only the old side has."""
     left: dict[str, list[LockedCell]] = {}
     for cell, _ in old.cells:
         if cell.encoder not in names.values():
@@ -459,7 +458,6 @@ def _scored(cell: LockedCell) -> tuple[object, ...]:
 
 
 def _bare(cell: LockedCell) -> Verdict:
-    """What a verdict says of a cell before it is judged."""
     return Verdict(
         encoder=cell.encoder,
         task=cell.task,
@@ -473,7 +471,6 @@ def _bare(cell: LockedCell) -> Verdict:
 
 
 def _judge(new: Entry | None, old: Entry | None, tolerances: Mapping[str, Tolerance]) -> Judged:
-    """Judge a cell by tolerance alone."""
     if new is None and old is not None:
         reason = "the new results have no such cell"
         return Judged(replace(_bare(old[0]), old=old[0].score, outcome="missing", reason=reason), [])

@@ -60,7 +60,8 @@ def pack(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -
     if tested.metric is not None and tested.metric.by_rank:
         _, ranks = np.unique(values, return_inverse=True)
         codes = ranks.astype(np.uint32)
-        return Packed(column=name, kind="ranks", bits=_bits(codes), text=_text(codes, _bits(codes)))
+        bits = max(1, int(codes.max()).bit_length())
+        return Packed(column=name, kind="ranks", bits=bits, text=_text(codes, bits))
     if values.dtype == np.bool_:
         return Packed(column=name, kind="right", bits=1, text=_text(values.astype(np.uint32), 1))
     low, high = float(values.min()), float(values.max())
@@ -78,11 +79,6 @@ def unpack(packed: Packed, n: int) -> Float64Array | npt.NDArray[np.bool_]:
         return codes.astype(np.float64)
     levels: Float64Array = packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
     return levels
-
-
-def _bits(codes: Codes) -> int:
-    """The fewest bits that hold each of these codes."""
-    return max(1, int(codes.max()).bit_length())
 
 
 def _text(codes: Codes, bits: int) -> str:

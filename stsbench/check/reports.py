@@ -88,7 +88,7 @@ def github_lines(check: Check) -> list[str]:
     for verdict in check.verdicts:
         bad = _kind(check, verdict) in ("failure", "error")
         if bad or verdict.outcome == "higher":
-            title = _property(f"{verdict.encoder}: {name(verdict)}")
+            title = _data(f"{verdict.encoder}: {name(verdict)}").replace(":", "%3A").replace(",", "%2C")
             lines.append(f"::{'error' if bad else 'notice'} title={title}::{_data(message(verdict))}")
     return lines
 
@@ -106,10 +106,6 @@ def no_command_json(text: str) -> str:
 def _data(text: str) -> str:
     """Escape text as GitHub's toolkit does; other control characters are written out."""
     return visible(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def markdown(check: Check) -> str:

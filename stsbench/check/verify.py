@@ -118,7 +118,6 @@ def verify(
 
 
 def _evaluator(one: Verified, result: Result, catalogue: Catalogue) -> Evaluator | None:
-    """The evaluator that a Result's card and protocol name; None where it cannot be made."""
     if result.task not in catalogue.paths("tasks"):
         one.unknown.append("the card of its task is not here; give --cards")
         return None
@@ -138,7 +137,6 @@ def _evaluator(one: Verified, result: Result, catalogue: Catalogue) -> Evaluator
 
 
 def _columns(one: Verified, result: Result) -> Mapping[str, npt.NDArray[Any]] | None:
-    """The per-item columns, seen to have the Result's hash and to make its score."""
     if result.path is None or not os.path.lexists(items_path(result.path)):
         one.unknown.append("its per-item columns are not here")
         return None
@@ -165,7 +163,6 @@ def _make_again(one: Verified, result: Result, items: Items, evaluator: Evaluato
 
 
 def _unlike(result: Result, made: Scores) -> Iterator[str]:
-    """The numbers of a Result that its items make otherwise; its score is seen where items are read."""
     scores = {name: value for name, value in result.scores.items() if name != score_name(result.protocol)}
     yield from _differing("field 'scores'", scores, made.scores)
     for (name, values), again in zip(result.per_subset.items(), made.per_subset.values(), strict=False):

@@ -151,14 +151,12 @@ def _write_record(result: Result, folder: Path) -> None:
 
 
 def _recorded(record: Path) -> str:
-    """Which Result a record names; nothing where it cannot be read."""
     with suppress(DataError, UnicodeDecodeError):
         return read_bounded(record, LARGEST).decode().strip()
     return ""
 
 
 def _other_states(result: Result, path: Path) -> list[Result]:
-    """The other Results of a Result's cell that lie beside it."""
     found = []
     for other in sorted(path.parent.glob("*.json")) if path.parent.is_dir() else ():
         if other.name.startswith(path.name.removesuffix(f"{result.cell}.json")) and other.name != path.name:
@@ -191,7 +189,6 @@ def result_to_json(result: Result) -> bytes:
 
 
 def _fields(result: Result) -> dict[str, Any]:
-    """The fields of a Result's file that its digest is over."""
     fields = msgspec.structs.asdict(result)
     del fields["per_item"], fields["path"], fields["digest"]
     # Lists of none are left out: most Results have no clean score.

@@ -95,7 +95,6 @@ class _State(NamedTuple):
 
 
 def _states(card: str | None, results: Sequence[Result]) -> list[_State]:
-    """Results of one name and card by their weights and settings, then by the versions that ran these."""
     return [
         _State(card, without_versions(group[0].state or "none"), versions_in(alike[0].state or ""), alike)
         for group in _apart(results, lambda result: without_versions(result.state or "none"))
@@ -115,7 +114,6 @@ def _apart(results: Sequence[Result], fact: Callable[[Result], Hashable]) -> lis
 
 
 def _marks(states: Sequence[_State]) -> list[str]:
-    """The fewest words that tell states apart: of fingerprint, card, and versions; nothing where there is one alone."""
     weights = [state.weights for state in states]
     length = _enough(set(weights))
     marks = []
@@ -131,13 +129,11 @@ def _marks(states: Sequence[_State]) -> list[str]:
 
 
 def _enough(texts: Collection[str]) -> int:
-    """So many signs from the beginning tell texts apart."""
     longest = max(map(len, texts))
     return next((n for n in range(MARK, longest) if len({text[:n] for text in texts}) == len(texts)), longest)
 
 
 def _telling(all_versions: Sequence[Mapping[str, str]], versions: Mapping[str, str]) -> list[str]:
-    """The package whose version tells some apart, or all that differ where no one does; nothing where there is one."""
     names = sorted({name for one in all_versions for name in one})
     different = {name: len({one.get(name) for one in all_versions}) for name in names}
     alone = [name for name in names if different[name] == len(all_versions) > 1]

@@ -53,7 +53,6 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
 
 
 def _slices(ray: Ray, cores: int) -> tuple[dict[str, int], int]:
-    """What a cell takes, and how many have room."""
     here = ray.cluster_resources()
     if gpus := int(here.get("GPU", 0)):
         return {"num_cpus": 1, "num_gpus": 1}, gpus

@@ -233,7 +233,6 @@ def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -
 
 
 def _sides(column: TableColumn, is_printed: bool, *, apart: bool) -> Iterator[TableColumn]:
-    """A column as several: the paper's numbers, where there are any, ours, and their distance."""
     head = column.head
     if is_printed:
         yield replace(column, key=f"{column.key} printed", head=f"{head}, paper", kind="task", wanted=None)
@@ -298,7 +297,6 @@ def _of_training(run: TrainedRun, metric: str) -> float | None:
 
 
 def _development_scores(results: Sequence[Result], protocol: str) -> Iterable[Mapping[str, float]]:
-    """Development accuracies by task, in points, of each seed."""
     by_seed: dict[int | None, dict[str, float]] = {}
     for result in results:
         if result.protocol["name"] == protocol and "dev_accuracy" in result.scores:

@@ -222,7 +222,6 @@ class Sweep:
         return found
 
     def _selected(self, plan: TrainPlan) -> TrainPlan:
-        """A plan whose weights are not selected on a test."""
         chosen_by = plan.card.selection
         self.check_development(chosen_by.task, chosen_by.split, where=f"{plan.name}: [selection]")
         return plan
@@ -273,7 +272,6 @@ class Sweep:
         return planned
 
     def _is_same(self, trial: Trial, key: str) -> bool:
-        """Whether a trial leaves the same encoder without what it replaces of one key."""
         without = {other: value for other, value in trial.replaced.items() if other != key}
         cards = [plan_of(one, self.workshop).card for one in (trial, replace(trial, replaced=without))]
         return all(getattr(cards[0], table) == getattr(cards[1], table) for table in DECIDING)

@@ -161,7 +161,6 @@ def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
 
 
 def _key(plan: TrainPlan) -> bytes:
-    """What two plans share that leave the same encoder."""
     decides = {table: getattr(plan.card, table) for table in DECIDING}
     return msgspec.json.encode([decides, plan.base, plan.seed], order="sorted")
 
@@ -226,7 +225,6 @@ def score_encoder(
 
 @contextmanager
 def _noted(what: str, listener: Listener) -> Iterator[None]:
-    """Tell what fails, so that the others go on."""
     try:
         yield
     except Stopped:
