@@ -233,15 +233,8 @@ class Cleaner:
         except StsbenchError as error:
             self._work.listener.failed(f"clean score of {result.encoder} on {result.task}", error)
             return result
-        made = CleanScore(
-            corpora=[str(without_folders(name)) for name in names],
-            text=text,
-            near=self._asked.near,
-            n=part.n,
-            score=part.score,
-            interval=part.interval,
-            left_out=list(part.left_out),
-        )
+        names_shown = [str(without_folders(name)) for name in names]
+        made = CleanScore(corpora=names_shown, text=text, near=self._asked.near, **part._asdict())
         others = [one for one in result.clean if one.name != made.name]
         cleaned = msgspec.structs.replace(result, clean=[*others, made])
         if cleaned.clean != result.clean:
@@ -432,26 +425,38 @@ def iterate(
         tasks=tasks, protocol=protocol, data=data, split=split, seeds=(int(seed),), store=store, catalogue=catalogue
     )
     _ = plan.scored
-    found = _found(_by_name(encoder, name), catalogue)
+    found = _found(encoder, name, catalogue)
     return _scored(plan, found, listener if on_error == "skip" else listener.raising())
 
 
-def _by_name(given: GivenEncoders, name: str | None) -> list[tuple[str | None, object]]:
+def _found(given: GivenEncoders, name: str | None, catalogue: Catalogue) -> list[KnownEncoder | str]:
+    """Encoders that are there already, and the names of those to be made; of one alone nothing is put off."""
     if isinstance(given, Mapping):
-        found: list[tuple[str | None, object]] = list(given.items())
+        called: list[tuple[str | None, object]] = list(given.items())
     elif isinstance(given, list | tuple):
-        found = [(None, one) for one in given]
+        called = [(None, one) for one in given]
     elif isinstance(given, str) and not _is_path(given):
-        found = [(None, one) for one in split_names(given)]
+        called = [(None, one) for one in split_names(given)]
     else:
-        found = [(None, given)]
-    if not found:
+        called = [(None, given)]
+    if not called:
         raise StsbenchError("no encoder is given; give a name such as minilm, an encoder, or a list of them")
-    if name is None:
-        return found
-    if len(found) > 1 or isinstance(given, Mapping):
-        raise StsbenchError(f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}")
-    return [(name, found[0][1])]
+    if name is not None:
+        if len(called) > 1 or isinstance(given, Mapping):
+            raise StsbenchError(
+                f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}"
+            )
+        called = [(name, called[0][1])]
+    found, before = list[KnownEncoder | str](), Before()
+    for own, one in called:
+        if len(called) > 1 and own is None and isinstance(one, str | Path):
+            check_loadable(str(one), catalogue)
+            found.append(str(one))
+        else:
+            known = find_given(one, catalogue, name=own)
+            _is_new(known, before)
+            found.append(known)
+    return found
 
 
 def _is_path(name: str) -> bool:
@@ -459,22 +464,6 @@ def _is_path(name: str) -> bool:
     with suppress(OSError):
         return bool(name) and Path(name).exists()
     return False
-
-
-def _found(given: Sequence[tuple[str | None, object]], catalogue: Catalogue) -> list[KnownEncoder | str]:
-    """Encoders that are there already, and the names of those to be made; of one alone nothing is put off."""
-    found: list[KnownEncoder | str] = []
-    for name, one in given:
-        if len(given) > 1 and name is None and isinstance(one, str | Path):
-            check_loadable(str(one), catalogue)
-            found.append(str(one))
-        else:
-            found.append(find_given(one, catalogue, name=name))
-    before = Before()
-    for known in found:
-        if isinstance(known, KnownEncoder):
-            _is_new(known, before)
-    return found
 
 
 Before = dict[tuple[str, int | None], set[str | None]]

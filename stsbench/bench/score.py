@@ -101,11 +101,7 @@ def score_tasks(
 ) -> Iterator[Result]:
     """Embed what all tasks need, then yield the Results of each task, one a seed, in the order of the tasks.
 
-    Args:
-        embedder: gives each task its embeddings.
-        seeds: of the evaluation, by task.
-        listener: hears how it goes, and of each task that cannot be scored.
-        done_in: the results folder whose Results are not made again.
+    The listener hears of each task that cannot be scored; what the results folder ``done_in`` holds is not made again.
     """
     tasks, done = list(embedder.tasks), dict[tuple[ScoredTask, int], Result | None]()
     for task, seed in ((one, seed) for one in tasks for seed in seeds[one]):
@@ -284,7 +280,7 @@ class PartScore(NamedTuple):
     n: int
     score: float | None
     interval: tuple[float, float] | None
-    left_out: Sequence[str] = ()
+    left_out: list[str]
 
 
 def score_without(result: Result, sentences: Sequence[str], evaluator: Evaluator) -> PartScore:
@@ -304,7 +300,7 @@ def score_without(result: Result, sentences: Sequence[str], evaluator: Evaluator
         raise DataError(f"{result.encoder} on {result.task}: no part of the items has a score: {why}")
     kept = np.array([not any(item) for item in np.isin(held, sentence_columns(sentences)[COLUMNS[0]])])
     if kept.all():
-        return PartScore(result.n, result.score, result.interval)
+        return PartScore(result.n, result.score, result.interval, [])
     left_out = list[str]()
     if AGGREGATIONS.get(str(result.protocol.get("aggregation"))) is not None:
         golds = {name: columns["gold"][at][kept[at]] for name, at in subset_indices(columns["subset"].tolist()).items()}

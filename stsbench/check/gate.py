@@ -333,16 +333,8 @@ def check(
     same encoder's scores are always judged by the tolerance alone. A file that holds no result as it must be, or one that its
     per-item columns do not make, is a verdict of its own. Means are judged in the same way, and corrected by themselves.
 
-    Args:
-        new: the cells to be checked.
-        old: what they are checked against.
-        rule: see above.
-        exact: a score above its tolerance fails too.
-        allow_missing: what only the old side has is listed and is no error.
-        chosen: the new side's encoders were chosen by name: those that only the old side has are none of this check's.
-        tolerances: the classes' points.
-        suites: those whose means are judged.
-        effort: permutations, seed and level of the tests.
+    With ``chosen`` the new side's encoders were chosen by name: those that only the old side has are none of this check's.
+    ``suites`` are those whose means are judged. For ``exact`` and ``allow_missing`` see :class:`Check`.
 
     Raises:
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.

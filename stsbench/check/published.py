@@ -25,11 +25,7 @@ def check_published(
     a deviation is printed, twice that is allowed. Scores by protocols of no name, misprints and numbers
     that nobody read in a text are passed over.
 
-    Args:
-        new: results; a lock file's cells do not hold all metrics.
-        catalogue: cards of the project and of the user.
-        exact: a score above its tolerance fails too.
-        tolerances: the classes' points.
+    The new side must be Results: a lock file's cells do not hold all metrics.
 
     Raises:
         DataError: nothing measured is published.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, cut, one_line
+from stsbench.core.errors import StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS, evaluator_of
 from stsbench.evaluators.seams import Evaluator, Items, Scores
 from stsbench.numbers.intervals import COLUMNS
-from stsbench.results.folder import lost, read_items, read_states
-from stsbench.results.record import ROUNDING, Result, columns_digest, items_path, score_name
+from stsbench.results.folder import has_columns, lost, read_items, read_states
+from stsbench.results.record import ROUNDING, Result, columns_digest, score_name
 from stsbench.significance.means import OnRow, unwatched
 
 OFF = 1e-6
@@ -90,11 +90,7 @@ def verify(
     Digest, place, protocol and card are looked at always; scores, those of each subset and intervals where the per-item
     columns are beside the Result; the data's hash, gold scores and labels, and scores of each class, where the data are at hand.
 
-    Args:
-        folder: the folder.
-        catalogue: cards of the project and of the user.
-        data: gives the data that are at hand.
-        progress: gets how many of the Results are done, and how many there are.
+    ``data`` gives the data that are at hand; ``progress`` gets how many of the Results are done, and how many there are.
 
     Raises:
         OutputError: there is no such folder.
@@ -105,16 +101,31 @@ def verify(
     for done, result in enumerate(found.results, 1):
         one = Verified(path=result.path or Path(), result=result)
         files.append(one)
-        evaluator, columns = _evaluator(one, result, catalogue), _columns(one, result)
+        evaluator, columns = _evaluator(one, result, catalogue), None
+        if result.path is None or not has_columns(result):
+            one.unknown.append("its per-item columns are not here")
+        else:
+            with _noted(one.problems):
+                columns = read_items(result.path)
         labels = _look_at_data(one, result, columns, data)
         if columns is not None and not one.problems:
             if evaluator is not None:
                 _make_again(one, result, {**columns, **labels}, evaluator)
-            of_data = {name: columns[name] for name in ("gold", "subset") if name in columns}
+            of_data: dict[str, npt.NDArray[Any]] = {
+                name: columns[name] for name in ("gold", "subset") if name in columns
+            }
             golds += [(one, columns_digest(of_data))] if of_data else []
         progress(done, len(found.results))
     _compare_gold(golds)
     return Verification(files=sorted(files, key=lambda one: one.path))
+
+
+@contextmanager
+def _noted(lines: list[str], said: str = "") -> Iterator[None]:
+    try:
+        yield
+    except StsbenchError as error:
+        lines.append(f"{said}{one_line(error)}")
 
 
 def _evaluator(one: Verified, result: Result, catalogue: Catalogue) -> Evaluator | None:
@@ -124,27 +135,11 @@ def _evaluator(one: Verified, result: Result, catalogue: Catalogue) -> Evaluator
     card = catalogue.task(result.task)
     if (due := task_digest(card)) != result.task_card:
         one.problems.append(f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}")
-    try:
+    with _noted(one.unknown, "its evaluator is not here: "):
         EVALUATORS.load(card.evaluator)
-    except StsbenchError as error:
-        one.unknown.append(f"its evaluator is not here: {one_line(error)}")
-        return None
-    try:
-        return evaluator_of(result.task, card, result.protocol)
-    except StsbenchError as error:
-        one.problems.append(f"field 'protocol': {one_line(error)}")
-        return None
-
-
-def _columns(one: Verified, result: Result) -> Mapping[str, npt.NDArray[Any]] | None:
-    if result.path is None or not os.path.lexists(items_path(result.path)):
-        one.unknown.append("its per-item columns are not here")
-        return None
-    try:
-        return read_items(result.path)
-    except DataError as error:
-        one.problems.append(str(error))
-        return None
+        with _noted(one.problems, "field 'protocol': "):
+            return evaluator_of(result.task, card, result.protocol)
+    return None
 
 
 def _make_again(one: Verified, result: Result, items: Items, evaluator: Evaluator) -> None:
@@ -152,14 +147,11 @@ def _make_again(one: Verified, result: Result, items: Items, evaluator: Evaluato
     if not hasattr(evaluator, "recompute"):
         one.unknown.append("its evaluator cannot make scores again from items")
         return
-    try:
+    with _noted(one.problems):
         made = evaluator.recompute(items)
-    except StsbenchError as error:
-        one.problems.append(one_line(error))
-        return
-    one.problems += _unlike(result, made)
-    if made.interval_method != result.interval_method:
-        one.unknown.append(f"its interval was made in another way ('{cut(result.interval_method)}')")
+        one.problems += _unlike(result, made)
+        if made.interval_method != result.interval_method:
+            one.unknown.append(f"its interval was made in another way ('{cut(result.interval_method)}')")
 
 
 def _unlike(result: Result, made: Scores) -> Iterator[str]:
@@ -182,11 +174,9 @@ def _look_at_data(
     one: Verified, result: Result, columns: Mapping[str, npt.NDArray[Any]] | None, data: DataAtHand
 ) -> Items:
     """The labels of the items, where the data are at hand and have some; notes what is not the data's."""
-    try:
+    known: Known | None = None
+    with _noted(one.unknown, "its data cannot be read: "):
         known = data(result)
-    except StsbenchError as error:
-        one.unknown.append(f"its data cannot be read: {one_line(error)}")
-        return {}
     if known is None:
         return {}
     one.data = known.digest == result.data

@@ -283,10 +283,6 @@ def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
     The current Result of a cell is its only one, or the one that ``run`` made or reused last, as :func:`make_current` has
     recorded. A cell of several states without such a record has none: that is a problem.
 
-    Args:
-        folder: the results folder.
-        encoder: only the folder of this name in it.
-
     Raises:
         OutputError: there is no such folder, or it cannot be read.
     """
@@ -336,9 +332,7 @@ def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
 def verified(results: Iterable[Result], *, keep: bool = False) -> ResultFolder:
     """The Results whose per-item columns are those that they were made with, or are missing; the others are problems.
 
-    Args:
-        results: any.
-        keep: whether the Results given back hold the columns that were read, for whoever needs them next.
+    With ``keep`` those given back hold the columns that were read, for whoever needs them next.
     """
     found = ResultFolder([], [])
     for result in results:

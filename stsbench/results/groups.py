@@ -60,10 +60,6 @@ def gather_runs(results: Iterable[Result], catalogue: Catalogue | None = None) -
     Results of an encoder whose weights, settings or card changed under its name, or the versions of the packages that
     compute it, are of several states, each of them a row. The current results of a folder are so where only some tasks
     were run again.
-
-    Args:
-        results: any results.
-        catalogue: cards of the project and of the user.
     """
     catalogue = catalogue or Catalogue()
     cards: dict[tuple[str, str | None], EncoderCard | None] = {}

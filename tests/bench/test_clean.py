@@ -129,7 +129,7 @@ def test_a_correlation_is_that_of_the_items_left():
 
 def test_where_nothing_is_held_it_is_the_score_itself():
     result = correlated()
-    assert scored_without(result, ["of another task"]) == (40, result.score, result.interval, ())
+    assert scored_without(result, ["of another task"]) == (40, result.score, result.interval, [])
 
 
 def test_a_share_is_that_of_the_items_left():

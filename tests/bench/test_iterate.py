@@ -163,11 +163,6 @@ def test_a_score_that_could_not_be_read_back_fails_alone(place, monkeypatch):
     assert len(failures) == 1 and "on plants cannot be kept: field 'score'" in failures[0]
 
 
-def test_another_split_and_protocol(place):
-    (result,) = evaluate(place, Plain(), "pets", split="validation", protocol="semeval")
-    assert (result.split, result.n, result.protocol["metric"]) == ("validation", 4, "pearson")
-
-
 def test_tasks_and_protocols_that_do_not_exist(place):
     encoder = Plain()
     for wrong in ({"tasks": "pet"}, {"protocol": "simsce"}, {"split": "tset"}):
@@ -210,16 +205,6 @@ def test_a_task_that_fails_stops_or_is_told(place):
     assert told[0].startswith("plain on plants: the encoder gives every one of 40 sentences the same embedding")
 
 
-def test_the_listener_is_told_how_it_goes(place):
-    encoding: list[tuple[int, int]] = []
-    scoring: list[str] = []
-    listener = Listener(encoding=lambda done, total: encoding.append((done, total)), scoring=scoring.append)
-    evaluate(place, Plain(), listener=listener)
-    assert scoring == ["pets", "plants"]
-    assert encoding[0][0] == 0
-    assert encoding[-1][0] == encoding[-1][1]
-
-
 # --- the store ---
 
 
@@ -234,24 +219,12 @@ def test_stored_embeddings_are_used_again(place):
     assert any((place / "elsewhere").rglob("*.npy"))
 
 
-def test_a_protocol_or_seed_encodes_nothing_again(place):
-    evaluate(place, Plain())
-    encoder = Plain()
-    evaluate(place, encoder, protocol="semeval", seed=3)
-    assert encoder.calls == []
-
-
 def test_without_a_fingerprint_nothing_is_stored(place):
     encoder = Plain(fingerprint=None)
     for _ in range(2):
         (result,) = evaluate(place, encoder, "stones")
         assert (result.fingerprint, result.run["encoded"]) == (None, 24)
     assert sum(map(len, encoder.calls)) == 48
-    assert not (place / "cache").exists()
-
-
-def test_without_a_store_nothing_is_written(place):
-    evaluate(place, Plain(), store=None)
     assert not (place / "cache").exists()
 
 

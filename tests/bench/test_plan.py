@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import operator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from stsbench.bench.plan import Cell, RunPlan, plan_tasks
+from stsbench.bench.plan import RunPlan, plan_tasks
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, ProtocolError, StsbenchError, UnknownName
 from stsbench.encoders import load as loading
@@ -164,24 +160,6 @@ def test_a_cell_names_its_protocol_with_the_fields_that_were_replaced():
     assert (first.protocol, last.protocol) == ("senteval(kfold=5,nhid=50)", "wmean")
     task = settings.scored[0]
     assert (task.name, task.protocol["kfold"], task.protocol["nhid"]) == ("mr", 5, 50)
-
-
-def test_cells_and_settings_can_be_sent_to_another_process():
-    cells = SETTINGS.cells
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-        assert other.submit(operator.attrgetter("cells"), SETTINGS).result() == cells
-
-
-def test_a_cell_is_plain_data():
-    cell = SETTINGS.cells[0]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        cell.seed = 4  # type: ignore[misc]
-    assert Cell(**json.loads(json.dumps(dataclasses.asdict(cell)))) == cell
-
-
-def test_a_task_that_does_not_exist_is_no_cell():
-    with pytest.raises(UnknownName, match="did you mean 'sts12'"):
-        dataclasses.replace(SETTINGS, tasks="sts122").cells  # noqa: B018
 
 
 def test_a_trained_recipe_is_an_encoder_a_seed(monkeypatch):

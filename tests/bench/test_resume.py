@@ -10,8 +10,7 @@ from stsbench.bench.listener import Listener
 from stsbench.bench.run import run
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.encoders.base import Encoder
-from stsbench.results.folder import read_items, read_states, result_to_json
-from stsbench.results.record import items_path
+from stsbench.results.folder import read_states, result_to_json
 from tests.encoders.fakes import Neighbourly, Plain
 from tests.own_tasks import TASKS, outside_run, place, plan_of, write_data, written
 
@@ -30,14 +29,6 @@ def test_a_second_run_writes_and_encodes_nothing(place, monkeypatch):
     assert written(place / "results") == before
     assert encoder.calls == []
     assert [result_to_json(result) for result in second] == [result_to_json(result) for result in first]
-
-
-def test_items_are_read_back(place, monkeypatch):
-    for result in run(plan_of(place, Plain(), monkeypatch), Listener()):
-        path = result.path_in(place / "results")
-        items = read_items(path)
-        assert items_path(path).is_file()
-        assert items["similarity"].tobytes() == result.per_item["similarity"].tobytes()
 
 
 def test_fresh_scores_again(place, monkeypatch):
@@ -85,26 +76,6 @@ def test_a_broken_result_file_is_scored_again(place, monkeypatch):
     next((place / "results").rglob("stones.*.json")).write_text("{")
     assert scored_again(place, monkeypatch) == ["stones"]
     assert outside_run(place / "results") == before
-
-
-def test_two_seeds(place, monkeypatch):
-    encoder = Plain()
-    results = list(run(plan_of(place, encoder, monkeypatch, seeds=(0, 1), tasks="pets"), Listener()))
-    assert [result.eval_seed for result in results] == [0, 1]
-    assert results[0].score == results[1].score
-    assert results[0].interval == results[1].interval
-    assert results[1].run["encoded"] == 0
-    assert len(written(place / "results")) == 4
-
-
-def test_other_encoders_go_on_where_one_fails(place, monkeypatch):
-    told: list[str] = []
-    listener = Listener(failed=lambda what, error: told.append(what))
-    plan = plan_of(
-        place, Plain(), monkeypatch, encoders=["no-such-encoder", "tests.own_tasks:ENCODER"], tasks="pets,stones"
-    )
-    assert [result.task for result in run(plan, listener)] == ["pets", "stones"]
-    assert told == ["no-such-encoder"]
 
 
 def test_what_a_killed_run_left_half_written_is_swept(place, monkeypatch):

@@ -206,12 +206,3 @@ def test_a_damaged_store_is_left_as_it_is(place, monkeypatch):
     fresh = plan_of(place, Plain(), monkeypatch, fresh=True)
     assert forecast(fresh).part.to_embed == 92
     assert written(place) == held
-
-
-def test_what_cannot_be_had_is_told_and_the_rest_shown(place, monkeypatch):
-    (place / "data" / "pets.tsv").unlink()
-    told: list[str] = []
-    settings = plan_of(place, Plain(), monkeypatch, encoders=["no-such-encoder", "tests.own_tasks:ENCODER"])
-    (found,) = forecast_run(settings, Listener(failed=lambda what, error: told.append(what)))
-    assert [cell.task for cell in found.part.missing] == ["plants", "stones"]
-    assert told == ["no-such-encoder", "pets"]

@@ -12,7 +12,7 @@ import pytest
 from stsbench.check.gate import TOLERANCES, Check, check, classify, parse_tolerances
 from stsbench.check.lock import LockedCell, Side, lock_cell, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.reports import github_lines, junit, markdown
-from stsbench.core.errors import DataError, OutputError, StsbenchError, UnknownName
+from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.results.record import Result
 from stsbench.significance.comparison import Effort
 from tests.boards.scored import RUN, SENTEVAL, drawn, probe, sts, write
@@ -267,11 +267,6 @@ def test_what_is_no_lock_file_or_was_edited_is_one_line(tmp_path, old, new, mess
         read_lock(tmp_path / "lock")
 
 
-def test_a_folder_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(OutputError, match="results folder '.*gone' does not exist; 'stsbench run' makes it"):
-        read_side(tmp_path / "gone")
-
-
 def test_a_side_of_some_tasks(tmp_path):
     write(tmp_path, made(), made(task="mr"))
     assert [cell.task for cell, _ in read_side(tmp_path, tasks=["mr"]).cells] == ["mr"]
@@ -324,9 +319,3 @@ def test_the_summary_is_a_table_whatever_the_names():
         r"| own/enc\|oder: 50%, &lt;b>\\u001b !\[x\](https&#58;//a.b) \[y\](z) | sts12 (simcse) |"
     )
     assert "**not comparable**: data hash differs: eeeeeeeeeeee against dddddddddddd" in lines[-3]
-
-
-def test_another_encoder_is_called_so_whatever_its_precision():
-    old = make_result("mine", "mr", 0.5, protocol=SENTEVAL, fingerprint="a", run={"dtype": "float32"})
-    new = make_result("mine", "mr", 0.4, protocol=SENTEVAL, fingerprint="b", run={})
-    assert classify(lock_cell(new), lock_cell(old)).name == "changed"

@@ -12,13 +12,11 @@ import pytest
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import Work, run
 from stsbench.bench.workers import (
-    TELL_SECONDS,
     Handed,
     Report,
     Tell,
     caught,
     embed,
-    kept,
     score,
     tokenise,
 )
@@ -106,14 +104,6 @@ def test_what_a_worker_raises_comes_back_as_words():
     assert "ZeroDivisionError" in found.__notes__[0]
 
 
-def test_a_worker_keeps_the_encoder_it_has_loaded():
-    first, again, other = Plain(), Plain(), Plain("other", "other-1")
-    assert kept(first) is first and kept(again) is first, "its weights are loaded"
-    assert kept(other) is other and kept(again) is again, "one at a time"
-    nameless = Plain("nameless", None)
-    assert kept(nameless) is nameless and kept(first) is again
-
-
 def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
     class Same(Plain):
         def encode(self, sentences: Any) -> Any:
@@ -129,15 +119,3 @@ def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
     assert [one.task for one in handed.results] == ["pets"]
     assert [what for what, _ in handed.failed] == ["plain on plants", "plain on stones"]
     assert all(isinstance(error, EncoderError) for _, error in handed.failed)
-
-
-def test_a_worker_tells_how_far_it_is_not_too_often(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("stsbench.bench.workers.time.monotonic", lambda: now[0])
-    reports: list[Report] = []
-    report = tell(reports)
-    report(0, 0)
-    report(1, 4)
-    now[0] += TELL_SECONDS
-    report(3, 4)
-    assert [done for _, _, done in reports] == [0.0, 0.75]
