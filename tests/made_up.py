@@ -16,7 +16,7 @@ from stsbench.bench.plan import RunPart
 from stsbench.bench.run import Work, local
 from stsbench.boards.exports.measured import HubTask
 from stsbench.boards.render import TextFormat
-from stsbench.cli.convert import Conversion
+from stsbench.cli.new import Conversion
 from stsbench.data.corpora.load import TextFile
 from stsbench.data.splits import PairSplit
 from stsbench.encoders.backends import TorchBackend
@@ -202,7 +202,7 @@ ROWS: dict[str, Any] = {
     "cli.showing:KINDS": noting(
         "cli.showing:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None
     ),
-    "cli.convert:KINDS": Conversion(noting("cli.convert:KINDS", lambda source, out: "")),
+    "cli.new:KINDS": Conversion(noting("cli.new:KINDS", lambda source, out: "")),
 }
 """By table; a row of a registry of addresses is one of this file."""
 

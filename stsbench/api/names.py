@@ -104,11 +104,7 @@ class Names:
         return names
 
     def id_of(self, name: str, *, measured: bool) -> str:
-        """The same name with an id in the place of a title or of a table's row.
-
-        Args:
-            name: what a table calls an encoder.
-            measured: whether it is of a result: rows that no card is of have none.
+        """The same name with an id in the place of a title or of a table's row; ``measured`` ones are of a card.
 
         Raises:
             StsbenchError: a row of tables of which it is not clear what encoder it is; says which it may be.
@@ -251,14 +247,10 @@ def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: P
 def compared_results(
     given: Sequence[str], folder: Path, catalogue: Catalogue, *, skipped: Say, older: Say
 ) -> dict[str, Sequence[Result]]:
-    """The results of each encoder that is compared: of the results folder, or of a folder of its own.
+    """The results of each encoder that is compared: of the results ``folder`` by name, or of a folder of its own.
 
-    Args:
-        given: names of encoders, as any command prints them, and folders.
-        folder: the results folder, read where a name is given.
-        catalogue: cards to look names up in.
-        skipped: takes a line for each file that cannot be read, or whose per-item columns do not make its score.
-        older: takes a line where there are older states of what is compared.
+    ``skipped`` takes a line for each file that cannot be read, or whose per-item columns do not make its score; ``older``
+    takes one where there are older states of what is compared.
 
     Raises:
         StsbenchError: one is given twice, has no results, or is not one encoder.
@@ -304,13 +296,7 @@ def compared_results(
 
 
 def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Added]:
-    """The encoders to be added, each with its label and its results.
-
-    Args:
-        given: names of encoders of the results, each alone or before a colon and a label, as a comma list is cut.
-        encoders: of all results there are.
-        catalogue: cards of the project and of the user.
-        where: the folder of the results.
+    """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut.
 
     Raises:
         UnknownName: there are no results of one.

@@ -47,14 +47,9 @@ class Shown:
     def update(
         self, piece: str, done: float = 0, total: float | None = None, *, what: str = "", news: str | None = None
     ) -> None:
-        """Say how far a piece of work is; the first time it gets a bar.
+        """Say how far a piece of work is, which is called ``what``; the first time it gets a bar.
 
-        Args:
-            piece: what tells it from the others.
-            done: how much of it.
-            total: how much there is; None where nobody knows.
-            what: it is called, if not as ``piece``.
-            news: stand behind the bar in the place of how much is done and how long the rest takes.
+        ``news`` stand behind the bar in the place of how much is done and how long the rest takes.
         """
         words = visible(what or piece)
         if done == 0 or piece not in self.began:
@@ -100,12 +95,7 @@ class Shown:
 
 @contextmanager
 def showing(what: str = "", *, say: Callable[[str], None] = LOGGER.info) -> Iterator[Shown]:
-    """Show work on stderr until the end of the block, as a terminal can, or as lines.
-
-    Args:
-        what: stands there before anything else is known.
-        say: takes the lines.
-    """
+    """Show work on stderr until the end of the block, as a terminal can, or as lines, which ``say`` takes."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield Shown(say=say)
         return
@@ -130,26 +120,14 @@ def showing(what: str = "", *, say: Callable[[str], None] = LOGGER.info) -> Iter
 def watching(table: Callable[[], str]) -> Iterator[Listener]:
     """A listener that shows how scoring goes until the end of the block; then what was shown goes away.
 
-    Args:
-        table: the HTML of what is scored so far, for a notebook.
+    ``table`` is the HTML of what is scored so far, for a notebook.
     """
-    if in_notebook():
-        with _in_notebook(table) as listener:
-            yield listener
-    else:
-        with showing("loading") as shown:
-            yield shown.listener()
-
-
-def in_notebook() -> bool:
-    """Whether this is the Python of a notebook; IPython is not imported to know."""
-    shell = sys.modules.get("IPython")
-    get_ipython = getattr(shell, "get_ipython", None)
-    return callable(get_ipython) and hasattr(get_ipython(), "kernel")
-
-
-@contextmanager
-def _in_notebook(table: Callable[[], str]) -> Iterator[Listener]:
+    # IPython is not imported to know whether this is the Python of a notebook.
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    if not callable(get_ipython) or not hasattr(get_ipython(), "kernel"):
+        with showing("loading") as bars:
+            yield bars.listener()
+        return
     # Loads what makes tables, which no bar needs.
     from stsbench.api.results import html_note
 

@@ -283,12 +283,7 @@ class Results(Sequence[Result]):
         failures: Iterable[NotScored] = (),
         catalogue: Catalogue | None = None,
     ) -> None:
-        """Keep results.
-
-        Args:
-            results: any, of whatever encoders and tasks.
-            failures: what could not be scored.
-            catalogue: cards to look names up in.
+        """Keep results of whatever encoders and tasks, and ``failures``: what could not be scored.
 
         Raises:
             StsbenchError: one is no Result, or nothing tells two apart that differ.
@@ -396,25 +391,12 @@ class Results(Sequence[Result]):
         seed: int = 0,
         independent: bool = False,
     ) -> EncoderComparison:
-        """Compare every two encoders on the items that both have: what ``stsbench compare`` computes.
-
-        Args:
-            tasks: only these tasks and suites.
-            protocol: only results of this protocol.
-            seed: of the draws.
-            independent: treat items that share a sentence as independent.
-
-        Raises:
-            StsbenchError: there are fewer than two encoders, or nothing that two can be compared on.
-        """
+        """Compare every two encoders on the items that both have; see :func:`stsbench.compare`."""
         by_name = {one.name: one.results for one in self.runs}
         return compared(by_name, self._catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
 
     def plot(self) -> Chart:
-        """Draw each score as a dot with its 95% interval, by task; needs matplotlib (extra ``plots``).
-
-        Returns:
-            A figure of matplotlib, which notebooks show; ``savefig`` writes it.
+        """Draw each score as a dot with its 95% interval, by task, as a figure of matplotlib (extra ``plots``).
 
         Raises:
             StsbenchError: there is nothing to draw, or matplotlib is not installed.
@@ -437,10 +419,7 @@ class Results(Sequence[Result]):
 
     @checked(folder=PLACE)
     def save(self, folder: str | Path) -> list[Path]:
-        """Write all results into a results folder, with their per-item columns, as ``stsbench run`` does.
-
-        Returns:
-            Their files.
+        """Write all results into a results folder, with their per-item columns, as ``stsbench run`` does; returns their files.
 
         Raises:
             OutputError: the folder cannot be written, or holds another encoder's result of this name.

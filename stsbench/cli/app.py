@@ -22,21 +22,21 @@ from stsbench.cli.printing import say
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("stsbench.cli.run:run_command", "Score encoders on tasks."),
     "train": ("stsbench.cli.train:train_command", "Train an encoder by a recipe."),
-    "reproduce": ("stsbench.cli.reproduce:reproduce_command", "Train the rows of a paper's table or figure."),
+    "reproduce": ("stsbench.cli.sweep:reproduce_command", "Train the rows of a paper's table or figure."),
     "sweep": ("stsbench.cli.sweep:sweep_command", "Try values of recipes and keep the best."),
     "list": ("stsbench.cli.showing:list_command", "List tasks, encoders, recipes, tables and more."),
     "show": ("stsbench.cli.showing:show_command", "Show what is known of one name."),
     "doctor": ("stsbench.cli.doctor:doctor_command", "Show what works here, and what is missing for what."),
     "leaderboard": ("stsbench.cli.board:leaderboard_command", "Print a table of results, or a paper's."),
     "export": ("stsbench.cli.export:export_command", "Write results for other tools."),
-    "convert": ("stsbench.cli.convert:convert_command", "Make an encoder's folder."),
+    "convert": ("stsbench.cli.new:convert_command", "Make an encoder's folder."),
     "compare": ("stsbench.cli.compare:compare_command", "Test which differences between encoders are significant."),
     "analyze": ("stsbench.cli.analyze:analyze_command", "Make a figure of the papers, as numbers and as a picture."),
-    "report": ("stsbench.cli.report:report_command", "Put results, comparisons and figures into one HTML page."),
-    "parity": ("stsbench.cli.parity:parity_command", "Test whether two encoders that should be identical are."),
+    "report": ("stsbench.cli.analyze:report_command", "Put results, comparisons and figures into one HTML page."),
+    "parity": ("stsbench.cli.compare:parity_command", "Test whether two encoders that should be identical are."),
     "check": ("stsbench.cli.check:check_command", "Check new scores against old ones, for CI."),
     "lock": ("stsbench.cli.check:lock_command", "Write scores to a lock file for 'stsbench check'."),
-    "verify": ("stsbench.cli.verify:verify_command", "Make every score again from its items."),
+    "verify": ("stsbench.cli.check:verify_command", "Make every score again from its items."),
     "timing": ("stsbench.cli.timing:timing_command", "Time training and inference on this machine."),
 }
 """Each command: the function that is called, and the first sentence of its help."""
@@ -129,7 +129,6 @@ Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=
 
 
 def _help_alone(context: typer.Context) -> None:
-    """Print a command's help where none of its commands is asked for."""
     if context.invoked_subcommand is None:
         say(context.get_help())
 

@@ -1,10 +1,11 @@
-"""``stsbench check`` and ``stsbench lock``."""
+"""``stsbench check``, ``stsbench lock`` and ``stsbench verify``: scores against old ones, and against their items."""
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any, TextIO
 from typer import Context
 
 from stsbench.api.names import chosen_side
-from stsbench.check.gate import RULES, Check, Rule, check, not_checked, parse_tolerances
+from stsbench.bench.plan import plan_tasks
+from stsbench.check.gate import RULES, Check, check, not_checked, parse_tolerances
 from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
 from stsbench.check.published import check_published
 from stsbench.check.reports import (
@@ -26,14 +28,20 @@ from stsbench.check.reports import (
     row,
 )
 from stsbench.check.reports import junit as junit_xml
+from stsbench.check.verify import Known, Verification, Verified, verify
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, print_json, say, say_words
+from stsbench.cli.data import local_files
+from stsbench.cli.printing import MISTAKE, complain, complain_of_all, print_json, say, say_words
+from stsbench.cli.progress import shown_count
 from stsbench.cli.screen import print_rows
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, StsbenchError, UnknownName, one_line
+from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError, choose, one_line
 from stsbench.core.files import write_whole
+from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import expand_names
+from stsbench.numbers.intervals import sentence_columns
+from stsbench.results.record import Result
 
 SHORT = 24
 """A table of more rows shows those that matter."""
@@ -73,15 +81,13 @@ def check_command(
         tolerances, catalogue = parse_tolerances(tolerance), Catalogue(cards)
         wanted = expand_names(tasks, catalogue) if tasks else None
         side = _side(new, encoder, wanted, catalogue)
-        _complain_of_older(side, catalogue)
         if published:
             return check_published(side, catalogue, exact=exact, tolerances=tolerances)
         old = _side(against, against_encoder, wanted, catalogue)
-        _complain_of_older(old, catalogue)
         return check(
             side,
             old,
-            rule=_rule(rule),
+            rule=choose("rule", rule, {one: one for one in RULES}),
             exact=exact,
             allow_missing=allow_missing,
             chosen=bool(encoder) or side.is_in(new),
@@ -107,33 +113,27 @@ def check_command(
 def _reported(
     judged: Callable[[], Check], junit: Path | None, summary: Path | None
 ) -> tuple[Check, StsbenchError | None]:
-    """What was found, written to the reports; where nothing could be, that and why is what they say."""
+    def write(found: Check, junit: Path | None, summary: Path | None) -> Check:
+        if junit is not None:
+            write_whole(junit, junit_xml(found))
+        if summary is not None:
+            # GitHub's job summary is one that every step adds to.
+            _append(summary, markdown(found))
+        return found
+
+    def problem(said: str) -> Check:
+        for files in ((junit, None), (None, summary)):
+            with suppress(StsbenchError):
+                write(not_checked(said), *files)
+        return not_checked(said)
+
     try:
-        found = judged()
-        _write_reports(found, junit, summary)
+        return write(judged(), junit, summary), None
     except StsbenchError as error:
-        return _report_problem(one_line(error), junit, summary), error
+        return problem(one_line(error)), error
     except Exception as error:
-        _report_problem(f"stsbench itself failed: {type(error).__name__}: {one_line(error)}", junit, summary)
+        problem(f"stsbench itself failed: {type(error).__name__}: {one_line(error)}")
         raise
-    return found, None
-
-
-def _write_reports(found: Check, junit: Path | None, summary: Path | None) -> None:
-    """Write the files that a user asked for: JUnit XML, and the summary that is added to."""
-    if junit is not None:
-        write_whole(junit, junit_xml(found))
-    if summary is not None:
-        _append(summary, markdown(found))
-
-
-def _report_problem(problem: str, junit: Path | None, summary: Path | None) -> Check:
-    """That nothing could be checked, and why: in each file that can be written."""
-    found = not_checked(problem)
-    for files in ((junit, None), (None, summary)):
-        with suppress(StsbenchError):
-            _write_reports(found, *files)
-    return found
 
 
 @contextmanager
@@ -179,7 +179,6 @@ def lock_command(
     side = _side(results, encoder, wanted, catalogue).verified()
     for problem in side.problems:
         raise DataError(f"{problem.line}; repair or remove the file, for a lock without it would not check it")
-    _complain_of_older(side, catalogue)
     held = [one for _, one in side.cells if one is not None]
     if not held:
         raise DataError(f"{results}: holds no results to lock")
@@ -197,24 +196,14 @@ def lock_command(
         say(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")
 
 
-def _rule(name: str) -> Rule:
-    for rule in RULES:
-        if rule == name:
-            return rule
-    raise UnknownName("rule", name, RULES, hint=f"one of {', '.join(RULES)}")
-
-
 def _side(path: Path, encoders: Sequence[str], tasks: Sequence[str] | None, catalogue: Catalogue) -> Side:
-    return chosen_side(encoders, read_side(path, tasks=tasks), catalogue, path)
-
-
-def _complain_of_older(side: Side, catalogue: Catalogue) -> None:
+    side = chosen_side(encoders, read_side(path, tasks=tasks), catalogue, path)
     if line := side.older_line(catalogue):
         complain(line)
+    return side
 
 
 def _append(path: Path, text: str) -> None:
-    """Add to a file: GitHub's job summary is one that every step adds to."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as stream:
@@ -244,3 +233,81 @@ def _print(found: Check) -> None:
         if matters(verdict):
             say_words(f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}")
     say(f"{found.summary}; scores are times 100")
+
+
+def verify_command(
+    *,
+    results: opt.VerifiedResults = Path("results"),
+    data: opt.Data = None,
+    config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Make every score again from its items.
+
+    Hashes, protocols and data are checked too; no encoder is needed.
+
+    Example: stsbench verify results --data DIR
+    """
+    catalogue, at = Catalogue(cards), data or settings.data_folder()
+    if at is not None and not at.is_dir():
+        raise SourceError(f"data folder '{at}' does not exist")
+    known: dict[tuple[str, str], Known | None] = {}
+
+    def data_of(result: Result) -> Known | None:
+        """The data of a Result's task and split, read once."""
+        key = result.task, result.split
+        if key not in known:
+            known[key] = _read(*key, catalogue, at)
+        return known[key]
+
+    with shown_count("results verified") as progress:
+        found = verify(results, catalogue, data_of, progress)
+    if as_json:
+        rows = [_row(one) for one in found.files]
+        print_json({"exit": found.exit_code, "summary": found.summary, "results": rows})
+    else:
+        _print_verified(found)
+    return found.exit_code
+
+
+def _read(name: str, split: str, catalogue: Catalogue, folder: Path | None) -> Known | None:
+    if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
+        return None
+    (task,) = plan_tasks(name, catalogue, data=folder, split=split)
+    files = [local_files(task.task.card, one, folder) for one in task.wanted]
+    is_here = all(files) and all(path.is_file() for one in files for path in one)
+    if task.task.card.package is None and not is_here:
+        return None
+    task.load()
+    # Labels are not among a split's own columns.
+    read = task.splits[split]
+    columns: dict[str, Any] = dict(sentence_columns(*read.sides))
+    if isinstance(read, PairSplit):
+        columns = {"gold": read.gold, **({"subset": list(read.subset)} if read.subsets_known else {}), **columns}
+    elif isinstance(read, LabelledSplit | LabelledPairSplit):
+        columns = {"labels": read.labels, **columns}
+    else:
+        columns = {}
+    return Known(task.digest, columns)
+
+
+def _row(one: Verified) -> dict[str, Any]:
+    result = one.result
+    cell = {} if result is None else {"encoder": result.encoder, "task": result.task, "split": result.split}
+    facts = {"verdict": one.standing, "problems": one.problems, "not_verified": one.unknown, "data_at_hand": one.data}
+    return {"path": str(one.path), **cell, **facts}
+
+
+def _print_verified(found: Verification) -> None:
+    failed = ((one.path, line) for one in found.of("failed") for line in one.problems)
+    complain_of_all("failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed))
+    reasons: dict[str, list[Verified]] = {}
+    for one in found.of("not verified"):
+        reasons.setdefault("; ".join(one.unknown), []).append(one)
+    for reason, files in reasons.items():
+        counts = Counter(one.path.parent.name for one in files)
+        say(f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}")
+    say(found.summary)
+    if found.exit_code == MISTAKE and not found.of("failed"):
+        say("nothing could be verified")

@@ -306,7 +306,6 @@ def _print(rows: Rows, right: Sequence[str]) -> None:
 
 
 def _counts(name: str, split: Split, held: Held, *, near: bool) -> dict[str, Any]:
-    """What training text holds of one test: distinct sentences by how they are held, and items."""
     found = [held.how[text] for text in set(split.texts()) if text in held.how]
     items = sum(map(any, held.items(split)))
     return {
@@ -322,7 +321,6 @@ def _counts(name: str, split: Split, held: Held, *, near: bool) -> dict[str, Any
 
 
 def _items(name: str, split: Split, held: Held) -> Iterator[dict[str, Any]]:
-    """The items of a test that training text holds any sentence of, counted from 0."""
     sides = zip(held.items(split), zip(*split.sides, strict=True), strict=True)
     facts = zip(sides, held.paired(split), held.graded(split), strict=True)
     for item, ((how, texts), paired, graded) in enumerate(facts):
@@ -333,7 +331,6 @@ def _items(name: str, split: Split, held: Held) -> Iterator[dict[str, Any]]:
 
 
 def _shared(splits: Mapping[str, Split]) -> Iterator[dict[str, Any]]:
-    """How much of each test is in each other one, most first."""
     items = {
         name: [tuple(map(text_key, item)) for item in zip(*split.sides, strict=True)] for name, split in splits.items()
     }

@@ -131,7 +131,6 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 
 
 def _versions() -> Iterator[dict[str, Any]]:
-    """Python and every package that stsbench needs: what is here, what is allowed, what the results were made with."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     # A wheel carries it beside the cards, a checkout holds it at its top.
@@ -159,7 +158,6 @@ def _plain(name: str) -> str:
 
 
 def _devices() -> Iterator[dict[str, str]]:
-    """The processor, and what torch can compute on."""
     import torch
 
     yield {"device": "processor", "what": f"{processor()}, {torch.get_num_threads()} threads"}
@@ -205,7 +203,6 @@ def _size(folder: Path) -> str:
 
 
 def _state(card: TaskCard, data: Path | None) -> str:
-    """``found``, ``missing``, or what is wrong with a task's files, each of which is hashed."""
     if card.package is not None:
         return "found"
     place = place_of(card.local, data) if card.local is not None else None
@@ -286,8 +283,6 @@ def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[dict[str, str]]:
 
 
 class _Steps:
-    """The steps, each returns what there is to say where it went well."""
-
     def __init__(self, trial: HubTrial, catalogue: Catalogue, folder: Path) -> None:
         self.trial, self.catalogue, self.folder = trial, catalogue, folder
         self.scores: dict[str, float] = {}

@@ -81,6 +81,15 @@ def _model_index(results: Sequence[Result], out: Path | None, catalogue: Catalog
         say(f"wrote {out}" if out is not None else to_yaml(index).rstrip("\n"))
 
 
+def _one_file(text: str, out: Path | None, as_json: bool) -> None:
+    if out is not None:
+        write_whole(out, text.encode())
+    if as_json:
+        print_json({"out": str(out) if out is not None else None, "text": text})
+    else:
+        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
+
+
 def _eval_results(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
     made = eval_results(_of_one(results, catalogue, "a file of the Hub's").results, catalogue)
     complain_of_all("left out", made.left_out)
@@ -91,17 +100,7 @@ def _every_eval_ever(results: Sequence[Result], out: Path | None, catalogue: Cat
     _one_file(every_eval_ever(_of_one(results, catalogue, "a record").results, catalogue), out, as_json)
 
 
-def _one_file(text: str, out: Path | None, as_json: bool) -> None:
-    if out is not None:
-        write_whole(out, text.encode())
-    if as_json:
-        print_json({"out": str(out) if out is not None else None, "text": text})
-    else:
-        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
-
-
 def _of_one(results: Sequence[Result], catalogue: Catalogue, what: str) -> Runs:
-    """The results, seen to be of one encoder."""
     runs = gather_runs(results, catalogue)
     if len(runs) > 1:
         names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])

@@ -1,18 +1,24 @@
-"""``stsbench new``: drafts of cards and methods."""
+"""``stsbench new`` and ``stsbench convert``: drafts of cards and methods, and folders of encoders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from typer import Context
 
+from stsbench.api.names import Names
 from stsbench.cli import options as opt
 from stsbench.cli.printing import say, say_words
 from stsbench.core.cards import HubSource
-from stsbench.core.errors import StsbenchError, UnknownName, split_names
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, StsbenchError, UnknownName, choose, split_names
+from stsbench.data.corpora.load import load_corpus
 from stsbench.data.drafts import ROLES, Draft, draft_hub_task, draft_task, find_home, name_of
 from stsbench.encoders.drafts import draft_encoder
+from stsbench.encoders.load import load_encoder
 from stsbench.recipes.drafts import draft_method
 
 
@@ -95,3 +101,95 @@ def _columns(given: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
             raise StsbenchError(f"--columns '{one}': {role} is given twice")
         found[role] = name
     return found
+
+
+FIRST = 10_000
+"""The rows of a corpus that sentences are drawn from."""
+
+
+def convert_command(
+    context: Context,
+    kind: opt.Conversion,
+    source: opt.Weights,
+    out: opt.EncoderFolder,
+    *,
+    version: opt.InferSentVersion = 1,
+    vectors: opt.Vectors = "",
+    limit: opt.VectorLimit = None,
+    text: opt.ActivationText = "wiki1m_head",
+    corpora: opt.Corpora = None,
+) -> None:
+    """Make an encoder's folder.
+
+    From published weights, of which tensors are read and nothing else, or from a transformer, in int8 for a runtime.
+
+    Example: stsbench convert infersent infersent1.pkl infersent-1
+    Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
+    """
+    chosen = choose("conversion", kind, KINDS)
+    others = {*chain(*(one.uses for one in KINDS.values()))} - {*chosen.uses}
+    opt.Given.of(context).idle(f"with '{kind}'", *sorted(others))
+    given = {"--version": version, "--vectors": vectors, "--limit": limit, "--text": text, "--corpora": corpora}
+    how = chosen.convert(source, out, *(given[flag] for flag in chosen.uses))
+    say(f"wrote {out}; run it with: stsbench run --encoder {out}{how or ''}")
+
+
+def _infersent(source: Path, out: Path, version: int, vectors: str) -> None:
+    from stsbench.encoders.words.recurrent import convert_infersent
+
+    if version not in (1, 2):
+        raise CardError(f"InferSent has the versions 1 and 2, not {version}")
+    convert_infersent(source, out, version=1 if version == 1 else 2, vectors=vectors)
+
+
+def _skip_thoughts(source: Path, out: Path) -> None:
+    from stsbench.encoders.words.recurrent import convert_skip_thoughts
+
+    convert_skip_thoughts(source, out)
+
+
+def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
+    from stsbench.encoders.words.recurrent import GruHalvesEncoder, expand_vocabulary
+
+    encoder = load_encoder(_name(source))
+    if not isinstance(encoder, GruHalvesEncoder):
+        raise CardError(
+            f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies can be expanded"
+        )
+    if not vectors:
+        raise CardError("expand needs --vectors, the file whose words the vocabulary is to have")
+    expand_vocabulary(encoder, vectors, out, limit=limit)
+
+
+def _onnx_int8(source: Path, out: Path) -> str:
+    from stsbench.encoders.quantise import ONNX_FILE, quantise_onnx
+
+    quantise_onnx(_name(source), out)
+    return f" --set backend=onnx --set file={ONNX_FILE}"
+
+
+def _openvino_int8(source: Path, out: Path, text: str, corpora: Path | None) -> str:
+    from stsbench.encoders.quantise import OPENVINO_FILE, quantise_openvino
+
+    quantise_openvino(_name(source), out, load_corpus(text, corpora=corpora, limit=FIRST))
+    return f" --set backend=openvino --set file={OPENVINO_FILE}"
+
+
+def _name(source: Path) -> str:
+    return Names(Catalogue()).one_to_load(str(source))
+
+
+class Conversion(NamedTuple):
+    """A kind of conversion: what carries it out and says how to run the encoder, and the options it takes."""
+
+    convert: Callable[..., str | None]
+    uses: tuple[str, ...] = ()
+
+
+KINDS: Mapping[str, Conversion] = {
+    "infersent": Conversion(_infersent, ("--version", "--vectors")),
+    "skip_thoughts": Conversion(_skip_thoughts),
+    "expand": Conversion(_expand, ("--vectors", "--limit")),
+    "onnx-int8": Conversion(_onnx_int8),
+    "openvino-int8": Conversion(_openvino_int8, ("--text", "--corpora")),
+}

@@ -329,16 +329,13 @@ Force = Annotated[bool, _output("--force", "Write again what is there already.")
 
 
 class Given(frozenset[str]):
-    """The options that were typed, by their long names, and arguments by their names."""
+    """The options that were typed, by their long names, and arguments by their names; what has no effect is refused."""
 
     @classmethod
     def of(cls, context: Context) -> "Given":
         """What was typed of a command."""
-        return cls(
-            long_name(one)
-            for one in context.command.params
-            if (source := context.get_parameter_source(str(one.name))) is not None and source.name == "COMMANDLINE"
-        )
+        sources = {long_name(one): context.get_parameter_source(str(one.name)) for one in context.command.params}
+        return cls(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
 
     def apart(self, first: str, *others: str) -> None:
         """Raise StsbenchError where an option was typed beside one that leaves it without effect."""
@@ -384,18 +381,11 @@ def kept_in(store: Path | None, *, no_store: bool) -> Path | Literal["default"] 
     return None if no_store else store or "default"
 
 
-FORMATS_BY_ENDING = {
-    ".md": "markdown", ".tex": "latex", ".html": "html", ".csv": "csv", ".json": "json", ".svg": "svg", ".png": "png",
-    ".pdf": "pdf",
-}  # fmt: skip
-"""What a file's name says of its format, where no other is asked for."""
-
-
 def written_as(output: str, out: Path | None, *, as_json: bool) -> str:
     """The format of a table: JSON, the one that was asked for, or the one that the file's name ends in."""
-    if as_json:
-        return "json"
-    return FORMATS_BY_ENDING.get(out.suffix.lower(), output) if out is not None and output == "terminal" else output
+    ending = "" if out is None or output != "terminal" else out.suffix.lower().removeprefix(".")
+    by_ending = {"md": "markdown", "tex": "latex"} | {one: one for one in ("html", "csv", "json", *FIGURES)}
+    return "json" if as_json else by_ending.get(ending, output)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -415,15 +405,15 @@ def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
 
     params: dict[str, Any] = {}
     for one in assign:
-        key, equals, value = one.partition("=")
-        if not equals or not key.strip():
+        key, equals, value = (part.strip(" ") for part in one.partition("="))
+        if not equals or not key:
             raise StsbenchError(f"--set '{one}': give key=value, such as pooling=cls")
-        if key.strip() in params:
-            raise StsbenchError(f"--set {key.strip()} is given twice")
+        if key in params:
+            raise StsbenchError(f"--set {key} is given twice")
         try:
-            params[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+            params[key] = tomllib.loads(f"value = {value}")["value"]
         except ValueError:
-            params[key.strip()] = value
+            params[key] = one.partition("=")[2]
     if problem := key_among(params):
         raise StsbenchError(f"--set: {problem}")
     return params

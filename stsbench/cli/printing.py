@@ -72,13 +72,9 @@ def say_words(text: str) -> None:
 
 
 def complain(what: object, *, about: str = "") -> None:
-    """Print on stderr what is wrong, cut where it has no end, and on a terminal what to do on lines of its own.
+    """Print on stderr what is wrong, cut where it has no end, as one line; on a terminal what to do on lines of its own.
 
-    Elsewhere it is one line.
-
-    Args:
-        what: a text or an error.
-        about: what an error is of: an encoder, a task; not said again where the error names it.
+    ``about`` is what an error is of: an encoder, a task; it is not said again where the error names it.
     """
     before = f"stsbench: {subject(about, what)}"
     if not sys.stderr.isatty():
@@ -138,20 +134,20 @@ def complain_of_bug(error: BaseException) -> None:
 
 def print_traceback(error: BaseException) -> None:
     """Print the traceback of a bug on stderr: where the user's own code raised it, from there on, else the whole of it."""
+    # The user's code is neither ours nor Python's nor a package's.
+    folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    others = [Path(__file__).parents[1], *map(Path, filter(None, folders))]
+
+    def is_own(file: str) -> bool:
+        return not file.startswith("<frozen") and not any(Path(file).is_relative_to(other) for other in others)
+
     whole = traceback.TracebackException.from_exception(error)
     one: traceback.TracebackException | None = whole
     while one is not None:
-        first = next((at for at, frame in enumerate(one.stack) if _is_own(frame.filename)), 0)
+        first = next((at for at, frame in enumerate(one.stack) if is_own(frame.filename)), 0)
         del one.stack[:first]
         one = one.__cause__ or one.__context__
     sys.stderr.write(visible("".join(whole.format())))
-
-
-def _is_own(file: str) -> bool:
-    """Whether code is the user's: neither ours nor Python's nor a package's."""
-    folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    others = [Path(__file__).parents[1], *map(Path, filter(None, folders))]
-    return not file.startswith("<frozen") and not any(Path(file).is_relative_to(other) for other in others)
 
 
 class Guarded:
@@ -162,11 +158,7 @@ class Guarded:
         self._stream, self._silent = stream, silent
 
     def write(self, text: str) -> int:
-        """Write text.
-
-        Raises:
-            OutputError: it cannot be written, for a cause other than that nobody reads.
-        """
+        """Write text; raises OutputError where it cannot be written for a cause other than that nobody reads."""
         # Who writes nothing only asks whether this is a stream of text.
         if text != "":
             with self._explained():
@@ -187,23 +179,18 @@ class Guarded:
         try:
             yield
         except OSError as error:
-            self._hush()
+            # What comes from now on, and what is held back, goes nowhere; Python itself flushes once more at its end.
+            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
             if not self._silent and not isinstance(error, BrokenPipeError):
                 raise OutputError(f"the output cannot be written: {error.strerror}") from error
-
-    def _hush(self) -> None:
-        """What comes from now on, and what is held back, goes nowhere; Python itself flushes once more at its end."""
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
 
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Guard stdout and stderr; where the caller has closed one, it is as if it went nowhere."""
     before = sys.stdout, sys.stderr
-    out, err = (stream or _nowhere() for stream in before)
+    out, err = (stream or Path(os.devnull).open("w", encoding="utf-8") for stream in before)
     for stream in (out, err):
         if isinstance(stream, TextIOWrapper):
             # A dash or a name that the terminal's encoding has not must not take the scores away.
@@ -213,7 +200,3 @@ def guarded_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")

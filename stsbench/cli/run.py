@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from typer import Context
 
 from stsbench.api.names import Names, check_own_name
 from stsbench.api.progress import duration
-from stsbench.bench.plan import RunPart, RunPlan, TextLeftOut
+from stsbench.bench.plan import Cell, RunPlan, TextLeftOut
 from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
@@ -24,7 +24,6 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.runs import trained_runs, unfinished_runs
 from stsbench.results.folder import result_to_json
-from stsbench.results.record import Result
 
 UNMEASURED, UNFITTED = "–", "?"
 SAID = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
@@ -91,7 +90,7 @@ def run_command(
         seeds=opt.parse_seeds(seeds),
         store=opt.kept_in(store, no_store=no_store),
         fresh=fresh,
-        called=chosen_names(chosen, own_names, catalogue),
+        called=_called(chosen, own_names, catalogue),
         catalogue=catalogue,
         on=on,
         gpus_per_encoder=gpus_per_encoder,
@@ -103,12 +102,14 @@ def run_command(
         code = _forecast(settings, as_json=as_json)
     else:
         code = _carry_out(settings, plot, of_variants=bool(variants), verbose=verbose, as_json=as_json)
-    _name_unfinished(specs)
+    # Where the folder of runs cannot be read, that has failed already; where no seed is done, that is the run's failure.
+    with suppress(StsbenchError):
+        for unfinished in (one for name in specs if trained_runs(name) for one in unfinished_runs(name)):
+            complain(f"not scored: {unfinished}")
     return code
 
 
 def _check(context: Context, plot: Path | None, on: str) -> opt.Given:
-    """The options that were typed; raises StsbenchError where one has no effect."""
     given = opt.Given.of(context)
     given.apart("--no-store", "--store")
     given.apart("--dry-run", "--verbose", "--plot", "--clean")
@@ -123,56 +124,33 @@ def _check(context: Context, plot: Path | None, on: str) -> opt.Given:
 
 
 def _carry_out(settings: RunPlan, plot: Path | None, *, of_variants: bool, verbose: bool, as_json: bool) -> int:
-    """Score, and print the tables; returns 0, 2 where anything failed, 3 where that was a bug."""
-    with run_progress(settings.out, resolved(settings), events=as_json) as progress:
+    out, catalogue = settings.out, settings.catalogue
+    with run_progress(out, resolved(settings), events=as_json) as progress:
         results = list(run(settings, progress.listener()))
         progress.end()
     if as_json:
         print_json({"results": [json.loads(result_to_json(one)) for one in results], "failures": progress.failures})
-    elif of_variants and results:
-        print_variants(results, settings.catalogue, plot)
-        say(f"Results: {settings.out}/")
-    else:
-        _print_results(results, settings, verbose=verbose)
-        if settings.on != "local":
-            print_failed(progress.failed)
+        return progress.code
+    folders = {one.path_in(out).parent for one in results}
+    if of_variants and results:
+        print_variants(results, catalogue, plot)
+    elif results:
+        # A board is of the splits that tasks are scored on.
+        others = any(one.split != catalogue.task(one.task).score_split for one in results)
+        if verbose or others or len({one.encoder for one in results}) == 1:
+            print_scores(results, catalogue, verbose=verbose)
+        else:
+            print_boards(results, catalogue)
+    if results:
+        say(f"Results: {folders.pop() if len(folders) == 1 and not of_variants else out}/")
+    if settings.on != "local" and progress.failed:
+        # Of a run of many workers the lines that said so are long gone.
+        say("\nFailed\n")
+        print_rows(["what", "why"], progress.failed)
     return progress.code
 
 
-def _print_results(results: Sequence[Result], settings: RunPlan, *, verbose: bool) -> None:
-    if not results:
-        return
-    # A board is of the splits that tasks are scored on.
-    others = any(one.split != settings.catalogue.task(one.task).score_split for one in results)
-    if verbose or others or len({one.encoder for one in results}) == 1:
-        print_scores(results, settings.catalogue, verbose=verbose)
-    else:
-        print_boards(results, settings.catalogue)
-    folders = {one.path_in(settings.out).parent for one in results}
-    say(f"Results: {folders.pop() if len(folders) == 1 else settings.out}/")
-
-
-def print_failed(failed: Sequence[tuple[str, str]]) -> None:
-    """Print what failed of a run of many workers, and why: the lines that said so are long gone."""
-    if failed:
-        say("\nFailed\n")
-        print_rows(["what", "why"], failed)
-
-
-def _name_unfinished(names: Sequence[str]) -> None:
-    """Say which seeds of trained recipes are missing; where no seed is done, that is the run's failure."""
-    # Where the folder of runs cannot be read, that has failed already.
-    with suppress(StsbenchError):
-        for unfinished in (one for name in names if trained_runs(name) for one in unfinished_runs(name)):
-            complain(f"not scored: {unfinished}")
-
-
-def chosen_names(encoders: Sequence[str], names: Sequence[str], catalogue: Catalogue) -> dict[str, str]:
-    """What results call each encoder, where names are given.
-
-    Raises:
-        StsbenchError: too few, too many, twice the same, or one that is another encoder's.
-    """
+def _called(encoders: Sequence[str], names: Sequence[str], catalogue: Catalogue) -> dict[str, str]:
     if names and len(names) != len(encoders):
         raise StsbenchError(f"--name gives {len(names)} names for {len(encoders)} encoders; give one name each")
     for name in names:
@@ -183,12 +161,17 @@ def chosen_names(encoders: Sequence[str], names: Sequence[str], catalogue: Catal
 
 
 def _forecast(settings: RunPlan, *, as_json: bool) -> int:
-    """Print what a run would do, a line an encoder and task: the seeds that are done and missing; then sentences and time."""
     with run_progress(None, resolved(settings), events=as_json) as progress:
         forecasts = list(forecast_run(settings, progress.listener()))
     if as_json:
         print_json({"encoders": [_facts(one) for one in forecasts], "failures": progress.failures})
-    elif lines := [line for one in forecasts for line in _lines(one.part)]:
+        return progress.code
+    lines = [
+        [part.name, task, protocol, *(_seeds(cells, task, protocol) for cells in (part.done, part.missing))]
+        for part in (one.part for one in forecasts)
+        for task, protocol in dict.fromkeys((cell.task, cell.protocol) for cell in part.cells)
+    ]
+    if lines:
         print_rows(["encoder", "task", "protocol", "seeds done", "missing"], lines)
         done, missing = (sum(len(getattr(one.part, what)) for one in forecasts) for what in ("done", "missing"))
         say(f"{done} of {done + missing} scores are done, {missing} are missing")
@@ -197,8 +180,15 @@ def _forecast(settings: RunPlan, *, as_json: bool) -> int:
     return progress.code
 
 
+def _seeds(cells: Sequence[Cell], task: str, protocol: str) -> str:
+    return ",".join(str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol))
+
+
 def _print_todo(todo: Sequence[EncoderForecast]) -> None:
-    rows = [[one.part.name, _sentences(one.part.to_embed), _time(one.embedding), _time(one.seconds)] for one in todo]
+    rows = []
+    for one in todo:
+        sentences = UNFITTED if one.part.to_embed is None else f"{one.part.to_embed:,}"
+        rows.append([one.part.name, sentences, _time(one.embedding), _time(one.seconds)])
     say("")
     print_rows(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3])
     if unknown := {cell for row in rows for cell in row} & {UNMEASURED, UNFITTED}:
@@ -209,19 +199,6 @@ def _print_todo(todo: Sequence[EncoderForecast]) -> None:
     known = [seconds for one in todo for seconds in (one.embedding, one.seconds) if seconds is not None]
     rest = " and what is not measured" if len(known) < 2 * len(todo) else ""
     say(f"In all about {_time(sum(known))}{rest}, by one worker on this machine")
-
-
-def _lines(part: RunPart) -> Iterator[list[str]]:
-    for task, protocol in dict.fromkeys((cell.task, cell.protocol) for cell in part.cells):
-        seeds = [
-            ",".join(str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol))
-            for cells in (part.done, part.missing)
-        ]
-        yield [part.name, task, protocol, *seeds]
-
-
-def _sentences(to_embed: int | None) -> str:
-    return UNFITTED if to_embed is None else f"{to_embed:,}"
 
 
 def _time(seconds: float | None) -> str:

@@ -128,7 +128,6 @@ def _columns(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, 
 
 
 def _lines(cell: ScoredSeeds, catalogue: Catalogue, *, verbose: bool) -> Iterator[Line]:
-    """A line, one on each training text whose sentences were left out, and with ``verbose`` one a seed and a subset."""
     first, *others = cell.results
     # The worst that its encoders saw of the task's test.
     seen = {result.overlap for result in cell.results}
@@ -168,7 +167,6 @@ def _means(encoder: str, cells: Sequence[ScoredSeeds], catalogue: Catalogue) -> 
 
 
 def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
-    """A table of each class's precision, recall and F1, means over seeds; nothing for other tasks."""
     first = cell.results[0].per_subset
     if not first or not all(set(PER_CLASS) <= set(values) for values in first.values()):
         return
@@ -186,7 +184,6 @@ def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
 
 
 def _print_lacking(results: Sequence[Result], why: str) -> None:
-    """Say where per-item columns are missing, and what makes them."""
     if lacking := lacking_columns(results):
         say_words(f"{lacking_said(lacking)}, which {why}; run: {command_again(lacking)}")
 
@@ -225,7 +222,6 @@ def _points(score: float | None) -> str:
 
 
 def _spread(scores: Sequence[float]) -> str:
-    """The mean of seeds and their deviation, or the only score."""
     mean, deviation = spread(scores)
     return _points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
 
@@ -263,12 +259,7 @@ class VariantTable(NamedTuple):
 def chosen_variants(
     names: Sequence[str], given: Sequence[str], params: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, Any]]:
-    """The encoders of a run with variants, and the parameters that all of them take.
-
-    Args:
-        names: the encoders.
-        given: what ``--variants`` was given, ``key=value,value`` each.
-        params: what ``--set`` was given.
+    """The encoders of a run with variants (``key=value,value`` each), and the parameters that all of them take.
 
     Raises:
         StsbenchError: a list is wrong, or a parameter is given twice.

@@ -180,7 +180,6 @@ def _parts(columns: Sequence[Column], left: int, gap: int, room: int, *, broken:
 def _draw(
     screen: Console, columns: Sequence[Column], gap: int, widths: Sequence[int] = (), *, head: bool = True
 ) -> None:
-    """Draw columns as wide as they are, or as the ``widths``."""
     widths = widths or [column.widest for column in columns]
     padding = (0, min(gap - 1, 1), 0, max(gap - 2, 0))
     made = Table(
@@ -248,7 +247,6 @@ def _board(layout: Layout, *, is_folded: bool) -> list[Column]:
 
 
 def _print_board(screen: Console, layout: Layout, columns: Sequence[Column], gap: int) -> None:
-    """Print the head, and each group's lines below what it is called."""
     widths = [max(one.least(broken=False), 0 if at else len(one.head.plain)) for at, one in enumerate(columns)]
     _draw(screen, [column._replace(cells=[]) for column in columns], gap, widths)
     start, above = 0, ""

@@ -75,7 +75,6 @@ def show_command(
 
 
 def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
-    """All that a name is of: a suite and a protocol may have the same."""
     # Whoever asks for a card waits for nothing that is slow to read.
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
     asked = {kind: of for kind, of in KINDS.items() if not (is_card and kind in ("table", "protocol"))}
@@ -97,7 +96,6 @@ def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
 
 
 def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
-    """A card, or one with the values replaced that the name says were."""
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
     if name in baselines:
         card = catalogue.encoder(name)
@@ -127,7 +125,6 @@ def _recipe(name: str, catalogue: Catalogue) -> CardFacts | None:
 
 
 def _values(name: str, recipe: RecipeCard) -> CardFacts:
-    """A recipe as plain values; where its method trains itself, the values that this one takes."""
     if recipe.method in METHODS_BY_TRAINER["rounds"]:
         # Loads torch: of other cards nobody waits for it.
         from stsbench.recipes.rounds_trainer import values_taken
@@ -151,7 +148,6 @@ def _trained_runs(name: str) -> Sequence[TrainedRun]:
 
 
 def _unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
-    """Those of a recipe, or the one in a folder that is named by its path."""
     found = UnfinishedRun.read(Path(name)) if _is_run_folder(name, STARTED) else None
     return [found] if found else unfinished_runs(name)
 
@@ -165,7 +161,6 @@ def _is_run_folder(name: str, file: str = RUN_FILE) -> bool:
 
 
 def _runs(name: str) -> CardFacts:
-    """The runs of a recipe: those that are done, and those that are not, with what finishes them."""
     unfinished = [{"folder": str(run.folder), "to finish it": run.command} for run in _unfinished_runs(name)]
     found = {"trained": [_trained(run) for run in trained_runs(name)]}
     return {**found, "not finished": unfinished} if unfinished else found
@@ -214,7 +209,6 @@ KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
 
 
 def _draw(names: str, path: Path) -> None:
-    """Draw the curves of runs, several in one chart; of an unfinished one, as far as it has come."""
     found: list[tuple[str, int, Sequence[RunPoint], SelectionFacts, float | None]] = []
     for name in split_names(names):
         done, under_way = _trained_runs(name), _unfinished_runs(name)

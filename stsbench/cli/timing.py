@@ -173,7 +173,6 @@ def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
 
 
 def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: int) -> Facts:
-    """Medians of the seconds that batches of a size take, and one call with all sentences."""
     width, batches, at_once = encoder.encode(sentences[:size]).shape[1], [], []
     for _ in range(rounds):
         some, whole = Stopwatch(encoder.encode), Stopwatch(encoder.encode)

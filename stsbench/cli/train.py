@@ -68,7 +68,13 @@ def train_command(
     Example: stsbench train simcse-bert-base --on ray --devices 4
     Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
     """
-    _check(context, on)
+    given = opt.Given.of(context)
+    given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices")
+    if on == "local":
+        given.idle("without --on ray", "--devices")
+    else:
+        given.idle("beside --on", "--device")
+    given.needs("--fresh", "--yes")
     catalogue = Catalogue(cards)
     names, replaced = Names(catalogue), _replaced(assign, base=base, text=text, keep=keep)
     recipe, base = names.one_to_load(recipe), names.one_to_load(base)
@@ -103,7 +109,13 @@ def train_command(
         return _forecast(plans, as_json=as_json)
     if fresh and not yes:
         _ask_before_deleting(plans)
-    _train(plans, on, devices, as_json=as_json)
+    done, runs = [] if fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()], []
+    with trained_on(on, devices, note) as carry_out:
+        for plan in plans:
+            with train_progress(plan) as on_progress:
+                runs.append(carry_out(plan, on_progress=on_progress))
+    if plans[0].place.rank == 0:
+        _print_runs(runs, done, as_json=as_json)
     if plans[0].place.rank == 0 and not as_json:
         # Names are looked for in the usual folder of runs alone.
         named = out is None or out.resolve() == settings.runs_folder().resolve()
@@ -112,30 +124,7 @@ def train_command(
     return 0
 
 
-def _check(context: Context, on: str) -> None:
-    given = opt.Given.of(context)
-    given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices")
-    if on == "local":
-        given.idle("without --on ray", "--devices")
-    else:
-        given.idle("beside --on", "--device")
-    given.needs("--fresh", "--yes")
-
-
-def _train(plans: Sequence[TrainPlan], on: str, devices: int | None, *, as_json: bool) -> None:
-    """Train each seed, and print how it went."""
-    done = [] if plans[0].fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()]
-    runs = []
-    with trained_on(on, devices, note) as carry_out:
-        for plan in plans:
-            with train_progress(plan) as on_progress:
-                runs.append(carry_out(plan, on_progress=on_progress))
-    if plans[0].place.rank == 0:
-        _print_runs(runs, done, as_json=as_json)
-
-
 def _replaced(assign: Sequence[str], *, base: str, text: str | None, keep: str | None) -> dict[str, Any]:
-    """The recipe's values that are replaced, each by one option alone."""
     given = opt.parse_assignments(assign)
     if base and (twice := [key for key in given if key.startswith("base.")]):
         raise StsbenchError(f"--set {twice[0]} has no effect beside --base; leave it out")
@@ -148,12 +137,7 @@ def _replaced(assign: Sequence[str], *, base: str, text: str | None, keep: str |
 
 
 def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
-    """What was computed is deleted only where the user says so twice.
-
-    Raises:
-        TrainingError: checkpoints would be lost, and nobody is there to ask.
-        Stopped: the user wants to keep them.
-    """
+    """What was computed is deleted only where the user says so twice."""
     lost = [found for plan in plans if (found := last_checkpoint(plan.folder)) is not None]
     if not lost:
         return
@@ -194,7 +178,6 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bo
 
 
 def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
-    """Say what training takes; where material is missing, what is planned and what is missing: that is no success."""
     from stsbench.recipes.plan import find_missing, outline
     from stsbench.recipes.trainer import load_trainer
 

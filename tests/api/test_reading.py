@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,19 +45,6 @@ def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path
     assert list(mixed.encoders) == ["third", held[0].encoder]
 
 
-def test_items_may_be_taken_as_independent(folder, monkeypatch):
-    efforts: list[Effort] = []
-
-    def noting(*arguments: Any, effort: Effort, **named: Any) -> Any:
-        efforts.append(effort)
-        return compare(*arguments, effort=effort, **named)
-
-    monkeypatch.setattr("stsbench.api.results.compare", noting)
-    for independent in (False, True):
-        compare_encoders("plain", "other", results=folder, independent=independent, seed=5)
-    assert efforts == [Effort(seed=5), Effort(seed=5, dependence="none")]
-
-
 def test_wrong_names_are_told(folder):
     with pytest.raises(
         UnknownName, match=r"unknown encoder 'othr'; did you mean 'other' or 'third'\?; .* has no results of it"
@@ -68,14 +54,6 @@ def test_wrong_names_are_told(folder):
         compare_encoders("plain", "plain", results=folder)
     with pytest.raises(StsbenchError, match="there is 'plain' alone"):
         compare_encoders("plain", results=folder)
-
-
-def test_states_of_one_encoder_are_told_apart():
-    first, second = (
-        stsbench.evaluate(Plain(fingerprint=name, d=d), TASKS, store=None) for name, d in (("first-", 3), ("second", 4))
-    )
-    found = compare_encoders(first, second)
-    assert list(found.encoders) == ["plain [first-]", "plain [second]"]
 
 
 def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):

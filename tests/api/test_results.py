@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import stsbench
-from stsbench.api.results import NotScored, Results, grid_columns, html_table
+from stsbench.api.results import NotScored, Results, grid_columns
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, StsbenchError
+from stsbench.core.errors import DataError, StsbenchError
 from stsbench.results.folder import read_items
 from stsbench.results.groups import gather_runs
 from stsbench.results.record import Result, items_path
-from stsbench.significance.means import mean_interval
 from tests.api.notebook import page_of
 from tests.cli.commands import Command
 from tests.encoders.fakes import Plain
@@ -135,14 +134,6 @@ def test_seeds_are_put_together():
     assert cells(*seeds, *more)["mean of 2"] is None
 
 
-def test_the_means_interval_is_that_of_compare(two):
-    columns = grid_columns(two, Catalogue())
-    cell = columns[-1].cell(two.runs[0].results)
-    assert columns[-1].is_mean and not columns[0].is_mean
-    assert cell is not None and cell.interval == mean_interval([[two[0]], [two[1]]])
-    assert cell.score == (two[0].score + two[1].score) / 2
-
-
 # --- in a notebook ---
 
 
@@ -166,20 +157,6 @@ def test_names_are_text_in_a_notebook():
     assert "<script" not in page and "<b>" not in page and "<i>" not in page
     assert "&lt;script&gt;alert(&#x27;&#36;x&#36;&#x27;)&lt;/script&gt;\\u202e" in page
     assert "failed: &lt;b&gt;: &lt;i&gt;" in page
-
-
-def test_a_notebook_shows_the_first_of_many():
-    many = Results([make_result(f"encoder {at}", score=0.5) for at in range(25)])
-    page = page_of(many)
-    assert "encoder 19<" in page and "encoder 20<" not in page
-    assert "and 5 encoders more" in page
-    assert "<table>" in page_of(Results())
-
-
-def test_a_table_has_small_print_below_lines():
-    page = html_table(["a", "b"], [["x & y", "1\n2"]], ["note"])
-    assert page.count("x &amp; y") == 1
-    assert ">1<br><span" in page and ">note</div>" in page
 
 
 # --- files ---
@@ -213,22 +190,7 @@ def test_saved_files_are_those_of_the_command(tmp_path, monkeypatch, capsys):
     assert first.keys() == second.keys()
 
 
-def test_a_folder_that_cannot_be_written_is_told(two, tmp_path):
-    (tmp_path / "results").write_text("a file")
-    with pytest.raises(OutputError, match="results"):
-        two.save(tmp_path / "results")
-
-
 # --- compared and drawn ---
-
-
-def test_encoders_are_compared(two):
-    found = two.compare(tasks="quickstart-en")
-    (difference,) = found.differences
-    assert (difference.first, difference.second) == ("plain", "other")
-    assert difference.difference == two[2].score - two[0].score
-    with pytest.raises(StsbenchError, match="compare needs at least two encoders; there is 'plain' alone"):
-        two[:2].compare()
 
 
 def test_scores_are_drawn(two):

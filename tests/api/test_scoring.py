@@ -9,7 +9,6 @@ import pytest
 
 import stsbench
 from stsbench.api import progress
-from stsbench.api.results import Results
 from stsbench.bench.listener import Listener
 from tests.api.notebook import page_of
 from tests.encoders.fakes import Plain
@@ -46,13 +45,6 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Page:
     return page
 
 
-def test_all_results_are_one_object():
-    results = stsbench.evaluate(Plain(), "quickstart-en,quickstart-es-en", store=None)
-    assert isinstance(results, Results)
-    assert [result.task for result in results] == ["quickstart-en", "quickstart-es-en"]
-    assert results.failures == ()
-
-
 def test_what_failed_is_in_the_results(place):
     (place / "data" / "pets.tsv").unlink()
     told: list[str] = []
@@ -63,11 +55,6 @@ def test_what_failed_is_in_the_results(place):
     assert [failure.what for failure in results.failures] == told == ["pets"]
     assert str(results.failures[0]).startswith("pets: no data for pets (test)")
     assert "1 failed" in repr(results) and "failed: pets: no data" in page_of(results)
-
-
-def test_nothing_is_shown_where_nobody_watches(place, capfd):
-    assert len(evaluate(place, Plain())) == 2
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_terminal_shows_how_it_goes(place, monkeypatch):
@@ -93,17 +80,3 @@ def test_a_notebook_shows_what_is_there_so_far(place, notebook):
     assert f"{100 * results[0].score:.2f}" in scoring[0] and f"{100 * results[2].score:.2f}" not in scoring[0]
     assert notebook.shown[1].endswith("encoding: 0%") and "<table>" not in notebook.shown[1]
     assert any("encoding: 100%" in page for page in notebook.shown)
-
-
-def test_the_page_is_clean_after_an_error(place, notebook):
-    with pytest.raises(stsbench.StsbenchError):
-        evaluate(place, lambda texts: [[1.0]], "pets", name="wrong")
-    assert notebook.shown[-1] == ""
-
-
-def test_this_is_no_notebook(monkeypatch):
-    assert not progress.in_notebook()
-    shell = ModuleType("IPython")
-    vars(shell)["get_ipython"] = lambda: None
-    monkeypatch.setitem(sys.modules, "IPython", shell)
-    assert not progress.in_notebook()

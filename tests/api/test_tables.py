@@ -7,7 +7,6 @@ import pytest
 
 import stsbench
 from stsbench.api.calls import leaderboard
-from stsbench.core.errors import DataError
 from tests.api.notebook import page_of
 from tests.cli.commands import Command
 from tests.made import SIMCSE, make_result
@@ -43,14 +42,6 @@ def test_protocols_are_tables_of_their_own():
     assert len(set(board.to_frame().index.get_level_values("caption"))) == 2
     assert page_of(board).count("<table>") == 2
     assert len(leaderboard([*MEASURED, *other], protocol="mean").tables) == 1
-
-
-def test_a_papers_table_needs_no_results(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    paper = leaderboard(table="simcse-5", show="published")
-    assert "SimCSE" in paper.to_markdown()
-    with pytest.raises(DataError, match="nothing to show as 'measured'"):
-        leaderboard([], table="simcse-5", show="measured")
 
 
 def test_it_is_what_the_command_prints(tmp_path, monkeypatch, capsys):

@@ -59,26 +59,6 @@ def test_a_row_has_the_label_that_stands_behind_the_colon(stsbench, results, giv
     assert [row[3] for row in rows] == [label]
 
 
-def test_several_rows_are_a_comma_list_or_the_option_repeated(stsbench, results):
-    comma = stsbench.fine(
-        *TABLE, "--add", 'my-checkpoint:"A, B",SBERT, small,pack.mod:Class:C', "--rows-only", "--format", "csv"
-    )
-    again = stsbench.fine(
-        *TABLE,
-        "--add",
-        "my-checkpoint:'A, B'",
-        "--add",
-        "SBERT, small",
-        "--add",
-        "pack.mod:Class:C",
-        "--rows-only",
-        "--format",
-        "csv",
-    )
-    assert comma == again
-    assert [row[3] for row in csv.reader(io.StringIO(comma))] == ["A, B", "sbert-small", "C"]
-
-
 def test_an_added_row_is_in_every_format(stsbench, results):
     add = (*TABLE, "--add", "my-checkpoint:Ours")
     out = stsbench.fine(*add)
@@ -107,28 +87,11 @@ def test_a_row_stands_alone(stsbench, results, tmp_path, fmt, row):
     assert (tmp_path / "row.txt").read_text(encoding="utf-8") == row
 
 
-def test_rows_alone_without_an_added_one_are_all_rows(stsbench, results):
-    rows = stsbench.fine("leaderboard", "--suite", "sts", "-e", "my-checkpoint", "--rows-only", "--format", "markdown")
-    assert rows == f"| my-checkpoint | {' | '.join(ROW)} |\n"
-    whole = stsbench.fine(*TABLE, "--show", "published", "--rows-only", "--format", "latex")
-    assert whole.count("\n") == 23 and "toprule" not in whole and "Unsupervised" not in whole
-    assert stsbench.fine(*TABLE, "--show", "published", "--rows-only", "--out", "t.md") == "wrote t.md\n"
-
-
 def test_on_a_board_a_row_has_another_label(stsbench, results):
     for board in (("--table", "sts"), ("--suite", "sts")):
         add = ("leaderboard", *board, "--add", "my-checkpoint:Ours", "--format", "markdown")
         assert f"| Ours | {' | '.join(ROW)} |\n" in stsbench.fine(*add, "--rows-only")
         assert "| my-checkpoint" not in stsbench.fine(*add)
-
-
-def test_added_rows_have_ranks(stsbench, tmp_path):
-    results = [*quick("good", 0), *quick("bad", 1)]
-    for result in results:
-        write_result(result, tmp_path / "results")
-    out = stsbench.fine(*TABLE, "--add", "good:Ours,bad:Theirs", "--ranks", "--format", "csv")
-    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(out))}
-    assert rows["Ours"]["rank_best"] and rows["Theirs"]["rank_worst"] == "2"
 
 
 def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):

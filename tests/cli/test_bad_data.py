@@ -16,42 +16,15 @@ def run(stsbench: Command, own: Own, task: str) -> str:
 Faults = dict[str, tuple[dict[str, str | bytes], str]]
 SEMEVAL_FAULTS: Faults = {
     "a column is missing": ({"in_txt": PAIRS.replace("\t", " ")}, "in.txt: line 1: 1 columns, column 1 is missing"),
-    "one row lacks a column": ({"in_txt": PAIRS.replace("café\t", "café ")}, "in.txt: line 3: 1 columns, column 1 is"),
     "fewer gold scores": ({"gs_txt": "5\n3.5\n2\n"}, "in.txt: 4 pairs, but gs.txt has 3 lines"),
-    "more gold scores": ({"gs_txt": GOLD + "1\n"}, "in.txt: 4 pairs, but gs.txt has 5 lines"),
-    "fewer pairs": ({"in_txt": "a\tb\n", "gs_txt": "1\n"}, "rows 1, the card says 4; fetch the data again"),
     "a pair ungraded": ({"gs_txt": "5\n\n2\n0.5\n"}, "rows 3, the card says 4; fetch the data again"),
-    "a gold score that is a word": (
-        {"gs_txt": "5\nhigh\n2\n0.5\n"},
-        "gs.txt: line 2: gold score 'high' is not a number",
-    ),
-    "a gold score that is nan": ({"gs_txt": "5\nnan\n2\n0.5\n"}, "gs.txt: line 2: gold score 'nan' is not a number"),
-    "a gold score that is infinite": (
-        {"gs_txt": "5\n-inf\n2\n0.5\n"},
-        "gs.txt: line 2: gold score '-inf' is not a number",
-    ),
-    "a decimal comma": ({"gs_txt": GOLD.replace(".", ",")}, "gs.txt: line 2: gold score '3,5' is not a number"),
     "Latin-1": ({"in_txt": PAIRS.encode("latin-1")}, "in.txt: line 3: not valid UTF-8 (byte 0xe9)"),
-    "UTF-16": ({"in_txt": PAIRS.encode("utf-16")}, "in.txt: is UTF-16; save it as UTF-8"),
-    "a NUL byte": ({"in_txt": PAIRS.replace("dog", "d\0g", 1)}, "in.txt: line 2: a NUL byte"),
     "a tab too many": (
         {"in_txt": PAIRS.replace("a dog", "a\tdog")},
         "in.txt: differs from the file that its card names",
     ),
-    "CRLF": (
-        {"in_txt": PAIRS.replace("\n", "\r\n")},
-        "in.txt: differs from the file that its card names (its line ends",
-    ),
-    "CRLF in part": (
-        {"in_txt": PAIRS.replace("\n", "\r\n", 1)},
-        "in.txt: differs from the file that its card names (its line ends are CRLF)",
-    ),
-    "empty pairs": ({"in_txt": ""}, "in.txt: the file is empty; restore it"),
+    "CRLF": ({"in_txt": PAIRS.replace("\n", "\r\n")}, "differs from the file that its card names (its line ends"),
     "empty gold": ({"gs_txt": ""}, "gs.txt: the file is empty; restore it"),
-    "another sentence": (
-        {"in_txt": PAIRS.replace("cat", "cow")},
-        "in.txt: differs from the file that its card names (sha",
-    ),
     "another score": (
         {"gs_txt": GOLD.replace("5\n3.5", "4\n3.5")},
         "gs.txt: differs from the file that its card names",
@@ -67,14 +40,9 @@ def test_faults_of_semeval_files(stsbench, tmp_path, fault):
 
 
 TABLE_FAULTS: Faults = {
-    "a column is missing": ({"table_tsv": TABLE.replace("score", "gold")}, "no column 'score' (has s1, s2, gold)"),
     "a column is mistyped": (
         {"table_tsv": TABLE.replace("score", "scores")},
         "has s1, s2, scores); did you mean 'scor",
-    ),
-    "a short row": (
-        {"table_tsv": TABLE.replace("\t2\n", "\n")},
-        "table.tsv: line 4: 2 columns, column 'score' is missin",
     ),
     "no rows": ({"table_tsv": "s1\ts2\tscore\n"}, "table.tsv: no rows below the header"),
     "a row too many": ({"table_tsv": TABLE + "a\tb\t1\n"}, "rows 5, the card says 4; fetch the data again"),
@@ -83,18 +51,6 @@ TABLE_FAULTS: Faults = {
         {"table_tsv": TABLE.replace("\t2\n", "\t3\n")},
         "mean gold score 3.000000, the card says 2.750000",
     ),
-    "a gold score that is a word": (
-        {"table_tsv": TABLE.replace("3.5", "x")},
-        "table.tsv: line 3: gold score 'x' is no",
-    ),
-    "Latin-1": ({"table_tsv": TABLE.encode("latin-1")}, "table.tsv: line 4: not valid UTF-8 (byte 0xe9)"),
-    "a NUL byte": ({"table_tsv": TABLE.replace("dog", "d\0g", 1)}, "table.tsv: line 3: a NUL byte"),
-    "CRLF": (
-        {"table_tsv": TABLE.replace("\n", "\r\n")},
-        "table.tsv: differs from the file that its card names (its line",
-    ),
-    "empty": ({"table_tsv": ""}, "table.tsv: the file is empty; restore it"),
-    "one end of line": ({"table_tsv": "\n"}, "table.tsv: the file holds no row"),
 }
 
 
@@ -249,11 +205,3 @@ def test_faults_of_an_encoder_card(stsbench, tmp_path, fault):
     text, message = ENCODER_FAULTS[fault]
     write(card, text + card.read_text())
     assert message in stsbench.refused("run", "--encoder", "mine", "--tasks", "table", *own.options())
-
-
-def test_an_unknown_kind_offers_the_nearest(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    card = own.cards / "baselines" / "mine.toml"
-    write(card, card.read_text().replace("own_encoders:Hashed", "transfomer"))
-    error = stsbench.refused("run", "--encoder", "mine", "--tasks", "table", *own.options())
-    assert error.startswith("mine: unknown encoder kind 'transfomer'; did you mean 'transformer'")

@@ -66,11 +66,6 @@ def test_the_terminal_shows_a_board_a_protocol_within_eighty_columns(stsbench, r
     assert LONG in " ".join(lines)
 
 
-def test_json(stsbench, results):
-    simcse, wmean = stsbench.json("leaderboard")
-    assert "simcse" in simcse["title"] and "wmean" in wmean["title"]
-
-
 def test_a_broken_file_is_one_line_and_the_rest_is_shown(stsbench, results):
     bad = results / "better" / "sts12.test.00000000.json"
     bad.write_text("{")
@@ -89,16 +84,6 @@ def test_nothing_to_show_says_what_to_run(stsbench, results):
     )
     error = stsbench.refused("leaderboard", "--protocol", "mean")
     assert "no results for suite 'sts' by protocol 'mean'; " in error
-
-
-def test_a_file_that_cannot_be_written_is_one_line(stsbench, results, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    assert "cannot be written: " in stsbench.refused(*MARKDOWN, "--out", tmp_path / "file" / "board.md")
-
-
-def test_fingerprints_in_brackets_are_shown(stsbench, results):
-    write_result(make_result("better", "sts12", 0.2, fingerprint="abcdef0123", eval_seed=1), results)
-    assert "[abcdef]" in stsbench.fine("leaderboard")
 
 
 def test_a_table_of_nothing_but_the_baseline_is_refused(stsbench, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import stsbench as package
 from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS
 from stsbench.core import registry
-from tests.cli.commands import HASHED, QUICK, one_line, process, python
+from tests.cli.commands import HASHED, QUICK, one_line, python
 
 SLOW = ("torch", "transformers", "scipy", "pandas", "datasets", "numba", "huggingface_hub")
 HEAVY = (*SLOW, "numpy", "pyarrow")
@@ -39,11 +39,6 @@ def test_the_help_of_every_command_imports_nothing_heavy(tmp_path):
     done = python("-c", code, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert all(f"Usage: stsbench {' '.join(words)} " in done.out for words in commands)
-
-
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["data"], ["data", "--help"], ["run", "--help"]])
-def test_help(stsbench, arguments):
-    assert stsbench.fine(*arguments).startswith("Usage: stsbench ")
 
 
 def test_version(stsbench):
@@ -107,13 +102,6 @@ def test_a_mistyped_task_leaves_no_folder_behind(stsbench, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["run", "--tasks", "sts122"], ["list", "task"], ["rnu"]])
-def test_a_process_ends_with_the_same_line(tmp_path, arguments):
-    code, out, err = process(*arguments, cwd=tmp_path)
-    assert (code, out) == (2, "")
-    assert "did you mean" in one_line(err).lower()
-
-
 def test_a_process_runs_a_module_of_the_folder_it_is_called_in(tmp_path, own):
     run = ["run", *QUICK, *HASHED, "--results", str(tmp_path)]
     # Python's own -m puts the folder first; an installed command has to do it itself.
@@ -121,12 +109,6 @@ def test_a_process_runs_a_module_of_the_folder_it_is_called_in(tmp_path, own):
     done = python("-c", code, cwd=own)
     assert (done.code, done.err) == (0, "")
     assert "hashed" in done.out
-
-
-def test_a_terminal_without_dashes_still_shows_the_scores(tmp_path, own):
-    code, out, err = process("run", *QUICK, *HASHED, cwd=tmp_path, path=own, PYTHONIOENCODING="ascii")
-    assert (code, err) == (0, "")
-    assert "quickstart-en" in out and "?" in out
 
 
 def test_ctrl_c_says_how_to_go_on(stsbench, monkeypatch):

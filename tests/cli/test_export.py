@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,8 @@ import yaml  # type: ignore[import-untyped]
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from msgspec import structs
 
-from stsbench.results.folder import read_states, write_result
+from stsbench.results.folder import write_result
 from stsbench.results.record import columns_digest, items_path
-from stsbench.significance.means import mean_interval
 from tests.boards.exports.test_imported import file
 from tests.boards.exports.test_mteb import made
 from tests.boards.scored import drawn, sts
@@ -162,33 +160,6 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     assert of["bad"]["cells"]["letters"] == {"measured": {"value": 4, "text": "b"}}
     assert of["good"]["is_best"] is True and "is_best" not in of["bad"]
     assert "Rank" not in stsbench.fine("leaderboard")
-
-
-def test_averages_have_intervals_in_every_format(stsbench):
-    ranked(Path("results"))
-    results = read_states(Path("results")).results
-    interval = mean_interval([[r] for r in results if r.encoder == "good"])
-    ends = [100 * end for end in interval or ()]
-    shown = f"{ends[0]:.2f}–{ends[1]:.2f}"
-    for fmt in ("terminal", "markdown"):
-        assert shown in stsbench.fine("leaderboard", "--format", fmt)
-    assert shown.replace("–", "--") in stsbench.fine("leaderboard", "--format", "latex")
-    page = stsbench.fine("leaderboard", "--format", "html")
-    assert f'title="95% interval {ends[0]:.2f} to {ends[1]:.2f}"' in page and "<th>95% interval" not in page
-    rows = {r["row"]: r for r in csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--format", "csv")))}
-    assert [float(rows["good"][f"average_{end}"]) for end in ("low", "high")] == pytest.approx(ends, abs=1e-5)
-    assert rows["hole"]["average_low"] == "" and float(rows["hole"]["sts12_low"]) > 0
-    (table,) = json.loads(stsbench.fine("leaderboard", "--format", "json"))
-    cells = {row["label"]: row["cells"] for row in table["groups"][0]["rows"]}
-    assert cells["good"]["average"]["measured"]["interval"] == pytest.approx(ends, abs=1e-5)
-    assert cells["good"]["average_exact"]["measured"]["interval"] == pytest.approx(ends, abs=1e-5)
-    for columns in Path("results/bad").glob("*.parquet"):
-        columns.unlink()
-    out = stsbench.fine("leaderboard", "--format", "markdown")
-    again = f"stsbench run --fresh bad --tasks {','.join(TASKS)}"
-    assert f"no 95% interval of the mean of bad: per-item columns are missing or broken; run: {again}\n" in out
-    assert re.search(r"\| bad \|.*\| – \|\n", out) and shown in out
-    assert "95% interval" not in stsbench("leaderboard", "--table", "simcse-5", "--format", "markdown").out
 
 
 def test_a_declared_table_takes_ranks_and_imported_rows_as_a_suite_does(stsbench):

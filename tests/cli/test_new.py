@@ -63,14 +63,6 @@ def test_a_card_is_not_written_over_without_force(stsbench):
     assert not card.read_text().endswith("# edited\n")
 
 
-def test_columns_are_as_the_user_says(stsbench):
-    Path("pairs.csv").write_text(ROWS.replace("s1,s2,score", "u,v,w"))
-    out = stsbench.fine(
-        "new", "task", "pairs.csv", "--columns", "sentence1=v,sentence2=u", "--columns", "gold=w", "--name", "turned"
-    )
-    assert out.startswith("cards/tasks/turned.toml: pairs with scores (test 12) from the columns v, u, w\n")
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -118,8 +110,3 @@ def test_a_method_trains_at_once(stsbench, masked_lm):
         stsbench.refused("new", "method", "some_idea")
         == "some_idea.py exists; --force writes it again, another name leaves it as it is"
     )
-
-
-def test_new_alone_says_what_there_is(stsbench):
-    out = stsbench.fine("new")
-    assert all(kind in out for kind in ("task", "encoder", "method"))

@@ -117,18 +117,3 @@ def test_an_option_that_would_be_passed_over_is_refused(stsbench, tmp_path, line
     assert says in stsbench.refused(*shlex.split(line))
     # Training opens its folder before it knows the method.
     assert {one.name for one in tmp_path.iterdir()} - {"runs"} == {"a", "b"}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "leaderboard --table simcse-5 --show published",
-        "leaderboard --table simcse-5 --json",
-    ],
-)
-def test_options_that_go_together_do(stsbench, line):
-    assert stsbench.fine(*shlex.split(line))
-
-
-def test_an_option_left_at_its_default_is_refused_too_where_it_was_typed(stsbench):
-    assert "--format has no effect" in stsbench.refused("leaderboard", "--json", "--format", "terminal")

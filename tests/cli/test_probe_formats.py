@@ -83,22 +83,8 @@ def test_snli_is_scored_as_its_card_says(stsbench, run, tmp_path):
     [
         (lambda lines: lines[:-1], "past_present.txt: lines 113, the card says 114; "),
         (lambda lines: [*lines[:-1], "te\tFUT\tThey will ."], "line 114: unknown label 'FUT' (known: PAST, PRES)"),
-        (lambda lines: [lines[0].replace("tr\t", "train\t"), *lines[1:]], "line 1: unknown split tag 'train' (known: "),
-        (lambda lines: ["tr\tPAST", *lines[1:]], "line 1: 2 fields, expected tag, label and sentence"),
-        (lambda lines: [line.replace("\t", ",") for line in lines], "line 1: 1 fields, expected tag, label and sen"),
-        (lambda lines: [], "past_present.txt: the file is empty"),
-        (lambda lines: [line for line in lines if line[:2] != "va"], "past_present.txt: lines 90, the card says 114; "),
     ],
 )
 def test_a_wrong_probing_file_is_one_line(stsbench, run, tmp_path, change, message):
     (tmp_path / "data" / "probing" / "past_present.txt").write_text("\n".join(change(probing_lines())))
     assert message in stsbench.refused(*run, "my-tense")
-
-
-def test_snli_without_its_training_files_says_which(stsbench, run, tmp_path):
-    folder = tmp_path / "data" / "downstream" / "SNLI"
-    write_snli(folder)
-    for name in ("s1.train", "s2.train"):
-        (folder / name).unlink()
-    error = stsbench.refused(*run, "my-snli")
-    assert "no data for my-snli (train)" in error and "downstream/SNLI/s1.train and 1 more" in error

@@ -16,7 +16,6 @@ from stsbench.api.progress import Shown
 from stsbench.bench.listener import Crowd, Doing
 from stsbench.bench.plan import Cell, RunPart
 from stsbench.cli.progress import LOG, RunProgress, shown_count, shown_work
-from stsbench.cli.run import print_failed
 from stsbench.core.errors import EncoderError, SourceError
 from tests.cli.commands import HASHED, QUICK, make_own
 from tests.made import make_result
@@ -49,14 +48,6 @@ def test_a_run_says_what_there_is_to_do_each_cell_and_what_was_done(stsbench, tm
     assert len(log) == 3 + 5
 
 
-def test_a_second_run_says_that_it_reused_what(stsbench):
-    stsbench.fine("run", *HASHED, *BOTH, "--seeds", "0,1")
-    assert "[3/4] hashed quickstart-es-en seed 0 " in stsbench.progress[3]
-    stsbench.fine("run", *HASHED, *BOTH, "--seeds", "0,1")
-    assert stsbench.progress[0] == "1 encoder x 2 tasks x 2 seeds, 4 of 4 cells known"
-    assert len(stsbench.progress) == 2 and stsbench.progress[1].startswith("0 scored, 4 known in ")
-
-
 def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys, tmp_path):
     own = make_own(tmp_path)
     told = stsbench("run", *HASHED, "nobody", "--tasks", "quickstart-en", *own.options(), "--no-store")
@@ -64,11 +55,6 @@ def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys
     log = [line.split(" ", 1)[1] for line in (tmp_path / "results" / LOG).read_text().splitlines()]
     assert log[0].startswith("failed: unknown encoder 'nobody'")
     assert log[1] == "1 encoder x 1 task, 0 of 1 cells known" and log[3].startswith("1 scored, 0 known, 1 failed in ")
-
-
-def test_a_dry_run_keeps_no_log(stsbench, tmp_path):
-    assert "missing" in stsbench.fine("run", *HASHED, *QUICK, "--dry-run")
-    assert not (tmp_path / "results").exists()
 
 
 def crowd_at_work() -> Crowd:
@@ -192,18 +178,3 @@ def test_events_are_an_object_a_line(tmp_path, monkeypatch, capsys):
     assert events[1]["workers"]["here:11"] == {"what": "one: embedding 1/2", "done": 0.5}
     assert events[3] == {"event": "failed", "what": "one on a", "why": "no number"}
     assert (events[4]["scored"], events[4]["failed"]) == (0, 1)
-
-
-def test_json_says_each_score_as_an_event(stsbench):
-    scores = stsbench.json("run", *HASHED, *QUICK)["results"]
-    events = [json.loads(line) for line in stsbench.progress]
-    assert [one["event"] for one in events] == ["planned", "scored", "ended"]
-    assert (events[1]["task"], events[1]["seed"], events[1]["score"]) == ("quickstart-en", 0, scores[0]["score"])
-
-
-def test_what_failed_is_shown_again_at_the_end(capsys):
-    print_failed([])
-    assert capsys.readouterr().out == ""
-    print_failed([("one on a", "no number"), ("two", "its worker was killed or has crashed")])
-    lines = capsys.readouterr().out.splitlines()
-    assert "Failed" in lines and any(line.split() == ["one", "on", "a", "no", "number"] for line in lines)

@@ -136,8 +136,3 @@ def test_a_mistake_is_one_line(stsbench: Command, mine: Path, words: list[str], 
         # Without a base nothing can be trained: what is missing is said, and the table is planned.
         code, out, err = stsbench("reproduce", *words, "--cards", mine, "--dry-run")
         assert code == 2 and "0 of 1 runs are trained\n" in out and "pass --base FOLDER" in err
-
-
-def test_ablations_are_listed(stsbench: Command):
-    out = stsbench.fine("list", "ablations")
-    assert "simcse-table-3" in out and "8 of 8" in out and max(map(len, out.splitlines())) <= 80

@@ -11,7 +11,7 @@ import pytest
 from stsbench.cli.options import parse_assignments, parse_seeds
 from stsbench.core.errors import StsbenchError
 from stsbench.results.folder import read_states
-from tests.cli.commands import HASHED, QUICK, make_own, one_line, process
+from tests.cli.commands import HASHED, QUICK, make_own, one_line
 
 BOTH = ("--tasks", "quickstart-en,quickstart-es-en")
 
@@ -32,21 +32,6 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[4].split()[2] == f"{100 * low:.2f}–{100 * high:.2f}"
 
 
-def test_encoders_are_named_with_or_without_an_option(stsbench):
-    named = stsbench.json("run", "own_encoders:Hashed", *QUICK)
-    assert named == stsbench.json("run", *HASHED, *QUICK)
-    both = stsbench.json("run", "own_encoders:ready,own_encoders:Hashed", "-e", "own_encoders:ready", *QUICK)
-    assert [one["encoder"] for one in both["results"]] == ["ready-made", "hashed"]
-
-
-def test_json_is_the_results_and_the_failures(stsbench, tmp_path):
-    found = stsbench.json("run", *HASHED, *QUICK)
-    (result,) = found["results"]
-    (path,) = (tmp_path / "results" / "hashed").glob("*.json")
-    assert result == json.loads(path.read_text())
-    assert found["failures"] == []
-
-
 def test_the_same_command_scores_nothing_again(stsbench, tmp_path):
     first = stsbench.fine("run", *HASHED, *QUICK)
     (path,) = (tmp_path / "results" / "hashed").glob("*.json")
@@ -57,40 +42,6 @@ def test_the_same_command_scores_nothing_again(stsbench, tmp_path):
     assert path.stat().st_mtime_ns > before
     one, again = json.loads(path.read_text()), stsbench.json("run", *HASHED, *QUICK)["results"][0]
     assert one == again
-
-
-def test_two_encoders_a_fitting_table_and_the_same_encoder_once(stsbench):
-    out = stsbench.fine("run", *HASHED, "--encoder", "own_encoders:ready,own_encoders:Hashed", *BOTH)
-    lines = out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines if line.startswith(("hashed", "ready-made"))] == ["hashed", "ready-made"]
-    assert "'stsbench compare'" in lines[-2]
-
-
-def test_the_widest_table_fits_eighty_columns(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    long = "an-encoder-whose-name-is-as-long-as-those-on-the-hub-are-multilingual-mpnet-base-v2"
-    (own.cards / "baselines" / "mine.toml").rename(own.cards / "baselines" / f"{long}.toml")
-    run = ["run", "--encoder", f"{long},own_encoders:Hashed", "--tasks", "quickstart-es-en,both", *own.options()]
-    lines = stsbench.fine(*run, "--seeds", "0,123456789", "--verbose").splitlines()
-    assert max(len(line) for line in lines if long not in line) <= 80
-    # What a short name stands for is in one piece.
-    assert f"(1) {long}" in lines and "mean of" in stsbench.fine(*run, "--verbose")
-    assert "Avg." in stsbench.fine(*run)
-    # Numbers are never broken.
-    assert any("300" in line or "100" in line for line in lines)
-
-
-def test_verbose_shows_subsets(stsbench):
-    lines = stsbench.fine("run", *HASHED, *QUICK, "--verbose").splitlines()
-    assert [line.split()[0] for line in lines if line.startswith("  ")] == [
-        "everyday",
-        "news",
-        "negation",
-        "numbers",
-        "word-order",
-        "paraphrase",
-    ]
 
 
 def test_seeds_protocols_and_parameters_make_cells_of_their_own(stsbench, tmp_path):
@@ -121,15 +72,6 @@ def test_a_users_task_card_encoder_card_and_data(stsbench, tmp_path):
     )
 
 
-def test_an_edited_note_of_a_task_orphans_no_result(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    run = ("run", "--encoder", "mine", "--tasks", "table", *own.options())
-    first = stsbench.json(*run)["results"]
-    card = own.cards / "tasks" / "table.toml"
-    card.write_text('note = "of 2012"\n' + card.read_text())
-    assert stsbench.json(*run)["results"] == first
-
-
 # Failures.
 
 
@@ -158,17 +100,6 @@ def test_data_that_cannot_be_had_are_told_once_for_all_encoders_and_seeds(stsben
     assert one_line(err).startswith("semeval: no data for semeval (test): it is local only; ")
     assert "data/mine/gs.txt" in one_line(err)
     assert [line.split()[0] for line in out.splitlines() if "±0" in line] == ["hashed", "mine"]
-
-
-def test_many_tasks_without_data_are_two_lines(stsbench):
-    code, out, err = stsbench("run", *HASHED, "--tasks", "length,depth,tense,oddmanout,subjnumber")
-    assert code == 2
-    assert out == ""
-    first, rest = err.splitlines()
-    assert first.startswith("stsbench: length: no data for length (")
-    others = "depth, tense, oddmanout, subjnumber"
-    assert rest == f"stsbench: no data either: {others}; 'stsbench doctor' shows what is missing where"
-    assert stsbench.progress == []
 
 
 def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):
@@ -270,19 +201,6 @@ def test_a_full_disk_is_one_line(stsbench, monkeypatch):
     assert stsbench.refused("run", *QUICK, *HASHED).endswith("the disk is full; free some space and run again")
 
 
-def test_a_process_of_its_own(tmp_path, own):
-    make_own(tmp_path)
-    options = ["--cards", "cards", "--data", "data", "--tasks", "both", "--encoder"]
-    code, out, err = process("run", *options, "mine", cwd=tmp_path, path=own, COLUMNS="80")
-    assert (code, err) == (0, "")
-    assert max(map(len, out.splitlines())) <= 80
-    code, out, err = process("run", *options, "mine", cwd=tmp_path, path=own)
-    assert max(map(len, out.splitlines())) > 80
-    code, out, err = process("run", *options, "minee", cwd=tmp_path, path=own)
-    assert (code, out) == (2, "")
-    assert one_line(err).startswith("unknown encoder 'minee'; did you mean 'mine'")
-
-
 # What a run would do.
 
 
@@ -316,16 +234,6 @@ def test_a_dry_run_as_json_and_its_failures(stsbench):
     assert (hashed["name"], hashed["done"], hashed["missing"], hashed["seconds"]) == ("hashed", [], [cell], None)
 
 
-def test_a_dry_run_fits_eighty_columns(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    long = "an-encoder-whose-name-is-as-long-as-those-on-the-hub-are-multilingual-mpnet-base-v2"
-    (own.cards / "baselines" / "mine.toml").rename(own.cards / "baselines" / f"{long}.toml")
-    run = ["run", "--encoder", f"{long},own_encoders:Hashed", "--tasks", "quickstart-es-en,both", *own.options()]
-    seeds = ["--seeds", ",".join(map(str, range(40))), "--protocol", "simcse(metric=pearson,aggregation=wmean)"]
-    lines = stsbench.fine(*run, *seeds, "--dry-run").splitlines()
-    assert max(len(line) for line in lines if long not in line) <= 80
-
-
 # Names.
 
 
@@ -338,14 +246,6 @@ def test_a_name_of_ones_own_is_what_results_tables_and_the_next_commands_have(st
     assert {r.encoder for r in read_states(tmp_path / "results").results} == {"ours", "first", "second"}
     assert "| second |" in stsbench.fine("leaderboard", "--suite", "quickstart", "--format", "markdown")
     assert stsbench.json("run", *HASHED, *QUICK, "--name", "ours")["results"][0]["run"] == result.run
-
-
-def test_a_name_keeps_what_is_known_of_a_card(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    stsbench.fine("run", "mine", "--tasks", "table", *own.options())
-    stsbench.fine("run", "mine", "--tasks", "table", *own.options(), "--name", "ours")
-    ours, mine = sorted(read_states(tmp_path / "results").results, key=lambda one: one.encoder == "mine")
-    assert (ours.encoder, ours.encoder_card, ours.fingerprint) == ("ours", mine.encoder_card, mine.fingerprint)
 
 
 @pytest.mark.parametrize(

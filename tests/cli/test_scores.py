@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from stsbench.cli.scores import print_boards, print_scores
+from stsbench.cli.scores import print_scores
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import read_states
 from tests.cli.commands import HASHED
@@ -12,18 +12,6 @@ from tests.made import make_result
 from tests.own_tasks import VALIDATED, write_data
 
 PROBE = ("--tasks", "quickstart-probe", "--protocol", "senteval-fast")
-
-
-def test_classification_shows_the_majority_baseline(stsbench):
-    lines = stsbench.fine("run", *HASHED, "--tasks", "quickstart-probe,quickstart-en").splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[2].split() == ["task", "score", "majority", "95%", "interval", "n", "protocol"]
-    probe, pairs = (next(line.split() for line in lines if line.startswith(f"quickstart-{x}")) for x in ("probe", "en"))
-    # Four classes of 30 sentences each; a correlation has no such baseline.
-    assert probe[2] == "25.00" and len(probe) == 6
-    assert len(pairs) == 5
-    assert "majority: the accuracy of always answering the most frequent class" in lines
-    assert "95% interval: Wilson score interval by Student's t, with the covariance of items" in " ".join(lines)
 
 
 def test_several_seeds_are_one_line_with_their_deviation(stsbench, tmp_path):
@@ -79,15 +67,6 @@ def test_a_subset_without_a_correlation_is_a_dash(capsys, tmp_path):
     print_scores([result], Catalogue([]), verbose=True)
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert lines == [["news", "–", "2"], ["forum", "25.00", "9"]]
-
-
-def test_the_marks_of_boards_are_explained_once(capsys):
-    results = [make_result(name, "quickstart-en", 0.5, overlap="text") for name in ("one", "other")]
-    print_boards(results, Catalogue())
-    out = capsys.readouterr().out
-    assert out.count("§ trained or fitted on text") == 1 and "one§" in out
-    print_scores(results[:1], Catalogue(), verbose=False)
-    assert capsys.readouterr().out.count("§ trained or fitted on text") == 1
 
 
 def test_scores_of_another_split_than_a_board_has_are_listed(stsbench, tmp_path):

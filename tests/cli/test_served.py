@@ -80,12 +80,3 @@ def test_a_card_that_holds_a_key_is_refused(stsbench, tmp_path):
     write(tmp_path / "own" / "baselines" / "ours.toml", CARD.replace("OUR_KEY", "sk-proj-12345678"))
     refused = stsbench.refused("show", "ours", "--cards", tmp_path / "own")
     assert "ours.toml: " in refused and "--set key_variable=NAME" in refused and "sk-proj" not in refused
-
-
-def test_mistakes_are_one_line(stsbench, card, monkeypatch):
-    run = ["run", "--encoder", card, *QUICK]
-    assert "needs its address: --set url=" in stsbench.refused(*run)
-    assert "no server answers at http://127.0.0.1:9/v1" in stsbench.refused(*run, "--set", "url=http://127.0.0.1:9/v1")
-    monkeypatch.delenv("OUR_KEY")
-    assert "OUR_KEY holds no key" in stsbench.refused(*run, "--set", "url=http://127.0.0.1:9/v1")
-    assert "tokens go to its server" in stsbench.fine(*run, "--set", "url=http://127.0.0.1:9/v1", "--dry-run")

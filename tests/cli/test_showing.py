@@ -12,16 +12,6 @@ from tests.cli.little_recipe import cards
 __all__ = ["cards"]
 
 
-def test_a_table_says_its_columns_rows_and_command(stsbench):
-    facts = stsbench.json("show", "simcse-5")
-    assert (facts["card"], facts["paper"], facts["number"]) == ("table", "simcse", "table-5")
-    assert (
-        "SimCSE-BERT-base" in " ".join(facts["rows"])
-        and facts["to print it"] == "stsbench leaderboard --table simcse-5"
-    )
-    assert stsbench.fine("show", "sgopt-1").startswith("sgopt-1: table")
-
-
 def test_a_protocol_says_its_fields_by_evaluator(stsbench):
     facts = stsbench.json("show", "logreg")
     assert facts["card"] == "protocol" and facts["probe"]["name"] == "logreg"
@@ -78,12 +68,3 @@ def test_curves_that_no_axis_can_show_together_and_names_without_runs_are_refuse
     assert both.startswith("these runs were validated on quickstart-en test and quickstart-es-en test")
     lost = stsbench.refused("show", "little,other", "--curve", "c.svg")
     assert lost == "there are no runs of 'other'; did you mean 'other+steps=4'?; 'stsbench train' makes them"
-
-
-def test_the_next_command_is_the_one_that_finds_the_run(stsbench, cards, masked_lm):
-    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--set", "steps=4", "--out", "else/where")
-    command = done.out.splitlines()[-1].removeprefix("score it: stsbench ")
-    assert "else/where/little+steps=4/seed0" in command
-    assert stsbench(*command.split(), "--tasks", "quickstart-en").code == 0
-    told = stsbench.refused("run", "little+steps=9", "--cards", cards)
-    assert told.endswith("run: stsbench train little --set steps=9")

@@ -39,25 +39,6 @@ def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(sts
     assert json.loads(Path("runs/little/seed0/run.json").read_text())["steps"] == 8
 
 
-def test_only_what_decides_the_weights_makes_another_run(stsbench, cards, masked_lm):
-    call = ("train", "little", "--cards", cards, "--base", masked_lm)
-    assert stsbench(*call).code == 0
-    stamp = Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns
-    recipe = cards / "trainers" / "little.toml"
-    recipe.write_text(recipe.read_text().replace("A little SimCSE", "SimCSE, little"))
-    assert stsbench(*call).code == 0
-    assert Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns == stamp
-
-
-def test_a_mistake_leaves_the_finished_run_alone(stsbench, cards, masked_lm):
-    call = ("train", "little", "--cards", cards, "--base", masked_lm)
-    assert stsbench(*call).code == 0
-    assert stsbench(*call, "--fresh", "--text", "none.txt").code == 2
-    Path("text.txt").rename("gone.txt")
-    assert stsbench(*call, "--fresh").code == 2
-    assert trained_runs("little")[0].facts["steps"] == 12
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -173,21 +154,6 @@ def test_checkpoints_of_which_nothing_is_known_are_not_gone_on_from(stsbench, ca
     assert "another start, which is not written down" in stsbench(*call).err
 
 
-def test_a_run_of_before_a_key_was_there_goes_on(stsbench, cards, masked_lm, monkeypatch):
-    call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
-    start = Path("runs/little/seed0/started.json")
-    facts = json.loads(start.read_text())
-    assert facts["recipe"]["training"].pop("schedule_steps", "gone") is None
-    start.write_text(json.dumps(facts))
-    recipe = cards / "trainers" / "little.toml"
-    text = recipe.read_text()
-    recipe.write_text(text.replace("steps = 12", "steps = 12\nschedule_steps = 9"))
-    assert "another training.schedule_steps (None, now 9)" in stsbench(*call).err
-    recipe.write_text(text)
-    assert stsbench(*call).code == 0
-
-
 def test_a_finished_run_of_other_material_is_not_taken_for_this_one(stsbench, cards, masked_lm):
     shutil.copytree(masked_lm, "base")
     call = ["train", "little", "--cards", cards, "--base"]
@@ -208,16 +174,9 @@ def test_a_finished_run_of_other_material_is_not_taken_for_this_one(stsbench, ca
     ("assign", "says"),
     [
         ("epochs=inf", "key 'training.epochs': nan and inf are not allowed"),
-        ("epochs=nan", "key 'training.epochs': nan and inf are not allowed"),
-        ("epochs=-1", "'training.epochs': expected a number > 0"),
         ("epochs=1e300", "'training.epochs': expected a number <= 1000000"),
         ("steps=1000000000000000000", "'training.steps': expected a whole number <= 1000000000"),
-        ("learning_rate=inf", "key 'training.learning_rate': nan and inf are not allowed"),
-        ("learning_rate=-inf", "key 'training.learning_rate': nan and inf are not allowed"),
-        ("rates=[1e-3, inf]", "key 'training.rates': nan and inf are not allowed"),
         ("temperature=inf", "key 'params.temperature': nan and inf are not allowed"),
-        ("batch_size=10000000000000000000000", "'training.batch_size': expected a whole number <= 1000000000"),
-        ("every=10000000000000000000000", "'selection.every': expected a whole number <= 1000000000"),
     ],
 )
 @pytest.mark.parametrize("how", ["--set", "card"])

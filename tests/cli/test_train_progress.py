@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 import transformers
 
-from stsbench.cli.progress import train_progress
-from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.runs import CURVE, UnfinishedRun
-from stsbench.recipes.plan import TrainPlan, read_recipe
-from stsbench.training.loop.selection import Selection, TrainingProgress
+from stsbench.training.loop.selection import Selection
 from tests.cli.little_recipe import cards
 from tests.cli.test_train_again import stop_at
 
@@ -119,15 +116,3 @@ def test_loggers_are_sent_the_validations(stsbench, cards, masked_lm, monkeypatc
             assert logs[f"eval_{name}"] == curve[step][name]
         assert logs["mlm"] == curve[step]["mlm"] and "loss" not in logs
     assert any({"loss", "grad_norm", "learning_rate"} <= {*logs} for _, logs in Logger.sent)
-
-
-def test_only_the_first_of_many_processes_speaks(cards, tmp_path, capsys):
-    name, card = read_recipe(str(cards / "trainers" / "little.toml"), Catalogue())
-    plan = TrainPlan(name=name, card=card, seed=3, out=tmp_path, device="cpu")
-    point = {"step": 2, "score": 0.5, "loss": 1.25}
-    progress = TrainingProgress(step=2, steps=9, loss=1.0, score=0.5, best=0.5, point=point)
-    for rank in (1, 0):
-        plan.__dict__["place"] = type("Place", (), {"rank": rank})
-        with train_progress(plan) as on_progress:
-            on_progress(progress)
-        assert capsys.readouterr().err == ("" if rank else "seed 3: step 2 of 9, loss 1.25, dev 50.00 (best 50.00)\n")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from stsbench.cli.scores import chosen_variants
-from stsbench.core.errors import StsbenchError
 from stsbench.results.folder import read_states
 from tests.cli.commands import HASHED, QUICK, Command
 
@@ -55,11 +54,6 @@ def test_the_figure(stsbench: Command):
     assert "hashed, protocol simcse, similarity cosine" in drawn
 
 
-def test_json_has_every_result(stsbench: Command):
-    found = stsbench.json("run", *HASHED, *QUICK, "--variants", "embeddings=float32,binary")
-    assert [one["encoder"] for one in found["results"]] == ["hashed", "hashed+embeddings=binary"]
-
-
 def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
     out = stsbench.fine("run", *HASHED, "--tasks", "quickstart-en,quickstart-probe", "--variants", "dimensions=32,16")
     assert "hashed: quickstart-en, protocol simcse, similarity cosine" in out
@@ -69,14 +63,6 @@ def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
     )
     assert code == 2
     assert "--plot draws one encoder under one protocol, here are 2 tables" in err
-
-
-def test_a_card_file_has_variants(stsbench: Command):
-    card = 'name = "Mine"\nkind = "own_encoders:Hashed"\nmethod = "h"\nbackbone = "none"\nsupervision = "none"\n'
-    Path("mine.toml").write_text(card + 'overlap = "none"\npaper = "none"\nlicense = "none"\n')
-    out = stsbench.fine("run", "mine.toml", *QUICK, "--variants", "dimensions=32,8")
-    assert out.startswith("mine: quickstart-en")
-    assert rows_of(out).keys() == {("float32", "32"), ("float32", "8")}
 
 
 @pytest.mark.parametrize(
@@ -104,11 +90,6 @@ def test_a_card_file_has_variants(stsbench: Command):
 )
 def test_what_is_refused_in_one_line(stsbench: Command, options: tuple[str, ...], message: str):
     assert message in stsbench.refused("run", *HASHED, *QUICK, *options)
-
-
-def test_a_variant_has_no_variants():
-    with pytest.raises(StsbenchError, match=r"'a\+dimensions=4' is a variant already \(dimensions\)"):
-        chosen_variants(["a+dimensions=4"], ["embeddings=int8"], {})
 
 
 def test_texts_of_ranges_go_to_integers_alone():

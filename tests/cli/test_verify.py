@@ -75,11 +75,6 @@ def test_a_users_own_task_is_verified_with_its_card_and_data(stsbench, own, tmp_
     assert code == 0 and "its data cannot be read: " in out and "1 verified" in out
 
 
-def test_verify_refuses_in_one_line(stsbench):
-    assert stsbench.refused("verify", "gone").startswith("results folder 'gone' does not exist")
-    assert stsbench.refused("verify", "--data", "gone") == "data folder 'gone' does not exist"
-
-
 def test_the_committed_results_are_verified(stsbench):
     found = stsbench.json("verify", ROOT / "results")
     rows = found["results"]

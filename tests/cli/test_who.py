@@ -15,8 +15,8 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.runs import TrainedRun, trained_runs
-from stsbench.results.folder import ResultFolder, read_states, write_result
-from stsbench.results.groups import Encoders, gather_runs
+from stsbench.results.folder import read_states, write_result
+from stsbench.results.groups import gather_runs
 from tests import hub_server
 from tests.cli.commands import ENCODER, QUICK, Command, make_own, one_line, write
 from tests.hub_files import tiny_bert
@@ -51,11 +51,6 @@ def test_a_folder_with_a_cards_name_is_called_otherwise_and_fills_no_table(stsbe
     (result,) = read_states(tmp_path / "results").results
     assert result.encoder_card is None
     assert "no result has a published score" in stsbench.refused("check", "results", "--against", "published")
-
-
-def test_a_class_with_a_cards_name_is_called_by_its_address(stsbench, tmp_path):
-    (name,) = names(stsbench, "--encoder", "own_encoders:Hashed", "--set", "name=simcse-bert-base")
-    assert name == "own_encoders:Hashed+name=simcse-bert-base"
 
 
 def test_an_encoder_of_a_programs_own_with_a_cards_name_is_called_by_its_class(own):
@@ -351,14 +346,6 @@ def test_a_trained_name_with_commas_is_read_back(stsbench, tmp_path):
     assert "views" in stsbench.fine("leaderboard", "--suite", "quickstart", "-e", f"{name},{name}+max_length=8")
 
 
-def test_a_name_means_the_very_one_before_all_of_its_kind():
-    results = [make_result("a", fingerprint=state) for state in ("1" * 8, "2" * 8)]
-    named = make_result("a [222222]")
-    encoders = Encoders(ResultFolder([*results, named], []))
-    assert encoders.called("a [222222]") == [named] and encoders.called("a") == results
-    assert not encoders.called("b") and not encoders.called("a [3333]")
-
-
 # --- Hub ids ---
 
 
@@ -375,13 +362,6 @@ def test_a_hub_id_that_a_card_describes_gets_the_card(stsbench, hub: Hub, tmp_pa
     write(cards / "baselines" / "second.toml", card)
     code, out, err = stsbench("run", *SMALL, "--encoder", "owner/bert", "--cards", cards, "--json")
     assert json.loads(out)["results"][0]["encoder"] == "owner/bert" and "carded, second" in err
-
-
-def test_every_card_of_one_checkpoint_alone_answers_to_its_hub_id():
-    from stsbench.encoders.described import cards_of
-
-    assert cards_of("princeton-nlp/unsup-simcse-bert-base-uncased", CATALOGUE) == ["simcse-bert-base"]
-    assert len(cards_of("google-bert/bert-base-uncased", CATALOGUE)) > 2
 
 
 def test_what_no_file_says_of_a_checkpoint_is_in_the_notes(stsbench, tmp_path, hub: Hub):

@@ -46,11 +46,6 @@ def test_columns_without_room_are_set_in_parts_that_each_say_what_their_lines_ar
     assert sum(line.count("12.3456") for line in lines) == 4 and all(len(line) <= 44 for line in lines[:-2])
 
 
-def test_no_number_is_broken_where_not_even_one_column_fits(capsys, monkeypatch):
-    lines = drawn(capsys, monkeypatch, 20)
-    assert any(line.endswith(" 1379") for line in lines) and any(line.endswith(" 10002") for line in lines)
-
-
 def test_a_word_breaks_at_its_joints(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "22")
     print_rows(["encoder", "backbone"], [["all-MiniLM", "Distil-RoBERTa base"]])
@@ -64,12 +59,6 @@ def test_a_name_longer_than_the_terminal_is_told_in_one_piece_below(columns, cap
     *table, key = capsys.readouterr().out.splitlines()
     assert key == f"(1) {FOLDER}"
     assert max(len(line.rstrip()) for line in table) <= max(columns, 24) and "62.45" in "".join(table)
-
-
-def test_heads_that_are_names_are_short_by_the_same_numbers(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    print_rows(["encoder", FOLDER], [[FOLDER, "a sentence"], ["minilm", "another"]], heads=[1])
-    assert capsys.readouterr().out.splitlines()[0].split() == ["encoder", "minilm-l4-mlm+…(1)"]
 
 
 def test_off_a_terminal_nothing_is_short_or_wrapped(capsys, monkeypatch):
