@@ -249,12 +249,13 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
     def validate(encoder: Encoder) -> float:
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
         a, b = embeddings[: split.n], embeddings[split.n :]
-        found = similarities(a, b)
-        scores = [float(CORRELATIONS["spearman"](one, split.gold)) for one in found]
+        scores = [float(CORRELATIONS["spearman"](one, split.gold)) for one in similarities(a, b)]
         # A collapsed student embeds everything alike: the worst there is, not an error.
         best = max(score if np.isfinite(score) else -1.0 for score in scores)
         aligned = {"alignment": alignment(a[close], b[close])} if close.any() else {}
-        return DevelopmentScore(best, {**aligned, "uniformity": uniformity(embeddings)})
+        found = DevelopmentScore(best)
+        found.seen = {**aligned, "uniformity": uniformity(embeddings)}
+        return found
 
     return validate
 

@@ -1,13 +1,16 @@
 """What a method is: the seam between what is learned and the loop that does the learning."""
 
-from __future__ import annotations
-
+# No annotations from __future__: a method's module need not know the type of the inherited field ``student``.
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -20,6 +23,8 @@ Rows = npt.NDArray[np.int64]
 """Places of some rows of a corpus, (b,)."""
 Batch = dict[str, Any]
 """Tensors by name, or dicts of them; the loop moves them to the device."""
+Losses = dict[str, torch.Tensor]
+"""``loss``, a scalar, and beside it any parts of it worth watching."""
 Taught = Callable[[Rows], FloatArray]
 """Rows of a corpus (b,) to a teacher's embeddings of their texts, (b, d)."""
 Columns = Mapping[str, Sequence[Any]]
@@ -27,17 +32,14 @@ Columns = Mapping[str, Sequence[Any]]
 Validate = Callable[[Encoder], float]
 """An encoder to its score on a development split, the higher the better; see :class:`DevelopmentScore`."""
 
+HiddenShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Size = Annotated[int, msgspec.Meta(ge=0)]
+
 
 class DevelopmentScore(float):
     """A score, and what else the embeddings of the development split tell: numbers by name, for the curve."""
 
-    seen: Mapping[str, float]
-
-    def __new__(cls, score: float, seen: Mapping[str, float]) -> Self:
-        """Keep both."""
-        made = super().__new__(cls, score)
-        made.seen = seen
-        return made
+    seen: Mapping[str, float] = MappingProxyType({})
 
 
 def seen_with(score: float) -> Mapping[str, float]:
@@ -50,14 +52,9 @@ def worth(score: float) -> float:
     return -math.inf if math.isnan(score) else score
 
 
-class Learner(torch.nn.Module, ABC):
-    """A method at work: a student with whatever else is trained beside it.
-
-    One class, one method. Its parameters are those of ``__init__`` after the student,
-    checked against a recipe's ``[params]``. The order of calls: ``__init__``, ``prepare`` once,
-    then for each batch ``collate`` and ``forward``, in between ``encoders`` for validation,
-    and at the end ``save``.
-    """
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+class _Traits(torch.nn.Module, ABC):
+    """What the loop asks of a method before it runs; fields of a class below are its parameters, as of a dataclass."""
 
     trainer: ClassVar[str] = "loop"
     """Which trainer it needs."""
@@ -71,18 +68,36 @@ class Learner(torch.nn.Module, ABC):
     by_dropout: bool = False
     """Whether the two views of a sentence differ by their dropout alone."""
     teachers: Sequence[str] = ()
-    """The encoders whose embeddings of its texts it learns from, by name; given by :meth:`take_taught`."""
-    student: Student
+    """The encoders whose embeddings of its texts it learns from, by name; given by :meth:`Learner.take_taught`."""
 
-    def __init__(self, student: Student) -> None:
-        """Keep the student; a method adds its heads here."""
-        super().__init__()
-        self.student = student
+    def __new__(cls, *args: Any, **params: Any) -> Self:  # noqa: ANN401 - what __init__ takes
+        """Make a module, so that fields can be set."""
+        made = super().__new__(cls)
+        torch.nn.Module.__init__(made)
+        return made
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, repr=False, kw_only=True)(cls)
+        # Else it would be that of __new__.
+        own = inspect.signature(cls.__init__)
+        cls.__signature__ = own.replace(parameters=[*own.parameters.values()][1:])  # type: ignore[attr-defined]
+
+
+class Learner(_Traits):
+    """A method at work: a student with whatever else is trained beside it.
+
+    One class, one method. Its parameters are its fields, or those of its ``__init__`` after the student,
+    checked against a recipe's ``[params]`` by their types. The order of calls: ``__init__``, ``prepare`` once,
+    then for each batch ``collate`` and ``forward``, in between ``encoders`` for validation,
+    and at the end ``save``.
+    """
+
+    student: Student = field(kw_only=False)
 
     @classmethod
     def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
-        """Whether, with these parameters, the student must come with its masked language model head."""
-        return False
+        """Whether the student must come with its masked language model head: with these, ``mlm_weight`` is not 0."""
+        return bool(params.get("mlm_weight", getattr(cls, "mlm_weight", 0)))
 
     def prepare(self, columns: Columns) -> None:
         """Take the corpus. Its texts are tokenised a batch at a time: of a million, no more than a run reads."""
@@ -90,6 +105,7 @@ class Learner(torch.nn.Module, ABC):
 
     def take_taught(self, taught: Sequence[Taught]) -> None:
         """Take what gives the embeddings of each of its ``teachers``; called before ``prepare``."""
+        self.taught = taught
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
         """The order of the corpus's rows in one epoch, (count,); by default shuffled.
@@ -98,30 +114,28 @@ class Learner(torch.nn.Module, ABC):
         """
         return rng.permutation(count)
 
-    def views(self, names: Sequence[str], rows: Rows) -> Batch:
+    def inputs(self, names: Sequence[str], rows: Rows) -> Batch:
         """Model inputs of some columns for some rows, the columns one below the other: (len(names) * b, t)."""
         each = list(dict.fromkeys(names))
         tokens = self.student.tokenize([self.columns[name][row] for name in each for row in rows.tolist()])
         places = [np.arange(len(rows)) + each.index(name) * len(rows) for name in names]
-        return dict(self.student.collate(tokens, np.concatenate(places)))
+        return self.student.collate(tokens, np.concatenate(places))
 
-    def changed_views(self, augment: Callable[..., list[str]], rows: Rows, rng: np.random.Generator) -> Batch:
-        """Model inputs (b, t) of the column ``text`` with its words, as blanks divide them, changed by a function of texts."""
-        new = [" ".join(augment(self.columns["text"][row].split(), rng=rng)) for row in rows.tolist()]
-        return dict(self.student.collate(self.student.tokenize(new), np.arange(len(new))))
+    def views(self, names: Sequence[str], rows: Rows) -> Batch:
+        """The same; some methods have a parameter of this name."""
+        return self.inputs(names, rows)
+
+    def changed_inputs(self, change: Callable[[str], str], rows: Rows) -> Batch:
+        """Model inputs (b, t) of the column ``text``, each text changed by a function."""
+        tokens = self.student.tokenize([change(self.columns["text"][row]) for row in rows.tolist()])
+        return self.student.collate(tokens, np.arange(len(rows)))
 
     def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Batch:
         """Hide some tokens of a batch for :meth:`guessing_loss`: the batch with new ids, and the labels, (b, t)."""
         tokenizer, ids = self.student.backbone.tokenizer, tokens["input_ids"]
-        special = torch.tensor(sorted(tokenizer.all_special_ids))
-        hidden, labels = mask_tokens(
-            ids,
-            tokens["attention_mask"].bool() & ~torch.isin(ids, special),
-            mask_token=tokenizer.mask_token_id,
-            vocabulary=len(tokenizer),
-            rate=rate,
-            rng=rng,
-        )
+        maskable = tokens["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(sorted(tokenizer.all_special_ids)))
+        options = {"mask_token": tokenizer.mask_token_id, "vocabulary": len(tokenizer)}
+        hidden, labels = mask_tokens(ids, maskable, **options, rate=rate, rng=rng)
         return {**tokens, "input_ids": hidden, "labels": labels}
 
     def guessing_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -137,7 +151,7 @@ class Learner(torch.nn.Module, ABC):
         """
 
     @abstractmethod
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return ``loss``, a scalar, and beside it any parts of it worth watching."""
 
     def encoders(self) -> list[Encoder]:
@@ -149,7 +163,7 @@ class Learner(torch.nn.Module, ABC):
         save_student(self.student, folder)
 
 
-def weighted_sum(parts: Mapping[str, torch.Tensor], weights: Mapping[str, float]) -> dict[str, torch.Tensor]:
+def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
     """A ``loss`` made of several, each times its weight, 1 by default; and beside it the parts."""
     return {"loss": torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum(), **parts}
 

@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import save
 from torch.utils.hooks import RemovableHandle
 
-from stsbench.core.errors import CardError, EncoderError, OutputError, choose
+from stsbench.core.errors import CardError, EncoderError, OutputError
 from stsbench.core.files import write_whole
 from stsbench.encoders.backends import open_device
 from stsbench.encoders.base import FloatArray, TokenIds
@@ -46,8 +46,6 @@ def _new_settings(checkpoint: Checkpoint, dropout: float | None, layers: int | N
     """The fields of a checkpoint's configuration that get new values: every dropout, and how many layers there are."""
     config, settings = checkpoint.config(), dict[str, float]()
     if dropout is not None:
-        if not 0 <= dropout < 1:
-            raise CardError(f"dropout {dropout}: give at least 0 and less than 1")
         if not (known := dropouts(config)):
             usual = "hidden_dropout_prob, attention_dropout and the like"
             raise EncoderError(f"{checkpoint.folder}/config.json: names no dropout ({usual}) to replace")
@@ -61,41 +59,27 @@ def _new_settings(checkpoint: Checkpoint, dropout: float | None, layers: int | N
     return settings
 
 
+def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.Linear]:  # noqa: ANN401
+    """Make linear layers between these widths with weights drawn as a transformer's own."""
+    layers = [torch.nn.Linear(*pair, bias=bias) for pair in zip(widths, widths[1:], strict=False)]
+    for layer in layers:
+        torch.nn.init.normal_(layer.weight, std=getattr(model.config, "initializer_range", 0.02))
+        if bias:
+            torch.nn.init.zeros_(layer.bias)
+    return layers
+
+
 class PoolerHead(torch.nn.Module):
     """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
 
-    def __init__(self, width: int) -> None:
-        """Make a square layer."""
+    def __init__(self, model: Any) -> None:  # noqa: ANN401 - transformers is untyped
+        """Make a fresh one for a transformer."""
         super().__init__()
-        self.linear = torch.nn.Linear(width, width)
+        (self.linear,) = fresh_layers(model, model.config.hidden_size, model.config.hidden_size)
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
         """(b, h) to (b, h)."""
         return torch.tanh(self.linear(state))
-
-
-def make_head(start: str, model: Any, missing: Sequence[str], checkpoint: Checkpoint) -> PoolerHead:  # noqa: ANN401
-    """Make a head for a transformer.
-
-    Args:
-        start: ``fresh``, or ``checkpoint``: the transformer's own pooler.
-        model: the transformer.
-        missing: the tensors that its checkpoint lacks.
-        checkpoint: where it came from.
-
-    Raises:
-        EncoderError: there is no pooler to start from.
-    """
-    made = PoolerHead(model.config.hidden_size)
-    torch.nn.init.normal_(made.linear.weight, std=getattr(model.config, "initializer_range", 0.02))
-    torch.nn.init.zeros_(made.linear.bias)
-    if choose("head", start, {"fresh": True, "checkpoint": False}):
-        return made
-    pooler: Any = getattr(model, "pooler", None)
-    if not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
-        raise EncoderError(f"{checkpoint.folder}: has no pooler to start from; use head = 'fresh'")
-    made.linear.load_state_dict(pooler.dense.state_dict())
-    return made
 
 
 class Student(torch.nn.Module):
@@ -144,8 +128,9 @@ class Student(torch.nn.Module):
         if max_length is not None and not 3 <= max_length <= (limit or max_length):
             raise CardError(f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's limit")
         self.checkpoint, self.max_length = checkpoint, max_length or limit
-        self.pooling, self.test_pooling = _trainable(pooling), _trainable(test_pooling or pooling)
-        self.validation_pooling = _trainable(validation_pooling) if validation_pooling else self.test_pooling
+        test_pooling = test_pooling or pooling
+        self.poolings = [_trainable(name) for name in (pooling, test_pooling, validation_pooling or test_pooling)]
+        self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None
         """While training, so many texts go through the model at a time; None: the whole batch."""
         self.compiled = False
@@ -153,20 +138,16 @@ class Student(torch.nn.Module):
         settings = _new_settings(checkpoint, dropout, layers)
         whole, missing = self._start(settings, language_model, fresh_language_head, from_scratch=from_scratch)
         self.language_model = whole.to(place) if language_model else None
-        model = whole.base_model.to(place)
-        self.backbone = Backbone(load_tokenizer(checkpoint), model, place)
-        self.model: Any = model
+        self.model: Any = whole.base_model.to(place)
+        self.backbone = Backbone(load_tokenizer(checkpoint), self.model, place)
         self.head: PoolerHead | None = None
-        poolings = (self.pooling, self.test_pooling, self.validation_pooling)
-        if any(one.through_head for one in poolings):
-            self.head = make_head(head, model, missing, checkpoint).to(place)
-        if self.test_pooling.through_head:
-            _check_place_for_head(model.config)
-        for one in poolings:
+        if any(one.through_head for one in self.poolings):
+            self.head = self._make_head(missing, fresh=head == "fresh").to(place)
+        for one in self.poolings:
             one.states(self.backbone.depth)
         # A pooler that is no part of the head is not trained, and its gradient would be missed by other ranks.
-        if getattr(model, "pooler", None) is not None:
-            model.pooler = None
+        if getattr(self.model, "pooler", None) is not None:
+            self.model.pooler = None
 
     def _start(
         self, settings: Mapping[str, float], language_model: bool, fresh_head: bool, *, from_scratch: bool
@@ -183,6 +164,29 @@ class Student(torch.nn.Module):
             what = "its head as a language model, " if language_model else ""
             raise EncoderError(f"{folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
         return whole, missing
+
+    def _make_head(self, missing: Sequence[str], *, fresh: bool) -> PoolerHead:
+        model = self.model
+        made = PoolerHead(model)
+        if not fresh:
+            pooler: Any = getattr(model, "pooler", None)
+            if not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
+                raise EncoderError(f"{self.checkpoint.folder}: has no pooler to start from; use head = 'fresh'")
+            made.linear.load_state_dict(pooler.dense.state_dict())
+        if self.test_pooling.through_head:
+            with torch.device("meta"):
+                plain: Any = transformers.AutoModel.from_config(model.config)
+            if not hasattr(getattr(plain, "pooler", None), "dense"):
+                raise EncoderError(
+                    f"pooling 'cls': {type(plain).__name__} has no pooler to save the head as; "
+                    "use it in training alone, with test_pooling = 'cls_before_pooler'"
+                )
+        return made
+
+    def need_pooling(self, name: str, why: str) -> None:
+        """Raise CardError where it is trained, validated or tested under another pooling than a method needs."""
+        if {str(one) for one in self.poolings} != {name}:
+            raise CardError(f"{why}: each pooling must be '{name}'")
 
     @property
     def device(self) -> torch.device:
@@ -217,17 +221,11 @@ class Student(torch.nn.Module):
         generator: torch.Generator | None = None,
         dropout: bool = True,
     ) -> torch.Tensor:
-        """Embed a batch under the training pooling: (b, t) to (b, h).
+        """Embed a batch, (b, t) each, under the training pooling or another: to (b, h).
 
         On a CPU the batch is run without its padding, or in parts of like length, so that little of it is padding:
-        the loss over the whole batch stays what it is. So it does in chunks.
-
-        Args:
-            tokens: (b, t) each.
-            transform: what changes the embedding output.
-            pooling: another than the training's.
-            generator: what ``transform`` draws from.
-            dropout: False: none, in training too.
+        the loss over the whole batch stays what it is. So it does in chunks. ``transform`` changes the embedding output,
+        and draws from ``generator``; without ``dropout`` there is none in training either.
         """
 
         def compute(part: Tokens) -> torch.Tensor:
@@ -256,13 +254,9 @@ class Student(torch.nn.Module):
     def hidden_states(
         self, tokens: Tokens, layers: Sequence[int], *, transform: Transform | None = None, padding: bool = False
     ) -> list[torch.Tensor]:
-        """Return the hidden states (b, t, h) of these layers.
+        """Return the hidden states (b, t, h) of these layers, 0 being the embedding output, which ``transform`` changes first.
 
-        Args:
-            tokens: (b, t) each.
-            layers: which, 0 being the embedding output.
-            transform: changes the embedding output first.
-            padding: the states at padding count too; otherwise they may be anything.
+        Where ``padding`` is asked for, the states there count too; otherwise they may be anything.
         """
         if transform is None and not padding:
             return self.backbone.hidden_states(tokens, layers)
@@ -302,17 +296,6 @@ def _trainable(name: str) -> Pooling:
     return pooling
 
 
-def _check_place_for_head(config: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Raise where a transformer of this configuration has no pooler that the head can be saved as."""
-    with torch.device("meta"):
-        model: Any = transformers.AutoModel.from_config(config)
-    if not hasattr(getattr(model, "pooler", None), "dense"):
-        raise EncoderError(
-            f"pooling 'cls': {type(model).__name__} has no pooler to save the head as; "
-            "use it in training alone, with test_pooling = 'cls_before_pooler'"
-        )
-
-
 class StudentEncoder:
     """A student as an encoder: evaluation mode, the pooling of validation, no gradients."""
 
@@ -320,12 +303,7 @@ class StudentEncoder:
 
     def __init__(self, student: Student, name: str) -> None:
         """Keep the student; its weights are never copied."""
-        self.student, self.name = student, name
-
-    @property
-    def width(self) -> int:
-        """Size of an embedding."""
-        return self.student.backbone.width
+        self.student, self.name, self.width = student, name, student.backbone.width
 
     def embed(self, tokens: Tokens) -> torch.Tensor:
         """Embed a batch as validation does: (b, t) to (b, d)."""
@@ -370,8 +348,6 @@ def save_student(
         prompt: the template that sentences are embedded in, by its mask token; in place of ``between``. That library
             has no text after a sentence: there, sentences must come in the template, or they are zero vectors.
     """
-    if prompt is not None:
-        between = [_mask_token_alone(student)]
     whole: Any = student.language_model if language_model else student.model
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -389,7 +365,7 @@ def save_student(
         weights |= {f"pooler.dense.{name}": tensor for name, tensor in student.head.linear.state_dict().items()}
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_whole(folder / "model.safetensors", save(ready, {"format": "pt"}))
-    if between and prompt is None:
+    if between:
         write_saved(folder, "sentence_transformer", {})
         return
     params: dict[str, Any] = {"pooling": str(student.test_pooling)}
@@ -400,62 +376,47 @@ def save_student(
     write_saved(folder, "transformer", params)
 
 
-def _mask_token_alone(student: Student) -> Any:  # noqa: ANN401 - a module of the library's
-    """Weights of tokens by which a mean is the mask token's state."""
-    from sentence_transformers.sentence_transformer.modules import WordWeights
-
-    size = student.model.get_input_embeddings().num_embeddings
-    mask = str(student.backbone.tokenizer.mask_token_id)
-    return WordWeights([str(number) for number in range(size)], {mask: 1.0}, unknown_word_weight=0.0)
-
-
 def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> None:
     """Write ``modules.json`` and the modules' configurations, as sentence-transformers lays them out."""
     from sentence_transformers.sentence_transformer import modules
 
-    pooling: Pooling = student.test_pooling
-    width = student.backbone.width
+    pooling, depth, width = student.test_pooling, student.backbone.depth, student.backbone.width
+    steps, mode = list(between), pooling.library
     for step in between:
         width = step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
-    several = [] if pooling.layers == (-1,) else [_layer_mean(pooling.layers, student)]
-    # Tokens but the mask's weigh nothing in the mean.
-    mode = "mean" if pooling.of_mask_token else pooling.library
-    steps: list[Any] = [*between, *several, modules.Pooling(width, pooling_mode=mode)]
+    if pooling.of_mask_token:
+        # Tokens but the mask's weigh nothing in the mean.
+        vocabulary = [str(number) for number in range(student.model.get_input_embeddings().num_embeddings)]
+        alone = {str(student.backbone.tokenizer.mask_token_id): 1.0}
+        steps, mode = [modules.WordWeights(vocabulary, alone, unknown_word_weight=0.0)], "mean"
+    if pooling.layers != (-1,):
+        # The library's mean over layers, of these alone.
+        counted = [layer % (depth + 1) for layer in pooling.layers]
+        weights = torch.zeros(depth + 1 - min(counted))
+        for layer in counted:
+            weights[layer - min(counted)] += 1
+        options = {"layer_start": min(counted), "layer_weights": torch.nn.Parameter(weights, requires_grad=False)}
+        steps.append(modules.WeightedLayerPooling(student.backbone.width, num_hidden_layers=depth, **options))
+    steps.append(modules.Pooling(width, pooling_mode=mode))
     if pooling.through_head and student.head is not None:
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
         dense.linear.load_state_dict(student.head.linear.state_dict())
         steps.append(dense)
-    listed = [("", "Transformer")]
-    for number, step in enumerate(steps, 1):
-        kind = type(step).__name__
-        listed.append((f"{number}_{kind}", kind))
-        (folder / listed[-1][0]).mkdir(exist_ok=True)
-        step.save(str(folder / listed[-1][0]))
+    listed = [
+        ("", "Transformer"),
+        *((f"{n}_{type(one).__name__}", type(one).__name__) for n, one in enumerate(steps, 1)),
+    ]
+    for (name, _), step in zip(listed[1:], steps, strict=True):
+        (folder / name).mkdir(exist_ok=True)
+        step.save(str(folder / name))
     # These addresses are understood by every version of the library.
     entries = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (path, kind) in enumerate(listed)
     ]
-    write_whole(folder / "modules.json", (json.dumps(entries, indent=1) + "\n").encode())
     own: dict[str, Any] = {"max_seq_length": student.checkpoint.max_length(), "do_lower_case": False}
-    if several:
+    if pooling.layers != (-1,):
         # Only then does the library's transformer hand on more than its last layer.
         own["config_args"] = {"output_hidden_states": True}
-    write_whole(folder / "sentence_bert_config.json", (json.dumps(own, indent=1) + "\n").encode())
-
-
-def _layer_mean(layers: Sequence[int], student: Student) -> Any:  # noqa: ANN401 - a module of the library's
-    """The library's mean over layers, of these alone."""
-    from sentence_transformers.sentence_transformer import modules
-
-    depth = student.backbone.depth
-    counted = [layer % (depth + 1) for layer in layers]
-    weights = torch.zeros(depth + 1 - min(counted))
-    for layer in counted:
-        weights[layer - min(counted)] += 1
-    return modules.WeightedLayerPooling(
-        student.backbone.width,
-        num_hidden_layers=depth,
-        layer_start=min(counted),
-        layer_weights=torch.nn.Parameter(weights, requires_grad=False),
-    )
+    for name, content in (("modules", entries), ("sentence_bert_config", own)):
+        write_whole(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())

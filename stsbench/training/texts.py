@@ -15,14 +15,14 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
 
-from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, StsbenchError
+from stsbench.core.errors import DataError, EncoderError, SourceError, StsbenchError
 from stsbench.data.readers.table import read_lines
 from stsbench.encoders.backends import open_device
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
@@ -37,6 +37,11 @@ Synonyms = Callable[[str], Sequence[str]]
 Fill = Callable[[Sequence[str], Sequence[int]], Sequence[str]]
 """Words and positions to a new word for each position: a masked language model's guesses."""
 Indices = npt.NDArray[np.int64]
+
+
+def by_words(augment: Augment, rng: np.random.Generator) -> Callable[[str], str]:
+    """Return what changes the words of a text, drawing from a generator."""
+    return lambda text: " ".join(augment(text.split(), rng=rng))
 
 
 def crop(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
@@ -58,7 +63,6 @@ def delete_one_word(words: Sequence[str], *, rng: np.random.Generator) -> list[s
 
 def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
     """Leave out each word by itself with a chance of ``rate``; where none is left, one of them stays (TSDAE)."""
-    check_rate(rate)
     kept = rng.random(len(words)) > rate
     if len(words) and not kept.any():
         kept[rng.integers(len(words))] = True
@@ -79,7 +83,6 @@ def replace_synonyms(
 
 def replace_masked(words: Sequence[str], *, fill: Fill, rng: np.random.Generator, rate: float = 0.15) -> list[str]:
     """Replace ``rate`` of the words, rounded, one at least, by a masked language model's guesses (SimCSE's MLM 15%)."""
-    check_rate(rate)
     count = min(len(words), max(1, round(len(words) * rate))) if rate else 0
     chosen = np.sort(rng.choice(len(words), count, replace=False)).tolist()
     new = list(words)
@@ -123,14 +126,7 @@ def clear_reorder(words: Sequence[str], *, rng: np.random.Generator, pairs: int 
     return new
 
 
-class NextSentences(NamedTuple):
-    """Rows of an ordered corpus: anchors and what follows each."""
-
-    anchors: Indices
-    positives: Indices
-
-
-def next_sentences(document_ids: npt.ArrayLike, *, rng: np.random.Generator, reach: int = 1) -> NextSentences:
+def next_sentences(document_ids: Indices, *, rng: np.random.Generator, reach: int = 1) -> tuple[Indices, Indices]:
     """Pair every sentence with one of the next of its document (SimCSE's next-sentence objectives).
 
     Args:
@@ -139,27 +135,16 @@ def next_sentences(document_ids: npt.ArrayLike, *, rng: np.random.Generator, rea
         reach: how many sentences to choose from; 1 and 3 in the paper. Near a document's end there are fewer.
 
     Returns:
-        Rows (m,) of anchors and of positives; the last sentence of a document is no anchor.
+        Rows (m,) of anchors and of what follows each; the last sentence of a document is no anchor.
     """
-    if reach < 1:
-        raise CardError(f"positives among the next {reach} sentences: must be 1 or more")
-    ids = np.asarray(document_ids)
-    n = len(ids)
-    last = np.flatnonzero(np.append(ids[1:] != ids[:-1], True)) if n else np.zeros(0, np.int64)
+    n = len(document_ids)
+    last = np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True)) if n else np.zeros(0, np.int64)
     room = np.minimum(np.repeat(last, np.diff(last, prepend=-1)) - np.arange(n), reach)
     anchors = np.flatnonzero(room)
-    return NextSentences(anchors, anchors + 1 + rng.integers(room[anchors]))
-
-
-def check_rate(rate: float) -> None:
-    """Raise CardError where a share is not from 0 to 1."""
-    if not 0 <= rate <= 1:
-        raise CardError(f"rate {rate}: must be from 0 to 1")
+    return anchors, anchors + 1 + rng.integers(room[anchors])
 
 
 def _part(words: Sequence[str], rate: float) -> int:
-    """A share of the words, rounded down."""
-    check_rate(rate)
     # 0.29 of 100 words is 29, though the product of the floats falls short of it.
     return int(len(words) * rate + 1e-9)
 
@@ -176,7 +161,6 @@ def _without(words: Sequence[str], count: int, rng: np.random.Generator) -> list
 
 def _spans(words: Sequence[str], count: int, rate: float, room: int, rng: np.random.Generator) -> tuple[Indices, int]:
     """Starts (k,) in order and length of spans that do not overlap, every such set being as likely."""
-    check_rate(rate)
     length = max(1, round(len(words) * rate))
     count = min(count, max(0, room) // length) if rate else 0
     # With each span shrunk to one word, a set of spans is a set of words.
@@ -203,26 +187,24 @@ def _replaced(words: Sequence[str], count: int, synonyms: Synonyms, rng: np.rand
     return new
 
 
-GET_WORDNET = "get it once with 'python -m nltk.downloader wordnet', or give a table of synonyms of your own"
-
-
-def load_synonyms(source: str | Path) -> Synonyms:
+def load_synonyms(source: str) -> Synonyms:
     """Return the synonyms of WordNet, through nltk (extra ``wordnet``), or of a table of the user's own.
 
     WordNet's are the other single words of every synset that a word or its base form is in. Function words have
-    none (WordNet knows "a" as a vitamin), nor have words of one letter.
-
-    Args:
-        source: ``wordnet``, or a file with a word and its synonyms on each line, divided by tabs; case is ignored
-            in the word.
+    none (WordNet knows "a" as a vitamin), nor have words of one letter. A table is a file with a word and its synonyms
+    on each line, divided by tabs; case is ignored in the word.
 
     Raises:
-        StsbenchError: nltk is not installed.
-        SourceError: WordNet's data are not on this machine.
+        StsbenchError: nltk is not installed. SourceError: WordNet's data are not on this machine.
         DataError: the table is missing or broken.
     """
-    if str(source) != "wordnet":
-        table = _read_synonyms(Path(source))
+    if source != "wordnet":
+        table: dict[str, tuple[str, ...]] = {}
+        for number, line in enumerate(read_lines(Path(source)), 1):
+            word, *others = (cell.strip() for cell in line.split("\t"))
+            if not word or not any(others):
+                raise DataError(f"{source}: line {number}: needs a word and its synonyms, divided by tabs")
+            table[word.lower()] = _distinct(word, [*table.get(word.lower(), ()), *others])
         return lambda word: table.get(word, ())
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
@@ -238,18 +220,7 @@ def load_synonyms(source: str | Path) -> Synonyms:
     return lookup
 
 
-def _read_synonyms(path: Path) -> dict[str, tuple[str, ...]]:
-    table: dict[str, tuple[str, ...]] = {}
-    for number, line in enumerate(read_lines(path), 1):
-        word, *others = (cell.strip() for cell in line.split("\t"))
-        if not word or not any(others):
-            raise DataError(f"{path}: line {number}: needs a word and its synonyms, divided by tabs")
-        table[word.lower()] = _distinct(word, [*table.get(word.lower(), ()), *others])
-    return table
-
-
 def _distinct(word: str, others: Iterable[str]) -> tuple[str, ...]:
-    """The synonyms that are not the word itself, each once, in order."""
     return tuple(dict.fromkeys(other for other in others if other and other.lower() != word.lower()))
 
 
@@ -261,13 +232,6 @@ def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
         raise StsbenchError(
             "synonyms from WordNet need nltk; install it with: pip install 'stsbench[wordnet]'"
         ) from error
-
-    class EnglishReader(WordNetCorpusReader):  # type: ignore[misc]
-        """Without the seconds it takes to map other languages' wordnets, which we do not read."""
-
-        def map_wn(self, version: str = "wordnet") -> None:
-            """Map nothing."""
-
     for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
         try:
             folder = nltk.data.find(place)
@@ -275,8 +239,12 @@ def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
             continue
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The multilingual functions")
-            return EnglishReader(folder, None)
-    raise SourceError(f"WordNet is not on this machine; {GET_WORDNET}")
+            # Without the seconds it takes to map other languages' wordnets, which are not read.
+            return type("EnglishReader", (WordNetCorpusReader,), {"map_wn": lambda *unused: None})(folder, None)
+    raise SourceError(
+        "WordNet is not on this machine; get it once with 'python -m nltk.downloader wordnet', or give a table of "
+        "synonyms of your own"
+    )
 
 
 WORD_STARTS = ("Ġ", "▁")
@@ -290,19 +258,9 @@ class MaskedFill:
     letter or digit, and never the word that was there. What lies behind the model's longest input stays.
     """
 
-    def __init__(self, model: str, *, revision: str = "unpinned", device: str = "auto") -> None:
-        """Load a masked language model.
-
-        Args:
-            model: a checkpoint's folder or its name on the Hub.
-            revision: its commit on the Hub.
-            device: ``auto`` is a GPU where there is one.
-
-        Raises:
-            SourceError: it cannot be had.
-            EncoderError: it is no masked language model.
-        """
-        checkpoint = find_checkpoint(model, revision=revision)
+    def __init__(self, model: str, *, device: str = "auto") -> None:
+        """Load a masked language model, a checkpoint's folder or its name on the Hub; raises where it cannot be had."""
+        checkpoint = find_checkpoint(model)
         self.tokenizer, loaded = load_masked_language_model(checkpoint)
         self.device = open_device(device)
         self.model = loaded.eval().to(self.device)
@@ -321,20 +279,16 @@ class MaskedFill:
         asked = batch["input_ids"][0] == self.tokenizer.mask_token_id
         with torch.inference_mode():
             logits = self.model(**batch).logits[0, asked].masked_fill(self.never, -torch.inf)
-        guesses = [self._likeliest(row, words[at]) for row, at in zip(logits, positions, strict=False)]
-        return guesses + [words[at] for at in positions[len(guesses) :]]
-
-    def _likeliest(self, logits: torch.Tensor, word: str) -> str:
-        best: list[str] = [self.words[i] for i in logits.topk(min(8, len(self.words))).indices.tolist()]
-        return next(guess for guess in best if guess and guess.lower() != word.lower())
+        likeliest = logits.topk(min(8, len(self.words))).indices.tolist()
+        new = [words[at] for at in positions]
+        for place, found in enumerate(likeliest):
+            guesses = (self.words[number] for number in found)
+            new[place] = next(guess for guess in guesses if guess and guess.lower() != new[place].lower())
+        return new
 
 
 def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
-    """Load the tokenizer and the model of a checkpoint, on the CPU.
-
-    Raises:
-        EncoderError: it is no masked language model.
-    """
+    """Load the tokenizer and the model of a checkpoint, on the CPU; raises EncoderError where it is no such model."""
     tokenizer = load_tokenizer(checkpoint)
     model, missing = load_model(transformers.AutoModelForMaskedLM, checkpoint, dtype="float32")
     if missing or tokenizer.mask_token_id is None:

@@ -42,13 +42,6 @@ def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, p
     assert torch.allclose(split, made.embed(tokens(made)), atol=1e-6)
 
 
-def test_without_dropout_two_views_are_the_same_to_the_bit(masked_lm):
-    made = student(masked_lm, dropout=0.0).train()
-    assert torch.equal(made.embed(tokens(made)), made.embed(tokens(made)))
-    made = student(masked_lm, dropout=0.3).train()
-    assert not torch.equal(made.embed(tokens(made)), made.embed(tokens(made)))
-
-
 def test_a_transform_sees_the_embedding_output_and_changes_what_follows(masked_lm):
     made = student(masked_lm, dropout=0.0)
     seen: list[torch.Size] = []
@@ -162,21 +155,12 @@ def test_a_test_sentence_is_not_cut_where_training_cuts(masked_lm):
     assert made.encoder().tokenize([long]).lengths[0] == 22
 
 
-def test_from_scratch_keeps_the_shape_and_draws_new_weights(masked_lm):
-    old, new = student(masked_lm), student(masked_lm, from_scratch=True)
-    name = "encoder.layer.0.output.dense.weight"
-    assert old.model.state_dict()[name].shape == new.model.state_dict()[name].shape
-    assert not torch.equal(old.model.state_dict()[name], new.model.state_dict()[name])
-
-
 def test_what_the_checkpoint_lacks_is_one_line(masked_lm, tmp_path):
     save_student(student(masked_lm), tmp_path / "bare")
     with pytest.raises(EncoderError, match="language model"):
         student(tmp_path / "bare", language_model=True)
     with pytest.raises(EncoderError, match="asks for layer 7; the model has 3"):
         student(masked_lm, pooling="mean(7)")
-    with pytest.raises(CardError, match="dropout 2"):
-        student(masked_lm, dropout=2.0)
     with pytest.raises(CardError, match="did you mean 'mean'"):
         student(masked_lm, pooling="meen")
     with pytest.raises(CardError, match=r"cannot be trained under; choose one of cls, "):

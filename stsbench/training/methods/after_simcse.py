@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 import transformers
 
-from stsbench.core.errors import CardError, choose
+from stsbench.core.cards import NotNegative, Positive, Share
+from stsbench.core.errors import CardError
 from stsbench.encoders.base import TokenIds
 from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
 from stsbench.training.loop.parts import Tokens
@@ -27,7 +26,7 @@ from stsbench.training.objectives import (
     ranking_consistency,
     rankings,
 )
-from stsbench.training.seams import Batch, Learner, Rows, Taught, stack_tokens, weighted_sum
+from stsbench.training.seams import Batch, Learner, Losses, Rows, Size, stack_tokens, weighted_sum
 from stsbench.training.student import Student
 
 
@@ -37,69 +36,39 @@ class MixCSE(TwoViews):
     Zhang, Zhang, Mensah, Liu and Mao 2022, https://doi.org/10.1609/aaai.v36i10.21428; details of the released code.
     """
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        variant: Literal["paper", "released"] = "paper",
-        mixing: float = 0.2,
-        temperature: float = 0.05,
-    ) -> None:
-        """Choose a variant.
+    variant: Literal["paper", "released"] = "paper"
+    """One mixed negative an anchor; or those of the whole batch, of anchors too."""
+    mixing: Share = 0.2
+    """Lambda, the positive's share of a mixed negative."""
+    temperature: Positive = 0.05
 
-        Args:
-            student: what is trained.
-            variant: ``paper``, one mixed negative an anchor; ``released``, those of the whole batch, of anchors too.
-            mixing: lambda, the positive's share of a mixed negative.
-            temperature: of the cosine.
-        """
-        super().__init__(student)
-        self.loss = partial(mixed_info_nce, temperature=temperature, mixing=mixing, variant=variant)
-        # Wrong values stop it before anything is trained.
-        self.loss(torch.eye(2), torch.eye(2))
-
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss with more negatives."""
-        return {"loss": self.loss(*self.embed_views(batch["views"]))}
+        options: Any = {"temperature": self.temperature, "mixing": self.mixing, "variant": self.variant}
+        return {"loss": mixed_info_nce(*self.embed_views(batch["views"]), **options)}
 
 
 class SimCSEPlusPlus(TwoViews):
     """SimCSE with negatives that have no dropout, and a contrast of dimensions beside that of sentences.
 
-    Xu, Shao, Chen and Liu 2023, https://arxiv.org/abs/2305.13192; details of the released code.
+    Xu, Shao, Chen and Liu 2023, https://arxiv.org/abs/2305.13192; details of the released code. Each of the two parts can
+    be left out.
     """
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        off_dropout: bool = True,
-        positive_share: float = 1.0,
-        dimension_weight: float = 0.1,
-        dimension_temperature: float = 5.0,
-        temperature: float = 0.05,
-    ) -> None:
-        """Choose a variant; each of the two parts can be left out.
+    off_dropout: bool = True
+    """Negatives are of a third pass, without dropout; else SimCSE's."""
+    positive_share: Positive = 1.0
+    """Multiplies the positive's cosine, where negatives have no dropout."""
+    dimension_weight: NotNegative = 0.1
+    """Of the contrast of dimensions; 0 leaves it out."""
+    dimension_temperature: Positive = 5.0
+    temperature: Positive = 0.05
 
-        Args:
-            student: what is trained.
-            off_dropout: negatives are of a third pass, without dropout; else SimCSE's.
-            positive_share: multiplies the positive's cosine, where negatives have no dropout.
-            dimension_weight: of the contrast of dimensions; 0 leaves it out.
-            dimension_temperature: of that contrast.
-            temperature: of the cosine.
-        """
-        super().__init__(student)
-        if dimension_weight < 0:
-            raise CardError(
-                f"dimension_weight {dimension_weight:g}: give 0 for none, or more; the paper's code has 0.1"
-            )
-        if not off_dropout and positive_share != 1:
+    def __post_init__(self) -> None:
+        if not self.off_dropout and self.positive_share != 1:
             raise CardError("positive_share is of negatives without dropout; leave it out, or off_dropout = false")
-        self.off_dropout, self.positive_share, self.temperature = off_dropout, positive_share, temperature
-        self.dimension_weight, self.dimension_temperature = dimension_weight, dimension_temperature
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The contrast of sentences, and beside it that of dimensions."""
         tokens = batch["views"]
         anchor, positive = self.embed_views(tokens)
@@ -120,51 +89,35 @@ class ESimCSE(Learner):
     """SimCSE whose positives repeat some sub-words, with negatives of a queue that a slowly moving copy fills.
 
     Wu, Gao, Zang, Han, Wang and Hu 2022, https://arxiv.org/abs/2109.04380, section 3; details of the released code.
+    Repetition and queue can each be left out.
     """
 
     chunks = True
-    queue: torch.Tensor
-    filled: torch.Tensor
+    variant: Literal["paper", "released"] = "paper"
+    """``paper``, the copy begins as the student, head and all, and of n sub-words 0 to max(2, rate * n) are repeated.
+    ``released``, it begins with fresh weights, which the released code never replaces by the checkpoint's, under the
+    student's own head; 0 to min(10, rate * (n + 2)) - 1 are repeated."""
+    repetition_rate: Share = 0.32
+    """The greatest share of a sentence's sub-words that are repeated; 0 for none."""
+    queue_size: Size = 160
+    """Embeddings in the queue, 2.5 batches in the paper; 0 for no queue."""
+    momentum: Share = 0.995
+    """The share of itself that the copy keeps at each step."""
+    temperature: Positive = 0.05
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        variant: Literal["paper", "released"] = "paper",
-        repetition_rate: float = 0.32,
-        queue_size: int = 160,
-        momentum: float = 0.995,
-        temperature: float = 0.05,
-    ) -> None:
-        """Choose a variant; repetition and queue can each be left out.
-
-        Args:
-            student: what is trained.
-            variant: ``paper``, the copy begins as the student, head and all, and of n sub-words 0 to max(2, rate * n) are
-                repeated. ``released``, it begins with fresh weights, which the released code never replaces by the
-                checkpoint's, under the student's own head; 0 to min(10, rate * (n + 2)) - 1 are repeated.
-            repetition_rate: the greatest share of a sentence's sub-words that are repeated; 0 for none.
-            queue_size: embeddings in the queue, 2.5 batches in the paper; 0 for no queue.
-            momentum: the share of itself that the copy keeps at each step.
-            temperature: of the cosine.
-        """
-        super().__init__(student)
-        if not 0 <= repetition_rate <= 1 or queue_size < 0 or not 0 <= momentum <= 1:
-            raise CardError(
-                f"repetition_rate {repetition_rate:g}, queue_size {queue_size}, momentum {momentum:g}: "
-                "give shares from 0 to 1, and 0 or more"
-            )
-        self.released = choose("variant", variant, {"paper": False, "released": True})
-        self.repetition_rate, self.momentum, self.temperature = repetition_rate, momentum, temperature
-        self.slow = copy.deepcopy(student).requires_grad_(False) if queue_size else None
+    def __post_init__(self) -> None:
+        student = self.student
+        self.released = self.variant == "released"
+        self.slow = copy.deepcopy(student).requires_grad_(False) if self.queue_size else None
         if self.slow is not None and self.released:
             fresh = transformers.AutoModel.from_config(student.model.config)
             # It may have a pooler, which the student has not.
             self.slow.model.load_state_dict(fresh.state_dict(), strict=False)
             self.slow.head = student.head
-        width, place = student.backbone.width, student.device
-        self.register_buffer("queue", torch.zeros(queue_size, width, device=place))
-        self.register_buffer("filled", torch.zeros(queue_size, dtype=torch.bool, device=place))
+        self.queue: torch.Tensor
+        self.filled: torch.Tensor
+        self.register_buffer("queue", torch.zeros(self.queue_size, student.backbone.width, device=student.device))
+        self.register_buffer("filled", torch.zeros(self.queue_size, dtype=torch.bool, device=student.device))
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
@@ -189,19 +142,18 @@ class ESimCSE(Learner):
         """The token ids of a sentence with some said twice, never the first nor the last, which are special."""
         inner = max(0, len(ids) - 2)
         limit = self.student.checkpoint.max_length()
-        room = inner if limit is None else limit - len(ids)
         # As released it stops one short, and counts the special tokens in.
-        wished = (
-            min(10, int(self.repetition_rate * len(ids))) - 1 if self.released else int(self.repetition_rate * inner)
-        )
-        most = min(wished if self.released else max(2, wished), inner, room) if self.repetition_rate else 0
+        most = min(10, int(self.repetition_rate * len(ids))) - 1
+        if not self.released:
+            most = max(2, int(self.repetition_rate * inner))
+        most = min(most, inner, inner if limit is None else limit - len(ids)) if self.repetition_rate else 0
         count = int(rng.integers(max(0, most) + 1))
         times = np.ones(len(ids), dtype=np.int64)
         times[1 + rng.choice(inner, count, replace=False) if count else []] = 2
         repeated: list[int] = np.repeat(ids, times).tolist()
         return repeated
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss with the queue's negatives; then the sentences join the queue."""
         tokens = stack_tokens([batch["first"], batch["second"]], pad=self.student.backbone.pad_token)
         anchor, positive = gather_pairs(self.student.embed(tokens), 2)
@@ -235,61 +187,34 @@ class RankCSE(TwoViews):
     Liu et al. 2023, arXiv 2305.16726, https://aclanthology.org/2023.acl-long.771.
     """
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        teachers: list[str] | None = None,
-        teacher_weights: list[float] | None = None,
-        ranking: Literal["listmle", "listnet"] = "listmle",
-        temperature: float = 0.05,
-        ranking_temperature: float = 0.05,
-        teacher_temperature: float = 0.025,
-        consistency_weight: float = 1.0,
-        ranking_weight: float = 1.0,
-        formulas: Literal["paper", "released"] = "paper",
-    ) -> None:
-        """Choose a variant.
+    teachers: tuple[str, ...] = ()
+    """Encoders by name, whose embeddings come from the store; a recipe's of seed 1 is ``recipe@1``."""
+    teacher_weights: tuple[Positive, ...] | None = None
+    """Of their similarities, one each; default alike."""
+    ranking: Literal["listmle", "listnet"] = "listmle"
+    """How a teacher's ranking is learned: the whole order, or what comes first."""
+    temperature: Positive = 0.05
+    """Of the contrast and of the consistency."""
+    ranking_temperature: Positive = 0.05
+    """Of the student's similarities in the distillation."""
+    teacher_temperature: Positive = 0.025
+    """Of the teachers', for ``listnet`` alone: half of the student's in the paper, the same in the released code."""
+    consistency_weight: NotNegative = 1.0
+    ranking_weight: NotNegative = 1.0
+    """Of the distillation; 0 leaves it out, and needs no teachers."""
+    formulas: Literal["paper", "released"] = "paper"
+    """As the paper prints them, or with what the released code adds, see the objectives."""
 
-        Args:
-            student: what is trained.
-            teachers: encoders by name, whose embeddings come from the store; a recipe's of seed 1 is ``recipe@1``.
-            teacher_weights: of their similarities, one each; default alike.
-            ranking: how a teacher's ranking is learned: ``listmle`` the whole order, ``listnet`` what comes first.
-            temperature: of the contrast and of the consistency.
-            ranking_temperature: of the student's similarities in the distillation.
-            teacher_temperature: of the teachers', for ``listnet`` alone: half of the student's in the paper, the same
-                in the released code.
-            consistency_weight: of the consistency; 0 leaves it out.
-            ranking_weight: of the distillation; 0 leaves it out, and needs no teachers.
-            formulas: as the paper prints them, or with what the released code adds, see the objectives.
-        """
-        super().__init__(student)
-        if min(consistency_weight, ranking_weight) < 0 or not min(ranking_temperature, teacher_temperature) > 0:
+    def __post_init__(self) -> None:
+        if not self.ranking_weight:
+            self.teachers = ()
+        shares = [1.0] * len(self.teachers) if self.teacher_weights is None else list(self.teacher_weights)
+        if self.ranking_weight and (not self.teachers or len(shares) != len(self.teachers)):
             raise CardError(
-                "RankCSE's weights must be 0 or more and its temperatures more than 0; 1 and 0.05 are usual"
-            )
-        self.teachers = list(teachers or []) if ranking_weight else []
-        shares = [1.0] * len(self.teachers) if teacher_weights is None else list(teacher_weights)
-        if ranking_weight and (not self.teachers or len(shares) != len(self.teachers) or not min(shares) > 0):
-            raise CardError(
-                f"teachers {self.teachers}, teacher_weights {shares}: give encoders to learn from, --set "
+                f"teachers {list(self.teachers)}, teacher_weights {shares}: give encoders to learn from, --set "
                 "'teachers=[\"NAME\"]', and one weight above 0 for each; or ranking_weight 0"
             )
         self.shares = [share / sum(shares) for share in shares]
-        distil: dict[str, Callable[..., torch.Tensor]] = {
-            "listmle": partial(list_mle, formulas=formulas),
-            "listnet": list_net,
-        }
-        self.distil = choose("ranking", ranking, distil)
-        self.consistency = partial(ranking_consistency, temperature=temperature, formulas=formulas)
-        self.temperature = temperature
-        self.ranking_temperature, self.teacher_temperature = ranking_temperature, teacher_temperature
-        self.consistency_weight, self.ranking_weight = consistency_weight, ranking_weight
-
-    def take_taught(self, taught: Sequence[Taught]) -> None:
-        """Keep what gives the teachers' embeddings."""
-        self.taught = taught
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences twice, and each teacher's embeddings of them."""
@@ -300,16 +225,16 @@ class RankCSE(TwoViews):
             }
         return batch
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The sum of the losses, over the sentences of all ranks, and its parts."""
-        anchor, positive = self.embed_views(batch["views"])
-        contrastive = info_nce(anchor, positive, temperature=self.temperature)
-        parts = {"contrastive": contrastive}
+        views = self.embed_views(batch["views"])
+        parts = {"contrastive": info_nce(*views, temperature=self.temperature)}
         if self.consistency_weight:
-            parts["consistency"] = self.consistency(anchor, positive)
+            parts["consistency"] = ranking_consistency(*views, temperature=self.temperature, formulas=self.formulas)
         if self.teachers:
-            own = rankings(anchor, positive, temperature=self.ranking_temperature)
-            parts["ranking"] = self.distil(own, self.taught_rankings(batch["taught"]))
+            own, theirs = rankings(*views, temperature=self.ranking_temperature), self.taught_rankings(batch["taught"])
+            whole_order = self.ranking == "listmle"
+            parts["ranking"] = list_mle(own, theirs, formulas=self.formulas) if whole_order else list_net(own, theirs)
         return weighted_sum(parts, {"consistency": self.consistency_weight, "ranking": self.ranking_weight})
 
     def taught_rankings(self, taught: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -12,31 +12,29 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from stsbench.core.errors import CardError, TrainingError
+from stsbench.core.cards import Count, Positive
+from stsbench.core.errors import TrainingError
 from stsbench.data.corpora.corpus import number_texts
 from stsbench.encoders.base import Encoder
 from stsbench.training.loop.gather import gather_views
-from stsbench.training.methods.sbert import check_scale
 from stsbench.training.objectives import GivenEmbeddings, library_loss
-from stsbench.training.seams import Batch, Columns, Learner, Rows
-from stsbench.training.student import Student, save_student
+from stsbench.training.seams import Batch, Columns, Learner, Losses, Rows
+from stsbench.training.student import save_student
 
 
 class TwoStudents(Learner):
     """Two copies of one student, trained independently; validation chooses between them."""
 
     chunks = True
+    dropout_in_training = False
 
-    def __init__(self, student: Student, *, dropout: bool) -> None:
-        """Copy the student; without ``dropout`` both always compute as in evaluation."""
-        super().__init__(student)
-        self.second = copy.deepcopy(student)
-        self.dropout = dropout
+    def __post_init__(self) -> None:
+        self.second = copy.deepcopy(self.student)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
         """Switch between training and evaluation; dropout comes on only where it is wanted."""
-        super().train(mode and self.dropout)
+        super().train(mode and self.dropout_in_training)
         self.training = mode
         return self
 
@@ -56,21 +54,16 @@ class ContrastiveTension(TwoStudents):
     computes ``-log (1 - sigmoid(z))``, and so does sentence-transformers' loss, taken here.
     """
 
-    def __init__(self, student: Student, *, negatives: int = 7, dropout_in_training: bool = False) -> None:
-        """Choose a variant.
+    negatives: Count = 7
+    """Pairs of two other sentences for each pair of the same: K in the paper. A batch of b rows of the corpus has
+    b * (1 + negatives) pairs; the paper's 16 is a batch_size of 2."""
+    dropout_in_training: bool = False
+    """The released code has it off, sentence-transformers' on."""
 
-        Args:
-            student: what is trained.
-            negatives: pairs of two other sentences for each pair of the same: K in the paper. A batch of
-                b rows of the corpus has b * (1 + negatives) pairs; the paper's 16 is a batch_size of 2.
-            dropout_in_training: on while training; the released code has it off, sentence-transformers' on.
-        """
-        super().__init__(student, dropout=dropout_in_training)
-        if negatives < 1:
-            raise CardError(f"negatives {negatives}: give 1 or more; the paper has 7")
-        self.negatives = negatives
+    def __post_init__(self) -> None:
         from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLoss
 
+        super().__post_init__()
         self.loss = ContrastiveTensionLoss(GivenEmbeddings())
 
     def prepare(self, columns: Columns) -> None:
@@ -92,11 +85,8 @@ class ContrastiveTension(TwoStudents):
         second = self._others(rng, anchors, first)
         pairs = [np.column_stack([rows, drawn.reshape(-1, self.negatives)]).ravel() for drawn in (first, second)]
         labels = np.tile(np.arange(1 + self.negatives) == 0, len(rows))
-        return {
-            "first": self.views(("text",), pairs[0]),
-            "second": self.views(("text",), pairs[1]),
-            "labels": torch.from_numpy(labels).float(),
-        }
+        read = {name: self.inputs(("text",), one) for name, one in zip(("first", "second"), pairs, strict=True)}
+        return {**read, "labels": torch.from_numpy(labels).float()}
 
     def _others(self, rng: np.random.Generator, *taken: Rows) -> Rows:
         """Draw a row for each place whose text is not one of those taken there.
@@ -111,7 +101,7 @@ class ContrastiveTension(TwoStudents):
                 return drawn
             drawn[same] = rng.integers(len(self.texts), size=int(same.sum()))
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The mean binary cross-entropy, and beside it both kinds of pairs' mean dot product: it grows in a collapse."""
         a, b = self.student.embed(batch["first"]), self.second.embed(batch["second"])
         dots, same = (a * b).sum(dim=1).detach(), batch["labels"].bool()
@@ -123,26 +113,22 @@ class ContrastiveTension(TwoStudents):
 class ContrastiveTensionInBatch(TwoStudents):
     """Each copy finds the other's embedding of the same sentence in the batch, by cosine (sentence-transformers)."""
 
-    def __init__(self, student: Student, *, scale: float = 20.0, dropout_in_training: bool = True) -> None:
-        """Choose a variant.
+    scale: Positive = 20.0
+    """Of the cosines to begin with; it is trained."""
+    dropout_in_training: bool = True
 
-        Args:
-            student: what is trained.
-            scale: of the cosines to begin with; it is trained.
-            dropout_in_training: on while training, as in sentence-transformers.
-        """
-        super().__init__(student, dropout=dropout_in_training)
-        check_scale(scale)
-        from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives
+    def __post_init__(self) -> None:
+        from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives as Loss
 
-        self.loss = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2"), scale=scale).to(student.device)
+        super().__post_init__()
+        self.loss = Loss(GivenEmbeddings("2"), scale=self.scale).to(self.student.device)
         self.loss.model1 = GivenEmbeddings("1")
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, once."""
-        return {"views": self.views(("text",), rows)}
+        return {"views": self.inputs(("text",), rows)}
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The symmetric cross-entropy, and beside it the scale."""
         a, b = (gather_views(one.embed(batch["views"])) for one in (self.student, self.second))
         return {"loss": library_loss(self.loss, a, b), "scale": self.loss.logit_scale.exp()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,13 +10,14 @@ import numpy as np
 import torch
 import transformers
 
-from stsbench.core.errors import EncoderError, choose
+from stsbench.core.cards import Share
+from stsbench.core.errors import EncoderError
 from stsbench.encoders.words.words import tokeniser
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.masking import IGNORED, mean_of_rows, row_losses
-from stsbench.training.seams import Batch, Learner, Rows
-from stsbench.training.student import Student, save_student
-from stsbench.training.texts import check_rate, delete_each
+from stsbench.training.seams import Batch, HiddenShare, Learner, Losses, Rows
+from stsbench.training.student import save_student
+from stsbench.training.texts import delete_each
 
 
 class MaskedLanguageModel(Learner):
@@ -27,22 +27,15 @@ class MaskedLanguageModel(Learner):
     """
 
     chunks = True
-
-    def __init__(self, student: Student, *, rate: float = 0.15) -> None:
-        """Choose the share of tokens that are hidden; of those 80% are masked, 10% another token, 10% left."""
-        super().__init__(student)
-        self.rate = rate
-
-    @classmethod
-    def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
-        """Always."""
-        return True
+    mlm_weight = 1
+    rate: HiddenShare = 0.15
+    """The share of tokens that are hidden; of those 80% are masked, 10% another token, 10% left."""
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Texts with tokens hidden, and the labels."""
-        return self.hide(self.views(["text"], rows), rng, rate=self.rate)
+        return self.hide(self.inputs(["text"], rows), rng, rate=self.rate)
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The loss of guessing."""
         return {"loss": self.guessing_loss(batch)}
 
@@ -59,73 +52,52 @@ class TSDAE(Learner):
     """
 
     chunks = True
+    mlm_weight = 1
+    deletion: Share = 0.6
+    """How likely a word is left out. sentence-transformers' newer example keeps words with 0.6 instead, 0.4 here."""
+    words: Literal["ptb", "whitespace"] = "ptb"
+    """What a word is: by NLTK's rules, whose detokeniser joins them again, or what blanks divide."""
+    decoder: Literal["tied", "own"] = "tied"
+    """``own`` begins as the student and is trained apart from it."""
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        deletion: float = 0.6,
-        words: Literal["ptb", "whitespace"] = "ptb",
-        decoder: Literal["tied", "own"] = "tied",
-    ) -> None:
-        """Make the decoder.
-
-        Args:
-            student: what is trained, with its language model.
-            deletion: how likely a word is left out. sentence-transformers' newer example keeps words with 0.6
-                instead, which is 0.4 here.
-            words: what a word is: by NLTK's rules, whose detokeniser joins them again, or what blanks divide.
-            decoder: ``own`` begins as the student and is trained apart from it.
-        """
-        super().__init__(student)
-        check_rate(deletion)
-        self.deletion = deletion
-        self.join = choose("words", words, {"ptb": _joined_by_rules, "whitespace": " ".join})
-        self.split = tokeniser(words)
-        tied = choose("decoder", decoder, {"tied": True, "own": False})
-        self.decoder = _decoder(student.language_model if tied else copy.deepcopy(student.language_model))
-        self.decoder.to(student.device)
-
-    @classmethod
-    def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
-        """Always: its head says the words."""
-        return True
+    def __post_init__(self) -> None:
+        self.split = tokeniser(self.words)
+        model = self.student.language_model
+        self.speaker = _decoder(model if self.decoder == "tied" else copy.deepcopy(model)).to(self.student.device)
 
     def damaged(self, text: str, rng: np.random.Generator) -> str:
         """A text with words left out, one word at least; the empty one stays."""
-        return self.join(delete_each(self.split(text), rate=self.deletion, rng=rng))
+        kept = delete_each(self.split(text), rate=self.deletion, rng=rng)
+        if self.words == "whitespace":
+            return " ".join(kept)
+        from nltk.tokenize.treebank import TreebankWordDetokenizer
+
+        joined: str = TreebankWordDetokenizer().detokenize(kept)
+        return joined
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Damaged sentences, and whole ones with the token that follows each of theirs as its label."""
-        texts = [self.columns["text"][row] for row in rows.tolist()]
-        tokens = self.student.tokenize([self.damaged(text, rng) for text in texts])
-        whole = self.views(("text",), rows)
+        damaged = self.changed_inputs(lambda text: self.damaged(text, rng), rows)
+        whole = self.inputs(("text",), rows)
         labels = torch.full_like(whole["input_ids"], IGNORED)
         labels[:, :-1] = whole["input_ids"][:, 1:].where(whole["attention_mask"][:, 1:] == 1, IGNORED)
-        return {"damaged": self.student.collate(tokens, np.arange(len(rows))), "whole": {**whole, "labels": labels}}
+        return {"damaged": damaged, "whole": {**whole, "labels": labels}}
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The mean cross-entropy of the next token, over the tokens of all ranks."""
         whole, sentences = batch["whole"], self.student.embed(batch["damaged"])
         places = torch.arange(len(sentences), device=sentences.device)[:, None].expand_as(whole["labels"])
 
         def lose(part: Tokens) -> torch.Tensor:
-            states = self.decoder.base_model(
+            states = self.speaker.base_model(
                 input_ids=part["input_ids"],
                 encoder_hidden_states=sentences[part["places"][:, 0]][:, None],
                 use_cache=False,
             ).last_hidden_state
-            return row_losses(self.decoder, states, part["labels"])
+            return row_losses(self.speaker, states, part["labels"])
 
         losses = by_length({**whole, "places": places}, lose, chunk=self.student.chunk)
         return {"loss": mean_of_rows(losses, whole["labels"])}
-
-
-def _joined_by_rules(words: Sequence[str]) -> str:
-    from nltk.tokenize.treebank import TreebankWordDetokenizer
-
-    joined: str = TreebankWordDetokenizer().detokenize(words)
-    return joined
 
 
 def _decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is untyped

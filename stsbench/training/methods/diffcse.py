@@ -12,7 +12,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from stsbench.core.errors import CardError, EncoderError, choose
+from stsbench.core.cards import Positive
+from stsbench.core.errors import EncoderError
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop.gather import joint_mean, own_rows
 from stsbench.training.loop.on_cpu import is_unpadded
@@ -20,8 +21,8 @@ from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.masking import IGNORED, language_model_head
 from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.objectives import info_nce
-from stsbench.training.seams import Batch, Rows, weighted_sum
-from stsbench.training.student import Student
+from stsbench.training.seams import Batch, HiddenShare, Losses, Rows, weighted_sum
+from stsbench.training.student import fresh_layers
 from stsbench.training.texts import load_masked_language_model
 
 
@@ -31,58 +32,43 @@ class DiffCSE(TwoViews):
     The student embeds without a head of its own: the projection takes its place, and is dropped after training.
     """
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        variant: Literal["paper", "released"] = "paper",
-        detection_weight: float = 0.005,
-        mask_rate: float = 0.3,
-        generator: str = "",
-        generator_revision: str = "unpinned",
-        temperature: float = 0.05,
-    ) -> None:
-        """Choose a variant.
+    variant: Literal["paper", "released"] = "paper"
+    """``paper``, hidden tokens are replaced by what the generator draws; ``released``, all tokens but the first by what it,
+    with dropout, holds likeliest, and padding counts in the mean over tokens."""
+    detection_weight: Positive = 0.005
+    """Lambda, of replaced-token detection."""
+    mask_rate: HiddenShare = 0.3
+    """The share of tokens hidden from the generator."""
+    generator: str = ""
+    """A masked language model with the student's vocabulary, which stays as it is: a folder or a name on the Hub; default
+    the student's own start."""
+    generator_revision: str = "unpinned"
+    """Its commit on the Hub."""
+    temperature: Positive = 0.05
 
-        Args:
-            student: what is trained.
-            variant: ``paper``, hidden tokens are replaced by what the generator draws; ``released``, all tokens but the first
-                by what it, with dropout, holds likeliest, and padding counts in the mean over tokens.
-            detection_weight: lambda, of replaced-token detection.
-            mask_rate: the share of tokens hidden from the generator.
-            generator: a masked language model with the student's vocabulary, which stays as it is: a folder or a name on
-                the Hub; default the student's own start.
-            generator_revision: its commit on the Hub.
-            temperature: of the cosine.
-        """
-        super().__init__(student)
-        if detection_weight <= 0:
-            raise CardError(f"detection_weight {detection_weight:g}: give more than 0; the paper has 0.005")
-        self.released = choose("variant", variant, {"paper": False, "released": True})
-        self.detection_weight, self.mask_rate, self.temperature = detection_weight, mask_rate, temperature
+    def __post_init__(self) -> None:
+        student, width = self.student, self.student.backbone.width
+        self.released = self.variant == "released"
         # Two layers, each followed by batch norm; the last of these has no weights.
-        width = student.backbone.width
-        layers = [torch.nn.Linear(width, 2 * width, bias=False), torch.nn.Linear(2 * width, width, bias=False)]
-        for layer in layers:
-            torch.nn.init.normal_(layer.weight, std=getattr(student.model.config, "initializer_range", 0.02))
+        first, last = fresh_layers(student.model, width, 2 * width, width, bias=False)
         norms = [torch.nn.BatchNorm1d(2 * width), torch.nn.BatchNorm1d(width, affine=False)]
-        made = torch.nn.Sequential(layers[0], norms[0], torch.nn.ReLU(), layers[1], norms[1])
-        self.projection = made.to(student.device)
+        self.projection = torch.nn.Sequential(first, norms[0], torch.nn.ReLU(), last, norms[1]).to(student.device)
         self.discriminator = copy.deepcopy(student)
-        self.detector = torch.nn.Linear(student.backbone.width, 2).to(student.device)
-        start = find_checkpoint(generator, revision=generator_revision) if generator else student.checkpoint
-        tokenizer, self.generator = load_masked_language_model(start)
+        self.detector = torch.nn.Linear(width, 2).to(student.device)
+        named = self.generator
+        start = find_checkpoint(named, revision=self.generator_revision) if named else student.checkpoint
+        tokenizer, self.guesser = load_masked_language_model(start)
         if tokenizer.get_vocab() != student.backbone.tokenizer.get_vocab():
             raise EncoderError(
                 f"{start.folder}: a generator of another vocabulary than the student's; choose one of its"
             )
-        self.generator.requires_grad_(False).to(student.device)
+        self.guesser.requires_grad_(False).to(student.device)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
         """As every module, but the generator has dropout in the released code alone."""
         super().train(mode)
-        self.generator.train(mode and self.released)
+        self.guesser.train(mode and self.released)
         return self
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -90,7 +76,7 @@ class DiffCSE(TwoViews):
         batch = super().collate(rows, rng)
         return {**batch, "hidden": self.hide(batch["views"], rng, rate=self.mask_rate)}
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The contrastive loss, and that of telling which tokens were replaced."""
         tokens = batch["views"]
         # Batch norm counts the sentences of all ranks.
@@ -110,27 +96,24 @@ class DiffCSE(TwoViews):
 
         def fill(part: Tokens) -> torch.Tensor:
             ids, where = part["input_ids"], part["guessed"]
-            states = self.generator.base_model(input_ids=ids, attention_mask=part["attention_mask"]).last_hidden_state
-            logits = language_model_head(self.generator)(states[where]).float()
+            states = self.guesser.base_model(input_ids=ids, attention_mask=part["attention_mask"]).last_hidden_state
+            logits = language_model_head(self.guesser)(states[where]).float()
             guesses = logits.argmax(dim=1) if self.released else torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
             width = tokens["input_ids"].shape[1] - ids.shape[1]
             return F.pad(part["shown"].masked_scatter(where, guesses), (0, width))
 
         given = {**hidden, "guessed": guessed, "shown": tokens["input_ids"]}
-        unpadded = is_unpadded(self.generator.base_model)
+        unpadded = is_unpadded(self.guesser.base_model)
         edited = by_length(given, fill, chunk=self.student.chunk, unpadded=unpadded)
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
         """The mean cross-entropy, over the tokens of all ranks, of telling which of them were replaced.
 
-        Args:
-            tokens: the sentences, (b, t) each.
-            edited: their ids with some replaced, (b, t).
-            vectors: what stands in the place of the first token's embedding, (b, h).
+        ``edited`` are the sentences' ids with some replaced, (b, t); ``vectors`` what stands in the place of the first
+        token's embedding, (b, h).
         """
         mask = tokens["attention_mask"]
-        replaced = (edited != tokens["input_ids"]) & mask.bool()
         counted = torch.ones_like(mask) if self.released else mask
 
         def lose(part: Tokens) -> torch.Tensor:
@@ -150,7 +133,7 @@ class DiffCSE(TwoViews):
             # What counts is computed: the parts are as wide as this says.
             "attention_mask": counted,
             "real": mask,
-            "replaced": replaced,
+            "replaced": (edited != tokens["input_ids"]) & mask.bool(),
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
         unpadded = self.discriminator.unpadded and not self.released

@@ -10,15 +10,17 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from stsbench.core.errors import CardError, choose
-from stsbench.encoders.base import Encoder, TokenIds
+from stsbench.core.cards import Positive
+from stsbench.core.errors import CardError
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.base import TokenIds
 from stsbench.encoders.transformer.pooling import MaskToken, last_of
 from stsbench.encoders.transformer.prompt import PLACE, Prompt, cut_to_fit
 from stsbench.training.loop.gather import check_negatives, gather_views
 from stsbench.training.loop.parts import Tokens, by_length
 from stsbench.training.objectives import info_nce
-from stsbench.training.seams import Batch, Learner, Rows
-from stsbench.training.student import Student, StudentEncoder, make_head, save_student
+from stsbench.training.seams import Batch, Learner, Losses, Rows
+from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student
 
 
 @dataclass(frozen=True)
@@ -67,42 +69,27 @@ class PromptBERT(Learner):
     """In-batch contrast of a sentence in two templates, with what each template says by itself taken off."""
 
     chunks = True
+    template: str = 'This sentence of "{}" means [MASK] .'
+    """Around anchors, and around every sentence in tests."""
+    second_template: str = 'This sentence : "{}" means [MASK] .'
+    """Around positives; the same one leaves dropout alone to tell the views apart."""
+    temperature: Positive = 0.05
+    denoise: bool = True
+    """Take off the embedding that a template has without a sentence, at the positions it has around it."""
+    head: bool = True
+    """The contrast is under a linear layer and tanh, which is dropped afterwards."""
+    add_full_stop: bool = True
+    """In tests, put a full stop after a sentence that has none; never in training."""
+    validation: Literal["as_tests", "released"] = "as_tests"
+    """How weights are chosen: as tests embed, or as in the released code, denoised and without the full stop."""
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        template: str = 'This sentence of "{}" means [MASK] .',
-        second_template: str = 'This sentence : "{}" means [MASK] .',
-        temperature: float = 0.05,
-        denoise: bool = True,
-        head: bool = True,
-        add_full_stop: bool = True,
-        validation: Literal["as_tests", "released"] = "as_tests",
-    ) -> None:
-        """Choose a variant.
-
-        Args:
-            student: what is trained; its pooling must be ``mask``.
-            template: around anchors, and around every sentence in tests.
-            second_template: around positives; the same one leaves dropout alone to tell the views apart.
-            temperature: divides the similarities.
-            denoise: take off the embedding that a template has without a sentence, at the positions it has around it.
-            head: the contrast is under a linear layer and tanh, which is dropped afterwards.
-            add_full_stop: in tests, put a full stop after a sentence that has none; never in training.
-            validation: how weights are chosen: as tests embed, or as in the released code, denoised and without
-                the full stop.
-        """
-        super().__init__(student)
-        if {str(one) for one in (student.pooling, student.test_pooling, student.validation_pooling)} != {"mask"}:
-            raise CardError("PromptBERT embeds by the mask token of its templates: each pooling must be 'mask'")
-        prompts = [Prompt(template=text) for text in (template, second_template)]
-        self.templates = [MaskTemplate.make(prompt, student) for prompt in prompts]
-        self.tested = replace(prompts[0], add_full_stop=add_full_stop)
-        self.temperature, self.denoise = temperature, denoise
-        self.as_released = choose("validation", validation, {"as_tests": False, "released": True})
-        made = make_head("fresh", student.model, [], student.checkpoint) if head else torch.nn.Identity()
-        self.head = made.to(student.device)
+    def __post_init__(self) -> None:
+        self.student.need_pooling("mask", "PromptBERT embeds by the mask token of its templates")
+        prompts = [Prompt(template=text) for text in (self.template, self.second_template)]
+        self.templates = [MaskTemplate.make(prompt, self.student) for prompt in prompts]
+        self.tested = replace(prompts[0], add_full_stop=self.add_full_stop)
+        self.projector = PoolerHead(self.student.model) if self.head else torch.nn.Identity()
+        self.projector.to(self.student.device)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences in the first template above those in the second."""
@@ -111,13 +98,13 @@ class PromptBERT(Learner):
         tokens = TokenIds.join([template.tokens(self.student, texts) for template in self.templates])
         return {"views": self.student.collate(tokens, np.arange(len(tokens)))}
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The contrastive loss over the sentences of all ranks."""
         views = self.at_mask(batch["views"]).chunk(2)
         masks = batch["views"]["attention_mask"].chunk(2)
         if self.denoise:
             views = tuple(map(self.denoised, views, masks, self.templates))
-        anchor, positive = (gather_views(self.head(view)) for view in views)
+        anchor, positive = (gather_views(self.projector(view)) for view in views)
         return {"loss": info_nce(anchor, positive, temperature=self.temperature)}
 
     def at_mask(self, tokens: Tokens) -> torch.Tensor:
@@ -147,19 +134,16 @@ class PromptBERT(Learner):
 
 
 class _Prompted(StudentEncoder):
-    """The student as validation sees it."""
-
     def __init__(self, learner: PromptBERT) -> None:
         super().__init__(learner.student, "student")
-        self.learner = learner
+        self.learner, self.released = learner, learner.validation == "released"
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        learner = self.learner
-        prompt = learner.templates[0].prompt if learner.as_released else learner.tested
+        prompt = self.learner.templates[0].prompt if self.released else self.learner.tested
         return super().tokenize(prompt.around(sentences))
 
     def embed(self, tokens: Tokens) -> torch.Tensor:
         found = self.learner.at_mask(tokens)
-        if not self.learner.as_released:
+        if not self.released:
             return found
         return self.learner.denoised(found, tokens["attention_mask"], self.learner.templates[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import Any, Literal
 
@@ -10,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stsbench.core.errors import CardError, DataError, choose, did_you_mean
+from stsbench.core.cards import NotNegative, Positive
+from stsbench.core.errors import CardError, DataError, did_you_mean
 from stsbench.data.corpora.corpus import number_texts
 from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns, library_loss, pairs_in_batch
-from stsbench.training.seams import Batch, Columns, Learner, Rows, weighted_sum
-from stsbench.training.student import Student
+from stsbench.training.seams import Batch, Columns, Learner, Losses, Rows, weighted_sum
 
 GoldScores = npt.NDArray[np.float64]
 """One of each pair, (n,)."""
@@ -46,13 +45,7 @@ class ScoredPairs(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and their scores (b,)."""
-        return {"views": self.views(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)]}
-
-
-def check_scale(scale: float) -> None:
-    """Raise CardError where cosines cannot be multiplied by a scale."""
-    if not 0 < scale < math.inf:
-        raise CardError(f"scale {scale}: must be more than 0; 20 is usual")
+        return {"views": self.inputs(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)]}
 
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
@@ -73,29 +66,24 @@ class SBERT(Learner):
 
     chunks = True
     needs = ("first", "second", "label")
+    features: str | tuple[str, ...] = "sbert"
+    """What the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by one: u with v, |u-v|, u*v."""
+    bias: bool = True
+    """Whether the classifier has one, as in the authors' code; the paper's formula has none."""
 
-    def __init__(self, student: Student, *, features: str | list[str] = "sbert", bias: bool = True) -> None:
-        """Add the classifier.
-
-        Args:
-            student: what is trained.
-            features: what the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by
-                one, as in table 6: u with v, |u-v|, u*v.
-            bias: whether the classifier has one, as in the authors' code; the paper's formula has none.
-        """
-        super().__init__(student)
+    def __post_init__(self) -> None:
         from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
 
-        asked = set(feature_names(features))
+        asked = set(feature_names(self.features))
         switches = {name: group <= asked for name, group in FEATURES.items()}
         if left := asked.difference(*(group for name, group in FEATURES.items() if switches[name])):
             raise CardError(
                 f"features: SBERT's classifier does not take {min(left)} by itself; give u with v, |u-v|, u*v"
             )
-        self.softmax = SoftmaxLoss(GivenEmbeddings(), student.backbone.width, len(LABELS), **switches)
-        if not bias:
+        self.softmax = SoftmaxLoss(GivenEmbeddings(), self.student.backbone.width, len(LABELS), **switches)
+        if not self.bias:
             self.softmax.classifier.register_parameter("bias", None)
-        self.softmax.to(student.device)
+        self.softmax.to(self.student.device)
 
     def prepare(self, columns: Columns) -> None:
         """Number the labels.
@@ -115,9 +103,9 @@ class SBERT(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and the labels (b,)."""
-        return {"views": self.views(("first", "second"), rows), "labels": self.labels[torch.from_numpy(rows)]}
+        return {"views": self.inputs(("first", "second"), rows), "labels": self.labels[torch.from_numpy(rows)]}
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The cross-entropy, and beside it the share of pairs classified rightly."""
         u, v = self.student.embed(batch["views"]).chunk(2)
         _, logits = self.softmax(given_columns(u, v), None)
@@ -129,17 +117,10 @@ class SBERT(Learner):
 class SBERTRegression(ScoredPairs):
     """Squared error between the cosine and the gold score, scaled to at most 1 (section 3 of SBERT's paper)."""
 
-    def __init__(self, student: Student, *, highest_score: float = 5.0) -> None:
-        """Choose the scale.
+    highest_score: Positive = 5.0
+    """Of the corpus; scores are divided by it."""
 
-        Args:
-            student: what is trained.
-            highest_score: of the corpus; scores are divided by it.
-        """
-        super().__init__(student)
-        if highest_score <= 0:
-            raise CardError(f"highest_score {highest_score}: must be more than 0; STS-B's is 5")
-        self.highest_score = highest_score
+    def __post_init__(self) -> None:
         from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 
         self.loss = CosineSimilarityLoss(GivenEmbeddings())
@@ -158,7 +139,7 @@ class SBERTRegression(ScoredPairs):
             )
         return scores / self.highest_score
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The mean squared error."""
         u, v = self.student.embed(batch["views"]).chunk(2)
         return {"loss": library_loss(self.loss, u, v, labels=batch["scores"])}
@@ -172,23 +153,16 @@ class SBERTTriplets(Learner):
     """
 
     chunks = True
+    views: Literal["pairs", "triplets"] = "triplets"  # type: ignore[assignment]
+    """Anchors with positives, or with negatives too."""
+    scale: Positive = 20.0
+    """Of the cosine; the inverse of SimCSE's temperature."""
 
-    def __init__(
-        self, student: Student, *, views: Literal["pairs", "triplets"] = "triplets", scale: float = 20.0
-    ) -> None:
-        """Choose the columns and the scale.
-
-        Args:
-            student: what is trained.
-            views: anchors with positives, or with negatives too.
-            scale: of the cosine; the inverse of SimCSE's temperature.
-        """
-        super().__init__(student)
-        check_scale(scale)
+    def __post_init__(self) -> None:
         from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-        self.needs = choose("views", views, PAIRING)
-        self.loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=scale)
+        self.needs = PAIRING[self.views]
+        self.loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=self.scale)
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts, (n, columns)."""
@@ -204,36 +178,30 @@ class SBERTTriplets(Learner):
         waiting = deque(super().order(count, rng, batch=batch).tolist())
         placed: list[int] = []
         while waiting:
-            taken = self._distinct(waiting, batch)
-            placed += taken
-            if len(taken) < batch:
+            seen: set[int] = set()
+            put_off: list[int] = []
+            full = len(placed) + batch
+            while waiting and len(placed) < full:
+                row = waiting.popleft()
+                texts = self.texts[row].tolist()
+                if seen.isdisjoint(texts):
+                    placed.append(row)
+                    seen.update(texts)
+                else:
+                    put_off.append(row)
+            waiting.extendleft(reversed(put_off))
+            if len(placed) < full:
                 placed += waiting
                 break
         return np.array(placed, dtype=np.int64)
-
-    def _distinct(self, waiting: deque[int], batch: int) -> list[int]:
-        """Take from the front of those waiting up to one batch of rows without a common text."""
-        seen: set[int] = set()
-        taken: list[int] = []
-        put_off: list[int] = []
-        while waiting and len(taken) < batch:
-            row = waiting.popleft()
-            texts = self.texts[row].tolist()
-            if seen.isdisjoint(texts):
-                taken.append(row)
-                seen.update(texts)
-            else:
-                put_off.append(row)
-        waiting.extendleft(reversed(put_off))
-        return taken
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """All columns one below the other."""
         if len(self.needs) < 3:
             check_negatives(len(rows))
-        return {"views": self.views(self.needs, rows)}
+        return {"views": self.inputs(self.needs, rows)}
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The cross-entropy over the sentences of all ranks."""
         columns = gather_pairs(self.student.embed(batch["views"]), len(self.needs))
         return {"loss": library_loss(self.loss, *columns)}
@@ -245,20 +213,15 @@ class CoSENT(ScoredPairs):
     Su 2022, https://kexue.fm/archives/8847; Huang et al. 2024, https://doi.org/10.1109/TASLP.2024.3402087.
     """
 
-    def __init__(self, student: Student, *, scale: float = 20.0) -> None:
-        """Choose the scale.
+    scale: Positive = 20.0
+    """Of the cosines; 20 in the author's code."""
 
-        Args:
-            student: what is trained.
-            scale: of the cosines; 20 in the author's code.
-        """
-        super().__init__(student)
-        check_scale(scale)
+    def __post_init__(self) -> None:
         from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 
-        self.loss = CoSENTLoss(GivenEmbeddings(), scale=scale)
+        self.loss = CoSENTLoss(GivenEmbeddings(), scale=self.scale)
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The logarithm of one plus the sum over wrongly ordered pairs, those of all ranks together."""
         u, v = gather_pairs(self.student.embed(batch["views"]), 2)
         return {"loss": library_loss(self.loss, u, v, labels=gather_views(batch["scores"]))}
@@ -267,59 +230,43 @@ class CoSENT(ScoredPairs):
 class AnglE(ScoredPairs):
     """Three losses over one batch of pairs: two of order, by the angle of complex numbers and by cosine, and one of contrast.
 
-    Li and Li 2024, arXiv 2309.12871, https://aclanthology.org/2024.acl-long.101; details of the official code.
+    Li and Li 2024, arXiv 2309.12871, https://aclanthology.org/2024.acl-long.101; details of the official code, weights and
+    scales its values for STS-B. A weight of 0 leaves a loss out.
     """
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        angle_weight: float = 0.02,
-        cosine_weight: float = 1.0,
-        contrastive_weight: float = 1.0,
-        angle_scale: float = 20.0,
-        cosine_scale: float = 20.0,
-        temperature: float = 0.05,
-        lowest_positive: float = 1.0,
-        positives: Literal["own", "released"] = "own",
-        doubled_texts: Literal["keep", "drop"] = "keep",
-    ) -> None:
-        """Choose a variant.
+    angle_weight: NotNegative = 0.02
+    cosine_weight: NotNegative = 1.0
+    """Of the order by cosine, CoSENT's loss."""
+    contrastive_weight: NotNegative = 1.0
+    """Of the contrast with the other sentences of the batch."""
+    angle_scale: Positive = 20.0
+    cosine_scale: Positive = 20.0
+    temperature: Positive = 0.05
+    """Of the contrast."""
+    lowest_positive: Positive = 1.0
+    """Pairs of this score and above are positives in the contrast, as released; others have none."""
+    positives: Literal["own", "released"] = "own"
+    """``released`` with the others that the code takes for positives by mistake where scores are not 0 and 1: it multiplies a
+    sentence's number by its score, and equal products meet."""
+    doubled_texts: Literal["keep", "drop"] = "keep"
+    """``drop`` as released: a batch lacks the pairs of which it has a text already; in one process alone."""
 
-        Args:
-            student: what is trained.
-            angle_weight: of the order by angle; the official code's values for STS-B.
-            cosine_weight: of the order by cosine, CoSENT's loss; 0 leaves it out.
-            contrastive_weight: of the contrast with the other sentences of the batch; 0 leaves it out.
-            angle_scale: of the angles, the inverse of a temperature.
-            cosine_scale: of the cosines that are ordered.
-            temperature: of the contrast.
-            lowest_positive: pairs of this score and above are positives in the contrast, as released; others have none.
-            positives: ``released`` with the others that the code takes for positives by mistake where scores are not
-                0 and 1: it multiplies a sentence's number by its score, and equal products meet.
-            doubled_texts: ``drop`` as released: a batch lacks the pairs of which it has a text already; in one process alone.
-        """
-        super().__init__(student)
-        weights = {"angle": angle_weight, "cosine": cosine_weight, "contrastive": contrastive_weight}
-        if min(weights.values()) < 0 or not any(weights.values()):
-            raise CardError("angle_weight, cosine_weight and contrastive_weight: give 0 or more, one above 0")
-        if not min(angle_scale, cosine_scale, lowest_positive) > 0:
-            raise CardError("angle_scale, cosine_scale and lowest_positive must be more than 0; 20, 20 and 1 are usual")
+    def __post_init__(self) -> None:
         from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
 
+        weights = {name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")}
         self.weights = {name: weight for name, weight in weights.items() if weight}
+        if not self.weights:
+            raise CardError("angle_weight, cosine_weight and contrastive_weight: give one above 0")
         self.orders = {
-            "angle": AnglELoss(GivenEmbeddings(), scale=angle_scale),
-            "cosine": CoSENTLoss(GivenEmbeddings(), scale=cosine_scale),
+            "angle": AnglELoss(GivenEmbeddings(), scale=self.angle_scale),
+            "cosine": CoSENTLoss(GivenEmbeddings(), scale=self.cosine_scale),
         }
-        self.temperature, self.lowest_positive = temperature, lowest_positive
-        self.by_product = choose("positives", positives, {"own": False, "released": True})
-        self.drops_doubled = choose("doubled_texts", doubled_texts, {"keep": False, "drop": True})
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and their scores, all (b, …); of doubled texts the first alone, if asked for."""
         batch = super().collate(rows, rng)
-        if not self.drops_doubled:
+        if self.doubled_texts == "keep":
             return batch
         if many_ranks():
             raise CardError("doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'")
@@ -329,7 +276,7 @@ class AnglE(ScoredPairs):
         both = torch.cat([kept, kept + len(rows)])
         return {"views": {name: ids[both] for name, ids in batch["views"].items()}, "scores": batch["scores"][kept]}
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The weighted sum, over the pairs of all ranks, and its parts."""
         u, v = gather_pairs(self.student.embed(batch["views"]), 2)
         scores = gather_views(batch["scores"])
@@ -348,7 +295,7 @@ class AnglE(ScoredPairs):
         partners = rows.roll(b)
         positive = (scores >= self.lowest_positive).repeat(2)
         numbers, others = rows, partners
-        if self.by_product:
+        if self.positives == "released":
             # The code has each pair's sentences side by side, and scores cut to whole numbers.
             times = scores.floor().long().repeat(2)
             side_by_side = 2 * (rows % b) + rows // b

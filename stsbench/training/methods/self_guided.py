@@ -12,78 +12,58 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
-from stsbench.core.errors import CardError, EncoderError, choose
+from stsbench.core.cards import Count, NotNegative, Positive
+from stsbench.core.errors import EncoderError
 from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.training.loop.gather import check_negatives, gather_views
 from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.objectives import SELF_GUIDED, anchored_l2, nt_xent, self_guided
-from stsbench.training.seams import Batch, Learner, Rows, weighted_sum
-from stsbench.training.student import Student
-
-TRANSLATION = "translation"
-"""The variant whose positives the corpus has."""
+from stsbench.training.objectives import anchored_l2, nt_xent, self_guided
+from stsbench.training.seams import Batch, Learner, Losses, Rows, weighted_sum
+from stsbench.training.student import fresh_layers
 
 
 class SelfGuided(Learner):
     """Contrast under a projection head, with the weights held near their start."""
 
     chunks = True
+    variant: Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"] = "opt3"
+    """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers, ``opt2-released`` as the
+    released code computes it; ``translation`` with the corpus's ``positive``, through the same tuned encoder, under the loss
+    of ``base``."""
+    temperature: Positive = 0.01
+    regulariser: NotNegative = 0.1
+    """Lambda, the weight of the squared distance from the initial weights."""
+    layer_pooling: Literal["max", "mean"] = "max"
+    """Of the fixed copy's layers; ``max`` in the paper, ``mean`` by default in the code."""
+    fixed_dropout: bool = False
+    """The fixed copy has dropout in training, as in the released code, whose call of ``train()`` reaches it too."""
+    freeze_embeddings: bool = True
+    """The student's embedding module is not trained."""
+    head: bool = True
+    """The contrast is under a projection head, which is dropped afterwards (the paper); else bare."""
+    head_width: Count = 4096
+    """Of the head's two layers."""
 
-    def __init__(
-        self,
-        student: Student,
-        *,
-        variant: str = "opt3",
-        temperature: float = 0.01,
-        regulariser: float = 0.1,
-        layer_pooling: Literal["max", "mean"] = "max",
-        fixed_dropout: bool = False,
-        freeze_embeddings: bool = True,
-        head: bool = True,
-        head_width: int = 4096,
-    ) -> None:
-        """Choose a variant.
-
-        Args:
-            student: what is trained.
-            variant: ``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's
-                layers, ``opt2-released`` as the released code computes it; ``translation`` with the
-                corpus's ``positive``, through the same tuned encoder, under the loss of ``base``.
-            temperature: of the cosine.
-            regulariser: lambda, the weight of the squared distance from the initial weights.
-            layer_pooling: of the fixed copy's layers; ``max`` in the paper, ``mean`` by default in the code.
-            fixed_dropout: the fixed copy has dropout in training, as in the released code, whose call of
-                ``train()`` reaches it too.
-            freeze_embeddings: the student's embedding module is not trained.
-            head: the contrast is under a projection head, which is dropped afterwards (the paper); else bare.
-            head_width: of the head's two layers.
-        """
-        super().__init__(student)
-        if regulariser < 0 or head_width < 1:
-            raise CardError(f"regulariser {regulariser}, head_width {head_width}: give at least 0, and 1 or more")
-        self.variant, self.temperature, self.regulariser = variant, temperature, regulariser
-        choose("variant", variant, {**SELF_GUIDED, TRANSLATION: None})
-        self.needs = ("anchor", "positive") if variant == TRANSLATION else ("text",)
-        self.layer_pooling, self.fixed_dropout = Pooling.parse(layer_pooling), fixed_dropout
+    def __post_init__(self) -> None:
+        student = self.student
+        self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
+        self.pooling = Pooling.parse(self.layer_pooling)
         # No module of this one's: never trained, it needs no place in checkpoints, a resumed run makes it again.
         fixed = copy.deepcopy(student.model).requires_grad_(False)
         self.fixed_backbone = Backbone(student.backbone.tokenizer, fixed, student.device)
-        if freeze_embeddings:
+        if self.freeze_embeddings:
             embeddings = getattr(student.model, "embeddings", None)
             if embeddings is None:
                 raise EncoderError(
                     f"{type(student.model).__name__} has no module 'embeddings' to freeze; use freeze_embeddings = false"
                 )
             embeddings.requires_grad_(False)
-        self.head: torch.nn.Module = torch.nn.Identity()
-        if head:
-            layers = [torch.nn.Linear(student.backbone.width, head_width), torch.nn.Linear(head_width, head_width)]
-            for layer in layers:
-                torch.nn.init.normal_(layer.weight, std=getattr(student.model.config, "initializer_range", 0.02))
-                torch.nn.init.zeros_(layer.bias)
+        self.projector: torch.nn.Module = torch.nn.Identity()
+        if self.head:
+            first, last = fresh_layers(student.model, student.backbone.width, self.head_width, self.head_width)
             # GELU after each, the last one too.
-            self.head = torch.nn.Sequential(layers[0], torch.nn.GELU(), layers[1], torch.nn.GELU()).to(student.device)
+            self.projector = torch.nn.Sequential(first, torch.nn.GELU(), last, torch.nn.GELU()).to(student.device)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
@@ -100,22 +80,22 @@ class SelfGuided(Learner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """All texts one below the other; a layer drawn for each sentence where the variant takes one."""
         check_negatives(len(rows))
-        batch: Batch = {"tokens": self.views(self.needs, rows)}
-        if self.variant != TRANSLATION and not SELF_GUIDED[self.variant].every_layer:
+        batch: Batch = {"tokens": self.inputs(self.needs, rows)}
+        if self.variant not in ("translation", "opt3"):
             batch["layers"] = torch.from_numpy(rng.integers(0, self.student.backbone.depth + 1, len(rows)))
         return batch
 
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The contrastive loss, and the pull towards the initial weights."""
-        anchors = self.head(self.student.embed(batch["tokens"]))
-        if self.variant == TRANSLATION:
+        anchors = self.projector(self.student.embed(batch["tokens"]))
+        if self.variant == "translation":
             first, second = (gather_views(view) for view in anchors.chunk(2))
             contrastive = nt_xent(first, second, temperature=self.temperature)
         else:
             hidden = self.fixed_layers(batch["tokens"])
             if "layers" in batch:
                 hidden = hidden[torch.arange(len(hidden), device=hidden.device), batch["layers"]][:, None]
-            cls, states = gather_views(anchors), gather_views(self.head(hidden))
+            cls, states = gather_views(anchors), gather_views(self.projector(hidden))
             contrastive = self_guided(cls, states, temperature=self.temperature, variant=self.variant)
         if not self.regulariser:
             return {"loss": contrastive}
@@ -127,7 +107,7 @@ class SelfGuided(Learner):
 
         def pooled(part: Tokens) -> torch.Tensor:
             states = self.fixed_backbone.hidden_states(part, layers)
-            return torch.stack([self.layer_pooling.pool([state], part["attention_mask"]) for state in states], dim=1)
+            return torch.stack([self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1)
 
         with torch.no_grad():
             return by_length(tokens, pooled, chunk=self.student.chunk)

@@ -1,9 +1,7 @@
 """The loop: the same batches whoever asks, resumed runs that end where undisturbed ones do, and errors in one line."""
 
 import errno
-import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from stsbench.encoders import runs as unfinished
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.methods.simcse import SimCSE
-from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 from tests.training.methods.runs import whole_and_resumed
 from tests.training.students import run_facts, sentences, student, weights
@@ -50,14 +47,6 @@ def test_every_row_comes_once_an_epoch_and_in_another_order_in_the_next(masked_l
     first, second = np.concatenate(rows[:7]), np.concatenate(rows[7:])
     assert sorted(first) == sorted(second) == list(range(50))
     assert list(first) != list(second)
-
-
-def test_a_batch_is_the_same_whoever_asks_for_it(masked_lm):
-    plan = BatchPlan.make(facts(epochs=2), 50, seed=3)
-    a, b = Batches(learner(masked_lm), plan), Batches(learner(masked_lm), plan)
-    a[0]
-    for number in (9, 2):
-        assert torch.equal(a[number]["views"]["input_ids"], b[number]["views"]["input_ids"])
 
 
 def test_ranks_share_out_each_batch(masked_lm, monkeypatch):
@@ -193,33 +182,6 @@ def test_a_half_written_checkpoint_is_passed_over(masked_lm, tmp_path):
     assert all((weights(again)[name] == value).all() for name, value in weights(whole).items())
 
 
-def test_without_resume_old_checkpoints_are_gone(masked_lm, tmp_path):
-    options: dict[str, Any] = {"training": {"steps": 4}, "checkpoint_seconds": 0.0}
-    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, **options))
-    (tmp_path / "checkpoints" / "checkpoint-99").mkdir()
-    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, **options))
-    assert not (tmp_path / "checkpoints" / "checkpoint-99").exists()
-
-
-class Breaking(SimCSE):
-    """Loses its way at the third batch."""
-
-    calls = 0
-
-    def forward(self, **batch: Any) -> dict[str, torch.Tensor]:
-        self.calls += 1
-        losses = super().forward(**batch)
-        return {"loss": losses["loss"] * float("nan")} if self.calls >= 3 else losses
-
-
-def test_a_loss_that_is_not_finite_stops_with_one_line_and_keeps_the_checkpoint(masked_lm, tmp_path):
-    made = Breaking(student(masked_lm))
-    made.prepare({"text": TEXTS})
-    with pytest.raises(TrainingError, match=r"loss is nan at step 3; lower .*checkpoint-2 is complete"):
-        loop.train_learner(made, run_facts(tmp_path, 50, checkpoint_seconds=0.0))
-    assert unfinished.last_checkpoint(tmp_path) is not None
-
-
 def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(masked_lm, tmp_path, monkeypatch):
     calls: list[str] = []
 
@@ -255,16 +217,6 @@ def test_only_what_a_run_reads_is_tokenised(masked_lm, tmp_path, monkeypatch):
     assert len(read) == 3 * 8
 
 
-def test_seeds_differ_and_a_seed_repeats(masked_lm, tmp_path):
-    found = []
-    for number, seed in enumerate((0, 0, 1)):
-        made = learner(masked_lm)
-        loop.train_learner(made, run_facts(tmp_path / str(number), 50, seed=seed))
-        found.append(weights(made))
-    name = "student.model.encoder.layer.0.output.dense.weight"
-    assert (found[0][name] == found[1][name]).all() and (found[0][name] != found[2][name]).any()
-
-
 def test_a_batch_is_not_spread_over_all_gpus_that_are_seen(tmp_path):
     import transformers
 
@@ -275,17 +227,6 @@ def test_a_batch_is_not_spread_over_all_gpus_that_are_seen(tmp_path):
         assert arguments.n_gpu == taken
 
 
-def test_frozen_parts_are_not_trained(masked_lm, tmp_path):
-    made = learner(masked_lm)
-    for parameter in made.student.model.embeddings.parameters():
-        parameter.requires_grad = False
-    before = weights(made)
-    loop.train_learner(made, run_facts(tmp_path, 50))
-    after = weights(made)
-    assert all((before[n] == after[n]).all() for n in before if ".embeddings." in n)
-    assert any((before[n] != after[n]).any() for n in before)
-
-
 def test_progress_is_reported_at_every_step(masked_lm, tmp_path):
     heard: list[Any] = []
     loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=heard.append))
@@ -293,12 +234,3 @@ def test_progress_is_reported_at_every_step(masked_lm, tmp_path):
     assert {one.steps for one in heard} == {10}
     assert heard[4].score is None and heard[5].score == heard[5].best
     assert isinstance(heard[0].loss, float) and np.isfinite(heard[-1].loss)
-
-
-def test_the_curve_survives_in_each_checkpoint(masked_lm, tmp_path):
-    loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, checkpoint_seconds=0.0))
-    last = unfinished.last_checkpoint(tmp_path)
-    assert last is not None
-    assert [point["step"] for point in json.loads((last / "selection.json").read_text())["curve"]] == [5]
-    shutil.rmtree(last)
-    assert isinstance(learner(masked_lm), Learner)

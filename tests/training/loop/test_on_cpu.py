@@ -23,7 +23,6 @@ from stsbench.training.loop.on_cpu import (
     layout_of,
     leave_out_padding,
     padding_computed,
-    round_up,
     speed_up,
 )
 from stsbench.training.methods.simcse import SimCSE
@@ -51,13 +50,6 @@ def test_gradients_are_those_of_the_plain_module(masked_lm, params, times):
     assert plain.keys() == fast.keys()
     for name, gradient in fast.items():
         torch.testing.assert_close(gradient, plain[name], atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("compiled", "expected"), [(False, True), (True, False)])
-def test_padding_is_left_out_unless_the_model_is_compiled(masked_lm, compiled, expected):
-    made = SimCSE(student(masked_lm))
-    speed_up(made, compiled=compiled)
-    assert is_unpadded(made.student.model) is expected
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.15, 0.5, 0.9])
@@ -93,13 +85,6 @@ def test_draws_repeat_with_torch_s_own_generator_and_where_results_are_computed_
     result = checkpoint(drop, values, use_reentrant=False)
     (gradient,) = torch.autograd.grad(result.sum(), values)
     assert torch.equal(gradient, result)
-
-
-@pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_none_and_all_are_as_torch_has_them_and_so_are_tests(rate):
-    values = torch.ones(9)
-    assert torch.equal(FewBitsDropout(rate)(values), torch.nn.Dropout(rate)(values))
-    assert torch.equal(FewBitsDropout(0.5).eval()(values), values)
 
 
 def test_plain_dropouts_alone_are_replaced_with_their_rate_and_mode():
@@ -157,14 +142,6 @@ def test_it_is_what_each_sentence_would_have_alone_with_its_gradients(monkeypatc
         torch.testing.assert_close(own, due, rtol=0, atol=1e-13)
 
 
-def test_the_number_of_groups_follows_their_cost(monkeypatch):
-    counts = []
-    for cost in (0, 8, 1000):
-        monkeypatch.setattr(on_cpu, "GROUP_COST", cost)
-        counts.append(len(LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS)).groups))
-    assert counts == [4, 2, 1]
-
-
 def test_gradients_with_dropout_are_those_of_what_was_drawn():
     groups = LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS))
 
@@ -177,14 +154,6 @@ def test_gradients_with_dropout_are_those_of_what_was_drawn():
     assert not torch.equal(drawn_alike(*parts), attended(parts, groups))
 
 
-def test_dropout_leaves_the_mean_where_it_is():
-    groups = LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
-    parts = [heads_of(seed=seed).detach() for seed in range(3)]
-    torch.manual_seed(0)
-    mean = torch.stack([attended(parts, groups, rate=0.2) for _ in range(4000)]).mean(dim=0)
-    torch.testing.assert_close(mean, attended(parts, groups), rtol=0, atol=0.05)
-
-
 def test_under_autocast_it_is_float32_whatever_comes():
     groups = LengthGroups(np.array(LENGTHS), HEADS, sum(LENGTHS) + FILL)
     parts = [heads_of(seed=seed).detach().bfloat16().requires_grad_() for seed in range(3)]
@@ -194,13 +163,6 @@ def test_under_autocast_it_is_float32_whatever_comes():
     torch.testing.assert_close(found, attended([part.float() for part in parts], groups))
     found.sum().backward()  # type: ignore[no-untyped-call]
     assert all(part.grad is not None and part.grad.dtype is torch.bfloat16 for part in parts)
-
-
-def test_sizes_recur_and_are_hardly_larger():
-    sizes = [round_up(count) for count in range(1, 5000)]
-    assert all(count <= size <= count * 33 / 32 for count, size in enumerate(sizes, 1))
-    assert len(set(sizes)) < 300 and sizes == sorted(sizes)
-    assert round_up(0) == 0
 
 
 MASKS = {

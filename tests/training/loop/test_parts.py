@@ -32,11 +32,6 @@ def test_cuts_are_the_cheapest_there_are(seed, dtype):
     assert sum(part_cost + len(rows) * width for rows, width in parts) == best
 
 
-def test_a_batch_of_one_length_and_a_small_one_are_run_whole():
-    assert len(list(parts_by_length(torch.ones(64, 9)))) == 1
-    assert len(list(parts_by_length(mask_of([9, 1, 8])))) == 1
-
-
 def test_what_leaves_padding_out_by_itself_is_run_whole_or_in_chunks():
     mask = mask_of([3, 60, 4, 58, 2, 1])
     for chunk, expected in ((None, [6]), (4, [4, 2])):

@@ -116,12 +116,6 @@ def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     assert counts[20] - counts[10] == 10 * reads.count + 3
 
 
-def interrupt_learner(folder: Any) -> SimCSE:
-    made = SimCSE(student(folder))
-    made.prepare({"text": sentences(50)})
-    return made
-
-
 @pytest.fixture(autouse=True)
 def python_s_own_handler() -> Any:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -134,7 +128,7 @@ def press() -> None:
 
 
 def test_a_run_that_is_stopped_goes_on_where_it_was(masked_lm, tmp_path):
-    whole = interrupt_learner(masked_lm)
+    whole = learner(masked_lm)
     curve = loop.train_learner(whole, run_facts(tmp_path / "whole", 50)).curve
 
     def pressed(progress: Any) -> None:
@@ -142,11 +136,11 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(masked_lm, tmp_path):
             press()
 
     with pytest.raises(Stopped, match="stopped after step 6 of 10; to resume, run it again without --fresh"):
-        loop.train_learner(interrupt_learner(masked_lm), run_facts(tmp_path / "cut", 50, on_progress=pressed))
+        loop.train_learner(learner(masked_lm), run_facts(tmp_path / "cut", 50, on_progress=pressed))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     last = unfinished.last_checkpoint(tmp_path / "cut")
     assert last is not None and last.name == "checkpoint-6"
-    resumed = interrupt_learner(masked_lm)
+    resumed = learner(masked_lm)
     assert loop.train_learner(resumed, run_facts(tmp_path / "cut", 50), resume=True).curve == curve
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
 
@@ -156,7 +150,7 @@ def test_after_the_last_step_there_is_nothing_to_stop(masked_lm, tmp_path):
         if progress.step == 10:
             press()
 
-    assert loop.train_learner(interrupt_learner(masked_lm), run_facts(tmp_path, 50, on_progress=pressed)).steps == 10
+    assert loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=pressed)).steps == 10
 
 
 def test_the_second_time_stops_at_once():

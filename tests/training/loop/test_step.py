@@ -83,13 +83,6 @@ def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again
     assert furthest(gradients(made(masked_lm, case, dropout=0.0), facts(chunk=5)), once) > 1e-4
 
 
-@pytest.mark.parametrize("chunk", [24, 100])
-def test_a_chunk_that_holds_the_batch_is_the_plain_step(masked_lm, chunk):
-    options = [facts(chunk=chunk), facts()]
-    found, plain = (gradients(made(masked_lm, "library's triplets"), one) for one in options)
-    assert furthest(found, plain) < 1e-6
-
-
 def activations(learner: Learner, options: TrainingFacts) -> int:
     """Bytes that a batch's forward pass keeps for the backward one."""
     prepare_step(learner, options)

@@ -12,6 +12,7 @@ from stsbench.training.methods.contrastive_tension import ContrastiveTension, Co
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.methods.denoising import TSDAE, MaskedLanguageModel
 from stsbench.training.methods.diffcse import DiffCSE
+from stsbench.training.methods.is_bert import ISBERT
 from stsbench.training.methods.promptbert import PromptBERT
 from stsbench.training.methods.sbert import SBERT, AnglE, CoSENT, SBERTRegression, SBERTTriplets
 from stsbench.training.methods.self_guided import SelfGuided
@@ -64,6 +65,7 @@ CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "rankcse": (RankCSE, {"teachers": ["made"]}),
     "tsdae": (TSDAE, {"words": "whitespace"}),
     "tension": (ContrastiveTension, {"dropout_in_training": True}),
+    "is_bert": (ISBERT, {"channels": 5}),
     "tension in batch": (ContrastiveTensionInBatch, {}),
 }
 
@@ -83,7 +85,7 @@ def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
     if isinstance(learner, DiffCSE):
         # Its draws are those of another batch where the batch is cut otherwise: now all but one are as good as never drawn.
         with torch.no_grad():
-            learner.generator.get_output_embeddings().weight.mul_(1e4)
+            learner.guesser.get_output_embeddings().weight.mul_(1e4)
     return learner.train()
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.errors import CardError, StsbenchError
 from stsbench.training.methods.after_simcse import ESimCSE, MixCSE, RankCSE, SimCSEPlusPlus
 from stsbench.training.objectives import (
     dimension_contrast,
@@ -23,7 +22,7 @@ from stsbench.training.objectives import (
     queued_info_nce,
     ranking_consistency,
 )
-from tests.training.methods.runs import embedded, first_batch, values, whole_and_resumed
+from tests.training.methods.runs import embedded, first_batch, values
 from tests.training.students import WORDS, sentences, student
 from tests.training.tensors import cosine
 from tests.training.tensors import made as tensor
@@ -35,15 +34,6 @@ def learner(method: Any, folder: Path, *, dropout: float = 0.2, **params: Any) -
     made = method(student(folder, dropout=dropout), **params)
     made.prepare({"text": TEXTS})
     return made
-
-
-@pytest.mark.parametrize("method", [MixCSE, SimCSEPlusPlus])
-def test_a_batch_has_each_sentence_twice_and_more_than_one(masked_lm, method):
-    made = learner(method, masked_lm)
-    ids = first_batch(made, 3)["views"]["input_ids"]
-    assert len(ids) == 6 and torch.equal(ids[:3], ids[3:])
-    with pytest.raises(CardError, match="batch_size 1"):
-        first_batch(made, 1)
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
@@ -86,20 +76,6 @@ def test_simcse_plus_plus_without_its_parts_is_simcse(masked_lm):
     torch.manual_seed(5)
     (both,) = embedded(made, batch, made.student)
     assert found == {"loss": pytest.approx(info_nce(*both.chunk(2), temperature=0.05).item(), rel=1e-6)}
-
-
-@pytest.mark.parametrize(
-    ("method", "params", "says"),
-    [
-        (MixCSE, {"mixing": 2.0}, "mixing 2.0: it is a share"),
-        (MixCSE, {"temperature": 0.0}, "temperature 0.0"),
-        (SimCSEPlusPlus, {"dimension_weight": -1.0}, "dimension_weight -1: give 0 for none"),
-        (SimCSEPlusPlus, {"off_dropout": False, "positive_share": 0.9}, "leave it out, or off_dropout = false"),
-    ],
-)
-def test_numbers_that_make_no_sense_are_one_line(masked_lm, method, params, says):
-    with pytest.raises(StsbenchError, match=says):
-        learner(method, masked_lm, **params)
 
 
 ESIMCSE_TEXTS = sentences(24, seed=1, longest=13)
@@ -207,20 +183,6 @@ def test_the_loss_counts_the_queue_from_the_second_batch_on(masked_lm):
     assert torch.equal(made.queue, queue)
 
 
-def test_a_killed_run_s_queue_is_that_of_the_undisturbed_one(masked_lm, tmp_path):
-    whole, resumed = whole_and_resumed(lambda: esimcse_learner(masked_lm, dropout=0.1), tmp_path, 24, keep="last")
-    for run in (whole, resumed):
-        assert isinstance(run.learner, ESimCSE) and run.learner.filled.all()
-        assert float(run.learner.queue.abs().sum()) > 0
-    assert resumed.same_as(whole)
-
-
-@pytest.mark.parametrize("params", [{"repetition_rate": 1.2}, {"queue_size": -1}, {"momentum": 1.5}])
-def test_numbers_that_make_no_sense_are_one_line_esimcse(masked_lm, params):
-    with pytest.raises(CardError, match="give shares from 0 to 1, and 0 or more"):
-        esimcse_learner(masked_lm, **params)
-
-
 RANKCSE_TEXTS = sentences(24)
 TEACHERS = {"wide": tensor(24, 9, key=1).numpy(), "narrow": tensor(24, 4, key=2).numpy()}
 TAUGHT: list[Callable[..., Any]] = [lambda rows, of=of: of[rows].astype(np.float32) for of in TEACHERS.values()]
@@ -262,14 +224,6 @@ def test_the_loss_is_the_sum_of_its_parts(masked_lm, ranking):
     assert found["loss"] == pytest.approx(total, rel=1e-6)
 
 
-def test_similarities_are_no_rounder_under_autocast(masked_lm):
-    learner = ranked(masked_lm).eval()
-    batch = first_batch(learner)
-    plain = learner.taught_rankings(batch["taught"])
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(learner.taught_rankings(batch["taught"]), plain)
-
-
 def test_views_differ_by_dropout_and_are_to_rank_alike(masked_lm):
     learner = ranked(masked_lm)
     assert values(learner, first_batch(learner))["consistency"] > 1e-4
@@ -284,16 +238,3 @@ def test_without_its_own_losses_it_is_simcse(masked_lm):
     assert values(learner, batch) == {
         name: pytest.approx(info_nce(a, b, temperature=0.05).item(), rel=1e-6) for name in ("loss", "contrastive")
     }
-
-
-@pytest.mark.parametrize("params", [{"teachers": None}, {"teacher_weights": [1.0]}, {"teacher_weights": [1.0, 0.0]}])
-def test_teachers_without_weights_are_one_line(masked_lm, params):
-    with pytest.raises(CardError, match="one weight above 0 for each; or ranking_weight 0"):
-        ranked(masked_lm, **params)
-
-
-def test_numbers_that_mean_nothing_are_one_line(masked_lm):
-    with pytest.raises(CardError, match="temperatures more than 0"):
-        ranked(masked_lm, teacher_temperature=0.0)
-    with pytest.raises(CardError, match="batch_size 1"):
-        first_batch(ranked(masked_lm), 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.errors import CardError, TrainingError
+from stsbench.core.errors import TrainingError
 from stsbench.encoders.load import load_encoder
 from stsbench.training.loop import loop
 from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
@@ -93,38 +93,6 @@ def test_the_loss_is_the_literal_cross_entropy_of_both_copies(masked_lm):
     assert found["others"] == pytest.approx(sum(dots[0.0]) / 6, rel=1e-4)
 
 
-def library(made: Any, folder: Path) -> tuple[Any, Any]:
-    """The two copies as sentence-transformers' models."""
-    from sentence_transformers import SentenceTransformer
-
-    made.save(folder / "0", chosen=0)
-    made.save(folder / "1", chosen=1)
-    one, two = (SentenceTransformer(str(folder / number), device="cpu").eval() for number in "01")
-    return one, two
-
-
-def test_the_losses_are_sentence_transformers(masked_lm, tmp_path):
-    from sentence_transformers.sentence_transformer import losses
-
-    made = pairs(masked_lm)
-    part(made)
-    one, two = library(made, tmp_path / "pairs")
-    theirs = losses.ContrastiveTensionLoss(two)
-    theirs.model1 = one
-    batch = made.collate(np.array([0, 5]), RNG(1))
-    texts = [one.preprocess(texts_of(made, batch[name])) for name in ("first", "second")]
-    # It sums, and finds the pairs of one sentence by their tokens.
-    assert 16 * values(made, batch)["loss"] == pytest.approx(theirs(texts).item(), rel=1e-5)
-    every = in_batch(masked_lm).eval()
-    part(every)
-    one, two = library(every, tmp_path / "in-batch")
-    whole = losses.ContrastiveTensionLossInBatchNegatives(two)
-    whole.model1 = one
-    wanted = whole([one.preprocess(TEXTS[:8])], torch.zeros(8)).item()
-    found = values(every, first_batch(every))
-    assert found["loss"] == pytest.approx(wanted, rel=1e-5) and found["scale"] == pytest.approx(20.0)
-
-
 @pytest.mark.parametrize("make", [pairs, in_batch])
 def test_both_copies_move_each_by_itself(masked_lm, tmp_path, make):
     made = make(masked_lm)
@@ -171,18 +139,3 @@ def test_the_better_copy_is_kept(masked_lm, tmp_path):
     made.save(tmp_path / "saved", chosen=1)
     np.testing.assert_allclose(load_encoder(tmp_path / "saved").encode(TEXTS), seen[3], atol=1e-5)
     assert not np.allclose(seen[3], seen[2], atol=1e-5)
-
-
-@pytest.mark.parametrize("make", [pairs, in_batch])
-def test_training_brings_the_loss_down(masked_lm, tmp_path, make):
-    made = make(masked_lm)
-    training = {"steps": 40, "batch_size": 4}
-    curve = loop.train_learner(made, run_facts(tmp_path, 24, training=training, selection={"every": 10})).curve
-    assert curve[-1]["loss"] < curve[0]["loss"]
-
-
-def test_numbers_that_mean_nothing_are_one_line(masked_lm):
-    with pytest.raises(CardError, match="negatives 0"):
-        pairs(masked_lm, negatives=0)
-    with pytest.raises(CardError, match="scale 0"):
-        in_batch(masked_lm, scale=0.0)

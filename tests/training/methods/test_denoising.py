@@ -10,7 +10,6 @@ import pytest
 import torch
 import transformers
 
-from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.methods.denoising import TSDAE, MaskedLanguageModel
 from stsbench.training.student import Student, save_student
@@ -62,15 +61,6 @@ def test_resumed_saved_and_a_base_again(masked_lm, tmp_path):
     assert float(found.detach()) == pytest.approx(values(made, batch)["loss"], rel=1e-5)
 
 
-def test_sentence_transformers_opens_it_with_mean_pooling(masked_lm, tmp_path):
-    import sentence_transformers
-
-    made = learner(masked_lm)
-    made.save(tmp_path)
-    opened = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
-    np.testing.assert_allclose(opened.encode(TEXTS[:5]), made.encoders()[0].encode(TEXTS[:5]), atol=1e-5)
-
-
 TSDAE_TEXTS = sentences(24)
 
 
@@ -91,7 +81,7 @@ def test_the_loss_is_sentence_transformers(masked_lm, tmp_path):
     model = SentenceTransformer(str(tmp_path), device="cpu")
     # It reads its decoder where the model says that it came from.
     theirs = DenoisingAutoEncoderLoss(model, tie_encoder_decoder=True).eval()
-    state = {name: value for name, value in learner.decoder.state_dict().items() if "crossattention" in name}
+    state = {name: value for name, value in learner.speaker.state_dict().items() if "crossattention" in name}
     assert len(state) == 3 * 10 and not theirs.decoder.load_state_dict(state, strict=False).unexpected_keys
     batch = first_batch(learner)
     wanted = theirs([dict(batch["damaged"]), {"input_ids": batch["whole"]["input_ids"]}], None).item()
@@ -101,7 +91,7 @@ def test_the_loss_is_sentence_transformers(masked_lm, tmp_path):
 def test_the_decoder_sees_the_embedding_and_what_was_said_so_far(masked_lm):
     learner = denoiser(masked_lm, texts=["dog cat bird fish"] * 24).eval()
     states: list[torch.Tensor] = []
-    learner.decoder.base_model.register_forward_hook(lambda module, given, out: states.append(out.last_hidden_state))
+    learner.speaker.base_model.register_forward_hook(lambda module, given, out: states.append(out.last_hidden_state))
     batch = first_batch(learner, 2)
     learner(**batch)
     other = {name: value.clone() for name, value in batch["whole"].items()}
@@ -125,14 +115,14 @@ def test_a_label_is_the_token_that_follows(masked_lm):
 @pytest.mark.parametrize(("decoder", "own"), [("tied", "crossattention"), ("own", "")])
 def test_what_the_decoder_has_of_its_own(masked_lm, decoder, own):
     learner = denoiser(masked_lm, decoder=decoder)
-    names = [name for name, _ in learner.named_parameters() if name.startswith("decoder.")]
+    names = [name for name, _ in learner.named_parameters() if name.startswith("speaker.")]
     assert names and all(own in name for name in names)
     learner(**first_batch(learner))["loss"].backward()
     without = [name for name, p in learner.named_parameters() if p.grad is None]
     # The head says the words where it is the decoder's too.
     assert all(name.startswith("student.language_model.cls") for name in without)
     assert (not without) == (decoder == "tied")
-    body = learner.decoder.base_model.encoder.layer[0].output.dense.weight
+    body = learner.speaker.base_model.encoder.layer[0].output.dense.weight
     assert (body is learner.student.model.encoder.layer[0].output.dense.weight) == (decoder == "tied")
     assert torch.equal(body, learner.student.model.encoder.layer[0].output.dense.weight)
 
@@ -156,22 +146,3 @@ def test_by_nltk_s_rules_punctuation_is_a_word(masked_lm):
     learner = denoiser(masked_lm, words="ptb", deletion=0.0)
     assert learner.split("a dog, a cat.") == ["a", "dog", ",", "a", "cat", "."]
     assert learner.damaged("a dog, a cat.", np.random.default_rng(0)) == "a dog, a cat."
-
-
-def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path):
-    whole, resumed = whole_and_resumed(lambda: denoiser(masked_lm), tmp_path, 24)
-    assert resumed.same_as(whole)
-    assert any("crossattention" in name for name in whole.learner.state_dict())
-    assert reopened_apart(resumed.learner, tmp_path / "saved") < 1e-5
-    assert not any("crossattention" in path.read_text() for path in (tmp_path / "saved").glob("*.json"))
-
-
-def test_what_does_not_fit_is_one_line(masked_lm):
-    with pytest.raises(CardError, match="rate 1.2"):
-        denoiser(masked_lm, deletion=1.2)
-    with pytest.raises(UnknownName, match="decoder 'tide'; did you mean 'tied'"):
-        denoiser(masked_lm, decoder="tide")
-    base: Any = student(masked_lm, language_model=True)
-    base.language_model.config = transformers.DistilBertConfig()
-    with pytest.raises(EncoderError, match="has no decoder; use a BERT or RoBERTa"):
-        TSDAE(base, words="whitespace")

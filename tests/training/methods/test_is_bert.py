@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.errors import CardError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder
 from stsbench.training.loop import loop
 from stsbench.training.methods.is_bert import ISBERT
 from tests.training.methods.runs import first_batch, values
-from tests.training.students import run_facts, sentences, student, weights
+from tests.training.students import run_facts, sentences, student
 
 TEXTS = [*sentences(23, seed=1, longest=12), "dog"]
 
@@ -79,13 +78,6 @@ def test_only_masked_padding_changes_nothing(masked_lm):
     assert abs(values(released, batch)["loss"] - values(released, widened(batch, 4))["loss"]) > 1e-5
 
 
-def test_gradients_reach_transformer_and_every_convolution(masked_lm):
-    made = learner(masked_lm)
-    made(**first_batch(made))["loss"].backward()
-    parameters = [made.student.model.embeddings.word_embeddings.weight, *made.cnn.parameters()]
-    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in parameters)
-
-
 @pytest.mark.parametrize("params", [{}, {"activation": "relu"}, {"mask_padding": False}])
 def test_a_saved_folder_keeps_the_convolutions_in_both_libraries(masked_lm, tmp_path, params):
     from sentence_transformers import SentenceTransformer
@@ -105,23 +97,3 @@ def test_a_saved_folder_keeps_the_convolutions_in_both_libraries(masked_lm, tmp_
     np.testing.assert_allclose(theirs.encode(TEXTS), validated, atol=1e-5)
     bare = made.student.encoder().encode(TEXTS)
     assert bare.shape != validated.shape and opened.encode([]).shape == made.encoders()[0].encode([]).shape
-
-
-def test_training_brings_the_loss_down_and_moves_both_parts(masked_lm, tmp_path):
-    made = learner(masked_lm)
-    before = weights(made)
-    facts = run_facts(tmp_path, 24, training={"steps": 40}, selection={"every": 10, "keep": "last"})
-    curve = loop.train_learner(made, facts).curve
-    assert curve[-1]["loss"] < curve[0]["loss"]
-    after = weights(made)
-    for name in ("cnn.convs.2.weight", "student.model.encoder.layer.0.output.dense.weight"):
-        assert (before[name] != after[name]).any()
-
-
-def test_what_does_not_fit_is_one_line(masked_lm):
-    with pytest.raises(CardError, match="2 is not odd"):
-        learner(masked_lm, widths=[1, 2])
-    with pytest.raises(CardError, match="each pooling must be 'mean'"):
-        ISBERT(student(masked_lm, pooling="max"))
-    with pytest.raises(CardError, match="batch_size 1"):
-        learner(masked_lm).collate(np.array([3]), np.random.default_rng(0))

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.errors import CardError
 from stsbench.encoders.load import load_encoder
 from stsbench.training.methods.promptbert import PromptBERT
-from stsbench.training.methods.simcse import SimCSE
 from tests.training.methods.runs import first_batch, reopened_apart, values
 from tests.training.students import sentences, student
 from tests.training.tensors import made
@@ -80,18 +78,6 @@ def test_a_template_alone_stands_where_it_stands_around_a_sentence(masked_lm):
     torch.testing.assert_close(-off[0], learner.at_mask(alone)[1])
 
 
-def test_without_its_own_it_is_simcse_on_sentences_in_a_template(masked_lm, monkeypatch):
-    learner = prompted(masked_lm, denoise=False, head=False, dropout=0.0, second_template=TEMPLATES["template"])
-    plain = SimCSE(student(masked_lm, pooling="cls_before_pooler", dropout=0.0, max_length=20))
-    plain.prepare({"text": [f"today {text} sleeps [MASK] never" for text in TEXTS]})
-    batch = first_batch(plain)
-    torch.testing.assert_close(batch["views"]["input_ids"], first_batch(learner)["views"]["input_ids"])
-    # The same but for which token stands for the sentence.
-    monkeypatch.setattr(plain.student, "embed", learner.at_mask)
-    plain.student.load_state_dict(learner.student.state_dict())
-    assert values(plain, batch)["loss"] == pytest.approx(values(learner, first_batch(learner))["loss"], rel=1e-6)
-
-
 def test_what_is_validated_is_what_is_saved(masked_lm, tmp_path):
     learner = prompted(masked_lm)
     assert reopened_apart(learner, tmp_path / "saved") < 1e-6
@@ -125,20 +111,3 @@ def test_sentence_transformers_opens_the_folder_for_sentences_in_the_template(ma
         model.encode(list(learner.tested.around(TEXTS))), learner.encoders()[0].encode(TEXTS), atol=1e-5
     )
     assert not model.encode(["dog cat"]).any()
-
-
-@pytest.mark.parametrize("template", ["today {}", "{} {} [MASK]", "[MASK] {} [MASK]"])
-def test_a_template_without_one_place_and_one_mask_is_one_line(masked_lm, template):
-    with pytest.raises(CardError, match=r"needs one \{\} where the sentence goes and one \[MASK\]"):
-        prompted(masked_lm, template=template)
-
-
-def test_other_poolings_are_one_line(masked_lm):
-    with pytest.raises(CardError, match="each pooling must be 'mask'"):
-        PromptBERT(student(masked_lm))
-    with pytest.raises(CardError, match="batch_size 1"):
-        first_batch(prompted(masked_lm), 1)
-    simcse = SimCSE(student(masked_lm, pooling="mask"))
-    simcse.prepare({"text": TEXTS})
-    with pytest.raises(CardError, match="pooling 'mask' needs a prompt_template"):
-        values(simcse, first_batch(simcse))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,6 @@ from stsbench.training.objectives import (
     nt_xent,
     off_dropout_info_nce,
     pair_features,
-    queued_info_nce,
     quick_thoughts,
     self_guided,
 )
@@ -27,7 +27,6 @@ from tests.training.objectives.every_objective import INPUTS, LABELS, LOSSES, MA
 from tests.training.tensors import in_batch_tension, made
 
 A, B, C = (made(5, 7, key=key) for key in (1, 2, 3))
-QUEUE, FILLED = made(5, 7, key=4), torch.tensor([True, True, True, False, False])
 HIDDEN = made(4, 3, 7, key=5)
 HEAT: dict[str, Any] = {"temperature": 0.05}
 
@@ -57,82 +56,36 @@ def test_float32_at_least_whatever_the_model_computes_in(name):
         assert gradient.dtype == dtype and gradient.isfinite().all()
 
 
+ALONE = "it must be (b, d) with b at least 2"
 WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: info_nce(A, B[:4], **HEAT), ValueError, r"positive is \(4, 7\), but anchor is \(5, 7\)"),
-    (lambda: info_nce(A, B, C[:1], **HEAT), ValueError, r"hard_negative is \(1, 7\), but anchor is \(5, 7\)"),
-    (lambda: nt_xent(A[:, None], B[:, None], **HEAT), ValueError, r"view_a is \(5, 1, 7\); it must be \(b, d\)"),
-    (lambda: nt_xent(A[:0], B[:0], **HEAT), ValueError, r"view_a is \(0, 7\)"),
+    (lambda: info_nce(A, B[:4], **HEAT), ValueError, "positive is (4, 7), but anchor is (5, 7)"),
+    (lambda: info_nce(A, B, C[:1], **HEAT), ValueError, "hard_negative is (1, 7), but anchor is (5, 7)"),
+    (lambda: nt_xent(A[:, None], B[:, None], **HEAT), ValueError, "view_a is (5, 1, 7); it must be (b, d)"),
+    (lambda: nt_xent(A[:0], B[:0], **HEAT), ValueError, "view_a is (0, 7)"),
     (lambda: info_nce(A, B, hard_negative_weight=0.5, **HEAT), StsbenchError, "without hard negatives"),
-    (
-        lambda: queued_info_nce(A, B, QUEUE, FILLED[:4], **HEAT),
-        ValueError,
-        r"queue is \(5, 7\) and filled \(4,\); they must be \(m, 7\) and \(m,\)",
-    ),
-    (lambda: mixed_info_nce(A[:1], B[:1], mixing=0.2, **HEAT), ValueError, "no other to be mixed with"),
-    (lambda: mixed_info_nce(A, B, mixing=1.5, **HEAT), StsbenchError, r"mixing 1\.5: it is a share"),
-    (
-        lambda: mixed_info_nce(A, B, mixing=0.2, variant="papers", **HEAT),
-        UnknownName,
-        "unknown variant 'papers'; did you mean 'paper'",
-    ),
-    (lambda: off_dropout_info_nce(A, B, C[:4], **HEAT), ValueError, r"still is \(4, 7\), but anchor is \(5, 7\)"),
-    (lambda: off_dropout_info_nce(A, B, C, positive_share=0.0, **HEAT), StsbenchError, "positive_share 0"),
-    (lambda: dimension_contrast(A[:1], B[:1], **HEAT), ValueError, "one sentence has no variance"),
-    (lambda: jsd_mutual_information(HIDDEN[:1], MASK[:1], A[:1]), ValueError, "one sentence has no negatives"),
-    (
-        lambda: jsd_mutual_information(HIDDEN, MASK[:4, 1:], A[:4]),
-        ValueError,
-        r"local is \(4, 3, 7\) and mask \(4, 2\)",
-    ),
-    (
-        lambda: jsd_mutual_information(HIDDEN, MASK[:4], A[:3]),
-        ValueError,
-        r"local without its tokens is \(4, 7\), but pooled is \(3, 7\)",
-    ),
-    (lambda: quick_thoughts(A[:1], B[:1]), ValueError, "a passage of one sentence has no neighbours"),
-    (lambda: quick_thoughts(A[:2], B[:3]), ValueError, r"second is \(3, 7\), but first is \(2, 7\)"),
+    (lambda: mixed_info_nce(A[:1], B[:1], mixing=0.2, **HEAT), ValueError, ALONE),
+    (lambda: mixed_info_nce(A, B, mixing=0.2, variant="papers", **HEAT), UnknownName, "did you mean 'paper'"),
+    (lambda: off_dropout_info_nce(A, B, C[:4], **HEAT), ValueError, "still is (4, 7), but anchor is (5, 7)"),
+    (lambda: dimension_contrast(A[:1], B[:1], **HEAT), ValueError, ALONE),
+    (lambda: jsd_mutual_information(HIDDEN[:1], MASK[:1], A[:1]), ValueError, ALONE),
+    (lambda: jsd_mutual_information(HIDDEN, MASK[:4], A[:3]), ValueError, "but pooled is (3, 7)"),
+    (lambda: quick_thoughts(A[:1], B[:1]), ValueError, ALONE),
+    (lambda: quick_thoughts(A[:2], B[:3]), ValueError, "second is (3, 7), but first is (2, 7)"),
     (lambda: list_net(A, B[1:]), ValueError, "teacher is"),
-    (lambda: list_net(A[:1, :1], B[:1, :1]), ValueError, "give two at least"),
-    (lambda: in_batch_tension(A, B[1:]), ValueError, r"2 is \(4, 7\), but 1 is \(5, 7\)"),
-    (lambda: in_batch_tension(A[:0], B[:0]), ValueError, r"1 is \(0, 7\)"),
-    (
-        lambda: self_guided(A, HIDDEN, variant="opt4", **HEAT),
-        UnknownName,
-        "unknown self-guided variant 'opt4'; did you mean",
-    ),
-    *(
-        (
-            lambda variant=variant: self_guided(A[:4], HIDDEN, variant=variant, **HEAT),
-            ValueError,
-            rf"\(4, 3, 7\); variant '{variant}' takes one layer a sentence",
-        )
-        for variant in ("base", "opt1", "opt2", "opt2-released")
-    ),
-    (
-        lambda: self_guided(A[:4], A[:4], variant="opt3", **HEAT),
-        ValueError,
-        r"hidden is \(4, 7\); it must be \(b, k, d\)",
-    ),
-    (lambda: self_guided(A[:4], HIDDEN[:, :0], variant="opt3", **HEAT), ValueError, r"hidden is \(4, 0, 7\)"),
-    (
-        lambda: self_guided(A, HIDDEN, variant="opt3", **HEAT),
-        ValueError,
-        r"each layer of hidden is \(4, 7\), but cls is \(5, 7\)",
-    ),
+    (lambda: list_net(A[:1, :1], B[:1, :1]), ValueError, ALONE),
+    (lambda: in_batch_tension(A, B[1:]), ValueError, "2 is (4, 7), but 1 is (5, 7)"),
+    (lambda: self_guided(A, HIDDEN, variant="opt4", **HEAT), UnknownName, "unknown self-guided variant 'opt4'; did"),
+    (lambda: self_guided(A, HIDDEN, variant="opt3", **HEAT), ValueError, "is (4, 7), but cls is (5, 7)"),
     (lambda: pair_features(A, B, "sberd"), UnknownName, "unknown pair features 'sberd'; did you mean 'sbert'"),
-    (
-        lambda: pair_features(A, B, ["u", "|u-w|"]),
-        UnknownName,
-        r"unknown pair feature '\|u-w\|'; did you mean '\|u-v\|'",
-    ),
+    (lambda: pair_features(A, B, ["u", "|u-w|"]), UnknownName, "unknown pair feature '|u-w|'; did you mean '|u-v|'"),
     (lambda: pair_features(A, B, []), StsbenchError, "no pair features; name some of u, v"),
-    (lambda: pair_features(A, B[:1], "sbert"), ValueError, r"v is \(1, 7\), but u is \(5, 7\)"),
+    (lambda: pair_features(A, B[:1], "sbert"), ValueError, "v is (1, 7), but u is (5, 7)"),
 ]
 
 
 @pytest.mark.parametrize(("call", "error", "says"), WRONG)
 def test_what_does_not_fit_is_one_line(call, error, says):
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=re.escape(says)):
         call()
 
 
