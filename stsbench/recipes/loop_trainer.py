@@ -7,27 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import torch
 import transformers
 
-from stsbench.core.errors import CardError
-from stsbench.core.registry import call_with_params, check_params
+from stsbench.core.errors import CardError, choose
+from stsbench.core.registry import check_params, staying
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of
 from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used
 from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
-from stsbench.training.loop.loop import Run, TrainingOutcome, check_step, prepare_step, train_learner
-from stsbench.training.loop.optimisers import check_names, make_optimiser
-from stsbench.training.loop.selection import OnProgress, is_due
+from stsbench.training.loop.loop import TrainingOutcome, check_step, prepare_step, train_learner
+from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
+from stsbench.training.loop.selection import OnProgress, Run, is_due
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
-
-
-def _where(plan: TrainPlan) -> str:
-    return f"recipe {plan.name}: [params]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,34 +40,34 @@ class LoopTrainer:
     """When preparing began: the record's seconds count from there."""
 
     @classmethod
-    def check(cls, plan: TrainPlan, method: type[Learner]) -> None:
-        """Check the method's parameters, and the names that the loop looks up."""
-        check_params(method, {"student": None, **plan.card.params}, where=_where(plan), others=KEYS)
-        check_names(plan.card.training)
+    def check(cls, plan: TrainPlan, method: type[Learner]) -> dict[str, Any]:
+        """Check and return the method's parameters, and check the names that the loop looks up."""
+        choose("optimiser", plan.card.training.optimiser, OPTIMISERS)
+        choose("schedule", plan.card.training.schedule, SCHEDULES)
+        return check_params(
+            method, {"student": None, **plan.card.params}, where=f"recipe {plan.name}: [params]", others=KEYS
+        )
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
         """Load corpus, backbone and development split, and give the learner its corpus."""
         started, card = time.perf_counter(), plan.card
         # Said before anything is loaded.
-        cls.check(plan, method)
+        params = cls.check(plan, method)
         checkpoint, validate = find_start(plan), load_validation(plan)
         transformers.set_seed(plan.seed)
         student = Student(
             checkpoint,
-            pooling=card.student.pooling,
-            test_pooling=card.student.test_pooling,
+            **msgspec.structs.asdict(card.student),
             validation_pooling=card.selection.validation_pooling,
-            max_length=card.student.max_length,
-            dropout=card.student.dropout,
-            head=card.student.head,
             language_model=method.wants_language_model(card.params),
             from_scratch=card.base.from_scratch,
             layers=card.base.layers,
             fresh_language_head=card.base.fresh_language_head,
             device=plan.place.device,
         )
-        learner: Learner = call_with_params(method, {"student": student, **card.params}, where=_where(plan))
+        with staying(f"recipe {plan.name}: [params]"):
+            learner = method(**{**params, "student": student})
         if learner.by_dropout and card.student.dropout is None and not student.has_dropout:
             raise CardError(
                 f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone this method tells the two views "
@@ -97,19 +94,7 @@ class LoopTrainer:
         return str(self.learner.student.device)
 
     @property
-    def batches(self) -> BatchPlan:
-        """The batches of the whole run on one device."""
-        return BatchPlan.make(self.plan.card.training, len(self.corpus), seed=self.plan.seed)
-
-    @property
-    def validations(self) -> int:
-        """How often a whole run looks at the development split."""
-        facts, batches = self.plan.card.selection, self.batches
-        return sum(is_due(facts, batches, step) for step in range(batches.steps + 1))
-
-    @property
-    def workers(self) -> int:
-        """Processes that make batches ahead."""
+    def _workers(self) -> int:
         return check_workers(self.plan.workers, self.learner, ranks=self.plan.place.ranks)
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
@@ -135,17 +120,19 @@ class LoopTrainer:
             checkpoint_seconds=plan.checkpoint_seconds,
             report_to=plan.report_to,
             deterministic=plan.deterministic,
-            workers=self.workers,
+            workers=self._workers,
         )
         return train_learner(self.learner, run, resume=not plan.fresh)
 
     def forecast(self) -> Forecast:
         """Take a few steps with the learner, which is not to be trained after them, and validate once."""
-        learner, facts, batches = self.learner, self.plan.card.training, self.batches
+        learner, facts, selection = self.learner, self.plan.card.training, self.plan.card.selection
+        batches = BatchPlan(facts, len(self.corpus), self.plan.seed)
         step_seconds, tokens = self._try_steps(batches)
         started = time.perf_counter()
         self.validate(learner.encoders()[0])
-        validation, validations = (time.perf_counter() - started) * len(learner.encoders()), self.validations
+        validation = (time.perf_counter() - started) * len(learner.encoders())
+        validations = sum(is_due(selection, batches, step) for step in range(batches.steps + 1))
         return Forecast(
             rows=len(self.corpus),
             corpus=self.corpus.name,
@@ -168,12 +155,12 @@ class LoopTrainer:
         prepare_step(learner, facts)
         device = learner.student.device
         optimiser = make_optimiser(learner, facts)
-        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=device.type == "cuda"))
+        batches = iter(load_batches(Batches(learner, plan), workers=self._workers, pin=device.type == "cuda"))
         seconds, tokens = [], []
         for _ in range(min(TRIED, plan.total)):
             started = time.perf_counter()
             batch = open_batch(next(batches), device)
-            with _precision(facts.precision, device):
+            with torch.autocast(device.type, getattr(torch, facts.precision), enabled=facts.precision != "float32"):
                 loss = learner(**batch)["loss"]
             loss.backward()
             optimiser.step()
@@ -181,17 +168,11 @@ class LoopTrainer:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds.append(time.perf_counter() - started)
-            tokens.append(sum(int(mask.sum()) for mask in _masks(batch)))
-        return float(np.median(seconds)) * plan.accumulate, float(np.mean(tokens))
+            tokens.append(_count_tokens(batch))
+        return float(np.median(seconds)) * facts.accumulate, float(np.mean(tokens))
 
 
-def _precision(name: str, device: torch.device) -> torch.autocast:
-    """The precision that the loop would run in."""
-    return torch.autocast(device.type, getattr(torch, name), enabled=name != "float32")
-
-
-def _masks(batch: Any) -> list[torch.Tensor]:  # noqa: ANN401 - a batch
+def _count_tokens(batch: Any) -> int:  # noqa: ANN401 - a batch
     if not isinstance(batch, dict):
-        return []
-    own = [batch["attention_mask"]] if "attention_mask" in batch else []
-    return own + [mask for inner in batch.values() for mask in _masks(inner)]
+        return 0
+    return sum(int(part.sum()) if name == "attention_mask" else _count_tokens(part) for name, part in batch.items())

@@ -96,17 +96,14 @@ def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | 
     table = msgspec.to_builtins(card)
     for key, value in replaced.items():
         _assign(table, key, value)
-    _replace_length(table["training"], card.training)
-    changed = "+".join([name, *(f"{key}={value}" for key, value in sorted(replaced.items()))])
-    return changed, convert(table, RecipeCard, where=f"recipe {name}: --set")
-
-
-def _replace_length(training: dict[str, Any], before: TrainingFacts) -> None:
-    """Where the card says how long by one of epochs and steps and ``--set`` gives the other, that replaces it."""
+    training, before = table["training"], card.training
+    # Where the card says how long by one of epochs and steps and ``--set`` gives the other, that replaces it.
     if training["steps"] and before.steps is None and training["epochs"] == before.epochs:
         training["epochs"] = None
     elif training["epochs"] and before.epochs is None and training["steps"] == before.steps:
         training["steps"] = None
+    changed = "+".join([name, *(f"{key}={value}" for key, value in sorted(replaced.items()))])
+    return changed, convert(table, RecipeCard, where=f"recipe {name}: --set")
 
 
 TABLES = ("training", "student", "selection", "data", "base", "params")
@@ -164,25 +161,18 @@ def load_text(plan: TrainPlan) -> Corpus:
     corpus = of_form(corpus, facts.form) if facts.form else corpus
     corpus = corpus.sentences() if facts.sentences else corpus
     corpus = corpus if facts.max_words is None else of_at_most(corpus, facts.max_words)
-    return _some_rows(corpus, facts, plan.seed)
-
-
-def _some_rows(corpus: Corpus, facts: CorpusFacts, seed: int) -> Corpus:
-    """The rows that are drawn, all of them where no number is given; again and again where that is asked for."""
     wanted = facts.rows
     if wanted is None:
         if facts.upsample:
             raise CardError("[data] upsample repeats the rows that are drawn; give 'rows' too")
         return corpus
     if not (1 if facts.upsample else 2) <= wanted <= len(corpus):
-        raise CardError(
-            f"[data] rows {wanted}: the corpus has {len(corpus)}{'' if wanted > 1 else ', and two are the fewest'}"
-        )
-    if "document_id" in corpus.columns:
-        # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
-        drawn = np.arange(wanted)
-    else:
-        drawn = np.sort(np.random.default_rng([seed, 7]).choice(len(corpus), wanted, replace=False))
+        fewest = "" if wanted > 1 else ", and two are the fewest"
+        raise CardError(f"[data] rows {wanted}: the corpus has {len(corpus)}{fewest}")
+    # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
+    drawn = np.arange(wanted)
+    if "document_id" not in corpus.columns:
+        drawn = np.sort(np.random.default_rng([plan.seed, 7]).choice(len(corpus), wanted, replace=False))
     taken = corpus.take(drawn.tolist())
     if facts.upsample:
         refuse_ordered(corpus, "upsample")
@@ -194,8 +184,15 @@ def find_start(plan: TrainPlan) -> Checkpoint:
     from stsbench.encoders.checkpoint import find_checkpoint
 
     base = plan.card.base
+    if plan.base and (Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines")):
+        return find_checkpoint(plan.base)
     if plan.base:
-        return find_checkpoint(**_given_base(plan))
+        params = plan.catalogue.encoder(plan.base).params
+        if not {"model", "package"} & {*params}:
+            raise CardError(
+                f"--base {plan.base}: its card names no checkpoint; give --base a folder that holds it, or a Hub id"
+            )
+        return find_checkpoint(**{key: params[key] for key in WHERE if key in params})
     if base.recipe:
         earlier = run_folder(plan.out, base.recipe, plan.seed)
         if not (earlier / RUN_FILE).is_file():
@@ -207,19 +204,6 @@ def find_start(plan: TrainPlan) -> Checkpoint:
     if not base.model:
         raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
     return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
-
-
-def _given_base(plan: TrainPlan) -> dict[str, Any]:
-    """Where the user's ``--base`` lies: a folder, a Hub id, or what an encoder's card says."""
-    if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
-        return {"model": plan.base}
-    card = plan.catalogue.encoder(plan.base)
-    found = {key: card.params[key] for key in WHERE if key in card.params}
-    if not {"model", "package"} & {*found}:
-        raise CardError(
-            f"--base {plan.base}: its card names no checkpoint; give --base a folder that holds it, or a Hub id"
-        )
-    return found
 
 
 WHERE = ("model", "package", "revision", "subfolder", "sha256")
@@ -280,34 +264,26 @@ def find_missing(plan: TrainPlan) -> dict[str, str]:
 
 def outline(plan: TrainPlan) -> dict[str, str]:
     """Return what a recipe's card says of method, start, text, steps and validations."""
-    card, facts, chosen_by = plan.card, plan.card.training, plan.card.selection
-    rows = _rows(plan)
+    card, facts, data, chosen_by = plan.card, plan.card.training, plan.card.data, plan.card.selection
+    known = plan.catalogue.corpora()
+    changed = data.sentences or data.max_words or data.where or data.form
+    rows = known[data.corpus].rows if data.corpus in known and not changed else None
+    if data.rows is not None:
+        rows = (rows and rows // data.rows * data.rows) if data.upsample else data.rows
     start = plan.base or card.base.model or (f"recipe {card.base.recipe}" if card.base.recipe else "")
-    long = (
-        f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
-        if facts.steps is None and facts.epochs is not None
-        else f"{facts.steps:,} steps"
-    )
-    if facts.steps is None and rows is not None and load_method(card.method)[0] == "loop":
-        from stsbench.training.loop.batches import BatchPlan
+    long = f"{facts.steps or 0:,} steps"
+    if facts.steps is None and facts.epochs is not None:
+        long = f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
+        if rows is not None and load_method(card.method)[0] == "loop":
+            from stsbench.training.loop.batches import BatchPlan
 
-        long += f", {BatchPlan.make(facts, rows, seed=plan.seed).steps:,} steps"
+            long += f", {BatchPlan(facts, rows, plan.seed).steps:,} steps"
     found = {
         "method": card.method,
         "start": start or card.base.note,
-        "corpus": f"{card.data.corpus}{'' if rows is None else f', {rows:,} rows'}",
+        "corpus": f"{data.corpus}{'' if rows is None else f', {rows:,} rows'}",
         "length": f"{long} of {facts.batch_size * facts.accumulate} rows",
         "rate": f"{facts.learning_rate:g}, schedule {facts.schedule}",
         "validations": f"every {chosen_by.every:,} steps on {chosen_by.task} {chosen_by.split}",
     }
     return {key: value for key, value in found.items() if value}
-
-
-def _rows(plan: TrainPlan) -> int | None:
-    """How many rows are learned from, where the cards say so."""
-    data, known = plan.card.data, plan.catalogue.corpora()
-    changed = data.sentences or data.max_words or data.where or data.form
-    whole = known[data.corpus].rows if data.corpus in known and not changed else None
-    if data.rows is not None and data.upsample:
-        return whole and whole // data.rows * data.rows
-    return whole if data.rows is None else data.rows

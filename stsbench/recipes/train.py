@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +15,7 @@ import msgspec
 
 from stsbench.core import provenance as machine
 from stsbench.core import settings
-from stsbench.core.cards import DECIDING, EncoderCard, Overlap, RecipeCard
+from stsbench.core.cards import DECIDING, Overlap, RecipeCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, StsbenchError, TrainingError
 from stsbench.core.files import write_whole
@@ -79,27 +79,18 @@ def find_overlaps(
 
 
 def _of_base(plan: TrainPlan, base: Checkpoint) -> Overlap:
-    """The worst that any card says of an encoder with this checkpoint."""
-    if plan.base in plan.catalogue.paths("baselines"):
-        return plan.catalogue.encoder(plan.base).overlap
-    model = plan.base or plan.card.base.model
-    digests = base.digests()
-    said = [card.overlap for card in _cards(plan.catalogue) if _is_of(card.params, model, digests)]
+    """The worst that any card says of an encoder with this checkpoint: of its name, or with weights of its hash."""
+    catalogue, model = plan.catalogue, plan.base or plan.card.base.model
+    if plan.base in catalogue.paths("baselines"):
+        return catalogue.encoder(plan.base).overlap
+    weights = base.digests().get("weights/model.safetensors", "")
+    said: list[Overlap] = []
+    for card in map(catalogue.encoder, catalogue.paths("baselines")):
+        known = card.params.get("sha256")
+        same = isinstance(known, Mapping) and known.get("model.safetensors") == weights != ""
+        if card.kind in ("transformer", "sentence_transformer") and (same or card.params.get("model") == model != ""):
+            said.append(card.overlap)
     return max(said, key=WORSE.index, default="unknown")
-
-
-def _cards(catalogue: Catalogue) -> list[EncoderCard]:
-    cards = (catalogue.encoder(name) for name in catalogue.paths("baselines"))
-    return [card for card in cards if card.kind in ("transformer", "sentence_transformer")]
-
-
-def _is_of(params: Mapping[str, object], model: str, digests: Mapping[str, str]) -> bool:
-    """Whether a card's encoder has the checkpoint of this name, or with weights of this hash."""
-    if model and params.get("model") == model:
-        return True
-    known = params.get("sha256")
-    weights = known.get("model.safetensors") if isinstance(known, Mapping) else None
-    return weights is not None and weights == digests.get("weights/model.safetensors")
 
 
 @checked(
@@ -144,10 +135,11 @@ def train(
         StsbenchError: it cannot be trained; says why and what was kept.
     """
     cards, values = catalogue or Catalogue(), dict(params or {})
-    places = {"base": base, "corpus": corpus, "corpora": corpora, "data": data, "out": out}
     name, card = read_recipe(str(recipe), cards, assign={**values, **({"data.corpus": str(corpus)} if corpus else {})})
     chosen = (card.seeds or [0])[0] if seed is None else int(seed)
-    said = {"seed": chosen, "params": values, **{key: _text(place) for key, place in places.items()}}
+    places = {"base": base, "corpus": corpus, "corpora": corpora, "data": data, "out": out}
+    said = {"params": values, **{key: str(place or "") for key, place in places.items()}}
+    said["device"] = "" if device == "auto" else device
     plan = TrainPlan(
         name=name,
         card=card,
@@ -158,20 +150,13 @@ def train(
         data=None if data is None else Path(data),
         device=device,
         fresh=fresh,
-        command=_as_called(str(recipe), {**said, "device": "" if device == "auto" else device}),
+        # The call that resumes the run, in Python.
+        command=f"stsbench.train({str(recipe)!r}, seed={chosen}"
+        + "".join(f", {key}={value!r}" for key, value in said.items() if value)
+        + ")",
         catalogue=cards,
     )
     return load_run(carry_out(plan, on_progress=on_step or (lambda progress: None)), cards)
-
-
-def _text(place: str | Path | None) -> str:
-    return "" if place is None else str(place)
-
-
-def _as_called(recipe: str, given: Mapping[str, Any]) -> str:
-    """The call that resumes a run, in Python."""
-    words = "".join(f", {key}={value!r}" for key, value in given.items() if value or key == "seed")
-    return f"stsbench.train({recipe!r}{words})"
 
 
 def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: None) -> TrainedRun:
@@ -206,7 +191,7 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
         return None
     done = TrainedRun.read(plan.folder)
-    other = recipe_difference(_deciding(_as_json(done.card)), _deciding(_as_json(plan.card)))
+    other = recipe_difference(_deciding(done.card), _deciding(plan.card))
     if other := other or _other_base(plan, done.record) or _other_text(plan, done.record):
         raise OutputError(
             f"{plan.folder}: holds a finished run with another {other}; pass --fresh to train again in its place, "
@@ -238,13 +223,13 @@ def _other_text(plan: TrainPlan, done: RunRecord) -> str:
     return "" if done.corpus.sha256 in (text.sha256, as_documents(text).sha256) else "text"
 
 
-def _deciding(card: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: card[key] for key in DECIDING}
-
-
 def _as_json(card: RecipeCard) -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(msgspec.json.encode(card))
+    table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(card))
     return table
+
+
+def _deciding(card: RecipeCard) -> dict[str, Any]:
+    return {key: value for key, value in _as_json(card).items() if key in DECIDING}
 
 
 def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
@@ -254,7 +239,7 @@ def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
         TrainingError: they are of a run started with another recipe, base or text, or do not say of which.
     """
     start = Start(
-        recipe=_deciding(_as_json(plan.card)),
+        recipe=_deciding(plan.card),
         seed=plan.seed,
         base=dict(trainer.base.digests()) if trainer.base else {},
         corpus=trainer.corpus.sha256,
@@ -342,10 +327,9 @@ Launcher = Callable[[str, int | None, Callable[[str], None]], AbstractContextMan
 user a line; what it yields trains one plan after another."""
 
 
-@contextmanager
-def in_this_process(on: str, devices: int | None, noticed: Callable[[str], None]) -> Iterator[CarryOut]:
+def in_this_process(on: str, devices: int | None, noticed: Callable[[str], None]) -> AbstractContextManager[CarryOut]:
     """This process, or all those that ``torchrun`` has started."""
-    yield carry_out
+    return nullcontext(carry_out)
 
 
 LAUNCHERS = Registry(
@@ -357,10 +341,6 @@ LAUNCHERS = Registry(
 
 
 def trained_on(on: str, devices: int | None, noticed: Callable[[str], None]) -> AbstractContextManager[CarryOut]:
-    """The launcher that ``on`` names; ``name://address`` is the one of that name.
-
-    Raises:
-        UnknownName: there is none; offers the nearest.
-    """
+    """The launcher that ``on`` names; ``name://address`` is the one of that name; raises UnknownName."""
     launcher: Launcher = LAUNCHERS.load_at(on)
     return launcher(on, devices, noticed)

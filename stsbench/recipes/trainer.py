@@ -6,7 +6,6 @@ import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
@@ -15,9 +14,8 @@ from stsbench.bench.embed import open_shelf
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError
 from stsbench.core.registry import Registry
-from stsbench.encoders.base import FloatArray, KnownEncoder, TextFitted
+from stsbench.encoders.base import KnownEncoder, TextFitted
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import StoredEmbeddings
 from stsbench.encoders.load import find_encoder
 from stsbench.recipes.plan import TrainPlan, find_start
 from stsbench.training.methods import METHODS_BY_TRAINER, load_method
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from stsbench.training.loop.gather import Place
     from stsbench.training.loop.loop import TrainingOutcome
     from stsbench.training.loop.selection import OnProgress
-    from stsbench.training.seams import Rows, Taught
+    from stsbench.training.seams import Taught
 
 
 TRIED = 3
@@ -59,7 +57,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[list[str]]:
         """Rows for a table."""
-        minutes = self.seconds / 60
+        each = f"{self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation"
         return [
             ["corpus", f"{self.corpus}, {self.rows:,} rows"],
             ["steps", f"{self.steps:,} of {self.batch_size} rows"],
@@ -67,10 +65,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
             ["tokens", f"{self.tokens:,}"],
             ["parameters", f"{self.trained_parameters:,} trained of {self.parameters:,}"],
             ["memory", f"{self.memory / 2**30:.1f} GiB"],
-            [
-                "time",
-                f"{minutes:.1f} min ({self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation)",
-            ],
+            ["time", f"{self.seconds / 60:.1f} min ({each})"],
             ["device", self.device],
         ]
 
@@ -93,11 +88,7 @@ class Teachers:
 
     @classmethod
     def find(cls, names: Sequence[str], catalogue: Catalogue) -> Teachers:
-        """Find them.
-
-        Raises:
-            CardError: one is fitted on texts; as :func:`stsbench.load_encoder` otherwise.
-        """
+        """Find them; raises CardError where one is fitted on texts, and as :func:`stsbench.load_encoder`."""
         found = [find_encoder(name, catalogue=catalogue) for name in names]
         for name, one in zip(names, found, strict=True):
             if isinstance(one.encoder, TextFitted):
@@ -112,53 +103,35 @@ class Teachers:
         """What gives each one's embeddings of some of these texts; the first process embeds what the store lacks."""
         taught: list[Taught] = []
         for one in self.known:
-            if place.rank == 0:
-                taught.append(partial(_rows, _embedded(one, texts)))
-            place.wait()
-            if place.rank != 0:
-                taught.append(partial(_rows, _embedded(one, texts)))
+            if place.rank:
+                place.wait()
+            embedded = Engine(one.encoder, open_shelf("default", one.encoder))(texts)
+            if not place.rank:
+                place.wait()
+            taught.append(embedded.take)
         return taught
-
-
-def _embedded(known: KnownEncoder, texts: Sequence[str]) -> StoredEmbeddings:
-    return Engine(known.encoder, open_shelf("default", known.encoder))(texts)
-
-
-def _rows(embeddings: StoredEmbeddings, rows: Rows) -> FloatArray:
-    return embeddings.take(rows)
 
 
 class Trainer(Protocol):
     """A recipe's method with all that it learns from, one call away from training.
 
-    The order of calls: ``prepare``, then ``forecast`` or ``train``, once. What else it has is for the run's record.
+    The order of calls: ``prepare``, then ``forecast`` or ``train``, once. What else it has is for the run's record. All raise
+    StsbenchError: a value that method or trainer does not take, what cannot be had, or why it cannot go on and what was kept.
     """
 
     @classmethod
     def check(cls, plan: TrainPlan, method: Any) -> None:  # noqa: ANN401 - a method's class
-        """Check all of the recipe's values that can be checked before anything is loaded.
-
-        Raises:
-            StsbenchError: a value that the method or the trainer does not take.
-        """
+        """Check all of the recipe's values that can be checked before anything is loaded."""
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: Any) -> Self:  # noqa: ANN401 - a method's class
-        """Load and check all that the plan needs: text, development split, start and method.
-
-        Raises:
-            StsbenchError: one of them cannot be had, or does not fit the method.
-        """
+        """Load and check all that the plan needs: text, development split, start and method."""
 
     def forecast(self) -> Forecast:
         """Take three steps, write nothing, and reckon what the whole training takes."""
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Train, from the last checkpoint unless the plan is a fresh one, and leave the encoder in the plan's folder.
-
-        Raises:
-            StsbenchError: why it cannot go on, and what was kept.
-        """
+        """Train, from the last checkpoint unless the plan is a fresh one, and leave the encoder in the plan's folder."""
 
     @property
     def corpus(self) -> Corpus:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from stsbench.core.errors import CardError
 from stsbench.training.loop.gather import joint_mean
 from stsbench.training.loop.on_cpu import is_unpadded
 from stsbench.training.loop.parts import Tokens, by_length
@@ -30,19 +29,9 @@ def mask_tokens(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hide a share of the maskable tokens, each drawn by itself.
 
-    Args:
-        ids: token ids, int64 (b, t).
-        maskable: bool (b, t), false at special tokens and padding.
-        mask_token: the id of ``[MASK]``.
-        vocabulary: number of ids that a random token is drawn from.
-        rate: the share; raises CardError where it is none.
-        rng: of all draws.
-
-    Returns:
-        The ids with tokens hidden, and the labels: the true id where one was chosen, else -100.
+    Ids and ``maskable``, false at special tokens and padding, are (b, t); ``vocabulary`` is the number of ids that a random
+    token is drawn from. Returns the ids with tokens hidden, and the labels: the true id where one was chosen, else -100.
     """
-    if not 0 < rate <= 1:
-        raise CardError(f"{rate:g} of the tokens cannot be hidden for language modelling; give a share, such as 0.15")
     chosen = torch.from_numpy(rng.random(ids.shape) < rate) & maskable
     fate = torch.from_numpy(rng.random(ids.shape))
     random_ids = torch.from_numpy(rng.integers(0, vocabulary, ids.shape))
@@ -54,10 +43,8 @@ def mask_tokens(
 def masked_language_model_loss(model: Any, hidden: Tokens, *, chunk: int | None = None) -> torch.Tensor:  # noqa: ANN401
     """The mean cross-entropy over all hidden tokens, of all ranks together; 0 where none is hidden.
 
-    Args:
-        model: a masked language model of transformers.
-        hidden: ``input_ids`` with tokens hidden, ``attention_mask`` and ``labels``, (b, t) each.
-        chunk: so many texts at a time, of which no activations are kept.
+    ``hidden`` has ``input_ids`` with tokens hidden, ``attention_mask`` and ``labels``, (b, t) each. Of ``chunk`` texts at a
+    time no activations are kept.
     """
 
     def lose(part: Tokens) -> torch.Tensor:

@@ -44,21 +44,12 @@ def sample_spans(
     nor its neighbours are used again, so two anchors are ``max_len`` tokens apart or more. (The paper's formula,
     a start anywhere in the document, is not what the code draws, nor does it say how anchors are kept apart.)
 
-    Args:
-        n_tokens: tokens of the document.
-        anchors: how many anchors; a document needs ``2 * anchors * max_len`` tokens.
-        positives: how many positives for each.
-        min_len: tokens of the shortest span.
-        max_len: tokens of the longest span.
-        strategy: ``both`` (the default): positives overlap their anchor, lie next to it or inside it;
-            ``subsuming``: inside it; ``adjacent``: next to it.
-        rng: where the draws come from, in the official code's order.
-        where: what the document is called in errors.
+    Positives of ``strategy`` ``both`` overlap their anchor, lie next to it or inside it; of ``subsuming`` inside it; of
+    ``adjacent`` next to it. The draws come from ``rng`` in the official code's order.
 
     Raises:
-        DataError: the document is too short.
-        CardError: numbers that fit no document.
-        UnknownName: no such strategy.
+        DataError: the document, called ``where``, is too short: it needs ``2 * anchors * max_len`` tokens.
+        CardError: numbers that fit no document. UnknownName: no such strategy.
     """
     draw = choose("span strategy", strategy, STRATEGIES)
     if anchors < 1 or positives < 1:

@@ -29,12 +29,6 @@ def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
     assert draft_method(find_home(tmp_path / "cards", "trainers", "pull_apart")).files == draft.files
 
 
-def test_capitals_of_a_name_stay_in_the_class(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    draft = draft_method(find_home(tmp_path / "cards", "trainers", "MyLoss"))
-    assert "class MyLoss(Learner)" in "".join(draft.files.values())
-
-
 def test_the_pairs_hold_no_test_sentence(tmp_path):
     (tmp_path / "pairs.csv").write_text(PAIRS)
     corpus = load_corpus(tmp_path / "pairs.csv")

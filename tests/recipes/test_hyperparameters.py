@@ -315,7 +315,7 @@ def test_a_run_has_as_many_steps_as_the_papers(name, steps):
     from stsbench.training.loop.batches import BatchPlan
 
     card = CATALOGUE.recipe(name)
-    assert BatchPlan.make(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps == steps
+    assert BatchPlan(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps == steps
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_declutr_s_three_schedules(name, rates):
     from stsbench.training.loop.optimisers import make_schedule
 
     card = CATALOGUE.recipe(name)
-    steps = BatchPlan.make(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps
+    steps = BatchPlan(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps
     factor = make_schedule(card.training, steps)
     assert steps == 31_116
     assert {step: card.training.learning_rate * factor(step) for step in rates} == pytest.approx(rates, rel=1e-3)

@@ -74,14 +74,6 @@ def test_a_hub_id_or_a_card_s_name_tells(masked_lm, tmp_path):
     assert seen(tmp_path, masked_lm, sentences(9), base=str(masked_lm), model="someone/encoder") == "unknown"
 
 
-def test_the_encoders_trained_on_nli_pass_it_on():
-    paths = Catalogue().paths("trainers")
-    for name in ("ct-sbert-base", "sg-opt-sbert-large"):
-        model = Catalogue().recipe(name).base.model
-        cards = [Catalogue().encoder(one) for one in Catalogue().paths("baselines")]
-        assert name in paths and "text" in {card.overlap for card in cards if card.params.get("model") == model}
-
-
 def test_a_run_tells_by_its_record(masked_lm, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(masked_lm, folder)

@@ -43,13 +43,6 @@ class MyOddity(SimCSE):
     trainer: ClassVar[str] = "lop"
 
 
-@dataclass(frozen=True)
-class Duck:
-    """Looks like a training, and is none."""
-
-    def fit(self) -> None: ...
-
-
 def plan(folder: Path, method: str, *, base: Path | None = None, **selection: Any) -> TrainPlan:
     """A plan of ten steps on 50 sentences."""
     (folder / "text.txt").write_text("\n".join(sentences(50)) + "\n")
@@ -129,11 +122,6 @@ def test_a_trainer_that_is_not_there_is_one_line(masked_lm, tmp_path):
         load_trainer(plan(tmp_path, f"{HERE}:MyOddity", base=masked_lm))
 
 
-def test_a_class_that_looks_like_a_training_is_none():
-    with pytest.raises(StsbenchError, match="is the class Duck; give a class of Learner .* or of StandaloneMethod"):
-        METHODS.load(f"{HERE}:Duck")
-
-
 def test_what_starts_from_nothing_takes_no_base(masked_lm, tmp_path):
     with pytest.raises(CardError, match="method 'fastsent' starts from nothing; leave out --base"):
         load_trainer(plan(tmp_path, "fastsent", base=masked_lm))
@@ -179,18 +167,3 @@ def test_a_forecast_counts_the_validations_that_a_run_makes(masked_lm, tmp_path,
     assert not trainer.plan.folder.exists()
     run = carry_out(trainer.plan)
     assert forecast.validations == len(run.facts["curve"]) and forecast.steps == run.facts["steps"]
-    shorter = msgspec.structs.replace(trainer.plan.card, training=TrainingFacts(batch_size=8, steps=3, learning_rate=1))
-    assert replace(trainer, plan=replace(trainer.plan, card=shorter)).batches.steps == 3
-
-
-def test_a_recipe_s_weights_are_chosen_under_the_pooling_that_its_selection_names(tmp_path, masked_lm):
-    usual, other = (
-        load_trainer(plan(tmp_path, "simcse", base=masked_lm, **selection))
-        for selection in ({}, {"validation_pooling": "max"})
-    )
-    assert isinstance(usual, LoopTrainer) and isinstance(other, LoopTrainer)
-    first, second = (trainer.learner.student for trainer in (usual, other))
-    assert (str(first.validation_pooling), str(second.validation_pooling)) == ("mean", "max")
-    assert str(second.test_pooling) == "mean"
-    with pytest.raises(CardError, match="validation_pooling is not an option of a method that trains itself"):
-        load_trainer(plan(tmp_path, "fastsent", validation_pooling="max"))

@@ -10,7 +10,6 @@ import math
 import os
 import sys
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,63 +21,58 @@ from stsbench.core.errors import CardError, StsbenchError, TrainingError
 from stsbench.training.seams import Batch, Learner, Rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BatchPlan:
-    """How many batches a run has, and what is in each.
+    """How many batches a recipe's run over a corpus of ``count`` rows has, and what is in each.
 
     Every rank takes its own ``batch_size`` rows of each batch. Many ranks leave the last rows
     of an epoch out where they are too few for all; one rank makes a smaller batch of them.
+
+    Raises:
+        CardError: the recipe says neither epochs nor steps, or both.
+        TrainingError: the corpus is smaller than one batch of two rows.
     """
 
+    facts: TrainingFacts
     count: int
-    batch_size: int
-    per_epoch: int
-    total: int
-    accumulate: int
     seed: int
     rank: int = 0
     ranks: int = 1
 
-    @classmethod
-    def make(cls, facts: TrainingFacts, count: int, *, seed: int, rank: int = 0, ranks: int = 1) -> BatchPlan:
-        """Plan a recipe's batches over a corpus of ``count`` rows.
-
-        Raises:
-            CardError: the recipe says neither epochs nor steps, or both.
-            TrainingError: the corpus is smaller than one batch of two rows.
-        """
-        if (facts.epochs is None) == (facts.steps is None):
+    def __post_init__(self) -> None:
+        """Check that there is something to do."""
+        if (self.facts.epochs is None) == (self.facts.steps is None):
             raise CardError("[training] needs 'epochs' or 'steps', one of them")
-        if facts.batch_size < 1 or facts.accumulate < 1:
-            raise CardError(f"[training] batch_size {facts.batch_size}, accumulate {facts.accumulate}: give 1 or more")
-        if count < 2:
-            raise TrainingError(f"the corpus has {count} rows; there is nothing to contrast")
-        together = facts.batch_size * ranks
-        whole, left = divmod(count, together)
-        # A last batch of one row has no negatives.
-        per_epoch = whole + (left > 1 and not facts.drop_last and ranks == 1)
-        if per_epoch == 0:
-            raise TrainingError(f"the corpus has {count} rows, a batch takes {together}; lower batch_size")
-        total = (
-            facts.steps * facts.accumulate if facts.steps is not None else math.ceil((facts.epochs or 0) * per_epoch)
-        )
-        if total < 1:
+        if self.count < 2:
+            raise TrainingError(f"the corpus has {self.count} rows; there is nothing to contrast")
+        if self.per_epoch == 0:
+            raise TrainingError(f"the corpus has {self.count} rows, a batch takes {self.together}; lower batch_size")
+        if self.total < 1:
             raise CardError("[training] leaves no step to take; raise 'epochs' or 'steps'")
-        return cls(
-            count=count,
-            batch_size=facts.batch_size,
-            per_epoch=per_epoch,
-            total=total,
-            accumulate=facts.accumulate,
-            seed=seed,
-            rank=rank,
-            ranks=ranks,
-        )
+
+    @property
+    def together(self) -> int:
+        """Rows of a batch of all ranks."""
+        return self.facts.batch_size * self.ranks
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches of an epoch."""
+        whole, left = divmod(self.count, self.together)
+        # A last batch of one row has no negatives.
+        return whole + (left > 1 and not self.facts.drop_last and self.ranks == 1)
+
+    @property
+    def total(self) -> int:
+        """Batches of the whole run."""
+        if self.facts.steps is not None:
+            return self.facts.steps * self.facts.accumulate
+        return math.ceil((self.facts.epochs or 0) * self.per_epoch)
 
     @property
     def steps(self) -> int:
         """Steps of the optimiser."""
-        return math.ceil(self.total / self.accumulate)
+        return math.ceil(self.total / self.facts.accumulate)
 
 
 @dataclass
@@ -100,10 +94,17 @@ class Batches(torch.utils.data.Dataset[Batch]):
         if epoch not in self._orders:
             # The second number keeps these draws apart from those of batches.
             rng = np.random.default_rng([plan.seed, 1 << 40, epoch])
-            self._orders = {epoch: self.learner.order(plan.count, rng, batch=plan.batch_size * plan.ranks)}
-        start = (place * plan.ranks + plan.rank) * plan.batch_size
-        rows = self._orders[epoch][start : start + plan.batch_size]
+            self._orders = {epoch: self.learner.order(plan.count, rng, batch=plan.together)}
+        start = (place * plan.ranks + plan.rank) * plan.facts.batch_size
+        rows = self._orders[epoch][start : start + plan.facts.batch_size]
         return self.learner.collate(rows, np.random.default_rng([plan.seed, number, plan.rank]))
+
+    def handed(self, number: int) -> Batch:
+        """The same, or what the user can put right: an error that left a worker by itself would be no such one any more."""
+        try:
+            return self[number]
+        except StsbenchError as error:
+            return {_MISTAKE: error}
 
 
 MOST = 4
@@ -133,32 +134,15 @@ def load_batches(batches: Batches, *, workers: int, pin: bool) -> torch.utils.da
         # Threads of a tokenizer do not survive the fork, nor does a process that waits for them.
         settings.tokenize_in_one_thread()
     return torch.utils.data.DataLoader(
-        _Handed(batches),
         # Not a list of them all: a run may have a billion batches.
-        sampler=range(len(batches)),
+        range(len(batches)),  # type: ignore[arg-type]
         batch_size=1,
-        collate_fn=itemgetter(0),
+        collate_fn=lambda numbers: batches.handed(numbers[0]),
         pin_memory=pin,
         num_workers=workers,
         # Corpus and tokenizer are there as they are; nothing of the model is copied.
         multiprocessing_context="fork" if workers else None,
     )
-
-
-class _Handed(torch.utils.data.Dataset[Batch]):
-    """Batches, or what the user can put right: an error that left a worker by itself would be no such one any more."""
-
-    def __init__(self, batches: Batches) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: int) -> Batch:
-        try:
-            return self.batches[number]
-        except StsbenchError as error:
-            return {_MISTAKE: error}
 
 
 def open_batch(batch: Batch, device: torch.device) -> Batch:

@@ -6,7 +6,7 @@ import errno
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,16 +18,14 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
-from stsbench.core.cards import SelectionFacts, TrainingFacts
+from stsbench.core.cards import TrainingFacts
 from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, one_line
 from stsbench.core.files import write_whole
-from stsbench.encoders.base import Encoder
 from stsbench.encoders.runs import WHOLE, last_checkpoint
 from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, open_batch
-from stsbench.training.loop.gather import Place
 from stsbench.training.loop.on_cpu import speed_up
-from stsbench.training.loop.optimisers import make_optimiser, make_scheduler
-from stsbench.training.loop.selection import CurveFile, Interrupt, Losses, OnProgress, Point, Selection
+from stsbench.training.loop.optimisers import make_optimiser, make_schedule
+from stsbench.training.loop.selection import CurveFile, Interrupt, Point, Run, Selection
 from stsbench.training.seams import Batch, Learner
 from stsbench.training.student import Student
 
@@ -40,20 +38,20 @@ def check_step(learner: Learner, facts: TrainingFacts) -> None:
     Raises:
         CardError: says which key to leave out.
     """
-    method, model = type(learner).__name__, learner.student.model
+    method, model, training = type(learner).__name__, learner.student.model, learner.training
+    problem = ""
     if facts.chunk is not None and not learner.chunks:
         raise CardError(
             f"[training] chunk: {method}'s loss is not a function of embeddings alone; leave it out, or use "
             "checkpointing = true"
         )
     if facts.checkpointing and not model.supports_gradient_checkpointing:
-        raise CardError(
-            f"[training] checkpointing: {type(model).__name__} has no layers to compute again; leave it out"
-        )
-    training = learner.training
-    if facts.checkpointing and not learner.train().student.model.training:
-        raise CardError(f"[training] checkpointing: {method} runs its model as in tests, which keeps all; leave it out")
+        problem = f"{type(model).__name__} has no layers to compute again"
+    elif facts.checkpointing and not learner.train().student.model.training:
+        problem = f"{method} runs its model as in tests, which keeps all"
     learner.train(training)
+    if problem:
+        raise CardError(f"[training] checkpointing: {problem}; leave it out")
 
 
 def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
@@ -75,25 +73,6 @@ def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
 REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
 LOG_EVERY = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """All that the loop needs to know beside what is learned."""
-
-    training: TrainingFacts
-    selection: SelectionFacts
-    folder: Path
-    seed: int
-    rows: int
-    place: Place
-    validate: Callable[[Encoder], float] | None
-    on_progress: OnProgress = lambda progress: None
-    checkpoint_seconds: float = 120.0
-    report_to: Sequence[str] = ()
-    deterministic: bool = False
-    workers: int = 0
-    """Processes that make batches ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,18 +100,8 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
         Stopped: by Ctrl-C, after the step under way and with a checkpoint.
     """
     place, interrupt = run.place, Interrupt(alone=run.place.ranks == 1)
-    plan = BatchPlan.make(run.training, run.rows, seed=run.seed, rank=place.rank, ranks=place.ranks)
-    selection = Selection(
-        learner,
-        run.selection,
-        run.validate,
-        plan,
-        place=place,
-        checkpoint_seconds=run.checkpoint_seconds,
-        on_progress=run.on_progress,
-        interrupt=interrupt,
-        losses=Losses(run.folder, learner.student.device),
-    )
+    plan = BatchPlan(run.training, run.rows, run.seed, place.rank, place.ranks)
+    selection = Selection(learner, run, plan, interrupt)
     checkpoint = last_checkpoint(run.folder) if resume else None
     if checkpoint is not None:
         with _reading(checkpoint):
@@ -165,7 +134,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
     def __init__(self, learner: Learner, run: Run, plan: BatchPlan, selection: Selection) -> None:
         """Set the library up; nothing runs yet."""
-        self.plan, self.run = plan, run
+        self.run, self.selection = run, selection
         on_cpu = learner.student.device.type == "cpu"
         if on_cpu and run.training.precision == "float16":
             raise CardError("[training] precision 'float16' needs a GPU; on a CPU pass --set precision=bfloat16")
@@ -193,32 +162,26 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             ddp_find_unused_parameters=True,
         )
         take_one_device(arguments)
-        super().__init__(
-            model=learner,
-            args=arguments,
-            train_dataset=Batches(learner, plan),
-            callbacks=[selection],
-        )
+        super().__init__(model=learner, args=arguments, train_dataset=Batches(learner, plan), callbacks=[selection])
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
         for callback in self.callback_handler.callbacks:
             # The usual place is among the checkpoints, which are deleted when the run is done.
             if getattr(callback, "logging_dir", "") is None:
                 callback.logging_dir = str(run.folder / REPORTS)
         self.model_accepts_loss_kwargs = False
-        self.selection = selection
         if run.report_to:
             selection.on_point.append(self.report)
 
     def report(self, point: Point) -> None:
         """Send a validation to the loggers; loss, gradient norm and rate the library sends itself."""
-        of_validation = ("score", "alignment", "uniformity")
         sent = ("step", "candidate", "loss", "gradient_norm", "rate")
-        own = {name: value for name, value in point.items() if name not in sent}
-        self.log({f"eval_{name}" if name in of_validation else name: value for name, value in own.items()})
+        names = {name: f"eval_{name}" for name in ("score", "alignment", "uniformity")}
+        self.log({names.get(name, name): value for name, value in point.items() if name not in sent})
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:  # noqa: ANN401 - the library's
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        self.selection.watch_step(torch.as_tensor(norm).detach(), self._get_learning_rate())
+        self.selection.losses.watch_norm(torch.as_tensor(norm).detach())
+        self.selection.rate = {"rate": self._get_learning_rate()}
         return norm
 
     def get_train_dataloader(self) -> Any:  # noqa: ANN401 - the library's
@@ -238,7 +201,8 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:  # noqa: ANN401
         """The recipe's schedule."""
         if getattr(self, "lr_scheduler", None) is None:
-            self.lr_scheduler: Any = make_scheduler(optimizer or self.optimizer, self.run.training, num_training_steps)
+            schedule = make_schedule(self.run.training, num_training_steps)
+            self.lr_scheduler: Any = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, schedule)
         return self.lr_scheduler
 
     def compute_loss(self, model: Any, inputs: Any, *unused: Any, **also_unused: Any) -> torch.Tensor:  # noqa: ANN401

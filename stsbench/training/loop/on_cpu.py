@@ -66,12 +66,15 @@ class _Drop(torch.autograd.Function):
     def forward(ctx: Any, values: torch.Tensor, rate: float) -> torch.Tensor:  # noqa: ANN401 - torch's own
         keep, ctx.scale = draw_kept(values.shape, rate)
         ctx.save_for_backward(keep)
-        return (values * keep).mul_(ctx.scale)
+        return _dropped(values, keep, ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401 - torch's own
-        (keep,) = ctx.saved_tensors
-        return (gradient * keep).mul_(ctx.scale), None
+        return _dropped(gradient, *ctx.saved_tensors, ctx.scale), None
+
+
+def _dropped(values: torch.Tensor, keep: torch.Tensor | None, grown: float) -> torch.Tensor:
+    return values if keep is None else (values * keep).mul_(grown)
 
 
 GROUP_COST = 48
@@ -99,16 +102,10 @@ class LengthGroup(NamedTuple):
 
 
 class LengthGroups:
-    """Where the heads of tokens laid end to end stand in groups of like length.
-
-    Args:
-        lengths: of the sentences (n,), falling.
-        heads: of the attention, h.
-        size: of tokens laid end to end, N: those after the sentences' own are of none.
-    """
+    """Where the heads of tokens laid end to end stand in groups of like length, padded to P tokens."""
 
     def __init__(self, lengths: npt.NDArray[np.int64], heads: int, size: int) -> None:
-        """Cut the sentences into groups, padded to P tokens."""
+        """Cut sentences of falling lengths (n,); of the N = ``size`` tokens those after the sentences' own are of none."""
         first = np.cumsum(lengths) - lengths
         cuts = [*cheapest_cuts(lengths, GROUP_COST), len(lengths)]
         self.groups: list[LengthGroup] = []
@@ -215,10 +212,6 @@ class _Attention(torch.autograd.Function):
         return *(ctx.groups.put_back(part, gradient.shape) for part in (of_q, of_k, of_v)), None, None, None
 
 
-def _dropped(values: torch.Tensor, keep: torch.Tensor | None, grown: float) -> torch.Tensor:
-    return values if keep is None else (values * keep).mul_(grown)
-
-
 SHORT = 6
 """The longest sentence of the batch by which a model is tried first, in tokens."""
 PLAIN, NAME = "sdpa", "stsbench_unpadded"
@@ -226,14 +219,10 @@ PLAIN, NAME = "sdpa", "stsbench_unpadded"
 
 
 class TokenLayout:
-    """Where the tokens of a padded batch lie when its sentences are laid end to end, the longest first.
-
-    Args:
-        mask: (b, t), not 0 at the tokens that count.
-    """
+    """Where the tokens of a padded batch lie when its sentences are laid end to end, the longest first."""
 
     def __init__(self, mask: torch.Tensor) -> None:
-        """Sort the sentences."""
+        """Sort the sentences; a mask (b, t) is not 0 at the tokens that count."""
         real = mask != 0
         self._lengths, order = real.sum(dim=1).sort(descending=True, stable=True)
         self.shape = mask.shape
@@ -297,23 +286,15 @@ def leave_out_padding(model: PreTrainedModel) -> None:
     plain = model.config._attn_implementation == PLAIN and getattr(model, "pooler", None) is None
     if not plain or is_unpadded(model) or model.device.type != "cpu":
         return
-    forward = Unpadded(model)
-    if _is_same(model, forward):
-        model.set_attn_implementation(NAME)
-        model.forward = forward
-
-
-def _is_same(model: PreTrainedModel, forward: Unpadded) -> bool:
-    """Whether a model's states without padding are those with it; it is left as it was."""
     expected = _states(model)
     model.set_attn_implementation(NAME)
-    model.forward = forward
+    model.forward = Unpadded(model)
     try:
-        return torch.allclose(_states(model), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+        same = torch.allclose(_states(model), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         # Another architecture: it takes no layout, or its attention is not of this kind.
-        return False
-    finally:
+        same = False
+    if not same:
         del model.forward
         model.set_attn_implementation(PLAIN)
 

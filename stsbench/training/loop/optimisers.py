@@ -66,25 +66,19 @@ def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim
     the student (a classifier, a head) learns ``head_rate`` times as fast.
     """
     norms = {id(p) for m in module.modules() if "norm" in type(m).__name__.lower() for p in m.parameters(recurse=False)}
-    groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            decayed = not name.endswith("bias") and id(parameter) not in norms
-            groups.setdefault((name.startswith("student."), decayed), []).append(parameter)
+            decay = 0.0 if name.endswith("bias") or id(parameter) in norms else facts.weight_decay
+            rate = facts.learning_rate * (1.0 if name.startswith("student.") else facts.head_rate)
+            groups.setdefault((rate, decay), []).append(parameter)
     if not groups:
         raise CardError(f"method {type(module).__name__} leaves nothing to train")
     kind = choose("optimiser", facts.optimiser, OPTIMISERS)
     if not kind.has_betas and facts.betas != UNUSED.betas:
         raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
-    options = [
-        {
-            "params": params,
-            "weight_decay": facts.weight_decay if decayed else 0.0,
-            "lr": facts.learning_rate * (1.0 if of_student else facts.head_rate),
-        }
-        for (of_student, decayed), params in groups.items()
-    ]
-    return kind.make(options, facts)
+    each = [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
+    return kind.make(each, facts)
 
 
 class OptimiserKind(NamedTuple):
@@ -111,16 +105,6 @@ OPTIMISERS: Mapping[str, OptimiserKind] = {
     ),
     "sgd": OptimiserKind(lambda groups, facts: torch.optim.SGD(groups, lr=facts.learning_rate), has_betas=False),
 }
-
-
-def check_names(facts: TrainingFacts) -> None:
-    """Refuse an optimiser or a schedule that is in no table, before anything is loaded for it.
-
-    Raises:
-        UnknownName: there is not one of this name; offers the nearest.
-    """
-    choose("optimiser", facts.optimiser, OPTIMISERS)
-    choose("schedule", facts.schedule, SCHEDULES)
 
 
 def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:
@@ -193,8 +177,3 @@ SCHEDULES: Mapping[str, ScheduleKind] = {
     "slanted_triangular": ScheduleKind(_slanted_triangular, warms_up=False),
     "piecewise": ScheduleKind(_piecewise, warms_up=False, has_milestones=True),
 }
-
-
-def make_scheduler(optimiser: torch.optim.Optimizer, facts: TrainingFacts, steps: int) -> Any:  # noqa: ANN401
-    """Tie a recipe's schedule to its optimiser."""
-    return torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(facts, steps))

@@ -17,8 +17,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save
 
-from stsbench.core.cards import SelectionFacts
-from stsbench.core.errors import TrainingError, choose
+from stsbench.core.cards import SelectionFacts, TrainingFacts
+from stsbench.core.errors import TrainingError
 from stsbench.core.files import append_line, write_whole
 from stsbench.encoders.runs import CURVE, last_checkpoint
 from stsbench.training.loop.batches import BatchPlan
@@ -44,6 +44,25 @@ class TrainingProgress:
 
 OnProgress = Callable[[TrainingProgress], None]
 """Called with how a run goes, once a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """All that the loop needs to know beside what is learned."""
+
+    training: TrainingFacts
+    selection: SelectionFacts
+    folder: Path
+    seed: int
+    rows: int
+    place: Place
+    validate: Validate | None
+    on_progress: OnProgress = lambda progress: None
+    checkpoint_seconds: float = 120.0
+    report_to: Sequence[str] = ()
+    deterministic: bool = False
+    workers: int = 0
+    """Processes that make batches ahead."""
 
 
 class CurveFile:
@@ -90,7 +109,7 @@ class Losses:
             self.read()
 
     def watch_norm(self, gradient_norm: torch.Tensor) -> None:
-        """Take the norm of the gradient of the step that the last batch ends."""
+        """Take the norm of the gradient of the step that the last batch ends, before it is clipped."""
         self._watched[-1]["gradient_norm"] = gradient_norm
 
     def read(self) -> None:
@@ -142,8 +161,7 @@ class Interrupt:
 
     def __init__(self, *, alone: bool = True) -> None:
         """Nothing is wished yet."""
-        self.asked = False
-        self.alone = alone
+        self.asked, self.alone = False, alone
         self._before: Any = None
 
     def __enter__(self) -> Self:
@@ -171,62 +189,48 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     from a checkpoint knows what the run had known there, and nothing of what came after.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        facts: SelectionFacts,
-        validate: Validate | None,
-        plan: BatchPlan,
-        *,
-        place: Place,
-        checkpoint_seconds: float,
-        on_progress: OnProgress,
-        interrupt: Interrupt,
-        losses: Losses,
-    ) -> None:
+    def __init__(self, learner: Learner, run: Run, plan: BatchPlan, interrupt: Interrupt) -> None:
         """Start with an empty curve."""
-        self.learner, self.facts, self.validate, self.plan = learner, facts, validate, plan
-        self.place, self.checkpoint_seconds = place, checkpoint_seconds
-        self.on_progress, self.interrupt, self.losses = on_progress, interrupt, losses
+        self.learner, self.run, self.facts, self.plan, self.interrupt = learner, run, run.selection, plan, interrupt
+        self.losses = Losses(run.folder, learner.student.device)
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
         self.on_point: list[Callable[[Point], None]] = []
         """Called with each point of the curve as soon as it is there."""
-        self._rate: dict[str, float] = {}
+        self.rate: dict[str, float] = {}
+        """The learning rate of the last step."""
         self._new: Point | None = None
         self._saved_at = time.monotonic()
 
-    def watch_step(self, gradient_norm: torch.Tensor, rate: float) -> None:
-        """Take the norm of a step's gradient before it is clipped, averaged as losses are, and the step's learning rate."""
-        self.losses.watch_norm(gradient_norm)
-        self._rate = {"rate": rate}
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate what the run starts from, where the recipe says so."""
-        if state.global_step == 0 and self.validate and is_due(self.facts, self.plan, 0):
-            self._look(0, self.validate)
+        if state.global_step == 0 and self._is_due(0):
+            self._look(0)
         self.report_progress(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate where it is due; stop when patience or the user says so; save now and then."""
-        step, ended = state.global_step, state.global_step >= self.plan.steps
-        due = self.validate is not None and is_due(self.facts, self.plan, step)
+        step, ended, agree = state.global_step, state.global_step >= self.plan.steps, self.run.place.agree
+        due = self._is_due(step)
         if due or ended:
             self.losses.read()
-        if due and self.validate:
-            self._look(step, self.validate)
-            if self.place.agree(self.out_of_patience()):
+        if due:
+            self._look(step)
+            if agree(self._out_of_patience()):
                 control.should_training_stop = True
         self.report_progress(step)
         if self.interrupted(step):
             control.should_save = control.should_training_stop = True
         # Asking other processes waits for the device, as reading losses does.
-        asks = self.place.ranks == 1 or step % self.losses.every == 0
-        late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
-        if asks and not ended and self.place.agree(late):
+        asks = self.run.place.ranks == 1 or step % self.losses.every == 0
+        late = time.monotonic() - self._saved_at >= self.run.checkpoint_seconds
+        if asks and not ended and agree(late):
             control.should_save = True
             self._saved_at = time.monotonic()
+
+    def _is_due(self, step: int) -> bool:
+        return self.run.validate is not None and is_due(self.facts, self.plan, step)
 
     def interrupted(self, step: int) -> bool:
         """Whether the user wants it to stop after this step, though it is not the last."""
@@ -237,15 +241,15 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         score = self.curve[-1]["score"] if self.curve else None
         best = self.best["score"] if self.best else None
         new, self._new = self._new, None
-        self.on_progress(
+        self.run.on_progress(
             TrainingProgress(step=step, steps=self.plan.steps, loss=self.losses.last, score=score, best=best, point=new)
         )
 
-    def _look(self, step: int, validate: Validate) -> None:
+    def _look(self, step: int) -> None:
         """Validate now, and remember the weights if they are the best yet."""
-        scores = [validate(encoder) for encoder in self.learner.encoders()]
+        scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]  # type: ignore[misc]
         score = max(scores, key=worth)
-        seen = {**self.losses.means(), **self._rate, **seen_with(score)}
+        seen = {**self.losses.means(), **self.rate, **seen_with(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **seen}
         self.curve.append(point)
         self._new = point
@@ -257,22 +261,21 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         for call in self.on_point:
             call(point)
 
-    def out_of_patience(self) -> bool:
+    def _out_of_patience(self) -> bool:
         """Whether too many validations have passed without a gain."""
         if not self.facts.patience:
             return False
         scores = [worth(point["score"]) for point in self.curve]
-        counts = {
-            "declines": sum(b < a for a, b in zip(scores, scores[1:], strict=False)),
-            "since_best": len(scores) - 1 - scores.index(max(scores)),
-        }
-        return choose("patience_counts", self.facts.patience_counts, counts) >= self.facts.patience
+        since_best = len(scores) - 1 - scores.index(max(scores))
+        declines = sum(b < a for a, b in zip(scores, scores[1:], strict=False))
+        return (declines if self.facts.patience_counts == "declines" else since_best) >= self.facts.patience
 
     @property
     def kept(self) -> dict[str, float] | None:
         """The point of the curve whose weights are kept."""
-        last = self.curve[-1] if self.curve else None
-        return choose("keep", self.facts.keep, {"best": self.best, "last": last})
+        if self.facts.keep == "last":
+            return self.curve[-1] if self.curve else None
+        return self.best
 
     def restore(self) -> None:
         """Give the learner the best weights back, where they are the ones to keep."""
@@ -299,7 +302,7 @@ def is_due(facts: SelectionFacts, plan: BatchPlan, step: int) -> bool:
     """Whether a recipe validates the weights after this step of a plan."""
     if step == 0:
         return facts.at_start
-    per_epoch = max(1, plan.per_epoch // plan.accumulate)
+    per_epoch = max(1, plan.per_epoch // plan.facts.accumulate)
     within = step % per_epoch if facts.restart_each_epoch else step
     at_end = facts.at_end or facts.keep == "last" or plan.steps < facts.every
     return (

@@ -53,7 +53,7 @@ def made(folder: Path, method: type[Learner] = SimCSE, **params: Any) -> Learner
 
 
 def plan() -> BatchPlan:
-    return BatchPlan.make(run_facts(Path(), 50).training, 50, seed=0)
+    return BatchPlan(run_facts(Path(), 50).training, 50, seed=0)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

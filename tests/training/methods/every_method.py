@@ -37,6 +37,8 @@ DRAWN: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "consert, features": (ConSERT, {"views": ("feature_cutoff", "shuffle")}),
     "consert, tokens": (ConSERT, {"views": ("token_cutoff", "dropout"), "objective": "joint"}),
 }
+# Its loss is no function of embeddings.
+WHOLE: dict[str, tuple[type[Learner], dict[str, Any]]] = {"is_bert": (ISBERT, {"channels": 5})}
 SPANS = {"min_span": 4, "max_span": 12}
 CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "simcse": (SimCSE, {}),
@@ -65,13 +67,12 @@ CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "rankcse": (RankCSE, {"teachers": ["made"]}),
     "tsdae": (TSDAE, {"words": "whitespace"}),
     "tension": (ContrastiveTension, {"dropout_in_training": True}),
-    "is_bert": (ISBERT, {"channels": 5}),
     "tension in batch": (ContrastiveTensionInBatch, {}),
 }
 
 
 def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
-    method, params = {**CASES, **DRAWN}[case]
+    method, params = {**CASES, **DRAWN, **WHOLE}[case]
     torch.manual_seed(1)
     language_model = method.wants_language_model(params)
     pooling = "mask" if method is PromptBERT else "mean"

@@ -10,12 +10,12 @@ from stsbench.core.errors import StsbenchError
 from stsbench.core.registry import call_with_params
 from stsbench.training.loop import loop
 from stsbench.training.methods import METHODS
-from tests.training.methods.every_method import CASES, made
+from tests.training.methods.every_method import CASES, WHOLE, made
 from tests.training.methods.runs import first_batch, reopened_apart, whole_and_resumed
 from tests.training.students import run_facts, student
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *WHOLE])
 def test_a_resumed_run_is_the_undisturbed_one_and_its_folder_opens(masked_lm, tmp_path, case):
     whole, resumed = whole_and_resumed(lambda: made(masked_lm, case, dropout=0.1), tmp_path, 20)
     assert resumed.same_as(whole)

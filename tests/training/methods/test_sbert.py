@@ -153,7 +153,7 @@ def test_ranks_together_make_the_batch(masked_lm, monkeypatch):
     made = learner(masked_lm, REPEATED)
     facts = TrainingFacts(batch_size=6, learning_rate=1e-3, epochs=1)
     monkeypatch.setattr(made, "collate", lambda rows, rng: rows)
-    halves = [Batches(made, BatchPlan.make(facts, 60, seed=0, rank=rank, ranks=2)) for rank in (0, 1)]
+    halves = [Batches(made, BatchPlan(facts, 60, seed=0, rank=rank, ranks=2)) for rank in (0, 1)]
     for number in range(4):
         rows: Any = [*halves[0][number], *halves[1][number]]
         assert len({REPEATED["anchor"][row] for row in rows}) == 12
