@@ -94,6 +94,17 @@ class LoopTrainer:
         return str(self.learner.student.device)
 
     @property
+    def batches(self) -> BatchPlan:
+        """The batches of the whole run on one device."""
+        return BatchPlan(self.plan.card.training, len(self.corpus), self.plan.seed)
+
+    @property
+    def validations(self) -> int:
+        """How often a whole run looks at the development split."""
+        facts, batches = self.plan.card.selection, self.batches
+        return sum(is_due(facts, batches, step) for step in range(batches.steps + 1))
+
+    @property
     def _workers(self) -> int:
         return check_workers(self.plan.workers, self.learner, ranks=self.plan.place.ranks)
 
@@ -126,13 +137,11 @@ class LoopTrainer:
 
     def forecast(self) -> Forecast:
         """Take a few steps with the learner, which is not to be trained after them, and validate once."""
-        learner, facts, selection = self.learner, self.plan.card.training, self.plan.card.selection
-        batches = BatchPlan(facts, len(self.corpus), self.plan.seed)
+        learner, facts, batches, validations = self.learner, self.plan.card.training, self.batches, self.validations
         step_seconds, tokens = self._try_steps(batches)
         started = time.perf_counter()
         self.validate(learner.encoders()[0])
         validation = (time.perf_counter() - started) * len(learner.encoders())
-        validations = sum(is_due(selection, batches, step) for step in range(batches.steps + 1))
         return Forecast(
             rows=len(self.corpus),
             corpus=self.corpus.name,

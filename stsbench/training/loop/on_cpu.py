@@ -70,7 +70,7 @@ class _Drop(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401 - torch's own
-        return _dropped(gradient, *ctx.saved_tensors, ctx.scale), None
+        return _dropped(gradient, ctx.saved_tensors[0], ctx.scale), None
 
 
 def _dropped(values: torch.Tensor, keep: torch.Tensor | None, grown: float) -> torch.Tensor:
