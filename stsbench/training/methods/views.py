@@ -117,21 +117,22 @@ class ConSERT(Learner):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The loss and its parts."""
         generator = torch.Generator().manual_seed(batch["seed"])
-        disturbances = {name: Disturbance() for name in self.names}
-        plain = {name: list(self._plain(batch, name, generator, disturbances[name])) for name in self.names}
+        # Embeddings of the clean passes that the adversarial view moves: as released, their dropout included. A batch that
+        # is run in parts is run in the same parts both times.
+        noted: dict[str, list[torch.Tensor]] = {name: [] for name in self.names}
+        plain = {name: list(self._plain(batch, name, generator, noted[name])) for name in self.names}
         losses: Losses = {}
         if self.classifies:
             clean = self.passes.index("none") if "none" in self.passes else 0
             features = pair_features(plain["first"][clean], plain["second"][clean], self.features)
             losses["classification"] = torch.nn.functional.cross_entropy(self.classifier(features), batch["labels"])
         if self.contrasts:
-            if "adversarial" in self.kinds:
-                Disturbance.aim(list(disturbances.values()), losses["classification"], self.noise)
+            moved = iter(self._moved(losses["classification"], noted) if "adversarial" in self.kinds else [])
             each = []
             for name in self.names:
                 left = iter(plain[name])
                 views = [
-                    self.student.embed(batch[name], transform=disturbances[name].apply())
+                    self.student.embed(batch[name], transform=lambda embeddings, mask: next(moved))
                     if kind == "adversarial"
                     else next(left)
                     for kind in self.kinds
@@ -140,50 +141,29 @@ class ConSERT(Learner):
             losses["contrastive"] = torch.stack(each).sum()
         return weighted_sum(losses, {"contrastive": self.weight})
 
+    def _moved(self, loss: torch.Tensor, noted: Mapping[str, list[torch.Tensor]]) -> list[torch.Tensor]:
+        """Embeddings moved so that the loss rises, which keeps its own gradients."""
+        outputs = [output for each in noted.values() for output in each]
+        gradients = torch.autograd.grad(loss, outputs, retain_graph=True)
+        return [output + self.noise(one) for output, one in zip(outputs, gradients, strict=True)]
+
     def _plain(
-        self, batch: Batch, name: str, generator: torch.Generator, disturbance: Disturbance
+        self, batch: Batch, name: str, generator: torch.Generator, noted: list[torch.Tensor]
     ) -> Iterator[torch.Tensor]:
         """The embeddings of each of the passes, (b, h)."""
-        tokens = batch[name]
+
+        def note(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            noted.append(embeddings)
+            return embeddings
+
         for place, kind in enumerate(self.passes):
             transform: Transform | None = None
             if kind in CUTOFFS:
                 transform = partial(CUTOFFS[kind], rate=getattr(self, f"{kind}_rate"), generator=generator)
-            elif kind == "none" and "adversarial" in self.kinds and not disturbance.outputs:
-                transform = disturbance.note
+            elif kind == "none" and "adversarial" in self.kinds and not noted:
+                transform = note
             shuffled = {"position_ids": batch["positions"][f"{name} {place}"]} if kind == "shuffle" else {}
-            yield self.student.embed({**tokens, **shuffled}, transform=transform, generator=generator)
-
-
-class Disturbance:
-    """The adversarial view of one column: embeddings of a clean pass, moved along the gradient of a loss.
-
-    As released, the noise is added to that pass's own embeddings, their dropout included. A batch
-    that is run in parts is run in the same parts both times.
-    """
-
-    def __init__(self) -> None:
-        """Nothing noted yet."""
-        self.outputs: list[torch.Tensor] = []
-        self.moved: list[torch.Tensor] = []
-
-    def note(self, embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Remember the embeddings of the clean pass."""
-        self.outputs.append(embeddings)
-        return embeddings
-
-    @staticmethod
-    def aim(all_of_them: list[Disturbance], loss: torch.Tensor, noise: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Move the embeddings so that the loss rises; the loss keeps its own gradients."""
-        outputs = [output for one in all_of_them for output in one.outputs]
-        gradients = iter(torch.autograd.grad(loss, outputs, retain_graph=True))
-        for one in all_of_them:
-            one.moved = [output + noise(next(gradients)) for output in one.outputs]
-
-    def apply(self) -> Transform:
-        """A transform for another pass, which puts the moved embeddings in place of its own."""
-        left = iter(self.moved)
-        return lambda embeddings, mask: next(left)
+            yield self.student.embed({**batch[name], **shuffled}, transform=transform, generator=generator)
 
 
 OPERATORS: Mapping[str, Callable[[CLEAR], texts.Augment]] = {
