@@ -12,8 +12,7 @@ import torch
 
 from stsbench.core.cards import Positive
 from stsbench.core.errors import CardError
-from stsbench.encoders.base import Encoder
-from stsbench.encoders.base import TokenIds
+from stsbench.encoders.base import Encoder, TokenIds
 from stsbench.encoders.transformer.pooling import MaskToken, last_of
 from stsbench.encoders.transformer.prompt import PLACE, Prompt, cut_to_fit
 from stsbench.training.loop.gather import check_negatives, gather_views
