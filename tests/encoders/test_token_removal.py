@@ -39,10 +39,9 @@ OFFICIAL = {0: [101], 1: [101, 102], 2: [3, 101, 102], 3: [3, 7, 101, 102], 5: [
 COUNTED = [[101, 7, 7, 3, 102], [101, 5, 102], [101, 102], [101, 9, 3, 9, 102, 4], [101, 8, 3, 4, 5, 102]]
 
 
-@pytest.mark.parametrize("k", OFFICIAL)
-def test_the_script_leaves_out_one_more(k):
+def test_the_script_leaves_out_one_more():
     tokens = TokenIds.from_lists(COUNTED)
-    assert sorted(frequent_tokens(tokens, k + 1).tolist()) == OFFICIAL[k]
+    assert {k: sorted(frequent_tokens(tokens, k + 1).tolist()) for k in OFFICIAL} == OFFICIAL
 
 
 @pytest.mark.parametrize(("count", "types"), [("paper", 3), ("script", 4)])
@@ -89,25 +88,6 @@ def test_a_sentence_of_removed_tokens_alone_is_a_zero_vector(tiny):
     assert embeddings[2].any()
     assert fitted.encode([]).shape == (0, 16)
     assert removal(tiny, make="gpt2").fit_texts(TEXTS).encode([""]).any() == np.False_
-
-
-def test_order_and_batches(tiny):
-    fitted = removal(tiny).fit_texts(TEXTS)
-    whole = fitted.encode(SENTENCES)
-    assert whole.dtype == np.float32
-    np.testing.assert_allclose(fitted.encode(SENTENCES[::-1]), whole[::-1], atol=1e-5)
-    np.testing.assert_allclose(np.concatenate([fitted.encode([text]) for text in SENTENCES]), whole, atol=1e-5)
-
-
-def test_the_fingerprint_changes_when_embeddings_can(tiny):
-    encoders = [removal(tiny), removal(tiny, k=4), removal(tiny, pooling="mean")]
-    assert len({encoder.fingerprint for encoder in encoders}) == 3
-    # What the texts are called is no matter: the texts are, once they are given.
-    assert removal(tiny, fit="stsb.test").fingerprint == removal(tiny).fingerprint
-    assert removal(tiny, count="script").fingerprint == removal(tiny, k=4).fingerprint
-    fitted = [removal(tiny).fit_texts(texts).fingerprint for texts in (TEXTS, ["zzz zzz zzz", "q"], TEXTS[::-1])]
-    assert fitted[0] != fitted[1]
-    assert removal(tiny).fit_texts(list(TEXTS)).fingerprint == fitted[0]
 
 
 def test_what_it_cannot_be_made_of(tiny):

@@ -89,14 +89,6 @@ def test_a_module_of_the_first_format_embeds(tensorflow, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_fingerprint_changes_with_the_files(tensorflow, tmp_path):
-    first = UniversalSentenceEncoder(str(write_model(tensorflow, tmp_path / "a")))
-    other = UniversalSentenceEncoder(str(write_model(tensorflow, tmp_path / "b", scale=2)))
-    assert first.fingerprint == UniversalSentenceEncoder(str(tmp_path / "a"), name="x", batch=1).fingerprint
-    assert first.fingerprint != other.fingerprint
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_a_saved_model_of_another_kind_is_one_line(tensorflow, tmp_path):
     with pytest.raises(EncoderError, match="returns a, b; none is known to be the embeddings"):
         UniversalSentenceEncoder(str(write_model(tensorflow, tmp_path / "odd", form="odd"))).encode(["a"])

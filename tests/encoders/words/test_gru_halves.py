@@ -3,7 +3,7 @@ import pytest
 
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.words.recurrent import GruHalvesEncoder, Half, QuickThoughtsEncoder, SkipThoughtsEncoder
+from stsbench.encoders.words.recurrent import GruHalvesEncoder, QuickThoughtsEncoder, SkipThoughtsEncoder
 from tests.encoders.words.word_encoders import SENTENCES, WORDS, write_halves
 
 KINDS = {"skip_thoughts": SkipThoughtsEncoder, "quick_thoughts": QuickThoughtsEncoder}
@@ -97,11 +97,6 @@ def test_unknown_words_are_read_as_one_word_and_the_end_only_if_asked_for(encode
     np.testing.assert_allclose(ended.encode(["the cat"]), encoder.encode(["the cat <eos>"]), atol=1e-7)
     assert np.abs(ended.encode([""])).max() > 0
     assert encoder.unknown(SENTENCES) == ["unknown words", ""]
-
-
-def test_the_two_kinds_of_one_folder_are_told_apart(tmp_path):
-    folder = str(write_halves(tmp_path / "m", "x", {"f": Half(word_size=3, hidden=2)}))
-    assert SkipThoughtsEncoder(folder).fingerprint != QuickThoughtsEncoder(folder).fingerprint
 
 
 def test_a_broken_folder_is_one_line(encoder):

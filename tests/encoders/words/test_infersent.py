@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from stsbench.core.errors import DataError, EncoderError, SourceError, UnknownName
-from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.words.recurrent import InferSentEncoder, pool_max
 from tests.encoders.words.word_encoders import SENTENCES, write_infersent, write_vectors
@@ -75,15 +74,6 @@ def test_version_1_as_released_depends_on_the_batch(folder, version):
     np.testing.assert_allclose(together[~longest], released[~longest], atol=1e-6)
 
 
-def test_version_2_and_the_default_of_version_1_do_not(folder):
-    encoder = InferSentEncoder(str(folder))
-    together = encoder.encode(SENTENCES)
-    np.testing.assert_allclose(np.concatenate([encoder.encode([s]) for s in SENTENCES]), together, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(Engine(encoder)(SENTENCES)), together, atol=1e-6)
-    assert encoder.encode(SENTENCES).tobytes() == together.tobytes()
-    assert encoder.encode([]).shape == (0, 4)
-
-
 def test_a_true_zero_never_wins_in_version_2():
     states = torch.tensor([[[-0.5, 0.0], [0.0, -0.25], [-0.1, 0.0]]])
     assert pool_max(states, "masked").tolist() == [[pytest.approx(-0.1), -0.25]]
@@ -120,16 +110,10 @@ RELEASED = {
             [0.3364748, -0.0296384, 0.0810608, 0.0772607],
             [0.5057904, -0.0296384, 0.2327862, 0.3036530],
         ],
-        [
-            [0.5277511, -0.0296384, 0.2371912, 0.3038022],
-            [0.3364748, -0.0296384, 0.1437594, 0.0772607],
-            [0.3052575, -0.0296384, 0.0810608, 0.0772607],
-            [0.3052575, -0.0296384, 0.0810608, 0.0772607],
-            [0.3364748, -0.0296384, 0.0810608, 0.0772607],
-            [0.5057904, -0.0296384, 0.2327862, 0.3036531],
-        ],
+        None,
     ),
 }
+"""Of version 2 a batch gives the same, but for a last digit."""
 
 
 def test_values_of_the_released_code(folder, version):
@@ -137,7 +121,7 @@ def test_values_of_the_released_code(folder, version):
     encoder = InferSentEncoder(str(folder), padding="batch" if version == 1 else "")
     alone = np.concatenate([encoder.encode([s]) for s in SENTENCES])
     np.testing.assert_allclose(alone, single, atol=1e-6)
-    np.testing.assert_allclose(encoder.encode(SENTENCES), batch, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode(SENTENCES), batch or single, atol=1e-6)
 
 
 def test_unknown_words_are_dropped(folder, tmp_path, version):
