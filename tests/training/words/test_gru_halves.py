@@ -134,15 +134,6 @@ def test_it_learns_a_small_text(tmp_path, condition):
     assert (encoder.config.unknown, encoder.config.eos) == ("UNK", "<eos>")
 
 
-def test_the_same_seed_gives_the_same_bytes_and_time_ends_a_run(tmp_path):
-    training = SkipThoughtsTraining(word_size=4, hidden=4, epochs=2, every=5)
-    first = training.fit(STORY, folder=tmp_path / "a", seed=3)
-    assert training.fit(STORY, folder=tmp_path / "b", seed=3) == first
-    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
-    short = SkipThoughtsTraining(word_size=4, hidden=4, epochs=100000, seconds=0.05)
-    assert short.fit(STORY, folder=tmp_path / "c", seed=3)[-1].step < 1000
-
-
 QUICK_THOUGHTS_SENTENCES = TokenIds.from_lists([[1, 2], [3], [4, 1, 2], [2, 2], [5, 1], [3, 4]])
 
 
@@ -174,16 +165,6 @@ def test_a_step_lowers_the_literal_loss(cell):
     assert literal() < before
 
 
-def test_two_encoders_with_tables_of_their_own():
-    model = QuickThoughtsTraining(word_size=3, hidden=2).model(6)
-    f, g = (model[name].get_parameter("embedding") for name in ("f", "g"))
-    assert f.abs().max() <= 0.1 and not torch.equal(f, g)
-    # TensorFlow's gates begin open.
-    gates = [p for name, p in model.named_parameters() if name.endswith("gates.bias")]
-    assert len(gates) == 4
-    assert all(bool((gate == 1).all()) for gate in gates)
-
-
 def test_batches_are_stretches_of_text_in_order(tmp_path, monkeypatch):
     seen: list[list[int]] = []
 
@@ -213,10 +194,8 @@ def test_it_learns_a_small_text_quick_thoughts(tmp_path, cell):
     assert list(encoder.config.halves) == ["f", "g"]
 
 
-def test_the_same_seed_gives_the_same_bytes(tmp_path):
-    training = QuickThoughtsTraining(word_size=4, hidden=2, batch_size=10)
-    rounds = training.fit(STORY, folder=tmp_path / "a", seed=3)
-    assert training.fit(STORY, folder=tmp_path / "b", seed=3) == rounds
-    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+def test_time_ends_a_run_and_too_little_text_is_one_line(tmp_path):
+    short = SkipThoughtsTraining(word_size=4, hidden=4, epochs=100000, seconds=0.05)
+    assert short.fit(STORY, folder=tmp_path, seed=3)[-1].step < 1000
     with pytest.raises(TrainingError, match="120 sentences make no batch of 400; lower batch_size"):
         QuickThoughtsTraining().fit(STORY, folder=tmp_path, seed=1)

@@ -97,14 +97,6 @@ def test_it_learns_a_small_set(tmp_path, vectors, version):
     assert encoder.config.version == version
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_same_seed_gives_the_same_bytes(tmp_path, vectors, version):
-    training = make(vectors, version=version, epochs=2)
-    one, two = (training.fit(pairs(30), folder=tmp_path / name, seed=1) for name in ("one", "two"))
-    assert one == two
-    assert (tmp_path / "one/model.safetensors").read_bytes() == (tmp_path / "two/model.safetensors").read_bytes()
-
-
 def test_rate_falls_by_epoch_and_is_divided_without_a_better_accuracy(tmp_path, vectors):
     # A rate too small to change an answer: accuracy never rises again.
     rounds = make(vectors, learning_rate=1e-4, epochs=9).fit(pairs(30), folder=tmp_path, seed=1)
