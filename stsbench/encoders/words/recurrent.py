@@ -29,10 +29,10 @@ from stsbench.encoders.converted import remembered_digest
 from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_blocks
 from stsbench.encoders.words.words import (
     CONFIG,
+    WEIGHTS,
     ConfigT,
     SavedConfig,
     SavedEncoder,
-    check_shapes,
     find_vectors,
     write_word_folder,
 )
@@ -146,10 +146,19 @@ def reverse(vectors: Tensor, lengths: Tensor) -> Tensor:
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 
 
-def _shapes(make: Callable[[], nn.Module]) -> dict[str, tuple[int, ...]]:
-    """The shapes of a layer's weights, without the memory for them."""
+def filled(make: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, where: object) -> nn.Module:
+    """Return a network with these weights; no memory is taken for what a configuration alone asks for.
+
+    Raises:
+        EncoderError: a weight is missing, unknown, or of another shape.
+    """
     with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in make().state_dict().items()}
+        network = make()
+    try:
+        network.load_state_dict(dict(tensors), assign=True)
+    except RuntimeError as error:
+        raise EncoderError(f"{where}: {one_line(error)[:300]}") from error
+    return network.eval()
 
 
 class Half(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,14 +175,20 @@ class Half(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Size of its embedding."""
         return self.hidden * (2 if self.bidirectional else 1)
 
-    def gru(self) -> Gru:
-        """The layer, with weights yet to be loaded."""
-        return Gru(self.word_size, self.hidden, bidirectional=self.bidirectional, cell=self.cell)
 
-    def shapes(self, words: int) -> dict[str, tuple[int, ...]]:
-        """The weights' shapes, where the vocabulary has this many words."""
-        gru = {f"gru.{name}": shape for name, shape in _shapes(self.gru).items()}
-        return {"embedding": (words, self.word_size), **gru}
+class GruHalf(nn.Module):
+    """A GRU and the vectors of its words, which begin uniform within ``scale``."""
+
+    def __init__(self, words: int, half: Half, *, scale: float = 0.1) -> None:
+        """Make the layers for so many words."""
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(words, half.word_size).uniform_(-scale, scale))
+        self.gru = Gru(half.word_size, half.hidden, bidirectional=half.bidirectional, cell=half.cell)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Return embeddings (b, d) of word ids (b, t)."""
+        last: Tensor = self.gru(self.embedding[ids].to(next(self.gru.parameters()).device), lengths)
+        return last
 
 
 class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
@@ -185,11 +200,13 @@ class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
     eos: str = ""
     """The word for a sentence's end, where the vocabulary has one."""
 
-    def shapes(self, words: int) -> dict[str, tuple[int, ...]]:
-        """The weights' shapes, where the vocabulary has this many words."""
-        return {
-            f"{name}.{key}": shape for name, half in self.halves.items() for key, shape in half.shapes(words).items()
-        }
+    def network(self, words: int) -> nn.ModuleDict:
+        """The halves for a vocabulary of so many words, weights yet to be loaded."""
+        return nn.ModuleDict({name: GruHalf(words, half) for name, half in self.halves.items()})
+
+
+LAYERS = (Gru, BiLstm)
+"""What runs on a device."""
 
 
 class RecurrentEncoder(SavedEncoder[ConfigT], Generic[ConfigT]):
@@ -206,24 +223,26 @@ class RecurrentEncoder(SavedEncoder[ConfigT], Generic[ConfigT]):
         super().__init__(record, model, name, revision, tokens)
         self.device = device
 
-    @cached_property
     @abstractmethod
-    def networks(self) -> Mapping[str, nn.Module]:
-        """The loaded layers, by the names that their weights begin with."""
+    def make(self) -> nn.Module:
+        """Make the network, weights yet to be loaded."""
 
-    def load(self, layer: nn.Module, tensors: Mapping[str, Tensor], start: str = "") -> nn.Module:
-        """Give a layer those weights whose names begin so, and bring it to the device."""
-        layer.load_state_dict({key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)})
-        return layer.eval().to(pick_device(self.device))
+    @cached_property
+    def network(self) -> nn.Module:
+        """The network, its layers on the device; tables of words stay in memory."""
+        network, place = filled(self.make, self.tensors(), where=self.folder / WEIGHTS), pick_device(self.device)
+        for layer in network.modules():
+            if isinstance(layer, LAYERS):
+                layer.to(place)
+        return network
 
     @property
     def device_used(self) -> str | None:
         """The device the layers are on; None where they were never loaded."""
-        return str(self._place) if "networks" in self.__dict__ else None
-
-    @property
-    def _place(self) -> torch.device:
-        return next(next(iter(self.networks.values())).parameters()).device
+        if "network" not in self.__dict__:
+            return None
+        layer = next(layer for layer in self.network.modules() if isinstance(layer, LAYERS))
+        return str(next(layer.parameters()).device)
 
     def embed_planned(self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int) -> FloatArray:
         """Embed sentences batch by batch, (n, d); one without a token is the zero vector.
@@ -300,24 +319,16 @@ class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
                 raise EncoderError(f"{self.folder}: vocab.txt lacks the word '{needed}' that config.json names")
         return rows
 
-    @cached_property
-    def _weights(self) -> dict[str, Tensor]:
-        return self.tensors(self.config.shapes(len(self.words)))
-
-    @cached_property
-    def networks(self) -> Mapping[str, nn.Module]:
-        """Each half's GRU."""
-        return {name: self.load(self.config.halves[name].gru(), self._weights, f"{name}.gru.") for name in self.halves}
+    def make(self) -> nn.Module:
+        """Make the halves."""
+        return self.config.network(len(self.words))
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            parts = []
-            for name, gru in self.networks.items():
-                last = gru(self._weights[f"{name}.embedding"][ids.clamp(min=0)].to(self._place), lengths)
-                parts.append(nn.functional.normalize(last, dim=1) if self.normalise else last)
-            return torch.cat(parts, dim=1)
+            parts = [self.network.get_submodule(name)(ids.clamp(min=0), lengths) for name in self.halves]
+            return torch.cat([nn.functional.normalize(p, dim=1) if self.normalise else p for p in parts], dim=1)
 
         unknown = self.vocabulary[self.config.unknown]
         end = [self.vocabulary[self.config.eos]] if self.append_eos else []
@@ -363,10 +374,6 @@ class InferSentConfig(SavedConfig, frozen=True, kw_only=True):
     vectors: str
     """The file of word vectors it was trained with; a path only with its hash."""
     vectors_sha256: str = ""
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The weights' shapes."""
-        return _shapes(lambda: BiLstm(self.word_size, self.hidden))
 
 
 class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
@@ -433,12 +440,9 @@ class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
             raise EncoderError(f"{self.vectors_path}: vectors of size {vectors.shape[1]}; {self.folder} needs {due}")
         return vectors
 
-    @cached_property
-    def networks(self) -> Mapping[str, nn.Module]:
-        """The loaded LSTM."""
-        # First the weights, whose shapes are checked: a configuration alone may ask for any memory.
-        tensors = self.tensors(self.config.shapes())
-        return {"": self.load(BiLstm(self.config.word_size, self.config.hidden), tensors)}
+    def make(self) -> nn.Module:
+        """Make the LSTM."""
+        return BiLstm(self.config.word_size, self.config.hidden)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); where not even the sentence's end has a vector, it is the zero vector."""
@@ -449,7 +453,8 @@ class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
         table = torch.from_numpy(np.pad(self.vectors.take(np.array([*known.values()], np.int64)), ((0, 1), (0, 0))))
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            return pool_max(self.networks[""](table[ids].to(self._place), lengths), self.padding)
+            place = next(self.network.parameters()).device
+            return pool_max(self.network(table[ids].to(place), lengths), self.padding)
 
         tokens = TokenIds.from_lists([[places[word] for word in split if word in places] for split in words])
         return self.embed_planned(tokens, embed, d=2 * self.config.hidden)
@@ -494,8 +499,9 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
         vectors=vectors or VERSIONS[version].vectors,
         vectors_sha256=remembered_digest(given) if given else "",
     )
-    check_shapes(state, config.shapes(), where=str(source))
-    return write_word_folder(out, kind="infersent", config=config, tensors={k: t.float() for k, t in state.items()})
+    state = {name: tensor.float() for name, tensor in state.items()}
+    network = filled(lambda: BiLstm(config.word_size, config.hidden), state, where=source)
+    return write_word_folder(out, kind="infersent", config=config, tensors=network.state_dict())
 
 
 def convert_skip_thoughts(source: Path, out: Path) -> Path:
@@ -531,8 +537,8 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     config = HalvesConfig(halves=halves, unknown=UNKNOWN, eos=EOS if EOS in rows else "")
     if UNKNOWN not in rows:
         raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN}")
-    check_shapes(tensors, config.shapes(len(rows)), where=str(source))
-    return write_word_folder(out, kind="skip_thoughts", config=config, tensors=tensors, words=list(rows))
+    network = filled(lambda: config.network(len(rows)), tensors, where=source)
+    return write_word_folder(out, kind="skip_thoughts", config=config, tensors=network.state_dict(), words=list(rows))
 
 
 def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatArray]:
@@ -573,7 +579,7 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
     known_vectors, new_vectors = (
         opened.take(np.array([rows[w] for w in some])).astype(np.float64) for some in (shared, new)
     )
-    tensors = encoder.tensors(encoder.config.shapes(len(own)))
+    tensors = encoder.tensors()
     at = [encoder.vocabulary[word] for word in shared]
     for half in encoder.config.halves:
         table = tensors[f"{half}.embedding"].numpy()

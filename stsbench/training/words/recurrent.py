@@ -23,6 +23,7 @@ from stsbench.encoders.words.recurrent import (
     BiLstm,
     Gru,
     GruCell,
+    GruHalf,
     Half,
     HalvesConfig,
     InferSentConfig,
@@ -222,21 +223,6 @@ class SkipThoughtsTraining(NeighbourTraining):
         return cost / sum(int(target.lengths.sum()) for target in targets.values())
 
 
-class QuickHalf(nn.Module):
-    """One of Quick-Thoughts' two encoders, with its own word vectors, uniform within ``scale``."""
-
-    def __init__(self, words: int, word_size: int, hidden: int, *, cell: GruCell, scale: float) -> None:
-        """Make the layers."""
-        super().__init__()
-        self.embedding = nn.Parameter(torch.empty(words, word_size).uniform_(-scale, scale))
-        self.gru = Gru(word_size, hidden, bidirectional=True, cell=cell)
-
-    def forward(self, source: SentenceBatch) -> Tensor:
-        """Return embeddings (b, 2h)."""
-        last: Tensor = self.gru(self.embedding[source.ids], source.lengths)
-        return last
-
-
 @dataclass(frozen=True, kw_only=True)
 class QuickThoughtsTraining(NeighbourTraining):
     """Train Quick-Thoughts, which finds the neighbours among a batch of text (Logeswaran and Lee 2018, arXiv 1803.02893).
@@ -267,13 +253,14 @@ class QuickThoughtsTraining(NeighbourTraining):
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         # What is left over at the text's end is not a whole batch.
         batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(-1, self.batch_size)
-        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
         return Lesson(
             tensors=model.state_dict(),
             optimiser=optimiser,
             saved={
                 "kind": "quick_thoughts",
-                "config": HalvesConfig(halves={"f": half, "g": half}, unknown="<unk>", lowercase=self.lowercase),
+                "config": HalvesConfig(
+                    halves={"f": self.half, "g": self.half}, unknown="<unk>", lowercase=self.lowercase
+                ),
                 "tensors": model.state_dict(),
                 "words": vocabulary.words,
                 "params": {"tokens": self.tokens},
@@ -288,13 +275,18 @@ class QuickThoughtsTraining(NeighbourTraining):
 
     def model(self, words: int) -> nn.ModuleDict:
         """Make both encoders, f and g, for a vocabulary of this size."""
-        sizes = (words, self.word_size, self.hidden)
-        return nn.ModuleDict({name: QuickHalf(*sizes, cell=self.cell, scale=self.scale) for name in ("f", "g")})
+        return nn.ModuleDict({name: GruHalf(words, self.half, scale=self.scale) for name in ("f", "g")})
+
+    @property
+    def half(self) -> Half:
+        """The configuration of an encoder."""
+        return Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
 
     def step(self, model: nn.ModuleDict, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
         """Learn from one batch and return its loss."""
         batch = SentenceBatch(tokens, rows)
-        return self.descend(model, optimiser, quick_thoughts(model["f"](batch), model["g"](batch)))
+        f, g = (model[name](batch.ids, batch.lengths) for name in ("f", "g"))
+        return self.descend(model, optimiser, quick_thoughts(f, g))
 
 
 class PairClassifier(nn.Module):

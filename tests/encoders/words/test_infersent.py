@@ -26,7 +26,7 @@ def folder(tmp_path, version):
 
 def literal(encoder, sentence: str) -> tuple[np.ndarray, int]:
     """The states' maximum in float64, by the equations of an LSTM, and the number of words."""
-    weights = {k: t.double().numpy() for k, t in encoder.tensors(encoder.config.shapes()).items()}
+    weights = {k: t.double().numpy() for k, t in encoder.tensors().items()}
     around = [encoder.version.bos, *sentence.split(), encoder.version.eos]
     rows = encoder.vectors.find(around)
     words = encoder.vectors.take(rows[rows >= 0]).astype(float)
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_one_line(folder, tmp_path, version):
         with pytest.raises(DataError, match="names word vectors in a folder and no sha256"):
             InferSentEncoder(str(folder))
     config.write_text(text.replace('"hidden": 2', '"hidden": 3'))
-    with pytest.raises(EncoderError, match=r"'enc_lstm.weight_ih_l0' has shape \(8, 3\), not \(12, 3\)"):
+    with pytest.raises(EncoderError, match=r"mismatch for enc_lstm.weight_ih_l0: .*\[8, 3\]"):
         InferSentEncoder(str(folder)).encode(["a"])
     config.write_text(text.replace('"hidden"', '"hiden"'))
     with pytest.raises(EncoderError, match="config.json: cannot be read"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from stsbench.core.files import file_digest
-from stsbench.encoders.words.recurrent import Half, HalvesConfig, InferSentConfig
+from stsbench.encoders.words.recurrent import BiLstm, Half, HalvesConfig, InferSentConfig
 from stsbench.encoders.words.words import FastSentConfig, write_word_folder
 
 VECTORS = {
@@ -43,7 +43,7 @@ def write_infersent(folder: Path, vectors: Path, version: int = 1) -> Path:
     config = InferSentConfig(
         version=1 if version == 1 else 2, word_size=3, hidden=HIDDEN, vectors=str(vectors), vectors_sha256=digest
     )
-    tensors = {name: waves(shape, i) for i, (name, shape) in enumerate(config.shapes().items())}
+    tensors = {name: waves(t.shape, i) for i, (name, t) in enumerate(BiLstm(3, HIDDEN).state_dict().items())}
     write_word_folder(folder, kind="infersent", config=config, tensors=tensors)
     return folder
 
@@ -66,7 +66,7 @@ def write_halves(folder: Path, kind: str, halves: dict[str, Half] | None = None)
         }[kind]
     )
     config = HalvesConfig(halves=halves, unknown="UNK", eos="<eos>")
-    tensors = {name: waves(shape, i) for i, (name, shape) in enumerate(config.shapes(len(WORDS)).items())}
+    tensors = {name: waves(t.shape, i) for i, (name, t) in enumerate(config.network(len(WORDS)).state_dict().items())}
     write_word_folder(folder, kind=kind, config=config, tensors=tensors, words=WORDS)
     return folder
 

@@ -147,10 +147,8 @@ def test_a_step_lowers_the_literal_loss(cell):
     def literal() -> float:
         """Six sentences, scalar by scalar: the own sentence stays with logit 0, neighbours share the target."""
         with torch.no_grad():
-            f, g = (
-                model[name](SentenceBatch(QUICK_THOUGHTS_SENTENCES, np.arange(6))).double().numpy()
-                for name in ("f", "g")
-            )
+            batch = SentenceBatch(QUICK_THOUGHTS_SENTENCES, np.arange(6))
+            f, g = (model[name](batch.ids, batch.lengths).double().numpy() for name in ("f", "g"))
         total = 0.0
         for i in range(6):
             logits = [0.0 if i == j else float(f[i] @ g[j]) for j in range(6)]
