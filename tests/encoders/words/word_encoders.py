@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from stsbench.core.files import file_digest
@@ -33,6 +36,20 @@ def waves(shape: tuple[int, ...], phase: float) -> torch.Tensor:
     return torch.sin(torch.arange(count, dtype=torch.float64) * 1.7 + phase).float().reshape(shape)
 
 
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def gru_step(weights: Mapping[str, np.ndarray], word: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """The released Skip-Thoughts' step in float64: reset behind the recurrent product, no recurrent bias."""
+    h = len(state)
+    w, u, b = weights["weight_ih_l0"], weights["weight_hh_l0"], weights["bias_ih_l0"]
+    b2 = weights["bias_hh_l0"]
+    reset, update = np.split(sigmoid(w[: 2 * h] @ word + b[: 2 * h] + u[: 2 * h] @ state + b2[: 2 * h]), 2)
+    new = np.tanh(w[2 * h :] @ word + b[2 * h :] + reset * (u[2 * h :] @ state + b2[2 * h :]))
+    return np.asarray(update * state + (1 - update) * new)
+
+
 def write_vectors(path: Path, version: int) -> Path:
     path.write_text(VECTORS[version] + COMMON, encoding="utf-8")
     return path
@@ -51,20 +68,12 @@ def write_infersent(folder: Path, vectors: Path, version: int = 1) -> Path:
 WORDS = ("<eos>", "UNK", "the", "cat", "sat", "on", "mat", "a", ".")
 
 
-def write_halves(folder: Path, kind: str, halves: dict[str, Half] | None = None) -> Path:
-    halves = (
-        halves
-        or {
-            "skip_thoughts": {
-                "uni": Half(word_size=3, hidden=4),
-                "bi": Half(word_size=3, hidden=2, bidirectional=True),
-            },
-            "quick_thoughts": {
-                "f": Half(word_size=3, hidden=2, bidirectional=True, cell="tensorflow"),
-                "g": Half(word_size=3, hidden=2, bidirectional=True, cell="tensorflow"),
-            },
-        }[kind]
-    )
+def write_halves(folder: Path, kind: str) -> Path:
+    both: dict[str, Any] = {"word_size": 3, "hidden": 2, "bidirectional": True}
+    halves = {
+        "skip_thoughts": {"uni": Half(word_size=3, hidden=4), "bi": Half(**both)},
+        "quick_thoughts": {name: Half(**both, cell="tensorflow") for name in "fg"},
+    }[kind]
     config = HalvesConfig(halves=halves, unknown="UNK", eos="<eos>")
     tensors = {name: waves(t.shape, i) for i, (name, t) in enumerate(config.network(len(WORDS)).state_dict().items())}
     write_word_folder(folder, kind=kind, config=config, tensors=tensors, words=WORDS)

@@ -18,22 +18,10 @@ from stsbench.training.words.recurrent import (
     SkipThoughtsTraining,
     released_adam_factor,
 )
+from tests.encoders.words.word_encoders import gru_step
 from tests.training.words.ordered_text import STORY
 
 SENTENCES = TokenIds.from_lists([[2, 3, 0], [4, 0], [5, 2, 4, 0], [3, 3, 0], [6, 0], [2, 0]])
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def gru(weights: dict[str, np.ndarray], word: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """The released gru_layer's step, in float64."""
-    h = len(state)
-    w, u, b = weights["weight_ih_l0"], weights["weight_hh_l0"], weights["bias_ih_l0"]
-    reset, update = np.split(sigmoid(w[: 2 * h] @ word + u[: 2 * h] @ state + b[: 2 * h]), 2)
-    new = np.tanh(w[2 * h :] @ word + b[2 * h :] + reset * (u[2 * h :] @ state))
-    return np.asarray(update * state + (1 - update) * new)
 
 
 def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
@@ -50,7 +38,7 @@ def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
         for i in range(len(model.gru.directions)):
             state = np.zeros(tensors[f"gru.directions.{i}.gru.weight_hh_l0"].shape[1])
             for word in lists[row][:: -1 if i else 1]:
-                state = gru(part(f"gru.directions.{i}.gru."), tensors["embedding"][word], state)
+                state = gru_step(part(f"gru.directions.{i}.gru."), tensors["embedding"][word], state)
             ends.append(state)
         sentence = np.concatenate(ends)
         for side, target in (("next", lists[row + 1]), ("previous", lists[row - 1])):
@@ -58,7 +46,7 @@ def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
             before = np.zeros(tensors["embedding"].shape[1])
             for word in target:
                 seen = before if not model.each_step else np.concatenate([before, sentence])
-                state = gru(part(f"decoders.{side}."), seen, state)
+                state = gru_step(part(f"decoders.{side}."), seen, state)
                 logits = tensors["output.weight"] @ state + tensors["output.bias"]
                 total -= np.log(np.exp(logits[word]) / np.exp(logits).sum() + TINY)
                 before = tensors["embedding"][word]
