@@ -130,7 +130,8 @@ def compare(
     """
     effort = effort or Effort()
     columns, notes = align(encoders, tasks=tasks, protocol=protocol)
-    _check_columns(columns)
+    if lacking := lacking_columns(one for column in columns for seeds in column.results for one in seeds):
+        raise DataError(f"{lacking_said(lacking)}, which tests need; run: {command_again(lacking)}")
     names = list(encoders)
     found: dict[tuple[int, int], list[Measured]] = {pair: [] for pair in itertools.combinations(range(len(names)), 2)}
     for column in columns:
@@ -138,7 +139,12 @@ def compare(
             found[measured.pair].append(measured)
     by_task = _corrected([one.difference for group in found.values() for one in group], effort.level)
     means = _corrected([mean for group in found.values() for mean in _means(group)], effort.level)
-    notes += _unknown([one for group in found.values() for one in group], columns, effort)
+    items = [(one.difference.task, one.items) for group in found.values() for one in group if one.items]
+    unknown = list(dict.fromkeys(task for task, known in items if known.sentences is None))
+    if unknown and effort.dependence != "none":
+        older = [one for column in columns if column.task in unknown for seeds in column.results for one in seeds]
+        why = "taken as independent, for no result says which items share a sentence"
+        notes.append(f"{', '.join(unknown)}: {why}; run: {command_again(older)}")
     notes += _same_trainings(columns, names)
     return Comparison(
         encoders=names,
@@ -147,25 +153,6 @@ def compare(
         dependence=effort.dependence,
         notes=notes,
     )
-
-
-def _check_columns(columns: Sequence[Column]) -> None:
-    """Raise DataError where results have no per-item columns; says what makes them."""
-    lacking = lacking_columns(one for column in columns for seeds in column.results for one in seeds)
-    if lacking:
-        raise DataError(f"{lacking_said(lacking)}, which tests need; run: {command_again(lacking)}")
-
-
-def _unknown(measured: Sequence[Measured], columns: Sequence[Column], effort: Effort) -> list[str]:
-    """A note on tasks whose results do not tell which items share a sentence."""
-    tasks = dict.fromkeys(one.difference.task for one in measured if one.items and one.items.sentences is None)
-    if not tasks or effort.dependence == "none":
-        return []
-    older = [one for column in columns for seeds in column.results for one in seeds if column.task in tasks]
-    return [
-        f"{', '.join(tasks)}: taken as independent, for no result says which items share a sentence; "
-        f"run: {command_again(older)}"
-    ]
 
 
 def _same_trainings(columns: Sequence[Column], names: Sequence[str]) -> Iterator[str]:
@@ -194,29 +181,19 @@ def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iter
             continue
         first, second = (items.samples[at] for at in pair)
         found = difference_of(first, second, items.sharing, items.paired.weights)
+        exact, independent = _exact_p(items, pair, effort, column.task), items.sharing.independent
+        test = items.paired.williams(*pair) if independent and isinstance(items.paired, Correlated) else None
         # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
-        tested = found._replace(difference=bare.difference)
-        exact = _exact_p(items, pair, effort, column.task)
-        test = (
-            items.paired.williams(*pair) if items.sharing.independent and isinstance(items.paired, Correlated) else None
-        )
-        tested_difference = replace(
-            bare,
-            interval=tested.interval(),
-            p=found.p if exact is None else exact,
-            p_williams=test.p if test else None,
-        )
-        yield Measured(tested_difference, items, pair, test)
+        interval, p = found._replace(difference=bare.difference).interval(), found.p if exact is None else exact
+        yield Measured(replace(bare, interval=interval, p=p, p_williams=test.p if test else None), items, pair, test)
 
 
 def _exact_p(items: Items, pair: tuple[int, int], effort: Effort, task: str) -> float | None:
     """The p-value that takes no law for granted, of independent items and one seed a side; None of others."""
     if not items.sharing.independent or any(len(items.samples[at].scores) > 1 for at in pair):
         return None
-    if isinstance(items.paired, Averaged):
-        mcnemar = items.paired.mcnemar(*pair)
-        if mcnemar is not None:
-            return mcnemar
+    if isinstance(items.paired, Averaged) and (mcnemar := items.paired.mcnemar(*pair)) is not None:
+        return mcnemar
     # Every pair has the same draws, so that a third encoder changes nothing between two.
     rng = effort.rng(f"{task} swaps")
     permuted = items.paired.permuted(*pair, permutations=effort.permutations, rng=rng)
@@ -264,18 +241,22 @@ def _means(group: Sequence[Measured]) -> Iterator[Difference]:
 def mean_difference(group: Sequence[Measured]) -> Difference:
     """The difference of two encoders' means over several tasks, which may share sentences."""
     parts, k = [one.difference for one in group], len(group)
-    known = [one.items for one in group if one.items is not None]
+    known = [(one.items, one.pair) for one in group if one.items is not None]
     williams = [one.williams for one in group if one.williams is not None]
-    scores = float(np.mean([p.scores[0] for p in parts])), float(np.mean([p.scores[1] for p in parts]))
-    tested = _tested_mean(known, [one.pair for one in group]) if len(known) == k else None
     difference = float(np.mean([part.difference for part in parts]))
+    tested: Contrast | None = None
+    if len(known) == k:
+        sharing = joint_sharing([items for items, _ in known])
+        first, second = (mean_sample([items.samples[pair[side]] for items, pair in known], sharing) for side in (0, 1))
+        weights = np.concatenate([items.paired.weights for items, _ in known]) / k
+        tested = difference_of(first, second, sharing, weights)
     return replace(
         parts[0],
         task=f"mean of {k}",
         tasks=tuple(part.task for part in parts),
         n=sum(part.n for part in parts),
         seeds=(min(part.seeds[0] for part in parts), min(part.seeds[1] for part in parts)),
-        scores=scores,
+        scores=(float(np.mean([p.scores[0] for p in parts])), float(np.mean([p.scores[1] for p in parts]))),
         deviations=None,
         difference=difference,
         interval=tested._replace(difference=difference).interval() if tested else None,
@@ -284,25 +265,15 @@ def mean_difference(group: Sequence[Measured]) -> Difference:
     )
 
 
-def _tested_mean(tasks: Sequence[Items], pairs: Sequence[tuple[int, int]]) -> Contrast:
-    sharing = joint_sharing(tasks)
-    first, second = (
-        mean_sample([items.samples[pair[side]] for items, pair in zip(tasks, pairs, strict=True)], sharing)
-        for side in (0, 1)
-    )
-    weights = np.concatenate([items.paired.weights for items in tasks]) / len(tasks)
-    return difference_of(first, second, sharing, weights)
-
-
 def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:
     """The same differences after Holm's correction over all of them."""
     tested = [d for d in differences if d.p is not None]
     corrected = dict(zip(map(id, tested), holm([d.p for d in tested if d.p is not None]), strict=True))
-    found = []
-    for one in differences:
-        p = corrected.get(id(one))
-        found.append(replace(one, p_corrected=p, real=p is not None and p < level, family=len(tested)))
-    return found
+    ps = [corrected.get(id(one)) for one in differences]
+    return [
+        replace(one, p_corrected=p, real=p is not None and p < level, family=len(tested))
+        for one, p in zip(differences, ps, strict=True)
+    ]
 
 
 COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm"]
@@ -310,11 +281,12 @@ COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm"]
 
 def sentences(comparison: Comparison) -> list[str]:
     """For each pair of encoders, which differences are significant."""
-    corrected = _correction_said(comparison)
-    return [
-        f"{_sentences(first, second, differences)}. {corrected}.{_one_run(differences)}"
-        for first, second, differences in comparison.pairs()
-    ]
+    corrected, made = _correction_said(comparison), []
+    for first, second, differences in comparison.pairs():
+        once = " and ".join(dict.fromkeys(name for d in differences for name in d.one_run))
+        alone = f" {once}: one training seed, so this says nothing of the recipe." if once else ""
+        made.append(f"{_sentences(first, second, differences)}. {corrected}.{alone}")
+    return made
 
 
 def task_labels(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
@@ -360,13 +332,6 @@ def _correction_said(comparison: Comparison) -> str:
     return f"{level}; Holm's correction over {' and, by itself, over '.join(over)}" if over else level
 
 
-def _one_run(differences: Sequence[Difference]) -> str:
-    once = list(dict.fromkeys(name for d in differences for name in d.one_run))
-    if not once:
-        return ""
-    return f" {' and '.join(once)}: one training seed, so this says nothing of the recipe."
-
-
 def _chance(first: str, second: str, chance: Sequence[Difference], real: int) -> str:
     if real:
         return f"No significant difference on the other {_count(len(chance), 'task')}"
@@ -401,39 +366,22 @@ def notes_below(comparison: Comparison) -> list[str]:
 
 def columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
     """The heads and rows of a table, one row a difference; a column in which nothing is known is left out."""
-    rows = _rows(differences)
+    labels, rows = task_labels(differences), []
+    for d in differences:
+        # Large ends of an interval are not known to two decimals.
+        ends = [_signed(100 * end, 1 if abs(end) >= 0.1 else 2) for end in d.interval or ()]
+        spreads = [f"±{100 * one:.2f}" for one in d.deviations or ()] or ["", ""]
+        scores = [f"{100 * score:.2f}{spread}" for score, spread in zip(d.scores, spreads, strict=True)]
+        ps = map(p_text, (d.p, d.p_williams, d.p_corrected))
+        rows.append([labels[d.task, d.split], *scores, _signed(100 * d.difference, 2), " to ".join(ends) or "–", *ps])
     known = [at for at in range(len(COLUMNS)) if any(row[at] != "–" for row in rows)]
     return [COLUMNS[at] for at in known], [[row[at] for at in known] for row in rows]
 
 
-def _rows(differences: Sequence[Difference]) -> list[list[str]]:
-    labels = task_labels(differences)
-    return [
-        [
-            labels[d.task, d.split],
-            *(_score(d, side) for side in (0, 1)),
-            _signed(100 * d.difference, 2),
-            " to ".join(map(_end, d.interval)) if d.interval else "–",
-            *(p_text(p) for p in (d.p, d.p_williams, d.p_corrected)),
-        ]
-        for d in differences
-    ]
-
-
-def _end(value: float) -> str:
-    """An end of an interval in points; large ones are not known to two decimals."""
-    return _signed(100 * value, 1 if abs(value) >= 0.1 else 2)
-
-
 def _signed(points: float, decimals: int) -> str:
-    """A number with its sign; what prints as zero has none."""
+    # What prints as zero has no sign.
     text = f"{points:+.{decimals}f}"
     return text if float(text) else text[1:]
-
-
-def _score(difference: Difference, side: int) -> str:
-    spread = f"±{100 * difference.deviations[side]:.2f}" if difference.deviations else ""
-    return f"{100 * difference.scores[side]:.2f}{spread}"
 
 
 def p_is(p: float | None) -> str:

@@ -116,12 +116,7 @@ class TestedColumn(NamedTuple):
 
 
 def tested_column(columns: Collection[str], protocol: Mapping[str, Any]) -> TestedColumn | None:
-    """Which of these columns a paired test compares; None where no paired test is known.
-
-    Args:
-        columns: the names of a result's per-item columns.
-        protocol: how the result was scored.
-    """
+    """Which of a result's per-item columns a paired test compares, by how it was scored; None where no test is known."""
     for name in MEANS:
         if name in columns:
             return TestedColumn(name, None)
@@ -135,7 +130,10 @@ def tested_column(columns: Collection[str], protocol: Mapping[str, Any]) -> Test
 def _paired(result: Result, columns: AllColumns, score: str) -> Paired | None:
     first, protocol = columns[0][0], dict(result.protocol)
     if score == "f1":
-        return _f1_scored(columns) if {"prediction", "correct"} <= set(first) else None
+        predicted = _stack(columns, "prediction") if {"prediction", "correct"} <= set(first) else []
+        # Of more than two classes a wrong answer does not tell which was right.
+        is_binary = bool(predicted) and max(row.max(initial=0) for row in predicted) <= 1
+        return F1Scored(predicted=predicted, correct=_stack(columns, "correct")) if is_binary else None
     metric, _, aggregation = score.partition(".")
     protocol |= {"metric": metric} if metric else {}
     protocol |= {"aggregation": aggregation} if aggregation else {}
@@ -152,14 +150,6 @@ def _paired(result: Result, columns: AllColumns, score: str) -> Paired | None:
     return Correlated(values=values, gold=gold[0][0], parts=_parts(first, protocol), metric=tested.metric.name)
 
 
-def _f1_scored(columns: AllColumns) -> F1Scored | None:
-    """None of more than two classes: a wrong answer does not tell which was right."""
-    predicted = _stack(columns, "prediction")
-    if max(row.max(initial=0) for row in predicted) > 1:
-        return None
-    return F1Scored(predicted=predicted, correct=_stack(columns, "correct"))
-
-
 def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> Sample:
     """An encoder's scores by seed: by training seed where there are several, averaged over evaluation seeds."""
     trained = len({one.train_seed for one in results}) > 1
@@ -171,11 +161,8 @@ def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> Sample:
     if len(seeds) == 1:
         # One training seed is one of those that other tasks may have; of one evaluation seed nothing was drawn again.
         names = () if results[0].train_seed is None else (("training", results[0].train_seed),)
-    return Sample(
-        np.array([scores[at].mean() for at in members]),
-        np.array([shares[at].mean(axis=0) for at in members]),
-        names,
-    )
+    means = np.array([scores[at].mean() for at in members]), np.array([shares[at].mean(axis=0) for at in members])
+    return Sample(*means, names)
 
 
 def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
@@ -188,11 +175,7 @@ def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
 
 
 def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> Parts:
-    """The items that are correlated together; all of them where the protocol says nothing of subsets.
-
-    Raises:
-        DataError: an aggregation that does not exist, or of subsets that the columns do not tell.
-    """
+    """The items that are correlated together; all of them where the protocol says nothing of subsets."""
     aggregation = str(protocol.get("aggregation", "all"))
     if aggregation not in AGGREGATIONS:
         raise DataError(f"a result's aggregation '{aggregation}' is not one of {', '.join(AGGREGATIONS)}")
@@ -222,16 +205,13 @@ class RowItems(Generic[RowKey]):
         scores: Sequence[str] = (),
         sentences: MutableMapping[int, IntArray] | None = None,
     ) -> None:
-        """Read the columns of all rows' results.
+        """Read the columns of all rows' results; raises DataError where some are broken, or not of the same items.
 
         Args:
             rows: each row's results task by task.
             dependence: whether items that share a sentence err together.
             scores: what is compared on each task: a name of its results' ``scores``; without any, their own score.
             sentences: those of tasks' items as other rows tell them; what these rows tell is added.
-
-        Raises:
-            DataError: columns are broken, or not of the same items.
         """
         self.lacking: list[Result] = []
         self.without_texts: list[Result] = []
@@ -246,12 +226,10 @@ class RowItems(Generic[RowKey]):
             self._read(task, mine, scores[task] if scores else "")
 
     def _read(self, task: int, rows: Mapping[RowKey, Sequence[Result]], score: str) -> None:
-        lacking = [one for seeds in rows.values() for one in seeds if not has_columns(one)]
-        self.lacking += lacking
+        self.lacking += [one for seeds in rows.values() for one in seeds if not has_columns(one)]
         whole = {key: seeds for key, seeds in rows.items() if all(map(has_columns, seeds))}
-        if not whole:
-            return
-        items = pair_items(list(whole.values()), self._dependence, score, self._sentences.get(task))
+        told = self._sentences.get(task)
+        items = pair_items(list(whole.values()), self._dependence, score, told) if whole else None
         if items is None:
             return
         if items.sentences is not None:
@@ -310,8 +288,7 @@ def check_alike(rows: RowResults[RowKey]) -> None:
     for cells in zip(*rows.values(), strict=True):
         results = [one for seeds in cells for one in seeds]
         for result in results[1:]:
-            why = why_not_comparable(results[0], result)
-            if why:
+            if why := why_not_comparable(results[0], result):
                 names = f"'{results[0].encoder}' and '{result.encoder}'"
                 raise ProtocolError(f"{result.task}: {names} cannot be ranked together: {why}")
 
@@ -335,21 +312,20 @@ def align(
         DataError: no task in common.
     """
     cells = [_cells(results, tasks, protocol) for results in encoders.values()]
-    order = [task for task in (tasks or dict.fromkeys(task for one in cells for task in one))]
+    order = list(tasks or dict.fromkeys(task for one in cells for task in one))
     shared = [task for task in order if all(task in one for one in cells)]
     if not shared:
         names = " and ".join(f"'{name}'" for name in encoders)
         by = f" by protocol {protocol!r}" if protocol else ""
-        has = "; ".join(f"'{name}' has {_listed(list(one))}" for name, one in zip(encoders, cells, strict=True))
-        raise DataError(f"{names} have no task in common{by}", hint=has)
+        has = []
+        for name, one in zip(encoders, map(list, cells), strict=True):
+            more = f" and {len(one) - SHOWN} more" if len(one) > SHOWN else ""
+            has.append(f"'{name}' has {', '.join(one[:SHOWN])}{more}" if one else f"'{name}' has none")
+        raise DataError(f"{names} have no task in common{by}", hint="; ".join(has))
     left = [task for task in order if task not in shared]
     notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []
     columns = [column for task in shared for column in _columns(task, list(encoders), [one[task] for one in cells])]
     return columns, notes
-
-
-def _listed(tasks: Sequence[str]) -> str:
-    return ", ".join(tasks[:SHOWN]) + (f" and {len(tasks) - SHOWN} more" if len(tasks) > SHOWN else "") or "none"
 
 
 SHOWN = 8
@@ -372,9 +348,8 @@ def _columns(task: str, names: Sequence[str], ways: Sequence[Ways]) -> Iterator[
     shared = [key for key in ways[0] if all(key in other for other in ways)]
     candidates = [[other[key] for other in ways] for key in shared] or [[next(iter(o.values())) for o in ways]]
     for found in candidates:
-        for other_name, other in ((name, one) for name, seeds in zip(names, found, strict=True) for one in seeds):
-            why = why_not_comparable(found[0][0], other)
-            if why:
-                raise ProtocolError(f"{task}: '{names[0]}' and '{other_name}' cannot be compared: {why}")
         result = found[0][0]
+        for name, other in ((name, one) for name, seeds in zip(names, found, strict=True) for one in seeds):
+            if why := why_not_comparable(result, other):
+                raise ProtocolError(f"{task}: '{names[0]}' and '{name}' cannot be compared: {why}")
         yield Column(task, result.split, result.protocol, [one_a_seed(group) for group in found])

@@ -6,9 +6,10 @@ import hashlib
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from itertools import combinations
 from pathlib import Path
 from typing import Generic, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from stsbench import numbers
 from stsbench.core.errors import DataError
-from stsbench.numbers.intervals import COLUMNS, Sharing, StandardError, wilson_interval
+from stsbench.numbers.intervals import COLUMNS, Sharing, StandardError, sentences_of, wilson_interval
 from stsbench.numbers.statistics import Float64Array, IntArray
 from stsbench.results.folder import columns_of, lacking_columns
 from stsbench.results.record import Result, protocol_key
@@ -124,118 +125,87 @@ def mean_intervals(
         progress: gets how many rows are done, and how many there are.
     """
     found: MeanIntervals[RowKey] = MeanIntervals({}, [], [])
-    alike: dict[object, dict[RowKey, Sequence[Sequence[Result]]]] = {}
-    done = _Counter(len(rows), progress)
+    known, done = {} if known is None else known, iter(range(1, len(rows) + 1))
+    alike: dict[object, list[RowKey]] = {}
+    todo: dict[object, list[RowKey]] = {}
     for key, cells in rows.items():
-        lacking = lacking_columns(one for seeds in cells for one in seeds)
-        found.lacking.extend(lacking)
-        if lacking:
-            done.count()
+        if lacking := lacking_columns(one for seeds in cells for one in seeds):
+            found.lacking.extend(lacking)
+            progress(next(done), len(rows))
+            continue
+        # Scores of other data or another protocol have other items.
+        way = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in cells)
+        alike.setdefault(way, []).append(key)
+        marks = {tasks: mark_of(cells, tasks, scores) for tasks in wanted.get(key, ())}
+        held = {(key, tasks): known[mark] for tasks, mark in marks.items() if mark and mark in known}
+        found.intervals.update(held)
+        if len(held) < len(marks):
+            todo.setdefault(way, []).append(key)
         else:
-            # Scores of other data or another protocol have other items.
-            ways = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in cells)
-            alike.setdefault(ways, {})[key] = cells
-    for group in alike.values():
-        _Group(group, wanted, scores, found, {} if known is None else known, done).add()
+            progress(next(done), len(rows))
+    for same, keys in todo.items():
+        told = _Sentences({key: rows[key] for key in alike[same]})
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            read = {}
+            for key in keys[start : start + ROWS_AT_ONCE]:
+                read[key] = _with_columns(rows[key], found.lacking)
+                progress(next(done), len(rows))
+            whole = {key: cells for key, cells in read.items() if cells is not None}
+            items = told.items_of(whole, scores)
+            for key, cells in whole.items():
+                silent = [at for at in items.tasks(key) if not items.known((at,))]
+                found.without_texts.extend(one for at in silent for one in rows[key][at])
+                for tasks in wanted.get(key, ()):
+                    interval, mark = _interval_of_mean(items, key, tasks), mark_of(rows[key], tasks, scores)
+                    if interval is not None:
+                        found.intervals[key, tasks] = interval
+                    # One that hangs on what another row tells is not of this row alone.
+                    if (
+                        interval
+                        and mark
+                        and all(any(set(COLUMNS) & set(r.per_item) for r in cells[at]) for at in tasks)
+                    ):
+                        known[mark] = interval
     places = {id(one): at for at, one in enumerate(one for cells in rows.values() for seeds in cells for one in seeds)}
     for results in (found.lacking, found.without_texts):
         results.sort(key=lambda one: places[id(one)])
     return found
 
 
-@dataclass
-class _Counter:
-    """Counts the rows that are done; those read once more, for the sentences they tell, are done already."""
+def _with_columns(cells: Sequence[Sequence[Result]], broken: list[Result]) -> list[list[Result]] | None:
+    """A row's results with their columns; None where some are broken, which join the others."""
+    read: list[list[Result]] = []
+    before = len(broken)
+    for seeds in cells:
+        read.append([])
+        for one in seeds:
+            try:
+                read[-1].append(msgspec.structs.replace(one, per_item=dict(columns_of(one))))
+            except DataError:
+                broken.append(one)
+    return read if len(broken) == before else None
 
-    total: int
-    progress: OnRow
-    done: int = 0
 
-    def count(self) -> None:
-        """One more row is done."""
-        self.done = min(self.done + 1, self.total)
-        self.progress(self.done, self.total)
+class _Sentences(Generic[RowKey]):
+    """The sentences of each task's items, as any of some rows of the same items tells them."""
 
+    def __init__(self, rows: RowResults[RowKey]) -> None:
+        self._rows = rows
+        self._found: dict[int, IntArray] = {}
+        self._silent: set[int] = set()
 
-class _Group(Generic[RowKey]):
-    """Rows of the same items, read a few at a time."""
-
-    def __init__(
-        self,
-        rows: RowResults[RowKey],
-        wanted: Mapping[RowKey, Sequence[tuple[int, ...]]],
-        scores: Sequence[str],
-        found: MeanIntervals[RowKey],
-        known: MutableMapping[str, Interval],
-        done: _Counter,
-    ) -> None:
-        self._rows, self._wanted, self._scores, self._found, self._known = rows, wanted, scores, found, known
-        self._done = done
-        self._sentences: dict[int, IntArray] = {}
-        """The sentences of each task's items, as any row read so far tells them."""
-
-    def add(self) -> None:
-        """Find the intervals of all rows."""
-        known = {key: None for key in self._rows if self._take_known(key)}
-        without_texts = self._read([key for key in self._rows if key not in known])
-        if without_texts:
-            # What the columns of these do not tell, those of other rows may.
-            self._read(list(known))
-            again = {key: None for key, tasks in without_texts.items() if self._sentences.keys() & set(tasks)}
-            without_texts = {key: tasks for key, tasks in without_texts.items() if key not in again} | self._read(
-                list(again)
-            )
-        self._found.without_texts.extend(
-            one for key, tasks in without_texts.items() for at in tasks for one in self._rows[key][at]
-        )
-
-    def _take_known(self, key: RowKey) -> bool:
-        """Whether all of a row's intervals were computed before."""
-        marks = {tasks: mark_of(self._rows[key], tasks, self._scores) for tasks in self._wanted.get(key, ())}
-        found = {(key, tasks): self._known[mark] for tasks, mark in marks.items() if mark and mark in self._known}
-        self._found.intervals.update(found)
-        if len(found) < len(marks):
-            return False
-        self._done.count()
-        return True
-
-    def _read(self, keys: Sequence[RowKey]) -> dict[RowKey, list[int]]:
-        """Compute the intervals of some rows; the tasks of which nothing tells the sentences, by row."""
-        without_texts: dict[RowKey, list[int]] = {}
-        for start in range(0, len(keys), ROWS_AT_ONCE):
-            read = {key: self._with_columns(self._rows[key]) for key in keys[start : start + ROWS_AT_ONCE]}
-            rows = {key: cells for key, cells in read.items() if cells is not None}
-            items = RowItems(rows, scores=self._scores, sentences=self._sentences)
-            for key in rows:
-                tasks = [at for at in items.tasks(key) if not items.known((at,))]
-                without_texts |= {key: tasks} if tasks else {}
-                self._compute(items, key, rows[key])
-        return without_texts
-
-    def _with_columns(self, cells: Sequence[Sequence[Result]]) -> list[list[Result]] | None:
-        """A row's results with their columns; None where some are broken."""
-        self._done.count()
-        whole, read = True, []
-        for seeds in cells:
-            read.append(list(seeds))
-            for at, one in enumerate(seeds):
-                try:
-                    read[-1][at] = msgspec.structs.replace(one, per_item=dict(columns_of(one)))
-                except DataError:
-                    self._found.lacking.append(one)
-                    whole = False
-        return read if whole else None
-
-    def _compute(self, items: RowItems[RowKey], key: RowKey, read: Sequence[Sequence[Result]]) -> None:
-        for tasks in self._wanted.get(key, ()):
-            interval = _interval_of_mean(items, key, tasks)
-            if interval is None:
-                continue
-            self._found.intervals[key, tasks] = interval
-            mark = mark_of(self._rows[key], tasks, self._scores)
-            # One that hangs on what another row tells is not of this row alone.
-            if mark and all(any(set(COLUMNS) & set(one.per_item) for one in read[at]) for at in tasks):
-                self._known[mark] = interval
+    def items_of(self, rows: RowResults[RowKey], scores: Sequence[str]) -> RowItems[RowKey]:
+        items = RowItems(rows, scores=scores, sentences=self._found)
+        unknown = {at for key in rows for at in items.tasks(key) if not items.known((at,))} - self._silent
+        # What the columns of these do not tell, those of other rows may.
+        for at in unknown:
+            for one in (one for cells in self._rows.values() for one in cells[at]):
+                with suppress(DataError):
+                    if (sentences := sentences_of(columns_of(one))) is not None:
+                        self._found[at] = sentences
+                        break
+        self._silent |= unknown - self._found.keys()
+        return RowItems(rows, scores=scores, sentences=self._found) if unknown & self._found.keys() else items
 
 
 def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int]) -> Interval | None:
@@ -256,12 +226,7 @@ def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int])
 def differences_from(reference: RowKey, rows: RowResults[RowKey]) -> dict[RowKey, Contrast]:
     """How far the mean of each other row is from that of one of them, over other items and seeds: row less reference.
 
-    Args:
-        reference: the row that the others are compared with.
-        rows: each row's results task by task, all rows having the same tasks.
-
-    Returns:
-        The differences in the scores' unit, by row; none where per-item columns are not at hand.
+    All rows have the same tasks. Differences are in the scores' unit; there is none where per-item columns are not at hand.
 
     Raises:
         ProtocolError: rows were scored in different ways or on different data; names the field.
@@ -295,7 +260,11 @@ def letter_display(different: npt.NDArray[np.bool_]) -> list[str]:
     for first, second in zip(*np.nonzero(np.triu(different, 1)), strict=True):
         groups = _split(groups, 1 << int(first), 1 << int(second))
     members = sorted([place for place in range(k) if group >> place & 1] for group in _swept(groups, k))
-    return ["".join(_letter(at) for at, group in enumerate(members) if place in group) for place in range(k)]
+    signs, n = string.ascii_letters, len(string.ascii_letters)
+    letters = ["." * (at // n) + signs[at % n] for at in range(len(members))]
+    return [
+        "".join(letter for letter, group in zip(letters, members, strict=True) if place in group) for place in range(k)
+    ]
 
 
 def _split(groups: list[int], first: int, second: int) -> list[int]:
@@ -320,11 +289,6 @@ def _swept(groups: list[int], k: int) -> list[int]:
         if all(any(pair & other == pair for other in others) for pair in pairs):
             kept = others
     return kept
-
-
-def _letter(place: int) -> str:
-    rounds, at = divmod(place, len(string.ascii_letters))
-    return "." * rounds + string.ascii_letters[at]
 
 
 def rank_intervals(
@@ -422,7 +386,9 @@ def standings(rows: RowResults[RowKey], *, effort: Effort | None = None) -> Stan
     differences, p = paired_tests(items, keys)
     above = np.sum(differences > ROUNDING, axis=1)
     order = sorted(range(len(keys)), key=lambda at: int(above[at]))
-    different = _different(p, effort.level)[np.ix_(order, order)]
+    tested, different = np.triu(np.isfinite(p), 1), np.zeros(p.shape, dtype=bool)
+    different[tested] = np.array(holm(p[tested].tolist())) < effort.level
+    different = (different | different.T)[np.ix_(order, order)]
     letters = letter_display(different)
     ranks = rank_intervals(items, keys, effort=effort)
     found = {
@@ -431,17 +397,9 @@ def standings(rows: RowResults[RowKey], *, effort: Effort | None = None) -> Stan
         )
         for place, at in enumerate(order)
     }
-    tests = int(np.isfinite(p).sum()) // 2
     once = [key for key in keys if trained_once(one for cell in rows[key] for one in cell)]
-    return Standings({key: found[key] for key in keys}, tests, effort.level, items.lacking, items.without_texts, once)
-
-
-def _different(p: Float64Array, level: float) -> npt.NDArray[np.bool_]:
-    """Which differences are significant after Holm's correction, (k, k) of the p-values of all pairs."""
-    tested = np.triu(np.isfinite(p), 1)
-    found = np.zeros(p.shape, dtype=bool)
-    found[tested] = np.array(holm(p[tested].tolist())) < level
-    return found | found.T
+    by_key = {key: found[key] for key in keys}
+    return Standings(by_key, int(tested.sum()), effort.level, items.lacking, items.without_texts, once)
 
 
 def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float64Array, Float64Array]:
@@ -450,7 +408,11 @@ def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float6
     NaN where they have no task in common, and as the p-value on the diagonal.
     """
     differences, p = np.full((2, len(keys), len(keys)), np.nan)
-    for tasks, pairs in _common_tasks(rows, keys).items():
+    by_tasks: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for (first, one), (second, other) in combinations(enumerate(keys), 2):
+        if both := rows.common(one, other):
+            by_tasks.setdefault(both, []).append((first, second))
+    for tasks, pairs in by_tasks.items():
         places = sorted({at for pair in pairs for at in pair})
         at = np.array(pairs).T
         samples = {place: rows.sample(keys[place], tasks) for place in places}
@@ -461,17 +423,6 @@ def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float6
         differences[*at[::-1]], p[*at[::-1]] = -differences[*at], p[*at]
     np.fill_diagonal(differences, 0.0)
     return differences, p
-
-
-def _common_tasks(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> dict[tuple[int, ...], list[tuple[int, int]]]:
-    """The pairs of rows by the tasks that both have."""
-    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for first in range(len(keys)):
-        for second in range(first + 1, len(keys)):
-            both = rows.common(keys[first], keys[second])
-            if both:
-                found.setdefault(both, []).append((first, second))
-    return found
 
 
 def _tests(samples: Sequence[Sample], sharing: Sharing, weights: Float64Array) -> tuple[Float64Array, Float64Array]:

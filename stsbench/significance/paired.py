@@ -27,9 +27,10 @@ the test holds its level for encoders of unlike shape too, not only for exchange
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,14 +100,7 @@ def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
 
 
 def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
-    """The difference of two encoders on the same items: second minus first.
-
-    Args:
-        first: one encoder's.
-        second: the other's.
-        sharing: which items share sentences.
-        weights: the items' shares of the score, (n,).
-    """
+    """The difference of two encoders on the same items: second minus first; ``weights`` are the items' shares of the score, (n,)."""
     items = standard_error(second.shares.mean(axis=0) - first.shares.mean(axis=0), sharing, weights)
     found = [over_seeds(first, sharing), over_seeds(second, sharing), *first.drift, *second.drift]
     return _total(second.score - first.score, [items, *(one for one in found if one is not None)])
@@ -177,19 +171,7 @@ def _over_unlike_seeds(samples: Sequence[Sample], sharing: Sharing, weights: Flo
         - both[..., None] * both[:, :, None] / np.maximum(shared, 1)[..., None, None]
     )
     centring /= np.maximum(shared - 1, 1)[..., None, None]
-    covariances = np.einsum("tusv,tsuv->tu", centring, _products_of_seeds(samples, seeds, sharing))
-    variances = np.where(counts > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
-    variances[counts == 1] = variances[counts > 1].mean()
-    deviations = np.sqrt(variances)
-    bounds = np.outer(deviations, deviations)
-    variance = float(np.sum(parts * np.where(shared > 1, covariances, bounds)))
-    form = np.einsum("tu,tusv->sv", parts * bounds, centring)
-    df = np.trace(form) ** 2 / np.sum(form**2) if form.any() else counts[counts > 1].min() - 1
-    return StandardError(max(variance, 0.0) ** 0.5, float(df))
-
-
-def _products_of_seeds(samples: Sequence[Sample], seeds: Sequence[Hashable], sharing: Sharing) -> Float64Array:
-    """Products of the scores of every two tasks and seeds, less what items explain of them, (k, s, k, s)."""
+    # Products of the scores of every two tasks and seeds, less what items explain of them, (k, s, k, s).
     k, s, start = len(samples), len(seeds), 0
     scores, shares = np.zeros((k, s)), np.zeros((k, s, len(sharing)))
     for task, one in enumerate(samples):
@@ -199,8 +181,15 @@ def _products_of_seeds(samples: Sequence[Sample], seeds: Sequence[Hashable], sha
             shares[task, at, start : start + n] = one.shares - one.shares.mean(axis=0)
         start += n
     products = np.outer(scores, scores) - sharing.covariance(shares.reshape(k * s, -1))
-    found: Float64Array = products.reshape(k, s, k, s)
-    return found
+    covariances = np.einsum("tusv,tsuv->tu", centring, products.reshape(k, s, k, s))
+    variances = np.where(counts > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
+    variances[counts == 1] = variances[counts > 1].mean()
+    deviations = np.sqrt(variances)
+    bounds = np.outer(deviations, deviations)
+    variance = float(np.sum(parts * np.where(shared > 1, covariances, bounds)))
+    form = np.einsum("tu,tusv->sv", parts * bounds, centring)
+    df = np.trace(form) ** 2 / np.sum(form**2) if form.any() else counts[counts > 1].min() - 1
+    return StandardError(max(variance, 0.0) ** 0.5, float(df))
 
 
 def joint_draws(
@@ -213,12 +202,8 @@ def joint_draws(
 ) -> Float64Array:
     """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law.
 
-    Args:
-        samples: k of them, on the same items.
-        sharing: which items share sentences.
-        draws: how many.
-        rng: what they are drawn by.
-        owners: the encoder that each sample is of, whose seeds are as good or bad in all of its samples; each its own by default.
+    ``owners`` are the encoders that each of k samples is of, whose seeds are as good or bad in all of its samples; each its own
+    by default.
     """
     covariance = sharing.covariance(np.array([sample.shares.mean(axis=0) for sample in samples]))
     values, vectors = np.linalg.eigh(covariance)
@@ -232,8 +217,7 @@ def joint_draws(
             noise[owner] = rng.standard_normal(draws)
         found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * noise[owner]
     # Rounded, so that encoders whose items are the same have the same score in every draw.
-    rounded: Float64Array = np.round(found, 9)
-    return rounded
+    return np.asarray(np.round(found, 9))
 
 
 class Williams(NamedTuple):
@@ -244,32 +228,33 @@ class Williams(NamedTuple):
     p: float
 
 
-class Paired(Protocol):
+class Paired(ABC):
     """The per-item values of k encoders on one task, over the same n items; seeds may be several an encoder."""
 
-    is_share: bool
+    is_share = True
     """Whether scores lie between 0 and 1, as shares of right items do."""
 
     @property
     def weights(self) -> Float64Array:
         """What share of the score each item is, (n,)."""
-        ...
+        n = self.shares(0).shape[1]
+        return np.full(n, 1 / n)
 
+    @abstractmethod
     def scores(self, encoder: int) -> Float64Array:
         """An encoder's score by each seed, (s,)."""
-        ...
 
+    @abstractmethod
     def shares(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's score, by each seed, (s, n)."""
-        ...
 
     def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
-        """The difference of the first seeds, second minus first, (permutations,), after random swaps of items."""
-        ...
+        """The difference of the first seeds, second minus first, (permutations,), after random swaps of items; None: unknown."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Correlated:
+class Correlated(Paired):
     """Values whose correlation with gold scores is the score.
 
     ``values`` holds for each encoder (s, n) for s seeds; ``gold`` is (n,). ``parts`` are the items that are
@@ -290,17 +275,15 @@ class Correlated:
 
     def scores(self, encoder: int) -> Float64Array:
         """An encoder's correlation by each seed, (s,); 0 where all its values are one."""
-        return np.array([self._score(row) for row in self.values[encoder]])
-
-    def _score(self, values: Float64Array) -> float:
-        metric, parts = CORRELATIONS[self.metric], zip(*self.parts, strict=True)
-        known = [w * metric(values[at], self.gold[at]) for at, w in parts if np.ptp(values[at]) > 0]
-        return float(sum(known))
+        metric, parts = CORRELATIONS[self.metric], list(zip(*self.parts, strict=True))
+        rows = (
+            [w * metric(x[at], self.gold[at]) for at, w in parts if np.ptp(x[at]) > 0] for x in self.values[encoder]
+        )
+        return np.array([float(sum(row)) for row in rows])
 
     def shares(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's correlation, by each seed, (s, n)."""
-        rows = [correlation_shares(self.metric, row, self.gold, self.parts) for row in self.values[encoder]]
-        return np.array(rows)
+        return np.array([correlation_shares(self.metric, row, self.gold, self.parts) for row in self.values[encoder]])
 
     def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
         """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
@@ -309,7 +292,7 @@ class Correlated:
         swaps = Swaps(len(self.gold), permutations, rng)
         found = np.zeros(permutations)
         for at, share in zip(*self.parts, strict=True):
-            a, b, gold = (self._scaled(row[at]) for row in (self.values[first][0], self.values[second][0], self.gold))
+            a, b, gold = self._scaled(first, second, at)
             found += share * _swapped(a, b, gold, at, swaps)
         return found
 
@@ -323,62 +306,50 @@ class Correlated:
             return None
         tests = []
         for at in self.parts.indices:
-            a, b, gold = (self._scaled(row[at]) for row in (self.values[first][0], self.values[second][0], self.gold))
+            a, b, gold = self._scaled(first, second, at)
             tests.append(williams(*(float(u @ v) / len(at) for u, v in ((a, gold), (b, gold), (a, b))), n=len(at)))
         return tests[0] if len(tests) == 1 else combine(tests, self.parts.shares)
 
-    def _scaled(self, x: Float64Array) -> Float64Array:
-        """Ranks or values with mean 0 and variance 1, (n,); zeros where all are the same."""
+    def _scaled(self, first: int, second: int, at: npt.NDArray[np.int64]) -> Iterator[Float64Array]:
+        """Two encoders' and gold's ranks or values with mean 0 and variance 1, (m,); zeros where all are the same."""
         scale = CORRELATIONS[self.metric].scale
         assert scale is not None, f"{self.metric} has no scale"
-        x = scale(x)
-        centred = x - x.mean()
-        spread = np.sqrt(np.mean(centred**2))
-        return centred / spread if spread > 0 else np.zeros_like(centred)
+        for row in (self.values[first][0], self.values[second][0], self.gold):
+            centred = scale(row[at]) - scale(row[at]).mean()
+            spread = np.sqrt(np.mean(centred**2))
+            yield centred / spread if spread > 0 else np.zeros_like(centred)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Averaged:
+class Averaged(Paired):
     """Values whose mean is the score: whether an item is right, or its recall; for each encoder (s, n)."""
 
     values: Sequence[Float64Array]
-    is_share = True
-
-    @property
-    def weights(self) -> Float64Array:
-        """What share of the score each item is, (n,)."""
-        n = self.values[0].shape[1]
-        return np.full(n, 1 / n)
 
     def scores(self, encoder: int) -> Float64Array:
         """An encoder's mean by each seed, (s,)."""
-        found: Float64Array = self.values[encoder].mean(axis=1)
-        return found
+        return np.asarray(self.values[encoder].mean(axis=1))
 
     def shares(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's mean, by each seed, (s, n)."""
         values = self.values[encoder]
-        found: Float64Array = (values - values.mean(axis=1, keepdims=True)) / values.shape[1]
-        return found
+        return np.asarray((values - values.mean(axis=1, keepdims=True)) / values.shape[1])
 
     def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
         """The difference after random swaps, (permutations,)."""
         items = self.values[second][0] - self.values[first][0]
         swapped = [swaps @ items for swaps in Swaps(len(items), permutations, rng)]
-        found: Float64Array = (items.sum() - 2 * np.concatenate(swapped)) / len(items)
-        return found
+        return np.asarray((items.sum() - 2 * np.concatenate(swapped)) / len(items))
 
     def mcnemar(self, first: int, second: int) -> float | None:
         """McNemar's exact p-value of independent items; None where items are not simply right or wrong."""
         a, b = self.values[first][0], self.values[second][0]
-        if not np.isin([a, b], (0.0, 1.0)).all():
-            return None
-        return mcnemar(a > b, b > a)
+        return mcnemar(a > b, b > a) if np.isin([a, b], (0.0, 1.0)).all() else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class F1Scored:
-    """Predictions whose F1 is the score.
+class F1Scored(Paired):
+    """Predictions whose F1 is the score, which is no sum over items: swaps do not add up.
 
     F1 is a ratio of two sums over items, 2 TP / (predicted + true): a share is the item's part in the ratio's first
     order (delta method; Cochran 1977, Sampling Techniques, section 6.3), (2 tp - F1 (predicted + true)) / (predicted + true).
@@ -388,29 +359,17 @@ class F1Scored:
 
     predicted: Sequence[Float64Array]
     correct: Sequence[Float64Array]
-    is_share = True
-
-    @property
-    def weights(self) -> Float64Array:
-        """What share of the score each item is, (n,)."""
-        n = self.predicted[0].shape[1]
-        return np.full(n, 1 / n)
 
     def scores(self, encoder: int) -> Float64Array:
         """An encoder's F1 by each seed, (s,); 0 where nothing is predicted or true."""
         hits, marked = self._counts(encoder)
-        found: Float64Array = 2 * hits.sum(axis=1) / np.maximum(marked.sum(axis=1), 1)
-        return found
+        return np.asarray(2 * hits.sum(axis=1) / np.maximum(marked.sum(axis=1), 1))
 
     def shares(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's F1, by each seed, (s, n)."""
         hits, marked = self._counts(encoder)
-        found: Float64Array = 2 * hits - self.scores(encoder)[:, None] * marked
-        found /= np.maximum(marked.sum(axis=1, keepdims=True), 1)
-        return found
-
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> None:
-        """Nothing: F1 is no sum over items, so that swaps do not add up."""
+        parts = 2 * hits - self.scores(encoder)[:, None] * marked
+        return np.asarray(parts / np.maximum(marked.sum(axis=1, keepdims=True), 1))
 
     def _counts(self, encoder: int) -> tuple[Float64Array, Float64Array]:
         """Of each item whether it is a hit, and how often it is marked as class 1, by prediction and by truth."""
@@ -453,8 +412,7 @@ def _swapped(
         variance = np.sum(m * m + h * h) + 2 * sign * squares - (m.sum() + sign * sums) ** 2 / len(m)
         covariance = m @ gold + sign * with_gold
         flat = variance <= len(m) * ROUNDING
-        found: Float64Array = np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
-        return found
+        return np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
 
     return correlation(1) - correlation(-1)
 
@@ -465,23 +423,17 @@ def permutation_p(observed: float, permuted: Float64Array) -> float:
 
 
 def williams(r_first: float, r_second: float, r_between: float, *, n: int) -> Williams:
-    """Williams' test of two correlations with the same variable (Steiger 1980, equation 7).
+    """Williams' test of two encoders' correlations with gold scores (Steiger 1980, equation 7).
 
-    Args:
-        r_first: correlation of the first encoder with gold scores.
-        r_second: likewise of the second.
-        r_between: of the two encoders' values.
-        n: the number of items, at least 4.
+    ``r_between`` is the correlation of the two encoders' values, ``n`` the number of items, at least 4.
     """
     from scipy import stats
 
     determinant = 1 - r_first**2 - r_second**2 - r_between**2 + 2 * r_first * r_second * r_between
     middle = (r_first + r_second) / 2
     above = 2 * (n - 1) / (n - 3) * max(determinant, 0.0) + middle**2 * (1 - r_between) ** 3
-    difference, error = r_second - r_first, float(np.sqrt(max(above, 0.0) / ((n - 1) * (1 + r_between))))
-    if abs(difference) <= ROUNDING:
-        return Williams(0.0, error, 1.0)
-    return Williams(difference, error, float(2 * stats.t.sf(abs(difference) / error, n - 3)) if error else 0.0)
+    error = float(np.sqrt(max(above, 0.0) / ((n - 1) * (1 + r_between))))
+    return _williams(r_second - r_first, error, lambda t: stats.t.sf(t, n - 3))
 
 
 def combine(tests: Sequence[Williams], weights: Float64Array) -> Williams:
@@ -490,9 +442,13 @@ def combine(tests: Sequence[Williams], weights: Float64Array) -> Williams:
 
     difference = float(sum(w * t.difference for w, t in zip(weights, tests, strict=True)))
     error = float(np.sqrt(sum((w * t.error) ** 2 for w, t in zip(weights, tests, strict=True))))
+    return _williams(difference, error, stats.norm.sf)
+
+
+def _williams(difference: float, error: float, beyond: Callable[[float], float]) -> Williams:
     if abs(difference) <= ROUNDING:
         return Williams(0.0, error, 1.0)
-    return Williams(difference, error, float(2 * stats.norm.sf(abs(difference) / error)) if error else 0.0)
+    return Williams(difference, error, float(2 * beyond(abs(difference) / error)) if error else 0.0)
 
 
 def mcnemar(only_first: npt.NDArray[np.bool_], only_second: npt.NDArray[np.bool_]) -> float:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.similarity import paired_cosine
+from stsbench.numbers.similarity import paired_cosine, unit_rows
 from stsbench.numbers.statistics import Float64Array
-from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.comparison import Comparison
 
 Matrix = npt.NDArray[np.floating]
 MOST = 2048
@@ -76,29 +76,23 @@ class Neighbour(NamedTuple):
 def cosines_of(a: Matrix, b: Matrix) -> Float64Array:
     """The cosine of each embedding with the other encoder's, (n,); two zero vectors are the same, one alone is not."""
     found, zero = paired_cosine(a, b)
-    both = ~(a.any(axis=1) | b.any(axis=1))
-    same: Float64Array = np.where(zero & both, 1.0, np.clip(found, -1.0, 1.0))
-    return same
+    return np.where(zero & ~(a.any(axis=1) | b.any(axis=1)), 1.0, np.clip(found, -1.0, 1.0))
 
 
 def distances(a: Matrix, b: Matrix) -> Float64Array:
     """How far each embedding is from the other encoder's, (n,), as a share of the longer one's length."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     longer = np.maximum(np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1))
-    found: Float64Array = np.linalg.norm(x - y, axis=1) / np.where(longer > 0, longer, 1.0)
-    return found
+    return np.asarray(np.linalg.norm(x - y, axis=1) / np.where(longer > 0, longer, 1.0))
 
 
 def neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> tuple[Neighbour, float]:
     """The nearest neighbour whose cosine changed most, and the share of sentences that keep their nearest.
 
-    Args:
-        a: one encoder's embeddings, (n, d).
-        b: the other's, (n, k): its size may be another.
-        texts: the sentences, (n,), at least two; evenly spaced ones where there are more than ``MOST``.
+    Embeddings are (n, d) and (n, k), of two sentences at least; of more than ``MOST``, evenly spaced ones are taken.
     """
     at = np.unique(np.linspace(0, len(texts) - 1, MOST).astype(np.int64))
-    first, second = (_unit(x[at]) @ _unit(x[at]).T for x in (a, b))
+    first, second = (unit_rows(x[at]) @ unit_rows(x[at]).T for x in (a, b))
     own = np.arange(len(at))
     # A sentence is no neighbour of its own.
     nearest, other = (np.where(np.eye(len(at), dtype=bool), -np.inf, x).argmax(axis=1) for x in (first, second))
@@ -107,12 +101,6 @@ def neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> tuple[Neighbour, f
     kept = float((second[own, other] <= second[own, nearest] + 1e-6).mean())
     found = Neighbour(texts[at[most]], texts[at[nearest[most]]], (float(before[most]), float(after[most])))
     return found, kept
-
-
-def _unit(x: Matrix) -> Float64Array:
-    lengths = np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)
-    found: Float64Array = x / np.where(lengths > 0, lengths, 1.0)
-    return found
 
 
 ROUNDING = 1e-4
@@ -195,7 +183,14 @@ def judge(
     found = cosines_of(a, b) if alike else np.empty(0)
     distance = float(distances(a, b).max()) if alike else None
     neighbour, kept = neighbours(a, b, texts)
-    reasons = [*_beyond(comparison, margin)]
+    reasons = []
+    for one in comparison.differences:
+        low, high = one.interval or (-np.inf, np.inf)
+        if one.interval is None:
+            reasons.append(f"{one.task}: no interval of the difference is known")
+        elif not -margin <= low <= high <= margin:
+            moved = f"{100 * low:+.2f} to {100 * high:+.2f}"
+            reasons.append(f"{one.task}: the difference may be {moved} points, beyond ±{100 * margin:g}")
     if distance is not None and distance <= ROUNDING:
         verdict, reasons = SAME, [f"no embedding is farther away than {ROUNDING:g} of its length"]
     else:
@@ -215,20 +210,6 @@ def judge(
         kept=kept,
         comparison=comparison,
     )
-
-
-def _beyond(comparison: Comparison, margin: float) -> Iterator[str]:
-    """Scores that may have moved by more than the margin."""
-    for one in comparison.differences:
-        if one.interval is None:
-            yield f"{one.task}: no interval of the difference is known"
-        elif not -margin <= one.interval[0] <= one.interval[1] <= margin:
-            yield f"{one.task}: the difference may be {_points(one)} points, beyond ±{100 * margin:g}"
-
-
-def _points(one: Difference) -> str:
-    low, high = one.interval or (0.0, 0.0)
-    return f"{100 * low:+.2f} to {100 * high:+.2f}"
 
 
 def _astray(sentences: Sequence[tuple[str, str]], found: Matrix) -> Iterator[str]:
