@@ -24,6 +24,7 @@ from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
 from stsbench.encoders.words.words import WordsEncoder, sum_vectors
 from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.plots.draw import HeatCell, LinePoint, draw_heat, draw_lines
 
 if TYPE_CHECKING:
     from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -39,12 +40,7 @@ class Layers(EncoderAnalysis):
     printed = ("layers",)
 
     def __init__(self, poolings: Sequence[str] = POOLINGS, picture: str = "lines") -> None:
-        """Say what is pooled, and how it is drawn.
-
-        Args:
-            poolings: names that take a layer, as ``cls`` in ``cls(3)``.
-            picture: ``lines``, or ``heat`` for a heat map.
-        """
+        """Say what is pooled, by names that take a layer as ``cls`` in ``cls(3)``, and drawn: ``lines``, or a map of ``heat``."""
         self.poolings, self.picture = poolings, choose("picture of layers", picture, LAYER_PICTURES)
 
     def measure(self, subject: Subject) -> Measurement:
@@ -68,8 +64,6 @@ class Layers(EncoderAnalysis):
 
 
 def _layer_lines(rows: Sequence[PlainRow], title: str) -> Chart:
-    from stsbench.plots.draw import LinePoint, draw_lines
-
     points = [
         LinePoint(r["pooling"], r["layer"], 100 * r["score"], (100 * r["low"], 100 * r["high"]), r["encoder"])
         for r in rows
@@ -79,8 +73,6 @@ def _layer_lines(rows: Sequence[PlainRow], title: str) -> Chart:
 
 
 def _layer_heat(rows: Sequence[PlainRow], title: str) -> Chart:
-    from stsbench.plots.draw import HeatCell, draw_heat
-
     cells = [HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"]) for r in rows]
     return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
 
@@ -100,11 +92,7 @@ def transformer_of(subject: Subject) -> TransformerEncoder:
 
 
 def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence[str]) -> dict[tuple[str, int], Engine]:
-    """The engine of each pooling of each layer, by both; what they lack of the task is embedded in one pass.
-
-    Raises:
-        CardError: a pooling takes no layer.
-    """
+    """The engine of each pooling of each layer, by both; what they lack of the task is embedded in one pass."""
     from stsbench.encoders.transformer.encoder import fill, pooled_by, with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
 
@@ -156,11 +144,7 @@ def near_vectors(x: npt.NDArray[np.floating], at: IntArray, k: int) -> NearVecto
 
 
 def read_counts(name: str) -> list[str]:
-    """The words of a file of words and their counts, the most frequent first.
-
-    Raises:
-        DataError: there is no such file, or a line is not a word and a number.
-    """
+    """The words of a file of words and their counts, the most frequent first; raises DataError where there is none."""
     folder = settings.vectors_folder()
     path = next((one for one in (Path(name), *([folder / name] if folder else [])) if one.is_file()), None)
     if path is None:
@@ -193,12 +177,9 @@ class TokenFrequency(EncoderAnalysis):
     ) -> None:
         """Say what is looked at.
 
-        Args:
-            counts: a file of words and their counts; a path, or a name in ``STSBENCH_VECTORS``.
-            removed: how many of the most frequent tokens are left out of the mean.
-            sample: of so many words of a band neighbours are looked for.
-            seed: what they are drawn by.
-            picture: ``removal``, or ``bands``.
+        ``counts`` is a file of words and their counts, a path or a name in ``STSBENCH_VECTORS``; ``removed`` how many of the most
+        frequent tokens are left out of the mean; of ``sample`` words of a band, drawn by ``seed``, neighbours are looked for.
+        The picture is ``removal``, or ``bands``.
         """
         check_least("sample", sample, 1)
         check_least("seed", seed, 0)
@@ -303,8 +284,6 @@ def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[in
 
 
 def _removal(tables: Tables, title: str) -> Chart:
-    from stsbench.plots.draw import LinePoint, draw_lines
-
     points = [
         LinePoint(row["encoder"], row["removed"], 100 * row["score"], (100 * row["low"], 100 * row["high"]))
         for row in tables["removal"]
@@ -314,8 +293,6 @@ def _removal(tables: Tables, title: str) -> Chart:
 
 
 def _bands(tables: Tables, title: str) -> Chart:
-    from stsbench.plots.draw import HeatCell, draw_heat
-
     rows = tables["bands"]
     first = {row["encoder"]: row for row in reversed(rows)}
     columns = ["norm", *(f"distance_{k}" for k in NEAR)]

@@ -17,6 +17,7 @@ import numpy as np
 from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
 from stsbench.numbers.intervals import Sharing, sentence_columns, sharing_from, standard_error
 from stsbench.numbers.statistics import Float64Array, centred_ranks, mean_above
+from stsbench.plots.draw import Dot, draw_dots
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -109,15 +110,9 @@ def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
 def slice_cost(
     cosines: Float64Array, gold: Float64Array, members: Float64Array, sharing: Sharing | None = None
 ) -> SliceCost:
-    """Return what some pairs cost of Spearman's correlation.
+    """Return what some pairs cost of Spearman's correlation: those of which ``members`` is 1 and not 0, (n,); both occur.
 
-    Args:
-        cosines: of each pair, (n,).
-        gold: the gold score of each pair, (n,).
-        members: 1 where a pair is of the kind, else 0, (n,); both occur.
-        sharing: which pairs share sentences; default none do.
-
-    The intervals are Student's, by the influence of each pair: its own cost, and what it does to the ranks of all others.
+    ``cosines`` and ``gold`` are of each pair, (n,); without ``sharing`` no pairs share sentences. The intervals are Student's, by the influence of each pair: its own cost, and what it does to the ranks of all others.
     """
     n, share = len(gold), float(members.mean())
     x, y = centred_ranks(cosines), centred_ranks(gold)
@@ -192,8 +187,6 @@ class Mistakes(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """How many points each kind costs more a pair than the mean pair does."""
-        from stsbench.plots.draw import Dot, draw_dots
-
         dots = [
             Dot.difference(
                 f"{row['slicing']}: {row['kind']}", row["encoder"], row["excess"], row["excess_low"], row["excess_high"]

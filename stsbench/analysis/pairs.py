@@ -16,6 +16,7 @@ from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subjec
 from stsbench.encoders.base import ROWS
 from stsbench.numbers.similarity import alignment, uniformity
 from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.plots.draw import Spot, Violin, draw_spots
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -32,12 +33,7 @@ class Closeness(EncoderAnalysis):
     printed = ("encoders",)
 
     def __init__(self, above: float = 4.0, t: float = 2.0) -> None:
-        """Say what positives are.
-
-        Args:
-            above: pairs are positives above this gold score.
-            t: how sharply uniformity counts what is near.
-        """
+        """Say above which gold score pairs are positives, and how sharply uniformity counts what is near."""
         check_least("t", t, 0)
         self.above, self.t = above, t
 
@@ -59,8 +55,6 @@ class Closeness(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Encoders coloured by score, and in a panel of its own each training run on its way."""
-        from stsbench.plots.draw import Spot, draw_spots
-
         spots = [
             Spot(row["uniformity"], row["alignment"], "", 100 * row["score"], row["encoder"])
             for row in tables["encoders"]
@@ -147,8 +141,6 @@ class GoldAgainstCosine(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder: its pairs, and the density of the cosines of each bin."""
-        from stsbench.plots.draw import Spot, Violin, draw_spots
-
         rows, violins = tables["pairs"], []
         edges = {(row["from"], row["to"]) for row in tables["bins"]}
         last = max(high for _, high in edges)

@@ -19,6 +19,7 @@ from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.intervals import sentence_columns, share_interval, sharing_from
 from stsbench.numbers.statistics import Float64Array, split_parts
+from stsbench.plots.draw import Dot, draw_dots
 from stsbench.significance.paired import Correlated, Sample, difference_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 AUXILIARIES = frozenset(
     "is are was were am be can could will would shall should may might must do does did has have had".split()
 )
+SIGNS = str.maketrans("", "", string.punctuation)
 NOT = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
 
 
@@ -36,21 +38,6 @@ class Edit(NamedTuple):
 
     make: Callable[[str, np.random.Generator], str]
     matters: bool
-
-
-def lower(sentence: str, rng: np.random.Generator) -> str:
-    """All in small letters."""
-    return sentence.lower()
-
-
-def upper(sentence: str, rng: np.random.Generator) -> str:
-    """All in capitals."""
-    return sentence.upper()
-
-
-def no_punctuation(sentence: str, rng: np.random.Generator) -> str:
-    """Without punctuation; a sentence of nothing else stays."""
-    return " ".join(sentence.translate(str.maketrans("", "", string.punctuation)).split()) or sentence
 
 
 def typo(sentence: str, rng: np.random.Generator) -> str:
@@ -67,12 +54,6 @@ def typo(sentence: str, rng: np.random.Generator) -> str:
     return " ".join(words)
 
 
-def word_order(sentence: str, rng: np.random.Generator) -> str:
-    """The words in another order, whatever it comes to mean."""
-    words = sentence.split()
-    return " ".join(words[at] for at in rng.permutation(len(words)))
-
-
 def negate(sentence: str, rng: np.random.Generator) -> str:
     """With ``not`` after the first auxiliary verb; without it where it stands there; else what it says is called untrue."""
     if NOT.search(sentence):
@@ -85,11 +66,14 @@ def negate(sentence: str, rng: np.random.Generator) -> str:
 
 
 EDITS: Mapping[str, Edit] = {
-    "lower case": Edit(lower, matters=False),
-    "upper case": Edit(upper, matters=False),
-    "no punctuation": Edit(no_punctuation, matters=False),
+    "lower case": Edit(lambda sentence, rng: sentence.lower(), matters=False),
+    "upper case": Edit(lambda sentence, rng: sentence.upper(), matters=False),
+    # A sentence of nothing but punctuation stays.
+    "no punctuation": Edit(
+        lambda sentence, rng: " ".join(sentence.translate(SIGNS).split()) or sentence, matters=False
+    ),
     "typo": Edit(typo, matters=False),
-    "word order": Edit(word_order, matters=True),
+    "word order": Edit(lambda sentence, rng: " ".join(rng.permutation(sentence.split())), matters=True),
     "negation": Edit(negate, matters=True),
 }
 """All edits by their names."""
@@ -109,13 +93,7 @@ class Change(NamedTuple):
 
 
 def score_change(before: Float64Array, after: Float64Array, split: PairSplit) -> Change:
-    """Return by how much Spearman's correlation with gold differs, after minus before.
-
-    Args:
-        before: cosines of the pairs by each seed, (s, n).
-        after: likewise, of as many seeds or others.
-        split: the pairs.
-    """
+    """Return by how much Spearman's correlation with gold differs, after minus before: cosines of pairs by seed, (s, n)."""
     parts = split_parts(split.subset, "all")
     both = Correlated(values=[before, after], gold=split.gold, parts=parts, metric="spearman")
     first, second = (Sample(both.scores(at), both.shares(at), tuple(range(len(both.values[at])))) for at in (0, 1))
@@ -139,12 +117,7 @@ class Robustness(EncoderAnalysis):
     printed = ("edits", "suppression")
 
     def __init__(self, above: float = 4.0, seed: int = 0) -> None:
-        """Say which pairs are paraphrases.
-
-        Args:
-            above: pairs are paraphrases above this gold score.
-            seed: what typos and word order are drawn by.
-        """
+        """Say above which gold score pairs are paraphrases, and by which seed typos and word order are drawn."""
         check_least("seed", seed, 0)
         self.above, self.seed = above, seed
 
@@ -193,8 +166,6 @@ class Robustness(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """The change of the score by each edit."""
-        from stsbench.plots.draw import Dot, draw_dots
-
         dots = [
             Dot.difference(row["edit"], row["encoder"], *(100 * row[key] for key in ("score_change", "low", "high")))
             for row in tables["edits"]

@@ -8,7 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
@@ -21,7 +21,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.registry import Registry, call_with_params
 from stsbench.data.splits import PairSplit
-from stsbench.encoders.base import ROWS, Embed, Embeddings, Encoder, FloatArray, KnownEncoder
+from stsbench.encoders.base import ROWS, Embed, Encoder, FloatArray, KnownEncoder
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import check_loadable, each_seed, find_encoder
 from stsbench.evaluators.seams import Scores
@@ -53,11 +53,7 @@ class Subject:
     progress: Callable[[int, int], None]
 
     def pairs(self, *, everywhere: bool = False) -> PairSplit:
-        """The task's pairs: those that are scored, or those of all its splits.
-
-        Raises:
-            DataError: the task has no pairs with gold scores.
-        """
+        """The task's pairs, of which there must be some: those that are scored, or those of all its splits."""
         names = list(self.task.task.card.splits) if everywhere else [self.task.split]
         found = [split for name in names if isinstance(split := self.task.task.load(name), PairSplit)]
         if len(found) < len(names):
@@ -80,18 +76,15 @@ class Subject:
 
     def cosines_of(self, first: Sequence[str], second: Sequence[str]) -> Float64Array:
         """The cosine of each two sentences, (n,); 0 where one is a zero vector."""
-        starts = range(0, len(first), ROWS)
-        parts = [
-            paired_cosine(self.array(first[at : at + ROWS]), self.array(second[at : at + ROWS]))[0] for at in starts
-        ]
-        return np.concatenate([np.empty(0), *parts])
+        parts = (slice(at, at + ROWS) for at in range(0, len(first), ROWS))
+        found = [paired_cosine(self.array(first[part]), self.array(second[part]))[0] for part in parts]
+        return np.concatenate([np.empty(0), *found])
 
     def positives(self, split: PairSplit, above: float, least: int = 1) -> list[int]:
         """The pairs above a gold score; raises DataError where there are fewer than so many."""
         close: list[int] = np.flatnonzero(split.gold > above).tolist()
         if len(close) < least:
-            wanted = "no pair" if least == 1 else f"fewer than {least} pairs"
-            have = "has" if least == 1 else "have"
+            wanted, have = ("no pair", "has") if least == 1 else (f"fewer than {least} pairs", "have")
             raise DataError(f"{wanted} of {self.task.name} {have} a gold score above {above:g}; --set above=…")
         return close
 
@@ -251,7 +244,7 @@ class Bed:
                 name=known.name if spec in self.names else spec,
                 known=known,
                 task=self.read,
-                embed=_Prepared(embedder, self.read),
+                embed=_prepared(embedder, self.read),
                 store=self.store,
                 catalogue=self.catalogue,
                 progress=self.listener.encoding,
@@ -262,20 +255,12 @@ class Bed:
         found = read_folder(self.folder)
         for problem in found.problems:
             self.listener.noticed(problem.line)
-        task = self.planned
-        return [
-            one
-            for one in found.results
-            if (one.task, one.split, one.protocol) == (task.name, task.split, dict(task.protocol))
-        ]
+        wanted = self.planned.name, self.planned.split, dict(self.planned.protocol)
+        return [one for one in found.results if (one.task, one.split, one.protocol) == wanted]
 
 
 def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
-    """Return the analysis of this name, with some of its parameters replaced.
-
-    Raises:
-        UnknownName: there is none; CardError: it has no such parameter, or none of this type.
-    """
+    """Return the analysis of this name, with some of its parameters replaced; raises UnknownName or CardError."""
     made: Analysis = call_with_params(ANALYSES.load(name), parameters, where=f"analysis '{name}'")
     return made
 
@@ -296,22 +281,10 @@ def analyse(
     listener: Listener | None = None,
     failed: Callable[[str, StsbenchError], None] | None = None,
 ) -> Findings:
-    """Carry out an analysis.
+    """Carry out an analysis of this name, made with parameters of which these were replaced, for encoders as the user names them.
 
-    Args:
-        name: what it is called.
-        analysis: made with its parameters.
-        encoders: as the user names them.
-        tasks: one task.
-        parameters: what was replaced of the analysis's own.
-        catalogue: the cards.
-        protocol: how the task is scored.
-        split: which split; default the one that is scored.
-        data: the data folder.
-        store: where embeddings are kept.
-        results: the results folder, for what reads one.
-        listener: shows how it goes.
-        failed: gets each encoder that cannot be measured; without it the first one is raised.
+    ``tasks`` is one task, scored by ``protocol`` on the split that is scored unless another is given; ``results`` is for what
+    reads a results folder. ``failed`` gets each encoder that cannot be measured; without it the first one is raised.
 
     Raises:
         StsbenchError: several tasks are named, or what the analysis needs cannot be had.
@@ -344,29 +317,23 @@ def _raise(what: str, error: StsbenchError) -> NoReturn:
     raise error
 
 
-@dataclass
-class _Prepared:
+def _prepared(embedder: Embedder, task: ScoredTask) -> Embed:
     """Embeds for a task; the first time, all its sentences together, as a run does."""
 
-    embedder: Embedder
-    task: ScoredTask
+    @cache
+    def engine() -> Embed:
+        embedder.prepare([task], [task])
+        return embedder.engine(task)
 
-    @cached_property
-    def engine(self) -> Embed:
-        self.embedder.prepare([self.task], [self.task])
-        return self.embedder.engine(self.task)
-
-    def __call__(self, sentences: Sequence[str]) -> Embeddings:
-        return self.engine(sentences)
+    return lambda sentences: engine()(sentences)
 
 
 def findings_json(found: Findings) -> str:
     """As one JSON object; a number that is none is null."""
-    tables = {
-        name: [{key: _plain(value) for key, value in row.items()} for row in rows]
-        for name, rows in found.tables.items()
-    }
-    return json.dumps({**vars(found), "tables": tables}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return (
+        json.dumps({**vars(found), "tables": _plain(found.tables)}, indent=1, ensure_ascii=False, allow_nan=False)
+        + "\n"
+    )
 
 
 def findings_csv(found: Findings) -> str:
@@ -376,7 +343,7 @@ def findings_csv(found: Findings) -> str:
     writer = csv.DictWriter(stream, ["table", *columns], restval="", lineterminator="\n")
     writer.writeheader()
     for name, rows in found.tables.items():
-        writer.writerows({"table": name, **{key: _plain(value) for key, value in row.items()}} for row in rows)
+        writer.writerows({"table": name, **row} for row in _plain(rows))
     return stream.getvalue()
 
 
@@ -385,4 +352,8 @@ WRITERS: Mapping[str, Callable[[Findings], str]] = {"json": findings_json, "csv"
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
     return None if isinstance(value, float) and value != value else value  # noqa: PLR0124 - NaN

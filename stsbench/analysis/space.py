@@ -17,6 +17,7 @@ from stsbench.core.errors import choose
 from stsbench.encoders.base import EmbeddingRows, blocks
 from stsbench.numbers.similarity import unit_rows
 from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.plots.draw import HeatCell, LinePoint, Spot, draw_heat, draw_lines, draw_spots
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -96,8 +97,6 @@ class Spectrum(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Singular values as shares of the largest, a line an encoder; those that are rounding are left out."""
-        from stsbench.plots.draw import LinePoint, draw_lines
-
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
         points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
         return draw_lines(
@@ -119,8 +118,7 @@ def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
 
 def _pca(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
     mean, plane = principal_plane(every)
-    found: Float64Array = (drawn - mean) @ plane
-    return found
+    return np.asarray((drawn - mean) @ plane)
 
 
 def _tsne(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
@@ -151,13 +149,9 @@ class SentenceMap(EncoderAnalysis):
     printed = ("encoders",)
 
     def __init__(self, method: str = "pca", above: float = 4.0, pairs: int = 60, seed: int = 0) -> None:
-        """Say what is drawn and how.
+        """Say how many pairs above which gold score are drawn, by which seed.
 
-        Args:
-            method: ``pca``, the plane of most variance of all sentences, or ``tsne`` of those that are drawn.
-            above: pairs are joined above this gold score.
-            pairs: how many are drawn.
-            seed: what they are drawn by.
+        The method is ``pca``, the plane of most variance of all sentences, or ``tsne`` of those that are drawn.
         """
         check_least("pairs", pairs, 3)
         check_least("seed", seed, 0)
@@ -183,8 +177,6 @@ class SentenceMap(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
-        from stsbench.plots.draw import Spot, draw_spots
-
         spots = [Spot(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}") for row in tables["points"]]
         across, up = self.projection.axes
         return draw_spots(spots, across=across, up=up, title=title, same_scale=False)
@@ -198,13 +190,9 @@ class Nearest(NamedTuple):
 
 
 def nearest(queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray | None = None) -> Nearest:
-    """Return the k rows of x (n, d) nearest to each query (q, d) by cosine; of equals the first.
+    """Return the k rows of x (n, d) nearest to each query (q, d) by cosine, k being n at most; of equals the first.
 
-    Args:
-        queries: what is looked for.
-        x: read a block at a time.
-        k: how many, at most n.
-        but: for each query the row that is itself, (q,), which is passed over; -1 for none.
+    ``but`` is for each query the row that is itself, (q,), which is passed over; -1 for none. x is read a block at a time.
     """
     wanted = unit_rows(np.concatenate(list(blocks(queries))))
     rows = np.empty((len(wanted), 0), dtype=np.int64)
@@ -230,13 +218,9 @@ class Neighbours(EncoderAnalysis):
     printed = ("side_by_side", "agreement")
 
     def __init__(self, query: Sequence[str] | str = (), k: int = 5, sample: int = 500, seed: int = 0) -> None:
-        """Say what is looked for.
+        """Say how many neighbours are looked for, of which sentences: by default three of the task's, drawn by the seed.
 
-        Args:
-            query: a sentence, or some; default three of the task's, drawn by the seed.
-            k: how many neighbours.
-            sample: of so many of the task's sentences neighbours are compared between encoders.
-            seed: what they are drawn by.
+        Neighbours of so many of the task's sentences as ``sample`` are compared between encoders.
         """
         for name, value in (("k", k), ("sample", sample), ("seed", seed)):
             check_least(name, value, 0 if name == "seed" else 1)
@@ -266,20 +250,14 @@ class Neighbours(EncoderAnalysis):
             | dict(zip(kept, (r["sentence"] for r in same), strict=True))
             for same in zip(*lists, strict=True)
         ]
-        agreement: list[PlainRow] = [
-            {"encoder": one, "other": other, "shared": _shared(mine, theirs)}
-            for (one, (_, mine)), (other, (_, theirs)) in product(kept.items(), repeat=2)
-        ]
+        agreement: list[PlainRow] = []
+        for (one, (_, mine)), (other, (_, theirs)) in product(kept.items(), repeat=2):
+            # The mean share of its neighbours that a sentence has in both lists.
+            shared = float(np.mean([len({*a} & {*b}) / len(a) for a, b in zip(mine, theirs, strict=True)]))
+            agreement.append({"encoder": one, "other": other, "shared": shared})
         return {"side_by_side": beside, "agreement": agreement}
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Which encoders find the same neighbours."""
-        from stsbench.plots.draw import HeatCell, draw_heat
-
         cells = [HeatCell(row["encoder"], row["other"], 100 * row["shared"]) for row in tables["agreement"]]
         return draw_heat(cells, rows="", columns="", values="shared neighbours in percent", title=title)
-
-
-def _shared(mine: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> float:
-    """The mean share of its neighbours that a sentence has in both lists."""
-    return float(np.mean([len({*a} & {*b}) / len(a) for a, b in zip(mine, theirs, strict=True)]))

@@ -17,6 +17,7 @@ from stsbench.analysis.run import Analysis, Bed, EncoderAnalysis, Measurement, P
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, UnknownName, variants
 from stsbench.numbers.statistics import spearman, spread
+from stsbench.plots.draw import Dot, HeatCell, LinePoint, draw_dots, draw_heat, draw_lines
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -59,7 +60,6 @@ class Shift(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """The differences from the first encoder."""
         from stsbench.plots import drawn_name
-        from stsbench.plots.draw import Dot, draw_dots
 
         first, *others = tables["encoders"]
         dots = [
@@ -87,11 +87,7 @@ class SweepCells(Analysis):
     reads_results = True
 
     def __init__(self, by: str = "") -> None:
-        """Say what is drawn.
-
-        Args:
-            by: the key, where results vary several; default the only one.
-        """
+        """Say over which key scores are drawn, where results vary several; default the only one."""
         self.by = by
 
     def tables(self, bed: Bed) -> Tables:
@@ -115,13 +111,16 @@ class SweepCells(Analysis):
             keys = dict.fromkeys(key for changes in cells for key, _ in changes)
             own = {key: value for key in keys if (value := recipe_value(name, key, bed.catalogue)) is not None}
             for changes, scores in cells.items():
-                points += [
-                    {"recipe": recipe, **_value(changes, key, own), **_scores(scores)}
-                    for key in keys
-                    if _alone(changes, key, own)
-                ]
+                mean, deviation = spread(scores)
+                facts = {"seeds": len(scores), "score": mean, "deviation": deviation}
+                for key in keys:
+                    # The recipe itself has its own value; else nothing but this key is replaced, by one value.
+                    is_alone = [one for one, _ in changes] == [key] if changes else key in own
+                    value = changes[0][1] if changes else own.get(key)
+                    if is_alone and not isinstance(value, list | tuple):
+                        points.append({"recipe": recipe, "key": key, "value": value, **facts})
                 if place := _place(changes):
-                    grid.append({"recipe": recipe, **place, **_scores(scores)})
+                    grid.append({"recipe": recipe, **place, **facts})
         return {"points": sorted(points, key=_order), "grid": grid}
 
     def draw(self, tables: Tables, title: str) -> Chart:
@@ -163,17 +162,6 @@ def _order(row: PlainRow) -> tuple[Any, ...]:
     return row["recipe"], row["key"], not _is_number(value), value if _is_number(value) else str(value)
 
 
-def _alone(changes: Replaced, key: str, own: Mapping[str, Any]) -> bool:
-    """Whether nothing but this key is replaced, by one value; the recipe itself has its own value."""
-    if not changes:
-        return key in own and not isinstance(own[key], list | tuple)
-    return [one for one, _ in changes] == [key] and not isinstance(changes[0][1], list | tuple)
-
-
-def _value(changes: Replaced, key: str, own: Mapping[str, Any]) -> PlainRow:
-    return {"key": key, "value": changes[0][1] if changes else own[key]}
-
-
 def _place(changes: Replaced) -> PlainRow | None:
     """The row and the column of a cell: of two keys, or of a key with two values, as a pair of augmentations."""
     if len(changes) == 2:
@@ -183,11 +171,6 @@ def _place(changes: Replaced) -> PlainRow | None:
     if isinstance(values, list | tuple) and len(values) == 2:
         return {"key": changes[0][0], "row": str(values[0]), "column": str(values[1])}
     return None
-
-
-def _scores(scores: Sequence[float]) -> PlainRow:
-    found = spread(scores)
-    return {"seeds": len(scores), "score": found.mean, "deviation": found.deviation}
 
 
 def _is_number(value: object) -> bool:
@@ -205,8 +188,6 @@ WHAT = "score × 100, mean and deviation over seeds"
 
 
 def _draw_line(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    from stsbench.plots.draw import LinePoint, draw_lines
-
     sizes = [row["value"] for row in rows]
     wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
     points = [LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row)) for row in rows]
@@ -214,8 +195,6 @@ def _draw_line(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
 
 
 def _draw_words(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    from stsbench.plots.draw import Dot, draw_dots
-
     dots = [
         Dot(group=f"{by} = {r['value']}", series=r["recipe"], value=100 * r["score"], interval=_ends(r)) for r in rows
     ]
@@ -223,8 +202,6 @@ def _draw_words(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
 
 
 def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    from stsbench.plots.draw import HeatCell, draw_heat
-
     first, _, second = by.partition(" x ")
     cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in rows]
     return draw_heat(cells, rows=first, columns=second or by, values="score × 100, mean over seeds", title=title)
