@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 
 
 def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> list[dict[str, Any]]:
-    """The ``model-index`` of one model's results, as ``huggingface_hub`` makes it.
+    """The ``model-index`` of one encoder's results, as ``huggingface_hub`` makes it; ``name`` is what the card calls the model.
 
     Scores are as in results, from 0 to 1. Each says the protocol it was scored by in the metric's
     ``args``, and its 95% interval; several seeds are their mean, with how many there are and their deviation.
-
-    Args:
-        name: what the card calls the model.
-        results: one encoder's results.
-        catalogue: cards of the project and of the user.
     """
     from huggingface_hub.repocard_data import ModelCardData
 
@@ -69,12 +64,11 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
 def _eval_result(one: MeasuredScore) -> EvalResult:
     from huggingface_hub import EvalResult
 
-    dataset, metric, arguments = one.dataset, one.metric, dict(one.first.protocol)
+    dataset, arguments = one.dataset, dict(one.first.protocol)
     if one.score.deviation is not None:
         arguments |= {"seeds": len(one.results), "deviation": one.score.deviation}
-    interval = one.interval
-    if interval is not None:
-        arguments["interval"] = [interval.low, interval.high]
+    if one.interval is not None:
+        arguments["interval"] = list(one.interval)
     return EvalResult(
         task_type=one.kind.task,
         task_name=one.kind.name,
@@ -84,8 +78,8 @@ def _eval_result(one: MeasuredScore) -> EvalResult:
         dataset_split=dataset.split if dataset else one.first.split,
         dataset_revision=dataset.revision if dataset else None,
         dataset_args={"task": one.first.task},
-        metric_type=metric.type,
-        metric_name=metric.name,
+        metric_type=one.metric,
+        metric_name=one.metric_name,
         metric_value=one.score.mean,
         metric_args=arguments,
         source_name="stsbench",
@@ -104,11 +98,7 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults
     """The YAML of one encoder's results on tasks that are datasets on the Hub, as ``huggingface_hub`` writes its entries.
 
     The dataset is MTEB's where the data are, and the task is then called as MTEB calls it. Values are as in results, from 0 to 1;
-    ``notes`` hold the protocol, without which no two values may be compared, and the 95% interval.
-
-    Args:
-        results: one encoder's; several seeds are their mean.
-        catalogue: cards of the project and of the user.
+    ``notes`` hold the protocol, without which no two values may be compared, and the 95% interval; several seeds are their mean.
 
     Raises:
         DataError: no task of theirs is a dataset on the Hub.
@@ -118,49 +108,39 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults
 
     entries, left_out = [], []
     for one in measured(results, catalogue):
-        found = _dataset(one, catalogue)
-        if found is None:
-            left_out.append(f"{one.first.encoder} on {one.first.task}: it is no dataset of its own on the Hub")
+        theirs, hub = mteb_task(one.first.task, catalogue) if one.card else None, one.card.hub if one.card else None
+        if theirs is not None:
+            repo, revision = theirs.repo, theirs.revision
+            task = theirs.name if theirs.subset == "default" else theirs.subset
+        elif hub and not hub.archive:
+            repo, task, revision = hub.repo, hub.config or one.first.task, hub.revision
         else:
-            repo, task, revision = found
-            entries.append(
-                EvalResultEntry(
-                    dataset_id=repo,
-                    task_id=task,
-                    value=one.score.mean,
-                    dataset_revision=revision,
-                    date=one.newest,
-                    source_url=SOURCE,
-                    source_name="stsbench",
-                    notes=_notes(one),
-                )
-            )
+            left_out.append(f"{one.first.encoder} on {one.first.task}: it is no dataset of its own on the Hub")
+            continue
+        entry = EvalResultEntry(
+            dataset_id=repo,
+            task_id=task,
+            value=one.score.mean,
+            dataset_revision=revision,
+            date=one.newest,
+            source_url=SOURCE,
+            source_name="stsbench",
+            notes=_notes(one),
+        )
+        entries.append(entry)
     if not entries:
         raise DataError(f"nothing to export: {left_out[0]}")
     text: str = safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True, width=1000)
     return EvalResultsExport(text, left_out)
 
 
-def _dataset(one: MeasuredScore, catalogue: Catalogue) -> tuple[str, str, str] | None:
-    """Repository, task and revision."""
-    theirs = mteb_task(one.first.task, catalogue) if one.card else None
-    if theirs is not None:
-        return theirs.repo, theirs.name if theirs.subset == "default" else theirs.subset, theirs.revision
-    hub = one.card.hub if one.card else None
-    return (hub.repo, hub.config or one.first.task, hub.revision) if hub and not hub.archive else None
-
-
 def _notes(one: MeasuredScore) -> str:
     first, protocol = one.first, one.first.protocol
-    words = f"{one.metric.name}, {first.split} split, n = {first.n}, protocol {protocol['name']}"
-    over = ""
+    words, over = f"{one.metric_name}, {first.split} split, n = {first.n}, protocol {protocol['name']}", ""
     if one.score.deviation is not None:
-        words, over = (
-            f"{words}; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}",
-            " over items and seeds",
-        )
-    interval = one.interval
-    return f"{words}; 95% interval{over} {interval.low:.4f} to {interval.high:.4f}" if interval else words
+        words += f"; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}"
+        over = " over items and seeds"
+    return f"{words}; 95% interval{over} {one.interval[0]:.4f} to {one.interval[1]:.4f}" if one.interval else words
 
 
 VERSION = "0.3.0"
@@ -171,22 +151,29 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
 
     What made the scores is as in results: data, revision, split and all fields of the protocol; each score has its
     95% interval, that of several seeds being of their mean, beside their deviation. It is made at the time of the newest result, and so the same whenever it is made.
-
-    Args:
-        results: one encoder's.
-        catalogue: cards of the project and of the user.
     """
-    cells = list(measured(results, catalogue))
-    model, newest = (
-        model_of(results[0], catalogue),
-        _seconds(max(filter(None, (one.newest for one in cells)), default="")),
-    )
-    run = results[0].run
+    cells, first = list(measured(results, catalogue)), results[0]
+    model, run = model_of(first, catalogue), first.run
+    try:
+        newest = max(filter(None, (one.newest for one in cells)), default="")
+        seconds = str(int(datetime.fromisoformat(newest).timestamp()))
+    except ValueError:
+        # The time is not known.
+        seconds = "0"
+    facts = {
+        "deployment_type": "self_deployed",
+        "model_availability": "unknown",
+        "revision": model.revision,
+        "fingerprint": first.fingerprint,
+        "parameters": model.parameters,
+        "dimensions": model.dimensions,
+        "dtype": run.get("dtype"),
+    }
     record = {
         "schema_version": VERSION,
-        "evaluation_id": f"stsbench/{model.name}/{newest}",
-        "evaluation_timestamp": newest,
-        "retrieved_timestamp": newest,
+        "evaluation_id": f"stsbench/{model.name}/{seconds}",
+        "evaluation_timestamp": seconds,
+        "retrieved_timestamp": seconds,
         "source_metadata": {
             "source_name": "stsbench",
             "source_type": "evaluation_run",
@@ -199,68 +186,57 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
             "version": str(run.get("versions", {}).get("stsbench", "unknown")),
             "additional_details": _strings({"commit": run.get("commit"), **run.get("versions", {})}),
         },
-        "model_info": {
-            "name": results[0].encoder,
-            "id": model.name,
-            "additional_details": _strings(
-                {
-                    "deployment_type": "self_deployed",
-                    "model_availability": "unknown",
-                    "revision": model.revision,
-                    "fingerprint": results[0].fingerprint,
-                    "parameters": model.parameters,
-                    "dimensions": model.dimensions,
-                    "dtype": run.get("dtype"),
-                }
-            ),
-        },
+        "model_info": {"name": first.encoder, "id": model.name, "additional_details": _strings(facts)},
         "evaluation_results": [_evaluation(one) for one in cells],
     }
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _evaluation(one: MeasuredScore) -> dict[str, Any]:
-    first = one.first
+    first, dataset = one.first, one.dataset
     facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
+    source: dict[str, Any] = {"dataset_name": one.name, "source_type": "other"}
+    if dataset is not None:
+        source = {
+            "dataset_name": one.name,
+            "source_type": "hf_dataset",
+            "hf_repo": dataset.repo,
+            "hf_split": dataset.split,
+            "samples_number": first.n,
+            "additional_details": _strings({"revision": dataset.revision, "config": dataset.config}),
+        }
+    uncertainty: dict[str, Any] = {"num_samples": first.n}
+    if one.interval is not None:
+        ends = dict(zip(("lower", "upper"), one.interval, strict=True))
+        uncertainty["confidence_interval"] = {**ends, "confidence_level": 0.95, "method": one.interval_method}
     return {
         "evaluation_result_id": f"{first.task}.{first.split}.{first.cell}",
         "evaluation_name": one.name,
-        "source_data": _source(one),
+        "source_data": source,
         "metric_config": _metric(one),
         "score_details": {
             "score": one.score.mean,
             "details": _strings({**facts, "seeds": len(one.results), "deviation": one.score.deviation}),
-            "uncertainty": _uncertainty(one),
+            "uncertainty": uncertainty,
         },
-    }
-
-
-def _source(one: MeasuredScore) -> dict[str, Any]:
-    dataset = one.dataset
-    if dataset is None:
-        return {"dataset_name": one.name, "source_type": "other"}
-    return {
-        "dataset_name": one.name,
-        "source_type": "hf_dataset",
-        "hf_repo": dataset.repo,
-        "hf_split": dataset.split,
-        "samples_number": one.first.n,
-        "additional_details": _strings({"revision": dataset.revision, "config": dataset.config}),
     }
 
 
 def _metric(one: MeasuredScore) -> dict[str, Any]:
     protocol = one.first.protocol
-    ends = bounds(score_name(protocol))
-    low, high = ((None if abs(end) >= ANY[1] else round(end)) for end in ends)
+    low, high = ((None if abs(end) >= ANY[1] else round(end)) for end in bounds(score_name(protocol)))
     metric = str(protocol.get("metric", one.kind.metric))
     return {
-        "evaluation_description": f"{one.kind.name}: {one.metric.name}, by the protocol '{protocol['name']}'",
-        "metric_id": one.metric.type,
-        "metric_name": one.metric.name,
+        "evaluation_description": f"{one.kind.name}: {one.metric_name}, by the protocol '{protocol['name']}'",
+        "metric_id": one.metric,
+        "metric_name": one.metric_name,
         "metric_kind": metric,
         "metric_unit": "correlation" if metric in CORRELATIONS else "proportion",
-        "metric_parameters": {key: _scalar(value) for key, value in protocol.items()},
+        # A parameter may be no list.
+        "metric_parameters": {
+            key: json.dumps(list(value)) if isinstance(value, list | tuple) else value
+            for key, value in protocol.items()
+        },
         "lower_is_better": False,
         "score_type": "continuous",
         "min_score": "-Infinity" if low is None else low,
@@ -268,28 +244,6 @@ def _metric(one: MeasuredScore) -> dict[str, Any]:
     }
 
 
-def _uncertainty(one: MeasuredScore) -> dict[str, Any]:
-    counted: dict[str, Any] = {"num_samples": one.first.n}
-    found = one.interval
-    if found is None:
-        return counted
-    interval = {"lower": found.low, "upper": found.high, "confidence_level": 0.95, "method": found.method}
-    return {**counted, "confidence_interval": interval}
-
-
-def _scalar(value: Any) -> str | float | bool | None:  # noqa: ANN401 - any JSON value
-    """A protocol's value as a parameter, which may be no list."""
-    return json.dumps(list(value)) if isinstance(value, list | tuple) else value
-
-
 def _strings(facts: dict[str, Any]) -> dict[str, str]:
     """What is known, as texts: other values are not allowed there."""
     return {key: str(value) for key, value in facts.items() if value is not None}
-
-
-def _seconds(created: str) -> str:
-    """A time as Unix counts; 0 where it is not known."""
-    try:
-        return str(int(datetime.fromisoformat(created).timestamp()))
-    except ValueError:
-        return "0"

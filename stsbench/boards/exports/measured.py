@@ -8,43 +8,36 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.core.cards import EncoderCard, Record, TaskCard, convert, parse_toml
+import msgspec
+
+from stsbench.core.cards import Record, TaskCard, parse_toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.numbers.statistics import CORRELATIONS, Spread, spread
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.means import MEAN_METHOD, mean_interval
 
 
-class MtebFacts(Record, frozen=True, kw_only=True):
-    """MTEB's name for a task, the languages it says of the subset, and where its data lie if not where ours do."""
+class MtebTask(Record, frozen=True, kw_only=True):
+    """A task of MTEB's as its result files name it; ``splits`` are MTEB's names by ours.
+
+    The file of the project says its name, the languages of the subset, how many ``subsets`` MTEB's task has, and where its data
+    lie if not where ours do.
+    """
 
     name: str
     languages: list[str]
     subsets: int = 1
-    """How many subsets MTEB's task has."""
     repo: str = ""
-    """MTEB's own dataset, where the card's ``[hub]`` is another source of the same data."""
     revision: str = ""
-
-
-class MtebTask(NamedTuple):
-    """A task of MTEB's as its result files name it; ``splits`` are MTEB's names by ours."""
-
-    task: str
-    name: str
-    revision: str
-    subset: str
-    languages: list[str]
-    splits: dict[str, str]
-    repo: str
-    subsets: int
+    task: str = ""
+    subset: str = "default"
+    splits: dict[str, str] = {}
 
 
 @cache
-def mteb_facts() -> dict[str, MtebFacts]:
+def mteb_facts() -> dict[str, MtebTask]:
     """MTEB's tasks by the name of ours with the same data."""
-    path = Path(__file__).parent / "mteb_tasks.toml"
-    return {task: convert(facts, MtebFacts, where=f"{path}: [{task}]") for task, facts in parse_toml(path).items()}
+    return msgspec.convert(parse_toml(Path(__file__).parent / "mteb_tasks.toml"), dict[str, MtebTask])
 
 
 def mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
@@ -54,11 +47,10 @@ def mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
     if facts is None or card is None or card.hub is None:
         return None
     if facts.repo:
-        own = {card.score_split: card.score_split}
-        return MtebTask(task, facts.name, facts.revision, "default", facts.languages, own, facts.repo, facts.subsets)
+        return msgspec.structs.replace(facts, task=task, splits={card.score_split: card.score_split})
     hub = card.hub
-    subset = hub.config or "default"
-    return MtebTask(task, facts.name, hub.revision, subset, facts.languages, hub.splits, hub.repo, facts.subsets)
+    own = {"repo": hub.repo, "revision": hub.revision, "subset": hub.config or "default", "splits": hub.splits}
+    return msgspec.structs.replace(facts, task=task, **own)
 
 
 class Model(NamedTuple):
@@ -84,13 +76,11 @@ def model_of(result: Result, catalogue: Catalogue) -> Model:
     dimensions = size if isinstance(size, int) else None
     if card is None or "+" in result.encoder:
         return Model(name, revision, None, dimensions)
-    return Model(_hub_id(card, catalogue) or name, revision, card.parameters, dimensions or card.dimensions)
-
-
-def _hub_id(card: EncoderCard, catalogue: Catalogue) -> str:
     model = card.params.get("model")
-    alone = isinstance(model, str) and model.count("/") == 1 and _described(catalogue)[model] == 1
-    return card.hub or (str(model) if alone else "")
+    is_alone = isinstance(model, str) and model.count("/") == 1 and _described(catalogue)[model] == 1
+    return Model(
+        card.hub or (str(model) if is_alone else name), revision, card.parameters, dimensions or card.dimensions
+    )
 
 
 @lru_cache(maxsize=4)
@@ -120,13 +110,6 @@ KINDS = {
 OTHER = HubTask("other", "Other")
 
 
-class HubMetric(NamedTuple):
-    """What a score measures, in the words of model cards."""
-
-    type: str
-    name: str
-
-
 class Dataset(NamedTuple):
     """A task's dataset on the Hub, as others load it."""
 
@@ -136,75 +119,26 @@ class Dataset(NamedTuple):
     revision: str
 
 
-class ScoreInterval(NamedTuple):
-    """A score's 95% interval, in its unit, and how it was made."""
-
-    low: float
-    high: float
-    method: str
-
-
 class MeasuredScore(NamedTuple):
-    """One encoder's results on a task and split by one protocol, one a seed."""
+    """One encoder's results on a task and split by one protocol, one a seed: what all of them share is set by the first.
+
+    ``score`` is the mean over seeds, ``newest`` when the last of them was made. ``metric`` is in the words of model cards,
+    ``metric_name`` in those of people. The 95% interval is of one seed the result's own, of several that of their mean over
+    other items and seeds; None where it has none, because per-item columns are missing.
+    """
 
     results: Sequence[Result]
+    first: Result
     card: TaskCard | None
-
-    @property
-    def first(self) -> Result:
-        """What all of them share is set by any."""
-        return self.results[0]
-
-    @property
-    def score(self) -> Spread:
-        """The mean over seeds, and their deviation where there are several."""
-        return spread([one.score for one in self.results])
-
-    @property
-    def interval(self) -> ScoreInterval | None:
-        """The 95% interval: of one seed the result's own, of several that of their mean over other items and seeds.
-
-        None where the mean of several has none, because per-item columns are missing.
-        """
-        if len(self.results) == 1:
-            return ScoreInterval(*self.first.interval, self.first.interval_method)
-        found = mean_interval([self.results])
-        return ScoreInterval(*found, MEAN_METHOD) if found else None
-
-    @property
-    def newest(self) -> str | None:
-        """When the last of them was made."""
-        return max((str(one.run["created"]) for one in self.results if one.run.get("created")), default=None)
-
-    @property
-    def name(self) -> str:
-        """What people call the task."""
-        return self.card.name if self.card else self.first.task
-
-    @property
-    def kind(self) -> HubTask:
-        """What is scored."""
-        return KINDS.get(self.card.evaluator, OTHER) if self.card else OTHER
-
-    @property
-    def dataset(self) -> Dataset | None:
-        """The dataset on the Hub; None where the task has none there."""
-        hub = self.card.hub if self.card else None
-        if hub is None:
-            return None
-        # An archive holds many datasets; those of one config would be taken for one.
-        config = hub.config or (self.first.task if hub.archive else "")
-        return Dataset(hub.repo, config or None, hub.splits.get(self.first.split, self.first.split), hub.revision)
-
-    @property
-    def metric(self) -> HubMetric:
-        """The score's metric; those of STS have the names that sentence-transformers gives them."""
-        protocol = self.first.protocol
-        metric, similarity = str(protocol.get("metric", self.kind.metric)), protocol.get("similarity")
-        words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
-        if similarity is None:
-            return HubMetric(metric, words)
-        return HubMetric(f"{metric}_{similarity}", f"{words} of {similarity} ({protocol.get('aggregation')})")
+    name: str
+    kind: HubTask
+    dataset: Dataset | None
+    metric: str
+    metric_name: str
+    score: Spread
+    interval: tuple[float, float] | None
+    interval_method: str
+    newest: str | None
 
 
 def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[MeasuredScore]:
@@ -212,5 +146,31 @@ def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[Measur
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
-    for (task, _, _), same in groups.items():
-        yield MeasuredScore(same, catalogue.task(task) if task in catalogue.paths("tasks") else None)
+    for (task, split, _), same in groups.items():
+        first, card = same[0], catalogue.task(task) if task in catalogue.paths("tasks") else None
+        kind, dataset = KINDS.get(card.evaluator, OTHER) if card else OTHER, None
+        if card and (hub := card.hub):
+            # An archive holds many datasets; those of one config would be taken for one.
+            config = hub.config or (task if hub.archive else "")
+            dataset = Dataset(hub.repo, config or None, hub.splits.get(split, split), hub.revision)
+        # Those of STS have the names that sentence-transformers gives them.
+        metric, similarity = str(first.protocol.get("metric", kind.metric)), first.protocol.get("similarity")
+        words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
+        if similarity is not None:
+            words = f"{words} of {similarity} ({first.protocol.get('aggregation')})"
+            metric = f"{metric}_{similarity}"
+        alone = len(same) == 1
+        yield MeasuredScore(
+            results=same,
+            first=first,
+            card=card,
+            name=card.name if card else task,
+            kind=kind,
+            dataset=dataset,
+            metric=metric,
+            metric_name=words,
+            score=spread([one.score for one in same]),
+            interval=first.interval if alone else mean_interval([same]),
+            interval_method=first.interval_method if alone else MEAN_METHOD,
+            newest=max((str(one.run["created"]) for one in same if one.run.get("created")), default=None),
+        )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.exports.measured import Model, MtebTask, model_of, mteb_facts, mteb_task
+from stsbench.boards.exports.measured import MtebTask, model_of, mteb_facts, mteb_task
 from stsbench.boards.tables.columns import expected
 from stsbench.boards.tables.rows import hub_address
 from stsbench.boards.tables.table import (
@@ -25,7 +25,6 @@ from stsbench.boards.tables.table import (
     TableColumn,
     Terms,
     Traits,
-    Wanted,
 )
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError, one_line
@@ -57,10 +56,7 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     aggregation the result was scored by: a result holds that one too. Manhattan and Euclidean distances
     are not measured, and missing. ``mteb_version`` is null: MTEB did not make these scores.
 
-    Args:
-        results: any results; of several seeds of the evaluation the first counts.
-        out: what ``mteb.ResultCache(out)`` is to read.
-        catalogue: cards of the project and of the user.
+    Of several seeds of the evaluation the first counts; ``mteb.ResultCache(out)`` reads the folder.
 
     Raises:
         DataError: not one cell can be exported; says why.
@@ -73,7 +69,11 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
         if task is None:
             left_out[f"{result.encoder} on {result.task}: {why}"] = None
             continue
-        cells = files.setdefault(_folder(out, model_of(result, catalogue)) / f"{task.name}.json", [])
+        model = model_of(result, catalogue)
+        parts = model.name.replace("/", "__").replace(" ", "_"), model.revision
+        cells = files.setdefault(
+            (out / "results").joinpath(*(file_part(part, 255) for part in parts), f"{task.name}.json"), []
+        )
         if all((task, result.split) != (other, one.split) for other, one in cells):
             cells.append((task, result))
     files = {path: whole for path, cells in files.items() if (whole := list(_whole(cells, left_out)))}
@@ -81,7 +81,16 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
         raise DataError(f"nothing to export: {next(iter(left_out), 'there are no results')}")
     paths = [write_whole(path, _json(_task_result(cells))) for path, cells in files.items()]
     for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
-        write_whole(folder / "model_meta.json", _json(_model_meta(model_of(result, catalogue))))
+        model = model_of(result, catalogue)
+        size = {"n_parameters": model.parameters, "embed_dim": model.dimensions}
+        meta: dict[str, Any] = {
+            "name": model.name,
+            "revision": model.revision,
+            **dict.fromkeys(UNKNOWN),
+            **size,
+            "framework": [],
+        }
+        write_whole(folder / META, _json({**meta, "similarity_fn_name": "cosine"}))
     return Exported(paths, list(left_out))
 
 
@@ -108,11 +117,6 @@ def _whole(cells: Sequence[tuple[MtebTask, Result]], left_out: dict[str, None]) 
             left_out[f"{result.encoder} on {result.task}: {why}"] = None
 
 
-def _folder(out: Path, model: Model) -> Path:
-    name = model.name.replace("/", "__").replace(" ", "_")
-    return out / "results" / file_part(name, 255) / file_part(model.revision, 255)
-
-
 def _task_result(cells: Sequence[tuple[MtebTask, Result]]) -> dict[str, Any]:
     scores: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
@@ -137,12 +141,6 @@ def _scores(task: MtebTask, result: Result) -> Iterator[tuple[str, Any]]:
     yield "main_score", round(result.scores["spearman.all"], DIGITS)
     yield "hf_subset", task.subset
     yield "languages", task.languages
-
-
-def _model_meta(model: Model) -> dict[str, Any]:
-    known = {"name": model.name, "revision": model.revision}
-    size = {"n_parameters": model.parameters, "embed_dim": model.dimensions}
-    return {**known, **dict.fromkeys(UNKNOWN), **size, "framework": [], "similarity_fn_name": "cosine"}
 
 
 def _json(value: dict[str, Any]) -> bytes:
@@ -188,9 +186,9 @@ def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
     if not path.exists():
         raise OutputError(f"{path}: there is no such file or folder of MTEB's results")
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*.json") if p.name != META)
-    found, problems = Imported({}, {}, []), []
     scores: dict[ImportedModel, dict[str, float]] = {}
     versions: dict[ImportedModel, set[str]] = {}
+    problems = []
     for file in files:
         try:
             read = dict(_read(file, catalogue))
@@ -203,7 +201,7 @@ def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
             versions.setdefault(model, set()).update(version for _, version in read.values())
     if not scores:
         raise DataError(f"{path}: no score of a task that is also ours{f'; {problems[0]}' if problems else ''}")
-    return found._replace(scores=scores, versions=versions, problems=problems)
+    return Imported(scores, versions, problems)
 
 
 def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, str]]]:
@@ -270,7 +268,8 @@ def with_imported(table: Table, imported: Imported) -> Table:
         for model, scores in imported.scores.items()
         if any(task in tasks for task in scores)
     ]
-    rows.sort(key=lambda row: (row.cell(AVERAGE).published is None, -_value(row), row.label))
+    means = {id(row): row.cell(AVERAGE).published for row in rows}
+    rows.sort(key=lambda row: ((mean := means[id(row)]) is None, -mean.value if mean else 0.0, row.label))
     return replace(table, groups=[*table.groups, Group(section=SECTION, rows=rows)]) if rows else table
 
 
@@ -281,17 +280,12 @@ def _cells(numbers: dict[str, float], terms: Terms) -> dict[str, TableCell]:
     return {key: TableCell(published=Number(value)) for key, value in numbers.items()}
 
 
-def _value(row: Row) -> float:
-    published = row.cell(AVERAGE).published
-    return published.value if published else 0.0
-
-
 def fits(columns: Sequence[TableColumn]) -> bool:
     """Whether a table's scores are made as MTEB makes them, whatever the protocol is called."""
-    return all(_fits(column.wanted) for column in columns if column.wanted is not None)
-
-
-def _fits(wanted: Wanted) -> bool:
-    if wanted.fields:
-        return {**wanted.fields, "name": PROTOCOL["name"]} == PROTOCOL
-    return (wanted.metric, expected(wanted.protocol)[1]) == ("spearman", "all")
+    return all(
+        {**one.fields, "name": PROTOCOL["name"]} == PROTOCOL
+        if one.fields
+        else (one.metric, expected(one.protocol)[1]) == ("spearman", "all")
+        for one in (column.wanted for column in columns)
+        if one is not None
+    )
