@@ -41,11 +41,7 @@ def pick_device(name: str) -> str:
 
 
 def open_device(name: str) -> torch.device:
-    """The device of this name.
-
-    Raises:
-        EncoderError: there is no such device; CardError: it is no device's name.
-    """
+    """The device of this name. Raises EncoderError: there is no such device; CardError: it is no device's name."""
     import torch
 
     try:
@@ -104,8 +100,7 @@ class Backend(ABC):
     def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
         """Find the file of this name in the checkpoint's folder.
 
-        Raises:
-            CardError: it takes no file. UnknownName: there is no such file.
+        Raises CardError: it takes no file. UnknownName: there is no such file.
         """
         self.folder, self.dtype, self.device = folder, dtype, device
         self.precision = dtype
@@ -258,9 +253,8 @@ BACKENDS: dict[str, type[Backend]] = {"torch": TorchBackend, "onnx": OnnxBackend
 def backend_kind(name: str, *, dtype: str, device: str) -> type[Backend]:
     """Return the backend of this name, checked before a checkpoint is looked for.
 
-    Raises:
-        UnknownName: there is none; offers the nearest. CardError: it has no such type or device.
-        EncoderError: it is not installed, or there is no such device.
+    Raises UnknownName: there is none; offers the nearest. CardError: it has no such type or device. EncoderError: it
+    is not installed, or there is no such device.
     """
     kind = choose("backend", name, BACKENDS)
     if dtype not in kind.dtypes:

@@ -303,8 +303,7 @@ def _wrong(encoder: object, name: str, given: object, wanted: str, where: str = 
 def facts_of(encoder: object) -> Facts:
     """What an encoder tells of itself, read now: where it runs is known only after its first sentence.
 
-    Raises:
-        EncoderError: it tells what cannot be, as a seed that is no number.
+    Raises EncoderError: it tells what cannot be, as a seed that is no number.
     """
     told: dict[str, Any] = {}
     for name in (field.name for field in fields(Facts)):
@@ -323,8 +322,7 @@ def facts_of(encoder: object) -> Facts:
 def notes_of(encoder: object) -> list[str]:
     """What a reader of its scores should know, by the attribute ``notes``; of what is fitted, asking may fit it.
 
-    Raises:
-        EncoderError: they are no texts.
+    Raises EncoderError: they are no texts.
     """
     notes = getattr(encoder, "notes", None)
     return [] if notes is None else list(_checked(encoder, "notes", notes))
@@ -359,8 +357,7 @@ def can_encode(made: object) -> bool:
 def check_encoder(made: object, where: str) -> Encoder:
     """Return what a user's code made, where it is an encoder and tells of itself what can be; messages begin with ``where``.
 
-    Raises:
-        EncoderError: says what it lacks or what is wrong.
+    Raises EncoderError: says what it lacks or what is wrong.
     """
     if isinstance(made, type):
         raise EncoderError(f"{where}: {made.__name__} is a class, not an encoder; give {made.__name__}(…)")
@@ -399,8 +396,7 @@ def check_call(function: Callable[..., object], what: str) -> None:
 def check_sentences(sentences: object) -> None:
     """Refuse one text in the place of a list, which would be embedded letter by letter, and what is no text.
 
-    Raises:
-        EncoderError: says what was given.
+    Raises EncoderError: says what was given.
     """
     if isinstance(sentences, str):
         raise EncoderError(f"encode takes a list of sentences; it was given one text of {len(sentences)} characters")
@@ -466,10 +462,8 @@ def make_encoder(
 ) -> Encoder:
     """Call a factory with params checked against its signature; it is given its name, and the cards, where it takes them.
 
-    What is an encoder already is left as it is. ``also`` are names that an unknown parameter may have been meant for.
-
-    Raises:
-        CardError: a parameter is unknown, missing or of another type; EncoderError: what it makes is no encoder.
+    What is an encoder already is left as it is. ``also`` are names that an unknown parameter may have been meant for. Raises
+    CardError: a parameter is unknown, missing or of another type; EncoderError: what it makes is no encoder.
     """
     if not isinstance(factory, type) and not inspect.isroutine(factory) and is_maker(factory):
         if params:

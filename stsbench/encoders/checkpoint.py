@@ -117,11 +117,8 @@ def locate_checkpoint(
 ) -> Located:
     """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
 
-    ``also`` are further files of that folder, fetched from the Hub where it has them.
-
-    Raises:
-        SourceError: it cannot be had; says why and what to do.
-        CardError: both a model and a package are named.
+    ``also`` are further files of that folder, fetched from the Hub where it has them. Raises SourceError: it cannot be had; says why
+    and what to do. CardError: both a model and a package are named.
     """
     if package and model:
         raise CardError(
@@ -155,9 +152,8 @@ def find_checkpoint(
 ) -> Checkpoint:
     """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one.
 
-    Raises:
-        SourceError: it cannot be had; says why and what to do.
-        EncoderError: the folder is no checkpoint, or a file is not the one the card names.
+    Raises SourceError: it cannot be had; says why and what to do. EncoderError: the folder is no checkpoint, or a
+    file is not the one the card names.
     """
     located = locate_checkpoint(model, **where)
     return open_checkpoint(located.folder, revision=located.revision, sha256=sha256 or {})
@@ -197,8 +193,7 @@ def check_whole(folder: Path) -> None:
 def check_attention(config: Mapping[str, Any], path: Path) -> None:
     """Refuse a JSON configuration that names an attention which is fetched from the Hub as code, or is for servers alone.
 
-    Raises:
-        EncoderError: names the key and what to do.
+    Raises EncoderError: names the key and what to do.
     """
     for key, value in config.items():
         if isinstance(value, dict):
@@ -250,8 +245,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def check_padding(path: Path) -> None:
     """Refuse a ``tokenizer_config.json`` that pads on neither side; not every transformers says what is wrong.
 
-    Raises:
-        EncoderError: names the key and its value.
+    Raises EncoderError: names the key and its value.
     """
     side = read_json(path).get("padding_side", "right") if path.is_file() else "right"
     if side not in ("left", "right"):
@@ -284,8 +278,7 @@ MOST: Mapping[str, int] = {
 def check_counts(config: Mapping[str, Any], path: Path) -> None:
     """Refuse what ``config.json`` at a path says where its counts are below 0 or would alone take for ever.
 
-    Raises:
-        EncoderError: names the key and the most that it may be.
+    Raises EncoderError: names the key and the most that it may be.
     """
     for key, value in config.items():
         if isinstance(value, dict):
@@ -305,8 +298,7 @@ def odd_sizes(config: Mapping[str, Any]) -> str:
 def check_size(model: Any, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
     """Refuse a model without memory (on torch's device ``meta``) that its weights cannot fill.
 
-    Raises:
-        EncoderError: it has far more values than the files; or a file is broken.
+    Raises EncoderError: it has far more values than the files; or a file is broken.
     """
     asked = sum(parameter.numel() for parameter in model.parameters())
     held = sum(math.prod(shape) for path in weights for shape in shapes(path).values())
@@ -319,11 +311,7 @@ def check_size(model: Any, weights: Sequence[Path]) -> None:  # noqa: ANN401 - t
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of a safetensors file's tensors, read from its header.
-
-    Raises:
-        EncoderError: the file is broken.
-    """
+    """The shapes of a safetensors file's tensors, read from its header. Raises EncoderError: the file is broken."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -346,8 +334,7 @@ class Adapter:
     def find(cls, name: str) -> Adapter:
         """Find a folder, or ``owner/name@commit`` of the Hub, and check that it is an adapter that we can merge.
 
-        Raises:
-            SourceError: it cannot be had. EncoderError: it is none, or peft is not installed.
+        Raises SourceError: it cannot be had. EncoderError: it is none, or peft is not installed.
         """
         folder = Path(name)
         if not folder.is_dir():
@@ -373,8 +360,7 @@ class Adapter:
     def merged_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
         """Return the model with the adapter's changes added to its weights.
 
-        Raises:
-            EncoderError: the adapter is not of this model.
+        Raises EncoderError: the adapter is not of this model.
         """
         import peft
         from safetensors.torch import load_file

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 def remembered_digest(path: Path) -> str:
     """The sha256 of a file, not computed again while it is the same file of the same size and times.
 
-    Among the times is the one that no program can set: an edit that keeps size and date is seen.
-    Where a system has none (Windows), the file is hashed every time.
-
-    Raises:
-        SourceError: the file cannot be read.
+    Among the times is the one that no program can set: an edit that keeps size and date is seen. Where a system has none (Windows),
+    the file is hashed every time. Raises SourceError: the file cannot be read.
     """
     memory = settings.cache_folder() / "digests.json"
     try:
@@ -82,9 +79,8 @@ UNUSED = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_
 def as_safetensors(weights: Path) -> Path:
     """Convert ``.bin`` weights, or find them converted; one that was damaged since is converted again.
 
-    Raises:
-        EncoderError: the file holds more than tensors, or some that safetensors cannot hold.
-        OutputError: the cache folder cannot be written.
+    Raises EncoderError: the file holds more than tensors, or some that safetensors cannot hold. OutputError: the
+    cache folder cannot be written.
     """
     # The model is opened as a folder, so its configuration goes along and counts.
     config = (weights.parent / "config.json").read_bytes()

@@ -46,9 +46,8 @@ def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
 def read_saved(folder: Path) -> SavedEncoder | None:
     """Return how the encoder in a folder is to be run; None where the folder does not say.
 
-    Raises:
-        EncoderError: the file is broken, or says what is not for a checkpoint to say.
-        UnknownName: it names a kind that no folder holds.
+    Raises EncoderError: the file is broken, or says what is not for a checkpoint to say. UnknownName: it names a kind
+    that no folder holds.
     """
     path = folder / FILE
     if not path.is_file():
@@ -109,8 +108,7 @@ class Module(msgspec.Struct, frozen=True, rename={"kind": "type"}):
 def read_modules(folder: Path) -> list[Module]:
     """Read which modules a checkpoint is made of, those inside a router after it; all of them the library's own.
 
-    Raises:
-        EncoderError: it is no such checkpoint, or asks for other code.
+    Raises EncoderError: it is no such checkpoint, or asks for other code.
     """
     kind = _config(folder).model_type
     if kind != "SentenceTransformer":
@@ -191,8 +189,7 @@ def similarity_notes(folder: Path) -> list[str]:
 def named_prompt(folder: Path, prompt_name: str | None) -> str:
     """The text of a checkpoint's prompt; of its default one for None, empty for ``""``.
 
-    Raises:
-        UnknownName: the checkpoint has no prompt of this name; offers the nearest.
+    Raises UnknownName: the checkpoint has no prompt of this name; offers the nearest.
     """
     config = _config(folder)
     prompts, wanted = config.prompts or {}, config.default_prompt_name if prompt_name is None else prompt_name
@@ -236,11 +233,8 @@ def _is_read(path: Path) -> bool:
 def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     """Return how ``TransformerEncoder`` runs a checkpoint as the library does, None where it cannot.
 
-    It can where the modules are a transformer, one pooling that we know and perhaps a
-    normalisation, with nothing set that only the library has.
-
-    Raises:
-        EncoderError: a JSON file is broken.
+    It can where the modules are a transformer, one pooling that we know and perhaps a normalisation, with nothing set that only the
+    library has. Raises EncoderError: a JSON file is broken.
     """
     if not (folder / "modules.json").is_file():
         return None
@@ -388,8 +382,7 @@ class Description(NamedTuple):
 def describe(folder: Path) -> Description:
     """Return how a checkpoint's own files have it run.
 
-    Raises:
-        EncoderError: one of them is broken. UnknownName: it names a kind that no folder holds.
+    Raises EncoderError: one of them is broken. UnknownName: it names a kind that no folder holds.
     """
     if (saved := read_saved(folder)) is not None:
         return Description(saved.kind, dict(saved.params), is_saved=True)

@@ -16,7 +16,7 @@ from functools import cached_property
 from inspect import Parameter, signature
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -124,12 +124,17 @@ class FittedEncoder:
     @cached_property
     def learned(self) -> Tensors:
         """What was learned; taken from the cache folder where it has been made before."""
+        from safetensors.numpy import load, save
+
         folder = self.folder
         if folder is not None and is_sealed(folder):
-            return load_fit(folder)
+            kept: Tensors = load((folder / FIT_FILE).read_bytes())
+            return kept
         made = self.method.fit(self.base, self.sentences)
         if folder is not None:
-            save_fit(folder, made, self.method.params())
+            write_whole(folder / "fit.json", (json.dumps(dict(self.method.params()), indent=1) + "\n").encode())
+            write_whole(folder / FIT_FILE, save({name: np.ascontiguousarray(array) for name, array in made.items()}))
+            seal(folder)
         return made
 
     @cached_property
@@ -172,29 +177,6 @@ def texts_digest(sentences: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def save_fit(folder: Path, learned: Tensors, params: Mapping[str, Any]) -> Path:
-    """Write what was learned, ``fit.json`` and ``fit.safetensors``, and seal it.
-
-    Raises:
-        OutputError: the folder cannot be written.
-    """
-    from safetensors.numpy import save
-
-    tensors = {name: np.ascontiguousarray(array) for name, array in learned.items()}
-    write_whole(folder / "fit.json", (json.dumps(dict(params), indent=1) + "\n").encode())
-    written = write_whole(folder / FIT_FILE, save(tensors))
-    seal(folder)
-    return written
-
-
-def load_fit(folder: Path) -> Tensors:
-    """Read what :func:`save_fit` wrote and sealed."""
-    from safetensors.numpy import load
-
-    tensors: Tensors = load((folder / FIT_FILE).read_bytes())
-    return tensors
-
-
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: kept ranges are then not reused."""
 CHUNK = 65536
@@ -204,11 +186,13 @@ CALIBRATION = "stsb.train"
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What is made of each embedding; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
+    """What is made of each embedding, a :class:`Method`; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
 
     dimensions: int | None = None
     embeddings: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
     calibration: str = ""
+    reads_embeddings: ClassVar = True
+    libraries: ClassVar = ()
 
     def __post_init__(self) -> None:
         """Refuse values of no sense, and texts that nothing would read."""
@@ -224,105 +208,75 @@ class Variant:
         """Whether the ranges of dimensions are taken from texts."""
         return TYPES[self.embeddings].needs_ranges
 
-    def facts(self) -> dict[str, Any]:
+    def params(self) -> Mapping[str, Any]:
         """All that decides an embedding beside the base and the texts."""
         return {"kind": "variant", "code": CODE_VERSION, "dimensions": self.dimensions, "embeddings": self.embeddings}
-
-    def shorten(self, embeddings: FloatArray) -> FloatArray:
-        """Return the first dimensions at length 1, (n, d) to (n, k), or the embeddings as they are.
-
-        Raises:
-            EncoderError: there are fewer.
-        """
-        if self.dimensions is None:
-            return embeddings
-        self.check_size(embeddings.shape[1])
-        return truncate(embeddings, self.dimensions)
 
     def check_size(self, d: int) -> None:
         """Raise EncoderError where embeddings of this size have too few dimensions."""
         if self.dimensions is not None and self.dimensions > d:
             raise EncoderError(f"dimensions = {self.dimensions}: the embeddings have {d}; give {d} or fewer")
 
+    def _shorten(self, embeddings: FloatArray) -> FloatArray:
+        """The first dimensions at length 1, (n, d) to (n, k), or the embeddings as they are."""
+        self.check_size(embeddings.shape[1])
+        return embeddings if self.dimensions is None else truncate(embeddings, self.dimensions)
 
-class VariantEncoder:
-    """An encoder whose embeddings are its base's, made smaller."""
+    def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
+        """The smallest and the largest number of each dimension, (2, k), of the embeddings of two sentences or more, where integers need them.
+
+        Raises EncoderError: fewer are given.
+        """
+        if not self.needs_texts:
+            return {}
+        if len(sentences) < 2:
+            raise EncoderError(f"the ranges of integers are taken from two texts at least, not from {len(sentences)}")
+        chunks = range(0, len(sentences), CHUNK)
+        found = (self._shorten(base.encode(sentences[start : start + CHUNK])) for start in chunks)
+        ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in found])
+        return {"ranges": np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])}
+
+    def transform(self, learned: Tensors) -> OfRows:
+        """What makes embeddings smaller, (n, d) to (n, k)."""
+        kept = TYPES[self.embeddings]
+
+        def smaller(embeddings: FloatArray) -> FloatArray:
+            short = self._shorten(embeddings)
+            if self.embeddings == FLOAT:
+                return short
+            return (
+                to_integers(short, learned["ranges"], signed=kept.signed)
+                if self.needs_texts
+                else to_bits(short, signed=kept.signed)
+            )
+
+        return smaller
+
+    def notes(self, learned: Tensors) -> list[str]:
+        """Says of what scores are."""
+        numbers = "bits" if TYPES[self.embeddings].bits == 1 else "integers"
+        told = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
+        return told if self.embeddings != FLOAT else []
+
+
+class VariantEncoder(FittedEncoder):
+    """An encoder whose embeddings are its base's, made smaller by what needs no texts."""
+
+    learned: Tensors = {}
 
     def __init__(self, base: Encoder, variant: Variant, *, name: str) -> None:
         """Keep the base and what is made of its embeddings."""
-        self.base, self.variant, self.name = base, variant, name
+        super().__init__(base, variant, (), name=name)
 
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of base and variant, whatever they are called; None where the base has none."""
-        return derived(self.base, self.variant.facts())
+        return derived(self.base, self.method.params())
 
     @property
     def train_seed(self) -> int | None:
         """The base's."""
         return facts_of(self.base).train_seed
-
-    @property
-    def notes(self) -> list[str]:
-        """The base's, and of what scores are."""
-        return [*notes_of(self.base), *_said(self.variant)]
-
-    def over(self, base: Encoder) -> VariantEncoder:
-        """Return the same over another base."""
-        return VariantEncoder(base, self.variant, name=self.name)
-
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, k)."""
-        return self.transform(self.base.encode(sentences))
-
-    def transform(self, embeddings: FloatArray) -> FloatArray:
-        """Return the base's embeddings made smaller, (n, d) to (n, k)."""
-        embeddings, kept = self.variant.shorten(embeddings), self.variant.embeddings
-        return embeddings if kept == FLOAT else to_bits(embeddings, signed=TYPES[kept].signed)
-
-
-class RangesMethod:
-    """How the ranges of an encoder's dimensions are taken from texts."""
-
-    reads_embeddings = True
-    libraries = ()
-
-    def __init__(self, variant: Variant) -> None:
-        """Keep what is made of embeddings."""
-        self.variant = variant
-
-    def params(self) -> Mapping[str, Any]:
-        """All that decides the result."""
-        return self.variant.facts()
-
-    def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """The smallest and the largest number of each dimension, (2, k), of the embeddings of these sentences.
-
-        Raises:
-            EncoderError: fewer than two are given.
-        """
-        if len(sentences) < 2:
-            raise EncoderError(f"the ranges of integers are taken from two texts at least, not from {len(sentences)}")
-        chunks = range(0, len(sentences), CHUNK)
-        found = (self.variant.shorten(base.encode(sentences[start : start + CHUNK])) for start in chunks)
-        ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in found])
-        return {"ranges": np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])}
-
-    def transform(self, learned: Tensors) -> OfRows:
-        """What makes integers of embeddings, (n, d) to (n, k)."""
-        signed = TYPES[self.variant.embeddings].signed
-        return lambda embeddings: to_integers(self.variant.shorten(embeddings), learned["ranges"], signed=signed)
-
-    def notes(self, learned: Tensors) -> list[str]:
-        """Says of what scores are."""
-        return _said(self.variant)
-
-
-def _said(variant: Variant) -> list[str]:
-    if variant.embeddings == FLOAT:
-        return []
-    numbers = "bits" if TYPES[variant.embeddings].bits == 1 else "integers"
-    return [f"embeddings are {variant.embeddings}: similarity and features are of these {numbers}"]
 
 
 def make_or_vary(
@@ -334,18 +288,10 @@ def make_or_vary(
     *,
     found_by: str,
 ) -> Encoder:
-    """Return what a maker makes of its own parameters, or the variant of that which the others ask for.
+    """Return what a maker, found by a name, makes of its own parameters, or the variant of that which the others ask for.
 
-    Args:
-        maker: a kind, or a user's own class, function or encoder.
-        name: what the encoder is called.
-        params: its parameters, and those of :class:`Variant` that it does not take itself.
-        where: what messages begin with.
-        catalogue: the cards.
-        found_by: the name that the maker was found by.
-
-    Raises:
-        CardError: a parameter is wrong, or a variant of an encoder that is fitted on texts is asked for.
+    Parameters of :class:`Variant` are the maker's own where it takes them; messages begin with ``where``. Raises CardError: a parameter is
+    wrong, or a variant of an encoder that is fitted on texts is asked for.
     """
     asked = {key: value for key, value in params.items() if key in KEYS and not _takes(maker, key)}
     own = {key: value for key, value in params.items() if key not in asked}
@@ -364,7 +310,7 @@ def make_or_vary(
         raise CardError(f"{where}: '{min(asked)}' is for encoders that are not fitted on texts, and this one is")
     if not variant.needs_texts:
         return VariantEncoder(made, variant, name=made.name)
-    return PostProcessed(made, RangesMethod(variant), name=made.name, fit=variant.calibration or CALIBRATION)
+    return PostProcessed(made, variant, name=made.name, fit=variant.calibration or CALIBRATION)
 
 
 def _takes(maker: Callable[..., Any], key: str) -> bool:
@@ -382,15 +328,9 @@ KEYS = tuple(one.name for one in fields(Variant))
 
 
 def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str = "") -> list[str]:
-    """The names of an encoder's variants: of each combination of values of ``dimensions`` and ``embeddings``.
+    """The names of an encoder's variants: of each combination of values of ``dimensions`` and ``embeddings``, the first varying slowest.
 
-    Args:
-        spec: the encoder.
-        grid: values by parameter, the first one varying slowest; float32 is the encoder without a type.
-        calibration: the texts that ranges are taken from, where any are.
-
-    Raises:
-        CardError: a value is none of its parameter.
+    float32 is the encoder without a type; ranges are taken from the texts ``calibration``. Raises CardError: a value is none of its parameter.
     """
     found = []
     for values in product(*grid.values()):
@@ -404,7 +344,5 @@ def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str
 
 def variant_of(encoder: object) -> Variant | None:
     """What is made of another's embeddings, of an encoder that is a variant, fitted or not; else None."""
-    if isinstance(encoder, VariantEncoder):
-        return encoder.variant
-    method = encoder.method if isinstance(encoder, PostProcessed) else None
-    return method.variant if isinstance(method, RangesMethod) else None
+    method = encoder.method if isinstance(encoder, PostProcessed | FittedEncoder) else None
+    return method if isinstance(method, Variant) else None

@@ -91,8 +91,7 @@ def find_base(
 ) -> Encoder:
     """Return the encoder that another is made over; ``model`` is the checkpoint of a base whose card names none.
 
-    Raises:
-        CardError: it is itself fitted on texts; as :func:`load_encoder` otherwise.
+    Raises CardError: it is itself fitted on texts; as :func:`load_encoder` otherwise.
     """
     catalogue = catalogue or Catalogue()
     path = Path(spec) if spec.endswith(".toml") else catalogue.paths("baselines").get(list(variants(spec))[-1][0])
@@ -120,8 +119,7 @@ def find_encoder(
 def each_seed(spec: str, catalogue: Catalogue) -> list[str]:
     """The names of the encoders that a name stands for: of a recipe trained for several seeds, ``name@seed`` each.
 
-    Raises:
-        EncoderError: its training is not finished, or the record of it is broken.
+    Raises EncoderError: its training is not finished, or the record of it is broken.
     """
     name, _, runs = _trained(spec, catalogue)
     return [f"{name}@{run.seed}{spec[len(name) :]}" for run in runs] if len(runs) > 1 else [spec]
@@ -130,8 +128,7 @@ def each_seed(spec: str, catalogue: Catalogue) -> list[str]:
 def check_loadable(spec: str, catalogue: Catalogue) -> None:
     """Look for what a name stands for, and make no encoder of it.
 
-    Raises:
-        UnknownName: nothing; offers the nearest card. EncoderError: a recipe that has not been trained.
+    Raises UnknownName: nothing; offers the nearest card. EncoderError: a recipe that has not been trained.
     """
     if not _trained(spec, catalogue)[2]:
         _maker(spec, {}, catalogue)
@@ -310,10 +307,8 @@ def _check_revision(given: Mapping[str, Any], params: Mapping[str, Any]) -> None
 def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) -> KnownEncoder:
     """Return the encoder that a program hands over: what :func:`stsbench.load_encoder` takes, or :func:`as_encoder`.
 
-    ``name`` is what results call an encoder that is not given by its name; default its own.
-
-    Raises:
-        EncoderError: it is not one of these, or cannot be called so; others as ``load_encoder``.
+    ``name`` is what results call an encoder that is not given by its name; default its own. Raises EncoderError: it is not one of
+    these, or cannot be called so; others as ``load_encoder``.
     """
     if isinstance(given, str | Path):
         if name is not None:
@@ -332,10 +327,8 @@ def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) 
 def as_encoder(given: object, *, named: bool = False) -> Encoder:
     """Return an encoder as it is, and as one a ``SentenceTransformer`` or a function from sentences to embeddings (n, d).
 
-    Where the user has ``named`` it, an object without a name of its own is its function ``encode``.
-
-    Raises:
-        EncoderError: it is not one of these; says what it lacks.
+    Where the user has ``named`` it, an object without a name of its own is its function ``encode``. Raises EncoderError: it is not
+    one of these; says what it lacks.
     """
     if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
         return LibraryModel(given)

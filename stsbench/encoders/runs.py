@@ -89,8 +89,7 @@ class TrainedRun:
     def card(self) -> RecipeCard:
         """The recipe as it was run; read as a card, it has what cards have come to say since, at its usual value.
 
-        Raises:
-            EncoderError: the record holds none.
+        Raises EncoderError: the record holds none.
         """
         try:
             return convert(self.record.card, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
@@ -122,8 +121,7 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     """The finished runs of a recipe, by seed; ``name@3`` is that of seed 3 alone.
 
-    Raises:
-        EncoderError: a run's record is broken, or is of another recipe or seed than its folder.
+    Raises EncoderError: a run's record is broken, or is of another recipe or seed than its folder.
     """
     name, _ = _name_and_seed(recipe)
     runs = [TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]

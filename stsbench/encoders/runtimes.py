@@ -43,8 +43,7 @@ class Session:
     def __init__(self, runtime: str, file: RuntimeFile, dtype: str) -> None:
         """Load a file, to run in these numbers on as many threads as torch would.
 
-        Raises:
-            EncoderError: it cannot be loaded, a part of it is missing, or the processor has no such numbers.
+        Raises EncoderError: it cannot be loaded, a part of it is missing, or the processor has no such numbers.
         """
         self.runtime, self.file = runtime, file
         # Found and checked before a runtime opens what the file points at.
@@ -114,8 +113,7 @@ class RuntimeModel(torch.nn.Module):
     def __init__(self, session: Session, network: Network) -> None:
         """Keep a session; ``network`` is what it runs.
 
-        Raises:
-            EncoderError: it wants other inputs than a sentence has, or lacks an output that is asked for.
+        Raises EncoderError: it wants other inputs than a sentence has, or lacks an output that is asked for.
         """
         super().__init__()
         self.session, self.file, self.dtype = session, session.file, torch.float32
@@ -219,8 +217,7 @@ EXAMPLE = (2, 9)
 def exported(network: Network) -> RuntimeFile:
     """Export a network, or find it exported; a file that was damaged since is exported again.
 
-    Raises:
-        EncoderError: torch cannot follow what the network does. OutputError: the cache folder cannot be written.
+    Raises EncoderError: torch cannot follow what the network does. OutputError: the cache folder cannot be written.
     """
     made_by = {name: version(name) for name in ("torch", "transformers", "onnxscript")}
     asked = network.outputs(network.config().num_hidden_layers)

@@ -13,7 +13,6 @@ import torch
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.core.provenance import versions_in
 from stsbench.encoders import backends
-from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import RuntimeFile
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder, embed_with_dropout
 from tests.encoders.tiny import SENTENCES
@@ -197,11 +196,6 @@ def test_the_fingerprint_holds_the_runtime_its_file_and_its_numbers(runtime, cop
         path.write_bytes(content)
     assert len({plain, *others}) == len(others) + 1
     assert of() == plain
-
-
-def test_a_name_says_which_backend_it_is(onnx, exported):
-    encoder = load_encoder(f"{exported}+backend=onnx", params={"pooling": "max"})
-    assert encoder.name == "bert+backend=onnx+pooling=max"
 
 
 def test_a_wrong_file_says_which_there_are(runtime, exported):

@@ -49,10 +49,6 @@ def test_a_card_without_a_whole_commit_tells_which_it_was(revision: str, tmp_pat
     assert note == f'the checkpoint of tiny {asked}; revision = "{COMMIT}" in the card keeps it'
 
 
-def test_a_whole_commit_says_nothing(tmp_path: Path):
-    assert notes(tmp_path, COMMIT) == []
-
-
 def test_a_hub_id_is_kept_by_a_parameter():
     (note,) = find_encoder("owner/tiny").notes()
     assert note.endswith(f"--set revision={COMMIT} keeps it")

@@ -9,10 +9,6 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, SourceError
 from stsbench.core.files import file_digest
 from stsbench.encoders.base import (
-    ENCODERS,
-    FITTED,
-    FROM_CHECKPOINT,
-    SERVED,
     KnownEncoder,
     is_maker,
     known_as,
@@ -45,11 +41,6 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     # Without hashes any folder would pass for the card's own.
     card.write_text(text)
     assert find_encoder(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
-
-
-def test_each_kind_is_fitted_from_a_checkpoint_or_of_words():
-    assert FITTED | FROM_CHECKPOINT | SERVED | {"words"} == set(ENCODERS.table)
-    assert not FITTED & FROM_CHECKPOINT
 
 
 def test_what_may_make_an_encoder_is_told_without_calling_it():

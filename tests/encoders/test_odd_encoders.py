@@ -27,9 +27,6 @@ class Usual:
 class Property(Usual):
     @property
     def fingerprint(self): return "p"
-class Cached(Usual):
-    @functools.cached_property
-    def fingerprint(self): return "c"
 class Slots:
     __slots__ = ("name", "fingerprint", "size")
     def __init__(self, size: int = 3): self.name, self.fingerprint, self.size = "slots", "s", size
@@ -49,12 +46,6 @@ class Named(typing.NamedTuple):
     name: str = "named"
     fingerprint: str | None = "n"
     def encode(self, sentences): return rows(sentences)
-class Static(Usual):
-    @staticmethod
-    def encode(sentences): return rows(sentences)
-class OfClass(Usual):
-    @classmethod
-    def encode(cls, sentences): return rows(sentences)
 class Module(torch.nn.Module):
     name, fingerprint = "module", "m"
     dtype, device = torch.float32, torch.device("cpu")
@@ -75,10 +66,6 @@ ready = Usual()
 
 class Tensor(Usual):
     def of(self, rows): return torch.tensor(rows)
-class ListOfRows(Usual):
-    def of(self, rows): return list(rows)
-class Transposed(Usual):
-    def of(self, rows): return np.asfortranarray(rows)
 class ReadOnly(Usual):
     def of(self, rows):
         rows.flags.writeable = False
@@ -91,26 +78,10 @@ class Reused(Usual):
 class Noted(Usual):
     notes = ("with care",)
 
-class Doubles(Usual):
-    def of(self, rows): return rows.astype(np.float64)
-class Lists(Usual):
-    def of(self, rows): return rows.tolist()
 class Learning(Usual):
     def of(self, rows): return torch.tensor(rows).requires_grad_()
 class Brains(Usual):
     def of(self, rows): return torch.tensor(rows).bfloat16()
-class Short(Usual):
-    def of(self, rows): return rows[:-1]
-class Flat(Usual):
-    def of(self, rows): return rows[:, 0]
-class Ragged(Usual):
-    def of(self, rows): return [[1.0], *([1.0, 2.0] for _ in rows[1:])]
-class Texts(Usual):
-    def of(self, rows): return rows.astype(str)
-class Nothing(Usual):
-    def of(self, rows): return None
-class Held(Usual):
-    def of(self, rows): return {"embeddings": rows}
 class Later(Usual):
     async def encode(self, sentences): return rows(sentences)
 class Yielding(Usual):
@@ -144,21 +115,13 @@ def nothing(): return None
 def embed(sentences): return rows(sentences)
 """
 WORKS = [
-    "Usual", "Property", "Cached", "Slots", "Data", "Frozen", "Named", "Static", "OfClass", "Module", "Estimator",
-    "Untrue", "Any", "kept", "plain", "ready", "Tensor", "ListOfRows", "Transposed", "ReadOnly", "Reused", "Noted",
+    "Usual", "Property", "Slots", "Data", "Frozen", "Named", "Module", "Estimator",
+    "Untrue", "Any", "kept", "plain", "ready", "Tensor", "ReadOnly", "Reused", "Noted",
     "Fitted",
 ]  # fmt: skip
 REFUSED = {
-    "Doubles": "encoder 'usual' returned float64; it must return float32",
-    "Lists": "encoder 'usual' returned float64; it must return float32",
     "Learning": "encoder 'usual' returned a Tensor that is not an array (n, d): Can't call numpy() on Tensor that requires",
     "Brains": "encoder 'usual' returned a Tensor that is not an array (n, d): Got unsupported ScalarType BFloat16",
-    "Short": "encoder 'usual' returned shape (599, 4) for 600 sentences; it must return one row a sentence, (n, d)",
-    "Flat": "encoder 'usual' returned shape (600,) for 600 sentences",
-    "Ragged": "encoder 'usual' returned a list that is not an array (n, d)",
-    "Texts": "encoder 'usual' returned a ndarray that is not an array (n, d) of numbers",
-    "Nothing": "encoder 'usual' returned a NoneType that is not an array (n, d) of numbers",
-    "Held": "encoder 'usual' returned a dict that is not an array (n, d) of numbers",
     "Later": "encoder 'usual' returned a coroutine that is not an array (n, d) of numbers",
     "Yielding": "encoder 'usual' returned a generator that is not an array (n, d) of numbers",
     "Abstract": "encoder 'odd_encoders:Abstract': Abstract is an abstract class; give one that has all its methods",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.results.folder import read_states
-from tests.cli.commands import one_line, process, write
+from tests.cli.commands import process, write
 
 PYPROJECT = """\
 [build-system]
@@ -64,17 +64,3 @@ def test_an_installed_encoder_runs_by_name_and_by_address(installed, tmp_path):
         assert result.fingerprint == "bag-of-letters 1 of my_encoders.letters:BagOfLetters"
         encoded.append(result.run["encoded"])
     assert encoded[0] > 0 and encoded[1] == 0
-
-
-def test_its_name_is_offered_for_one_mistyped(installed, tmp_path):
-    code, _, err = process(
-        "run", "--tasks", "quickstart-en", "--encoder", "bag-of-leters", cwd=tmp_path, path=installed
-    )
-    assert code == 2
-    assert one_line(err).startswith("unknown encoder 'bag-of-leters'; did you mean 'bag-of-letters'")
-
-
-def test_without_the_package_it_is_one_line(tmp_path):
-    code, _, err = process("run", "--tasks", "quickstart-en", "--encoder", "my_encoders.letters:X", cwd=tmp_path)
-    assert code == 2
-    assert one_line(err).endswith("no module named 'my_encoders'; is it installed?")

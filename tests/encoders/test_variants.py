@@ -13,7 +13,6 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.fitted import VariantEncoder, variant_of, variant_specs
 from stsbench.encoders.load import find_encoder, load_encoder
-from stsbench.numbers.similarity import paired_cosine
 from tests.encoders.fakes import Plain
 
 PLAIN = "tests.encoders.fakes:Plain"
@@ -74,12 +73,6 @@ def test_integers_are_fitted_on_texts(kept):
     assert again.texts_to_embed() == ()
     assert np.array_equal(again.encode(TEXTS[:3]), found[:3])
     assert encoder.fit_texts(TEXTS[:9]).fingerprint != fitted.fingerprint
-
-
-def test_ranges_need_texts_that_differ_in_number():
-    encoder: Any = load_encoder(PLAIN, params={"embeddings": "int8"})
-    with pytest.raises(EncoderError, match="taken from two texts at least, not from 1"):
-        encoder.fit_texts(TEXTS[:1]).encode(TEXTS)
 
 
 @pytest.mark.parametrize(("kept", "numbers"), [("binary", {-1.0, 1.0}), ("ubinary", {0.0, 1.0})])
@@ -181,9 +174,3 @@ def test_lists_of_values():
     assert variant_specs("mine", {"embeddings": ["float32", "binary"]}) == ["mine", "mine+embeddings=binary"]
     with pytest.raises(CardError, match="--variants: key 'embeddings': 'int4' is not one of"):
         variant_specs("mine", {"embeddings": ["int4"]})
-
-
-def test_bits_rank_as_their_cosine_says():
-    found = load_encoder(PLAIN, params={"embeddings": "binary", "d": 32}).encode(TEXTS)
-    exact = Plain(d=32).encode(TEXTS)
-    assert np.corrcoef(paired_cosine(found[:20], found[20:])[0], paired_cosine(exact[:20], exact[20:])[0])[0, 1] > 0.5

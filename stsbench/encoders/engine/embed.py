@@ -239,14 +239,10 @@ class Engine:
     ) -> None:
         """Embed all distinct sentences that the shelf does not hold, or this worker's ``share`` of them.
 
-        Batches are planned over all sentences, held or not, and those ``among`` which they are.
-        Of a batch all that is not held is embedded together and stored together: a resumed run
-        embeds in the very batches of an undisturbed one, so their bytes are the same. ``tokens`` are
-        those of all distinct sentences, sorted, where others have tokenised them.
-
-        Raises:
-            EncoderError: the encoder returned the wrong shape, NaN or infinity.
-            OutputError: the store cannot be written.
+        Batches are planned over all sentences, held or not, and those ``among`` which they are. Of a batch all that is not held is
+        embedded together and stored together: a resumed run embeds in the very batches of an undisturbed one, so their bytes are the
+        same. ``tokens`` are those of all distinct sentences, sorted, where others have tokenised them. Raises EncoderError: the
+        encoder returned the wrong shape, NaN or infinity. OutputError: the store cannot be written.
         """
         wanted = set(sentences)
         texts = sorted(wanted.union(among))
@@ -255,25 +251,39 @@ class Engine:
         missing = ~held & np.fromiter((text in wanted for text in texts), dtype=bool, count=len(texts))
         if not missing.any():
             return
-        if isinstance(self.encoder, ServedEncoder):
+        served = self.encoder if isinstance(self.encoder, ServedEncoder) else None
+        if served is not None:
             # Each text is one worker's, whatever the others have stored by now.
-            mine = np.arange(len(texts)) % share.of == share.number
-            self._ask_for(self.encoder, [texts[i] for i in np.flatnonzero(missing & mine)])
-            return
-        plan = _plan(self.encoder, texts, tokens)
-        mine = plan.share(share)
-        todo = [rows[~held[rows]] for rows in mine if missing[rows].any()]
-        total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
+            todo = [np.flatnonzero(missing & (np.arange(len(texts)) % share.of == share.number))]
+            costs = np.ones(len(texts), dtype=np.int64)
+        else:
+            plan = _plan(self.encoder, texts, tokens)
+            todo, costs = [rows[~held[rows]] for rows in plan.share(share) if missing[rows].any()], plan.costs
+        total, done = int(sum(costs[rows].sum() for rows in todo)), 0
         self.progress(0, total)
+
+        def keep(rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
+            nonlocal done
+            asked = [texts[i] for i in rows]
+            check_embeddings(embeddings, asked, self.encoder.name, d=self.shelf.width, among=sentences)
+            # A copy: an encoder may fill the same array again and again.
+            self.shelf.add(keys[rows], embeddings.copy())
+            if served is not None:
+                # It may be paid for.
+                self.shelf.flush()
+            self.encoded.append(keys[rows])
+            done += int(costs[rows].sum())
+            self.progress(done, total)
+
         try:
+            if served is not None:
+                with staying(f"encoder '{served.name}'", EncoderError):
+                    served.embed_into([texts[i] for i in todo[0]], lambda rows, found: keep(todo[0][rows], found))
+                if done != total:
+                    raise EncoderError(f"encoder '{served.name}' handed on {done} embeddings of {total}")
+                return
             for rows, embeddings in self._in_turn(plan, todo):
-                asked = [texts[i] for i in rows]
-                check_embeddings(embeddings, asked, self.encoder.name, d=self.shelf.width, among=sentences)
-                # A copy: an encoder may fill the same array again and again.
-                self.shelf.add(keys[rows], embeddings.copy())
-                self.encoded.append(keys[rows])
-                done += int(plan.costs[rows].sum())
-                self.progress(done, total)
+                keep(rows, embeddings)
         finally:
             # Also on Ctrl-C and on errors: what is embedded is kept.
             self.shelf.flush()
@@ -317,25 +327,6 @@ class Engine:
                     f"encoder '{self.encoder.name}': the device's memory is too small for its batches; they go in "
                     f"{self._pieces} pieces each, as with a token budget of {plan.budget // self._pieces}"
                 )
-
-    def _ask_for(self, encoder: ServedEncoder, texts: Sequence[str]) -> None:
-        """Have a server embed texts; what comes is written at once, since it may be paid for."""
-        keys, done = text_keys(texts), 0
-        self.progress(0, len(texts))
-
-        def keep(rows: IndexArray, embeddings: FloatArray) -> None:
-            nonlocal done
-            check_embeddings(embeddings, [texts[i] for i in rows], encoder.name, d=self.shelf.width)
-            self.shelf.add(keys[rows], embeddings.copy())
-            self.shelf.flush()
-            self.encoded.append(keys[rows])
-            done += len(rows)
-            self.progress(done, len(texts))
-
-        with staying(f"encoder '{encoder.name}'", EncoderError):
-            encoder.embed_into(texts, keep)
-        if done != len(texts):
-            raise EncoderError(f"encoder '{encoder.name}' handed on {done} embeddings of {len(texts)}")
 
 
 class StoredEncoder:

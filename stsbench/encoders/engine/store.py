@@ -53,8 +53,7 @@ class StoredBlock:
     def embeddings(self) -> FloatArray:
         """All rows, (n, d); of a file, memory-mapped for as long as the array is kept.
 
-        Raises:
-            OutputError: the file is gone or cannot be read.
+        Raises OutputError: the file is gone or cannot be read.
         """
         if self.path is None:
             return np.asarray(self.rows)
@@ -114,8 +113,7 @@ class Shelf:
     def __init__(self, folder: Path | None, watch: Watched | None = None, *, only_look: bool = False) -> None:
         """Open the shelf, making its folder if need be; with ``only_look`` nothing on disk is changed.
 
-        Raises:
-            OutputError: the folder cannot be made or read.
+        Raises OutputError: the folder cannot be made or read.
         """
         self.folder, self.watch, self.only_look = folder, watch, only_look
         self.dropped = 0
@@ -191,8 +189,7 @@ class Shelf:
     def flush(self) -> None:
         """Write what has been added since the last block.
 
-        Raises:
-            OutputError: the disk is full or the folder cannot be written.
+        Raises OutputError: the disk is full or the folder cannot be written.
         """
         if self._pending:
             keys = np.concatenate([keys for keys, _ in self._pending])
@@ -276,8 +273,7 @@ def _map(path: Path) -> npt.NDArray[Any]:
 def _open_block(path: Path) -> StoredBlock | None:
     """Read a block's keys; None for a file that is no block, cut short, or gone by now.
 
-    Raises:
-        OSError: the file may be a block and cannot be read.
+    Raises OSError: the file may be a block and cannot be read.
     """
     try:
         (record,) = _map(path)

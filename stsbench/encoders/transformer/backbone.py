@@ -46,10 +46,8 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
 def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
     """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
 
-    Returns the model, and the names of the tensors that the checkpoint lacks.
-
-    Raises:
-        EncoderError: it cannot be loaded, or a tensor has another shape.
+    Returns the model, and the names of the tensors that the checkpoint lacks. Raises EncoderError: it cannot be loaded, or a tensor
+    has another shape.
     """
     folder = checkpoint.weights[0].parent
     with quiet():
@@ -245,9 +243,8 @@ class Backbone:
     ) -> Backbone:
         """Load an ``AutoModel`` in evaluation mode, to be run by a backend, and its tokenizer.
 
-        Raises:
-            EncoderError: weights are missing or do not fit, or there is no such device; or an adapter is of another
-                model, or attention cannot be made bidirectional.
+        Raises EncoderError: weights are missing or do not fit, or there is no such device; or an adapter is of
+        another model, or attention cannot be made bidirectional.
         """
         place = backend.place
         tokenizer = load_tokenizer(checkpoint)
@@ -326,8 +323,7 @@ class Backbone:
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the position ids (b, t) that the model itself gives a batch with its padding on the right.
 
-        Raises:
-            EncoderError: the model takes no other positions than its own.
+        Raises EncoderError: the model takes no other positions than its own.
         """
         if not self._takes_positions:
             raise EncoderError(f"{type(self.model).__name__} takes no positions; leave out what changes them")

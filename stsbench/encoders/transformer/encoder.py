@@ -256,10 +256,8 @@ class TransformerEncoder:
 def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int) -> FloatArray:
     """Return embeddings (n, d) with the model in training mode, every row under its own dropout mask.
 
-    A sentence that comes twice is embedded twice.
-
-    Raises:
-        EncoderError: the encoder is no transformer of ours, or its model drops nothing.
+    A sentence that comes twice is embedded twice. Raises EncoderError: the encoder is no transformer of ours, or its model drops
+    nothing.
     """
     import torch
 

@@ -54,8 +54,7 @@ class Pooling(ABC):
     def parse(name: str) -> Pooling:
         """Read a pooling's name, such as ``mean``, ``cls_before_pooler`` or ``mean(1,-1)``.
 
-        Raises:
-            CardError: no such pooling; offers the nearest.
+        Raises CardError: no such pooling; offers the nearest.
         """
         name = ALIASES.get(name.strip(), name.strip())
         if name in POOLINGS and POOLINGS[name].bare:
@@ -79,8 +78,7 @@ class Pooling(ABC):
     def states(self, depth: int) -> tuple[int, ...]:
         """The hidden states it needs of a model with this many layers.
 
-        Raises:
-            EncoderError: the model has no such layer, or too few.
+        Raises EncoderError: the model has no such layer, or too few.
         """
         for layer in self.layers:
             if not -depth - 1 <= layer <= depth:
@@ -274,11 +272,8 @@ _FLOOR = 1e-30
 def wk_layers(start: int, depth: int) -> tuple[int, ...]:
     """Return the hidden-state indices that ``wk(start)`` pools in a model of ``depth`` layers.
 
-    The count includes the word embeddings, state 0, as in the paper's code: ``wk(4)`` of
-    12 layers is states 4 to 12, nine of them. A negative start counts from the last state.
-
-    Raises:
-        EncoderError: fewer than three states are left.
+    The count includes the word embeddings, state 0, as in the paper's code: ``wk(4)`` of 12 layers is states 4 to 12, nine of them. A
+    negative start counts from the last state. Raises EncoderError: fewer than three states are left.
     """
     layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
     if len(layers) < MIN_LAYERS:

@@ -21,10 +21,8 @@ ENDINGS = (".", "?", '"', "'")
 class Prompt:
     """What is put around every sentence before it is tokenised: ``text`` before it, or a ``template`` that holds it once or twice.
 
-    ``add_full_stop`` first puts a full stop after a sentence that does not end in one of ``. ? " '``.
-
-    Raises:
-        CardError: text and template are both given, or the template has neither one place nor two.
+    ``add_full_stop`` first puts a full stop after a sentence that does not end in one of ``. ? " '``. Raises CardError: text and
+    template are both given, or the template has neither one place nor two.
     """
 
     text: str = ""

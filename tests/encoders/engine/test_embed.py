@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.base import Encoder, TokenEncoder
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine import store
-from stsbench.encoders.engine.embed import Engine, TransformedEngine, embed_all
+from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
 from tests.encoders.fakes import Neighbourly, Plain, hashed
 
@@ -29,12 +28,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def distinct() -> int:
     return len(set(TEXTS))
-
-
-def test_the_fakes_are_encoders():
-    assert isinstance(Plain(), Encoder)
-    assert not isinstance(Plain(), TokenEncoder)
-    assert isinstance(Neighbourly(), TokenEncoder)
 
 
 # --- each distinct sentence once ---
@@ -78,21 +71,6 @@ def test_what_is_missing_is_embedded_when_asked_for():
     assert engine.encoded_among(["never seen"]) == 0
 
 
-def test_nothing_at_all():
-    encoder = Plain()
-    engine = Engine(encoder)
-    engine.prepare([])
-    assert engine([]).shape == (0, 0)
-    assert engine.encoded_among(TEXTS) == 0
-    assert encoder.calls == []
-
-
-def test_without_a_store():
-    embeddings = embed_all(Neighbourly(), TEXTS)
-    assert isinstance(embeddings, np.ndarray)
-    assert embeddings.shape == (150, 8)
-
-
 # --- the store ---
 
 
@@ -106,13 +84,6 @@ def test_what_is_held_is_not_embedded_again(tmp_path):
     assert engine.encoded_among(TEXTS) == 0
     engine.prepare([*TEXTS, "one more"])
     assert engine.encoded_among([*TEXTS, "one more"]) == 1
-
-
-def test_a_token_encoder_is_not_even_opened_when_all_is_held(tmp_path):
-    Engine(Neighbourly(), Shelf(tmp_path)).prepare(TEXTS)
-    encoder = Neighbourly()
-    Engine(encoder, Shelf(tmp_path)).prepare(TEXTS[:100])
-    assert encoder.tokenized == []
 
 
 def undisturbed(folder: Path) -> bytes:
@@ -137,15 +108,6 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, monkeypatch, stop_af
     assert first.embedded + second.embedded == dict.fromkeys(TEXTS, 1)
 
 
-def test_so_it_does_beside_what_other_runs_stored(tmp_path):
-    for folder in ("whole", "cut"):
-        Engine(Neighbourly(), Shelf(tmp_path / folder)).prepare(TEXTS[20:70])
-    expected = undisturbed(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        Engine(Neighbourly(stop_after=4), Shelf(tmp_path / "cut")).prepare(TEXTS)
-    assert undisturbed(tmp_path / "cut") == expected
-
-
 def test_a_part_is_embedded_in_the_batches_of_the_whole(tmp_path):
     expected = np.frombuffer(undisturbed(tmp_path), dtype=np.float32).reshape(150, 8)
     encoder = Neighbourly()
@@ -168,14 +130,6 @@ def test_a_damaged_block_is_embedded_in_its_old_batches(tmp_path, monkeypatch):
     assert shelf.dropped == 1
     assert 0 < len(encoder.embedded) < distinct()
     assert np.asarray(engine(TEXTS)).tobytes() == expected
-
-
-def test_only_what_was_missing_is_added(tmp_path):
-    shelf = Shelf(tmp_path)
-    Engine(Plain(), shelf).prepare(TEXTS[:3])
-    Engine(Plain(), shelf).prepare(TEXTS)
-    stored = sum(np.load(block)["key"].size for block in tmp_path.glob("*.npy"))
-    assert stored == distinct()
 
 
 # --- progress ---
@@ -254,23 +208,6 @@ def test_an_encoder_that_changed_and_kept_its_fingerprint(tmp_path):
         Engine(Plain(d=6), Shelf(tmp_path)).prepare([*TEXTS, "new"])
 
 
-def test_tensors_will_do():
-    embeddings = np.asarray(Engine(Returns(torch.from_numpy))(TEXTS))
-    assert embeddings.tolist() == [hashed(text) for text in TEXTS]
-    with pytest.raises(EncoderError, match="returned a Tensor that is not an array"):
-        Engine(Returns(lambda rows: torch.from_numpy(rows).requires_grad_()))(TEXTS)
-
-
-def test_an_array_that_is_used_again_is_copied():
-    buffer = np.zeros((16, 4), dtype=np.float32)
-
-    def reuse(rows: Any) -> Any:
-        buffer[: len(rows)] = rows
-        return buffer[: len(rows)]
-
-    assert np.asarray(Engine(Returns(reuse))(TEXTS)).tolist() == [hashed(text) for text in TEXTS]
-
-
 def test_what_was_embedded_before_an_error_is_kept(tmp_path):
     class Fails(Plain):
         def encode(self, sentences: Sequence[str]) -> Any:
@@ -309,13 +246,3 @@ def test_batches_that_memory_does_not_hold_go_in_halves(monkeypatch):
     np.testing.assert_array_equal(found[:, :4], np.asarray(Engine(Neighbourly())(texts))[:, :4])
     with pytest.raises(EncoderError, match="memory does not hold one sentence of 7 tokens; set a smaller max_length"):
         Engine(Crowded(3))(texts)
-
-
-def test_rows_are_changed_and_kept_in_order():
-    base = Plain(d=4)
-    view = TransformedEngine(Engine(base), lambda rows: 2 * rows[:, :3])(["a", "b", "a", "c"])
-    expected = 2 * base.encode(["a", "b", "a", "c"])[:, :3]
-    assert view.shape == (4, 3)
-    assert np.array_equal(np.asarray(view), expected)
-    assert np.array_equal(view.take(np.array([3, 0])), expected[[3, 0]])
-    assert np.asarray(view, dtype=np.float64).dtype == np.float64

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -68,33 +67,12 @@ def test_take_keeps_the_order_asked_for(tmp_path):
     assert np.asarray(view).tobytes() == rows_of(0, 20)[order].tobytes()
 
 
-def test_nothing_asked_of_nothing(tmp_path):
-    shelf = Shelf(tmp_path)
-    shelf.flush()
-    assert shelf.view(text_keys([])).shape == (0, 0)
-    assert np.asarray(shelf.view(text_keys([]))).shape == (0, 0)
-    assert blocks(tmp_path) == []
-    with pytest.raises(KeyError):
-        shelf.view(text_keys(["a"]))
-
-
 def test_any_text_has_its_own_key():
     odd = ["", " ", "a", "A", "a\n", "\ud83d", "\ud83d\ude00", "\U0001f600", "\x00", "é", "e\u0301"]
     keys = text_keys(odd)
     assert keys.dtype == KEY
     assert len(np.unique(keys)) == len(odd)
     assert text_keys(["é"]).tobytes() == hashlib.blake2b("é".encode(), digest_size=16).digest()
-
-
-def test_two_shelves_share_a_folder(tmp_path):
-    first = Shelf(tmp_path)
-    fill(first, 5)
-    second = Shelf(tmp_path)
-    assert held(second, 6) == [True] * 5 + [False]
-    second.add(text_keys(texts(5, 6)), rows_of(5, 6))
-    second.flush()
-    assert held(first, 6) == [True] * 5 + [False], "what others add is seen when the shelf is opened"
-    assert np.asarray(Shelf(tmp_path).view(text_keys(texts(0, 6)))).tobytes() == rows_of(0, 6).tobytes()
 
 
 def test_a_text_stored_twice_has_one_row(tmp_path):
@@ -118,19 +96,6 @@ def test_blocks_are_written_by_size_and_by_time(tmp_path, monkeypatch):
     shelf.add(text_keys(texts(5, 6)), rows_of(5, 6))
     assert len(blocks(tmp_path)) == 2
     assert held(Shelf(tmp_path), 6) == [True] * 6
-
-
-def test_many_blocks_are_few_open_files(tmp_path, monkeypatch):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fill(Shelf(tmp_path), *range(1, 151))
-    there = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 50
-    resource.setrlimit(resource.RLIMIT_NOFILE, (there + 40, hard))
-    try:
-        shelf = Shelf(tmp_path)
-        assert np.asarray(shelf.view(text_keys(texts(0, 150)))).tobytes() == rows_of(0, 150).tobytes()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert len(blocks(tmp_path)) == 150
 
 
 # --- several at once ---

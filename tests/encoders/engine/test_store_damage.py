@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -88,13 +87,6 @@ def test_a_block_of_another_size_is_dropped(tmp_path):
     assert (shelf.dropped, len(blocks(tmp_path / "a"))) == (1, 1)
 
 
-def test_a_block_that_another_run_has_dropped(tmp_path):
-    fill(Shelf(tmp_path), 3, 6)
-    shelf = Shelf(tmp_path)
-    blocks(tmp_path)[0].unlink()
-    assert sum(held(shelf, 6)) == 3
-
-
 def test_a_store_that_is_removed_under_way_is_one_line(tmp_path):
     fill(Shelf(tmp_path / "s"), 3)
     view = Shelf(tmp_path / "s").view(text_keys(texts(0, 3)))
@@ -152,35 +144,3 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, failure
     # Once there is room, what was embedded is written after all.
     shelf.flush()
     assert held(Shelf(tmp_path), 5) == [True] * 5
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB, where one may be mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_a_full_disk(small_disk):
-    shelf = Shelf(small_disk / "store")
-    fill(shelf, 100)
-    shelf.add(text_keys(texts(100, 9000)), rows_of(100, 9000))
-    with pytest.raises(OutputError) as caught:
-        shelf.flush()
-    assert "the disk is full; free some space and run again" in one_line(caught.value)
-    assert [path.suffix for path in (small_disk / "store").iterdir()] == [".npy"]
-    assert held(Shelf(small_disk / "store"), 101) == [True] * 100 + [False]
-
-
-def test_a_folder_that_cannot_be(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OutputError, match="cannot be used: .*; pass --store DIR") as caught:
-        Shelf(tmp_path / "file" / "store")
-    one_line(caught.value)

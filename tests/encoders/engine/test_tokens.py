@@ -28,26 +28,10 @@ def test_token_ids_of_lists():
     assert (str(tokens.ids.dtype), str(tokens.offsets.dtype)) == ("int32", "int64")
 
 
-def test_joined_parts_are_the_lists_joined():
-    lists = [[[1, 2], [3]], [], [[], [4, 5, 6]]]
-    joined = TokenIds.join([TokenIds.from_lists(part) for part in lists])
-    whole = TokenIds.from_lists([one for part in lists for one in part])
-    assert joined.ids.tolist() == whole.ids.tolist()
-    assert joined.offsets.tolist() == whole.offsets.tolist()
-    assert (str(joined.ids.dtype), str(joined.offsets.dtype)) == ("int32", "int64")
-
-
 def test_joined_parts_keep_what_is_pooled():
     parts = [TokenIds(np.arange(n, dtype=np.int32), np.array([0, n]), np.array([[1, n]])) for n in (3, 5)]
     spans = TokenIds.join(parts).spans
     assert spans is not None and spans.tolist() == [[1, 3], [1, 5]]
-
-
-@pytest.mark.parametrize("parts", [[], [TokenIds.from_lists([])]])
-def test_no_sentences(parts):
-    joined = TokenIds.join(parts)
-    assert len(joined) == 0
-    assert joined.lengths.tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -71,11 +55,6 @@ def test_padding_is_told_by_the_mask_and_not_by_the_id():
     assert mask.tolist() == [[1, 1], [1, 0]]
 
 
-def test_rows_without_any_token():
-    ids, mask = TokenIds.from_lists([[], []]).padded(np.array([0, 1]), pad=0)
-    assert ids.shape == mask.shape == (2, 0)
-
-
 def test_every_row_once_and_longest_first():
     lengths = some_lengths()
     batches = plan(lengths)
@@ -91,26 +70,10 @@ def test_padded_tokens_stay_within_the_budget(budget):
         assert len(rows) * max(lengths[rows].max(), 1) <= budget or len(rows) == 1
 
 
-def test_equal_lengths_have_no_padding():
-    lengths = np.repeat([9, 7, 3], [41, 52, 60])
-    batches = plan(lengths, 63)
-    # 63 tokens are 7 sentences of 9; the last 6 of 41 fill most of a batch and go alone.
-    assert [len(rows) for rows in batches[:6]] == [7, 7, 7, 7, 7, 6]
-    assert {len(set(lengths[rows].tolist())) for rows in batches} == {1}
-
-
 def test_hardly_a_token_is_padding():
     lengths = np.random.default_rng(1).integers(4, 60, size=20_000)
     padded = sum(len(rows) * int(lengths[rows].max()) for rows in plan(lengths, 2048))
     assert padded < 1.01 * lengths.sum()
-
-
-def test_the_plan_depends_on_the_lengths_alone():
-    lengths = some_lengths()
-    assert plan(lengths) == plan(lengths.copy())
-    assert plan(lengths) == plan(lengths.tolist())
-    # Sentences of one length stay in the order given.
-    assert plan([4, 4, 4], budget=4) == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize(

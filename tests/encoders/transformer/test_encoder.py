@@ -11,7 +11,6 @@ import torch
 import transformers
 
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests.encoders.tiny import LONGEST, SENTENCES, bytes_tokenizer, save
@@ -61,21 +60,6 @@ def alone(folder: Path, sentence: str, pooling: str) -> Array:
         head: Array = output.pooler_output[0].numpy()
         return head
     return literal_pool(pooling, states)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_float32_row_a_sentence_in_order(tiny, kind):
-    encoder = make(tiny, kind)
-    embeddings = encoder.encode(SENTENCES)
-    assert isinstance(encoder, TokenEncoder)
-    assert embeddings.shape == (len(SENTENCES), 16)
-    assert embeddings.dtype == np.float32
-    assert np.isfinite(embeddings).all()
-    assert embeddings[0].tobytes() == embeddings[SENTENCES.index(SENTENCES[0], 1)].tobytes()
-    np.testing.assert_allclose(encoder.encode(SENTENCES[::-1])[::-1], embeddings, atol=1e-6)
-    assert encoder.encode([]).shape == (0, 16)
-    assert encoder.encode(tuple(SENTENCES)).tobytes() == embeddings.tobytes()
-    assert make(tiny, kind).encode(SENTENCES).tobytes() == embeddings.tobytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -144,74 +128,6 @@ def test_the_mask_token_of_a_template(tiny, left):
     np.testing.assert_allclose(encoder.encode(few), expected, rtol=0, atol=5e-6)
     with pytest.raises(EncoderError, match="no mask token left within 48 tokens; raise max_length"):
         encoder.encode(["dog " * 99])
-
-
-@pytest.mark.parametrize(
-    ("sentence", "ended"),
-    [
-        ("a dog", "a dog."), ("a dog.", "a dog."), ("a dog?", "a dog?"), ('a "dog"', 'a "dog"'), ("a 'dog'", "a 'dog'"),
-        ("a dog!", "a dog!."), ("a dog ", "a dog ."), ("a dog . ", "a dog . ."), ("a dog\u2019", "a dog\u2019."), ("", ""),
-    ],
-)  # fmt: skip
-def test_a_full_stop_where_promptberts_evaluation_adds_one(tiny, sentence, ended):
-    template = 'the "{}" means [MASK].'
-    encoder = make(tiny, "bert", pooling="mask", prompt_template=template, add_full_stop=True)
-    _, tokenizer = opened(tiny["bert"])
-    assert encoder.tokenize([sentence]).ids.tolist() == tokenizer(template.format(ended))["input_ids"]
-    states, _ = states_of(tiny["bert"], template.format(ended))
-    np.testing.assert_allclose(encoder.encode([sentence])[0], states[-1][-3], rtol=0, atol=5e-6)
-    prompted = make(tiny, "bert", prompt="the ", add_full_stop=True)
-    assert prompted.encode([sentence]).tobytes() == make(tiny, "bert").encode([f"the {ended}"]).tobytes()
-
-
-def test_the_cards_that_promptberts_evaluation_made_add_the_full_stop():
-    from stsbench.core.catalogue import Catalogue
-
-    catalogue = Catalogue()
-    cards = {name: catalogue.encoder(name) for name in catalogue.paths("baselines")}
-    theirs = [name for name, card in cards.items() if any(row.startswith("promptbert/") for row in card.published)]
-    assert set(theirs) >= {"promptbert-bert-base", "promptbert-roberta-base", "bert-base-prompt"}
-    assert [name for name in theirs if cards[name].params.get("add_full_stop") is not True] == []
-
-
-def test_the_fingerprint_changes_with_every_choice(tiny):
-    changes: list[dict[str, Any]] = [
-        {}, {"pooling": "cls"}, {"pooling": "mean(0,-1)"}, {"pooling": "cls_before_pooler"}, {"normalise": True},
-        {"prompt": "query: "}, {"prompt": "query:"}, {"prompt_template": "query: {}"}, {"prompt_template": "{} query"},
-        {"padding_side": "left"}, {"max_length": 12}, {"dtype": "bfloat16"}, {"dtype": "float16"},
-        {"add_full_stop": True},
-    ]  # fmt: skip
-    prints = [make(tiny, "bert", **change).fingerprint for change in changes]
-    assert len(set(prints)) == len(changes)
-
-
-def test_the_fingerprint_ignores_what_cannot_change_an_embedding(tiny):
-    plain = make(tiny, "bert").fingerprint
-    same: list[dict[str, Any]] = [
-        {"name": "other"}, {"device": "auto"}, {"max_length": LONGEST}, {"pooling": "mean(-1)"}, {"revision": "main"},
-    ]  # fmt: skip
-    assert {make(tiny, "bert", **change).fingerprint for change in same} == {plain}
-    first_last = {make(tiny, "bert", pooling=name).fingerprint for name in ("first_last", "mean(1,-1)", "mean(1, -1)")}
-    assert len(first_last) == 1
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
-def test_the_fingerprint_changes_with_every_file(tiny, tmp_path, file):
-    folder = copy(tiny["bert"], tmp_path / "copy")
-    before = TransformerEncoder(str(folder)).fingerprint
-    assert before == make(tiny, "bert").fingerprint, "where the files lie does not matter"
-    (folder / "README.md").write_text("of no account")
-    assert TransformerEncoder(str(folder)).fingerprint == before
-    content = bytearray((folder / file).read_bytes())
-    content[-1 if file == "model.safetensors" else content.index(b" ")] ^= 0x2A  # a blank becomes a line end
-    (folder / file).write_bytes(content)
-    assert TransformerEncoder(str(folder)).fingerprint != before
-
-
-def copy(folder: Path, to: Path) -> Path:
-    import shutil
-
-    return Path(shutil.copytree(folder, to))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from stsbench.encoders.engine.embed import Engine, embed_all
 from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.transformer.encoder import OnePass, TransformerEncoder, fill, pooled_by, with_pooling
+from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, pooled_by, with_pooling
 from stsbench.encoders.transformer.pooling import Pooling
 
 TEXTS = ["a b c", "a b c d e f g", "", "b a", "c c c c c c c c c"]
@@ -25,22 +25,6 @@ def test_each_pooling_is_embedded_as_alone(bert, padding_side):
         assert np.array_equal(np.asarray(engine(TEXTS)), embed_all(alone, TEXTS))
         assert engine.encoder.fingerprint == alone.fingerprint
         assert engine.encoded == []
-
-
-def test_one_forward_pass_a_batch_whatever_the_poolings(bert, monkeypatch):
-    base = TransformerEncoder(str(bert), name="b")
-    passes: list[int] = []
-    forward = base.backbone.hidden_states
-
-    def counted(batch, layers):
-        passes.append(len(layers))
-        return forward(batch, layers)
-
-    monkeypatch.setattr(base.backbone, "hidden_states", counted)
-    embed_all(base, TEXTS)
-    alone = len(passes)
-    embed_all(OnePass(base, [pooled_by(Pooling.parse(name)) for name in NAMES]), TEXTS)
-    assert len(passes) == 2 * alone
 
 
 def test_what_a_shelf_holds_is_left_as_it_is(bert, tmp_path):

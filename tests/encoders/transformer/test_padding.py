@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import AutoModel, ConvBertConfig, ConvBertModel, FNetConfig, FNetModel
 
-from stsbench.core.errors import EncoderError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.backbone import padding_matters
 from tests.encoders import made_checkpoints as made
@@ -93,15 +92,6 @@ def test_a_cnn_over_padding_that_is_not_zero_sees_one_sentence_alone(tmp_path: P
     assert not neighbours_matter(encoder, sentences)
     together = encoder.network.encode(sentences, show_progress_bar=False)
     assert np.allclose(together, encoder.encode(sentences), atol=1e-5) == (not padding)
-
-
-def test_a_runtime_that_computes_other_numbers_than_torch_is_refused(fnet: Path):
-    pytest.importorskip("openvino", reason="the extra 'openvino' is not installed")
-    encoder: Any = load_encoder(str(fnet), params={"backend": "openvino"})
-    with pytest.raises(
-        EncoderError, match=r"OpenVINO computes other numbers with it than torch .* leave 'backend' out"
-    ):
-        encoder.encode(SENTENCES)
 
 
 @pytest.mark.parametrize("made", ["bert", "roberta", "gpt2", "qwen", "mpnet"])

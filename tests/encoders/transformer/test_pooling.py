@@ -72,14 +72,6 @@ def test_no_mask_is_a_mask_of_ones(name):
     torch.testing.assert_close(pooled_by(name, states, None), ones, rtol=1e-12, atol=0)
 
 
-def test_the_first_token_is_not_the_padding_on_the_left():
-    _, states, mask = random_batch(left=True)
-    first = pooled_by("cls_before_pooler", states, mask)
-    assert first.abs().max() < 100
-    for row, tokens in enumerate(mask.sum(dim=1).tolist()):
-        assert torch.equal(first[row], states[-1][row, -tokens])
-
-
 def test_the_marked_token():
     _, states, mask = random_batch(left=False)
     chosen = torch.zeros_like(mask, dtype=torch.bool)
@@ -155,9 +147,3 @@ def test_unknown_names_offer_the_nearest(name, near):
 def test_layers_the_model_lacks(name):
     with pytest.raises(EncoderError, match=r"^pooling '.*' asks for layer -?\d; the model has 4$"):
         Pooling.parse(name).states(DEPTH)
-
-
-def test_states_of_wk():
-    assert Pooling.parse("wk(2)").states(DEPTH) == (2, 3, 4)
-    with pytest.raises(EncoderError, match="needs 3 at least"):
-        Pooling.parse("wk(3)").states(DEPTH)

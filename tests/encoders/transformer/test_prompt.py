@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.core.errors import CardError
 from stsbench.encoders.transformer.prompt import Prompt
 
 
@@ -24,6 +23,13 @@ def test_text_goes_around_a_sentence(prompt, expected):
     assert list(prompt.around(["a dog"])) == [expected]
 
 
+def test_a_full_stop_where_promptberts_evaluation_adds_one():
+    ended = ["a dog.", "a dog?", 'a "dog"', "a 'dog'", ""]
+    assert Prompt(add_full_stop=True).around(ended) == ended
+    others = ["a dog", "a dog!", "a dog ", "a dog\u2019"]
+    assert Prompt(add_full_stop=True).around(others) == [f"{other}." for other in others]
+
+
 def test_the_facts_are_those_that_fingerprints_have_always_held():
     assert Prompt().facts() == ["", "{}"]
     assert Prompt("a {b}").facts() == ["a {b}", "a {{b}}{}"]
@@ -34,16 +40,3 @@ def test_a_sentence_may_stand_twice():
     prompt = Prompt(template="again: {}, {}")
     assert prompt.places == 2 and Prompt("a ").places == 1
     assert prompt.around(["a dog", "{}"]) == ["again: a dog, a dog", "again: {}, {}"]
-
-
-@pytest.mark.parametrize(
-    ("text", "template", "message"),
-    [
-        ("a", "{}", "not both"),
-        ("", "no place", "one {} where the sentence goes"),
-        ("", "{}{}{}", "one {} where the sentence goes"),
-    ],
-)
-def test_what_cannot_be_put_around_a_sentence_is_refused(text, template, message):
-    with pytest.raises(CardError, match=message):
-        Prompt(text, template)
