@@ -265,7 +265,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 
 def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[dict[str, str]]:
-    """Take every step that can be taken: what came of each; a mistake or a fault of the network is told, a bug is raised."""
+    """Take every step that can be taken: what came of each; a mistake or a fault of the network is reported, a bug is raised."""
     found: dict[str, dict[str, str]] = {}
     settings.cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:

@@ -46,10 +46,7 @@ def test_a_sound_folder_runs(stsbench, tmp_path, torch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"model__safetensors": None},
-            ": no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint",
-        ),
+        ({"model__safetensors": None}, ": no weights (model.safetensors or pytorch_model.bin); copy the whole checkpo"),
         ({"config__json": None}, ": no config.json; is it a checkpoint folder?"),
         ({"config__json": b"{"}, "/config.json: cannot be read as JSON: "),
         ({"vocab__txt": None}, ": the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing"),

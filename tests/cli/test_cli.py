@@ -69,14 +69,8 @@ def test_version(stsbench):
         (["run", *QUICK, *HASHED, "--seeds", "one"], "--seeds 'one': give whole numbers, such as 0,1,2"),
         (["run", *QUICK, *HASHED, "--seeds", "0,-1"], "--seeds '0,-1': a seed is not negative"),
         (["run", *QUICK, *HASHED, "--seeds", "4294967296"], "--seeds '4294967296': a seed is not negative and below"),
-        (
-            ["run", "--tasks", "quickstart-probe", *HASHED, "--split", "train"],
-            "quickstart-probe is trained and scored on",
-        ),
-        (
-            ["run", *QUICK, *HASHED, "--seeds", ""],
-            "no value is given after '--seeds'; is a variable of the shell empty?",
-        ),
+        (["run", "--tasks", "quickstart-probe", *HASHED, "--split", "train"], "quickstart-probe is trained and scored"),
+        (["run", *QUICK, *HASHED, "--seeds", ""], "no value is given after '--seeds'; is a variable of the shell empt"),
         (["leaderboard", "--results", "gone"], "results folder 'gone' does not exist; 'stsbench run' makes it"),
         (["leaderboard", "--suite", "stss"], "unknown suite 'stss'; did you mean 'sts'"),
         (["leaderboard", "--format", "markdwon"], "unknown format 'markdwon'; did you mean 'markdown'?"),

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.bench.plan import RunPlan
-from stsbench.cli.config import Settings, found_config, read_config, resolved
+from stsbench.cli.config import Settings, found_config, read_config
 from stsbench.core import settings
-from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, StsbenchError
 from tests.cli.commands import Command, make_own, write
 
@@ -76,16 +74,6 @@ def test_what_was_asked_for_lies_beside_the_results_and_repeats_the_run(stsbench
     assert str(tmp_path) not in said.read_text()
     again = stsbench.json("run", "--config", said)
     assert again == first and json.loads(stsbench.progress[-1])["known"] == 4
-
-
-def test_every_setting_of_a_run_is_in_what_is_written():
-    plan = RunPlan(
-        encoders=["minilm"], called={"minilm": "ours"}, tasks="stsb,mr", out=Path("r"), params={"pooling": "cls"},
-        protocol="simcse,senteval(kfold=5, nhid=50)", data=Path("d"), split="test", seeds=(1,), catalogue=Catalogue(),
-    )  # fmt: skip
-    lines = resolved(plan).splitlines()
-    assert 'protocols = ["simcse", "senteval(kfold=5, nhid=50)"]' in lines and 'data = "../d"' in lines
-    assert {line.partition(" = ")[0] for line in lines[1:]} == {*Settings.__struct_fields__} - {"cards"}
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from msgspec import structs
 
 from stsbench.results.folder import write_result
 from stsbench.results.record import columns_digest, items_path
-from tests.boards.exports.test_imported import file
 from tests.boards.exports.test_mteb import made
 from tests.boards.scored import drawn, sts
 from tests.boards.scored import write as write_results
-from tests.cli.commands import one_line, write
+from tests.cli.commands import write
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
@@ -44,21 +43,6 @@ def test_mteb_files_are_written_and_read_again(stsbench):
     assert len(found["files"]) == len(found["left_out"]) == 1 and found["files"][0].startswith(
         "some/results/stsbench__a/"
     )
-
-
-def test_imported_rows_need_no_results_of_ones_own(stsbench):
-    file(Path("theirs/org__x/main/STS12.json"), 0.7)
-    write(Path("theirs/org__x/main/half.json"), "{")
-    code, out, err = stsbench("leaderboard", "--suite", "sts-mteb", "--mteb", "theirs")
-    assert code == 0 and out.startswith("STS, MTEB's data, protocol mteb (spearman, all)\n") and "org/x°" in out
-    assert one_line(err).startswith("skipped: theirs/org__x/main/half.json: is not a result file of MTEB")
-    Path("theirs/org__x/main/half.json").unlink()
-    # Boards of other protocols take none of them.
-    wmean = {"name": "wmean", "metric": "spearman", "aggregation": "wmean", "similarity": "cosine"}
-    write_results(Path("results"), made("a", "sts12", 0.5, protocol=wmean, scores={"spearman.wmean": 0.5}))
-    out = stsbench.fine("leaderboard", "--mteb", "theirs", "--format", "markdown")
-    weighted, theirs = out.split("\n\n**STS, protocol ")
-    assert "org/x" not in weighted and theirs.startswith("mteb (spearman, all)**") and "| org/x° | 70.00 |" in theirs
 
 
 def test_a_model_card_is_printed_or_filled(stsbench):
@@ -95,10 +79,7 @@ def test_the_hubs_results_and_every_eval_evers_are_printed_or_written(stsbench):
     [
         (["--format", "mtbe", "--out", "x"], "unknown format 'mtbe'; did you mean 'mteb'"),
         (["--format", "mteb"], "--format mteb writes many files: give --out FOLDER"),
-        (
-            ["--format", "model-index"],
-            "a model card is of one encoder, these results are of 2 ('a', 'b'); give --encoder",
-        ),
+        (["--format", "model-index"], "a model card is of one encoder, these results are of 2 ('a', 'b'); give --enco"),
         (["--format", "mteb", "--out", "x", "-e", "aa"], "unknown encoder 'aa'; did you mean 'a'?"),
         (["--format", "mteb", "--out", "x", "--results", "gone"], "results folder 'gone' does not exist"),
         (["--format", "mteb", "--out", "x", "--protocol", "wmean"], "results: no results of these tasks by this"),

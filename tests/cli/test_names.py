@@ -182,15 +182,9 @@ def load(stsbench: Any, command: str, name: str) -> str:
         ("SimCSE-BERT-base [1234]", "names results, not what made them; give 'simcse-bert-base'"),
         ("No tuning, CLS", "is a row of papers' tables of several encoders; give 'bert-base-cls' or 'bert-large-cls'"),
         ("InferSent", "give 'infersent1' or 'infersent2'"),
-        (
-            "SimCSE-BERT-base",
-            "'SimCSE-BERT-base' is a row of papers' tables of several encoders; give 'simcse-bert-base'",
-        ),
+        ("SimCSE-BERT-base", "'SimCSE-BERT-base' is a row of papers' tables of several encoders; give 'simcse-bert-ba"),
         ("USE", "'USE' is a row of papers' tables of several encoders; give 'use-large'"),
-        (
-            "runA/final",
-            "'runA/final' is what results calls an encoder that has no card; give its folder, file or class",
-        ),
+        ("runA/final", "'runA/final' is what results calls an encoder that has no card; give its folder, file or clas"),
         ("runA--final", "'runA--final' is a folder of results; give 'runA/final'"),
     ],
 )

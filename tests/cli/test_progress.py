@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,16 +108,6 @@ def test_each_worker_has_a_bar_where_someone_watches(tmp_path, shown):
     assert rows(shown)["all"][0].endswith(" sentences/s")
     assert rows(shown)["here:11"][:2] == ("here:11 one: embedding 1/2", 0.5)
     assert rows(shown)["here:12"][:2] == ("here:12 waiting", 0.0)
-
-
-def test_a_terminal_shows_what_is_done_and_how_long_the_others_take(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    with shown_count("rows") as count:
-        count(0, 20)
-        count(3, 20)
-    out, err = capsys.readouterr()
-    assert "rows" in err and re.search(r"3 of 20, about [\d.]+ s left", err) and not out
 
 
 def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):

@@ -106,18 +106,6 @@ def test_small_recipes_seeds_and_values_are_chosen(stsbench: Command, mine: Path
     assert rows[0]["cells"]["quickstart-en"]["measured"]["seeds"] == 2
 
 
-def test_what_fails_of_one_row_is_said_once_and_the_others_are_there(stsbench: Command, mine: Path, masked_lm: Path):
-    table = mine / "trainers" / "tables" / "mine.toml"
-    table.write_text(MINE.replace("temperature = 0.05", 'similarity = "dott"'))
-    code, out, err = stsbench("reproduce", "mine", "--cards", mine, "--base", masked_lm, "--seeds", "1,2")
-    assert code == 2 and err.startswith("stsbench: little+similarity=dott@1: ") and "did you mean 'dot'" in err
-    assert err.count("\n") == 1
-    shown = dict(
-        line.rsplit(maxsplit=1) for line in out.splitlines() if line.startswith(("usual ", "the same ", "hot "))
-    )
-    assert shown["the same"] == "–" and "–" not in {shown["usual"], shown["hot"]}
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -11,7 +11,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError
 from stsbench.encoders.load import find_encoder
 from stsbench.results.folder import read_folder
-from tests.cli.commands import GOLD, SEMEVAL, make_own, sha256, write
+from tests.cli.commands import make_own, write
 from tests.hub_files import tiny_bert
 
 SMALL = ("--tasks", "quickstart-es-en")
@@ -120,20 +120,3 @@ def test_what_is_listed_twice_is_scored_once(stsbench, tmp_path):
 
 
 # --- gold scores ---
-
-
-@pytest.mark.parametrize(
-    ("gold", "said"),
-    [
-        ("5\n3_5\n2\n0.5\n", "line 2: gold score '3_5' is not a number"),
-        ("5\nnan\n2\n0.5\n", "line 2: gold score 'nan' is not a number"),
-        ("5\n3,5\n2\n0.5\n", "line 2: gold score '3,5' is not a number"),
-        ("3\n3\n3\n3\n", "fewer than two different gold scores"),
-        ("3\n3.0\n3e0\n+3\n", "fewer than two different gold scores"),
-    ],
-)
-def test_gold_scores_that_are_none_or_all_the_same_are_one_line(stsbench, tmp_path, gold, said):
-    own = make_own(tmp_path, gs_txt=gold)
-    card = own.cards / "tasks" / "semeval.toml"
-    card.write_text(SEMEVAL.replace(sha256(GOLD), sha256(gold)))
-    assert said in stsbench.refused("run", "--encoder", "own_encoders:Hashed", "--tasks", "semeval", *own.options())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import struct
@@ -142,17 +141,6 @@ def test_errors_cannot_steer_the_terminal(stsbench: Command, endings: Path, tmp_
     write(tmp_path / "results" / EVIL / "x.json", b"{")
     _, _, err = stsbench("leaderboard", "--suite", "quickstart")
     assert SHOWN in err and visible(err) == err
-
-
-def test_cards_cannot_steer_the_terminal(stsbench: Command, tmp_path: Path):
-    own = make_own(tmp_path)
-    card = own.cards / "baselines" / "mine.toml"
-    write(
-        card,
-        card.read_text().replace('method = "Hash"', r'method = "e\u001b[31m\u001b]0;t\u0007\u009b2J\u202e\u007fl"'),
-    )
-    assert SHOWN in stsbench.fine("show", "mine", "--cards", own.cards)
-    assert SHOWN in stsbench.fine("show", "mine", "--cards", own.cards, "--json")
 
 
 def test_of_a_word_without_end_the_middle_is_cut_and_the_sentence_ends(stsbench: Command):
@@ -386,24 +374,6 @@ def test_a_user_without_a_home_is_told_what_to_set(stsbench: Command, own: Path,
 
 
 # GitHub.
-
-
-def test_nothing_that_is_printed_for_github_is_a_command(stsbench: Command, endings: Path, tmp_path: Path):
-    stsbench.fine("run", *HASHED, *QUICK)
-    write(tmp_path / "results" / "x" / "\n::set-env name=A::b.json", b"{")
-    first, second = (stsbench("check", "results", "--against", "results", "--github") for _ in range(2))
-    lines = first.out.splitlines()
-    token = lines[0].removeprefix("::stop-commands::")
-    assert re.fullmatch("[0-9a-f]{32}", token) and lines.count(f"::{token}::") == 1
-    assert not [line for line in lines[lines.index(f"::{token}::") + 1 :] if not line.startswith("::")]
-    assert token not in second.out
-    assert not [line for line in first.err.splitlines() if line.startswith("::")]
-    refused = stsbench("check", "gone", "--against", "results", "--github")
-    told = "::error title=[^:\n]+::not checked: results folder .gone. does not exist; [^\n]+\n"
-    assert refused.code == 2 and re.fullmatch(f"::stop-commands::(\\w+)\n::\\1::\n{told}", refused.out)
-    as_json = stsbench("check", "results", "--against", "results", "--github", "--json")
-    json.loads(as_json.out)
-    assert as_json.err.startswith("::stop-commands::")
 
 
 def test_a_bug_of_ours_keeps_its_whole_traceback(monkeypatch: pytest.MonkeyPatch, stsbench: Command):

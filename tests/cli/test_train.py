@@ -78,21 +78,6 @@ def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, masked_lm)
     assert [(one["overlap"], one["train_seed"]) for one in json.loads(folder.out)["results"]] == [("text", None)]
 
 
-def test_a_card_is_a_base_too(stsbench, cards, masked_lm):
-    (cards / "baselines").mkdir()
-    card = (
-        'name = "T"\nkind = "transformer"\nmethod = "Mean"\nbackbone = "tiny"\nsupervision = "none"\n'
-        'overlap = "none"\npaper = "none"\nlicense = "none"\n[params]\n'
-    )
-    (cards / "baselines" / "known.toml").write_text(f'{card}model = "{masked_lm}"\n')
-    (cards / "baselines" / "other.toml").write_text(card)
-    done = stsbench("train", "little", "--cards", cards, "--base", "known", "--set", "steps=2", "--json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)[0]["overlap"]["quickstart-en"] == "none"
-    refused = stsbench("train", "little", "--cards", cards, "--base", "other", "--set", "steps=3")
-    assert refused.code == 2 and "--base other: its card names no checkpoint" in refused.err
-
-
 def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
     done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--dry-run", "--json")
     found = json.loads(done.out)

@@ -288,24 +288,6 @@ def test_a_folder_keeps_its_name_when_it_is_trained_again(stsbench, tmp_path):
     assert board.count("measured") == 1 and "1 result of an older state left out: 'final [" in err
 
 
-def test_results_of_one_name_and_several_fingerprints_are_no_seeds(stsbench, tmp_path):
-    for at, (state, seed) in enumerate((("aaaaaaaa", 0), ("bbbbbbbb", 1))):
-        result = make_result("final", "sts12", 0.5 + at / 10, fingerprint=state, eval_seed=seed)
-        write_result(result, tmp_path / "results")
-    board = stsbench.fine("leaderboard", "--suite", "sts", "--format", "csv")
-    assert "final [aaaaaa]" in board and "final [bbbbbb]" in board
-    assert "'final [aaaaaa]' or 'final [bbbbbb]'" in stsbench.refused(
-        "compare", "final", "minilm", "--results", "results"
-    )
-    for given in ("final [bbbbbb]", "final[bbbbbb]"):
-        alone = stsbench.fine("leaderboard", "-e", given, "--format", "csv")
-        assert "measured,60.0" in alone and "measured,50.0" not in alone
-        assert stsbench.json("lock", "--out", "one.json", "-e", given)["cells"] == 1
-        assert (
-            "fine" in stsbench("check", "results", "--against", "one.json", "-e", given, "--against-encoder", given).out
-        )
-
-
 def test_versions_can_be_named(stsbench, tmp_path):
     for score, version in ((0.4, "5.3.0"), (0.5, "5.23.0")):
         state = f"{'a' * 64} by tokenizers 0.22.1, transformers {version}"
@@ -321,29 +303,6 @@ def test_versions_can_be_named(stsbench, tmp_path):
 
 
 # --- names given back ---
-
-
-def test_names_of_replaced_parameters_are_read_back(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    first = stsbench.json("run", "--encoder", "mine", "--set", "size=7", "--tasks", "table", *own.options())
-    (name,) = {result["encoder"] for result in first["results"]}
-    assert name == "mine+size=7"
-    again = stsbench.json("run", "--encoder", name, "--tasks", "table", *own.options())
-    assert again["results"][0]["run"] == first["results"][0]["run"], "the very cell, not scored again"
-    assert json.loads(stsbench.fine("show", name, "--cards", own.cards, "--json"))["params"] == {"size": 7}
-    out = stsbench.fine("run", "--encoder", "own_encoders:Hashed+size=9", *QUICK)
-    assert out.startswith("hashed+size=9\n")
-
-
-def test_a_trained_name_with_commas_is_read_back(stsbench, tmp_path):
-    name = "simcse-small+views=['none', 'none']"
-    run_of(name)
-    for run in (name, f"{name}@1", f"{name}+max_length=8"):
-        assert names(stsbench, "--encoder", run) == [run.removesuffix("@1")]
-    assert "nothing" not in stsbench.fine("show", name)
-    assert stsbench.json("export", "--format", "model-index", "-e", name)
-    assert stsbench.json("lock", "--out", "one.json", "-e", name)["encoders"] == [name]
-    assert "views" in stsbench.fine("leaderboard", "--suite", "quickstart", "-e", f"{name},{name}+max_length=8")
 
 
 # --- Hub ids ---
