@@ -54,14 +54,6 @@ def test_its_text_is_one_line(two):
     assert repr(Results(failures=[NotScored("plain on stsb", DataError("no data"))])) == "<Results, none, 1 failed>"
 
 
-def test_sums_are_results(two):
-    both = two[:2] + two[2:]
-    assert list(both) == list(two)
-    assert both.encoders == ["plain", "other"] and both.tasks == TASKS
-    with pytest.raises(TypeError):
-        two + [two[0]]
-
-
 def test_what_nothing_tells_apart_is_refused():
     first, second = (
         stsbench.evaluate(lambda texts, d=d: Plain(d=d).encode(texts), "quickstart-en", store=None) for d in (3, 4)

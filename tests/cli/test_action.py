@@ -159,15 +159,6 @@ def test_the_action_installs_what_its_commit_pins(own: Path, tmp_path: Path, giv
     assert noted.read_text().splitlines() == [" ".join([flags, *words]) for words in expected]
 
 
-def test_the_action_checks_against_print_by_its_only_rule(own: Path, tmp_path: Path):
-    action = Action(tmp_path, own)
-    shutil.copytree(ROOT / "results/minilm", tmp_path / "results/minilm")
-    fine = action("Check", results="results", against="published")
-    assert fine.code == 0 and "8 cells: 8 fine" in fine.out
-    refused = action("Check", results="results", against="published", rule="statistical")
-    assert refused.code == 2 and "--rule has no effect" in refused.out
-
-
 @pytest.mark.slow
 def test_the_projects_own_workflow_finds_its_results_fine(own: Path, tmp_path: Path):
     """Every use of the action in the workflow, with the inputs it gives, in a copy of what the checkout holds."""

@@ -54,18 +54,6 @@ def test_markdown_on_the_terminal_and_into_a_file(stsbench, results, tmp_path):
     assert out.read_text(encoding="utf-8") == printed
 
 
-def test_the_terminal_shows_a_board_a_protocol_within_eighty_columns(stsbench, results):
-    lines = stsbench.fine("leaderboard", "--results", results).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert [line for line in lines if line.startswith("STS, protocol")] == [
-        "STS, protocol simcse (spearman, all)",
-        "STS, protocol wmean (spearman, wmean)",
-    ]
-    # However the columns are laid out, every score is there and whole.
-    assert {f"{60 + at}.00" for at in range(7)} <= set(" ".join(lines).split())
-    assert LONG in " ".join(lines)
-
-
 def test_a_broken_file_is_one_line_and_the_rest_is_shown(stsbench, results):
     bad = results / "better" / "sts12.test.00000000.json"
     bad.write_text("{")

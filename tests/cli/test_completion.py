@@ -21,11 +21,8 @@ def offered(line: str, cwd: Path) -> list[str]:
     ("line", "first"),
     [
         ("stsbench leader", ["leaderboard"]),
-        ("stsbench run mini", ["minilm", "minilm-flow"]),
         ("stsbench run -e minilm,glove-840b-", ["minilm,glove-840b-sbert"]),
-        ("stsbench check new --encod", ["--encoder"]),
         ("stsbench run --tasks stsb,transf", ["stsb,transfer"]),
-        ("stsbench train sup-simcse-sm", ["sup-simcse-small"]),
         ("stsbench leaderboard --table sgopt-", ["sgopt-1", "sgopt-2"]),
         ("stsbench leaderboard --suite quick", ["quickstart"]),
         ("stsbench show declutr-smal", ["declutr-small", "declutr-small-contrastive-only"]),

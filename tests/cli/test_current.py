@@ -62,19 +62,8 @@ def test_every_command_takes_the_state_that_run_printed_last(stsbench, tmp_path,
     assert hint in stsbench("leaderboard", "--suite", "quickstart-en").err
     index = stsbench("export", "--format", "model-index")
     assert str(score) in index.out and str(scores[other]) not in index.out and hint in index.err
-    page = stsbench(
-        "report",
-        "--encoder",
-        "own_encoders:Hashed",
-        "--suite",
-        "quickstart-en",
-        "--figures",
-        "map",
-        "--tasks",
-        "quickstart-en",
-        "--out",
-        "page.html",
-    )
+    of_suite = ("--suite", "quickstart-en", "--figures", "map", "--tasks", "quickstart-en", "--out", "page.html")
+    page = stsbench("report", "--encoder", "own_encoders:Hashed", *of_suite)
     assert page.code == 0, page
     assert f"{100 * score:.2f}" in Path("page.html").read_text() and "hashed [" in page.err
     with pytest.warns(UserWarning, match="1 result of an older state left out"):

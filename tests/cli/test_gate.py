@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -69,10 +70,6 @@ def refused(stsbench: Command, new: str, old: str, *, options: tuple[str, ...] =
 # What lies there: each way of breaking a file, on each side.
 
 
-def gone(path: Path) -> None:
-    path.unlink()
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -91,20 +88,11 @@ def link(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-def on_items(way: Callable[[Path], None]) -> Callable[[Path], None]:
-    return lambda path: way(items_path(path))
-
-
+WAYS = (cut, wrong_type, folder, link)
 BROKEN: dict[str, Callable[[Path], None]] = {
-    "gone": gone,
-    "cut": cut,
-    "wrong type": wrong_type,
-    "a folder": folder,
-    "a link": link,
-    "items cut": on_items(cut),
-    "items of a wrong type": on_items(wrong_type),
-    "items a folder": on_items(folder),
-    "items a link": on_items(link),
+    "gone": Path.unlink,
+    **{way.__name__: way for way in WAYS},
+    **{f"items {way.__name__}": partial(lambda way, path: way(items_path(path)), way) for way in WAYS},
     "items of another result": items_of_others,
     "edited": edited(data="e" * 64),
 }

@@ -70,16 +70,6 @@ def test_a_fault_planted_in_a_transformer_is_found(stsbench: Command, tiny: Mapp
     assert any("have a cosine below 0.99" in reason for reason in facts["reasons"])
 
 
-def test_a_cut_that_touches_long_sentences_alone_is_found(stsbench: Command, tmp_path: Path):
-    from tests.encoders.made_checkpoints import save_bert
-
-    folder = str(save_bert(tmp_path / "long", positions=256))
-    code, facts = found(stsbench, folder, f"{folder}+max_length=200")
-    assert (code, facts["differences"][0]["difference"]) == (1, 0)
-    assert {row["kind"] for row in facts["rows"] if row["astray"]} == {"long"}
-    assert "most are long: one may cut sentences shorter" in facts["reasons"]
-
-
 def test_a_padding_side_is_no_fault(
     stsbench: Command, tiny: Mapping[str, Path], saved: Mapping[str, Path], tmp_path: Path
 ):

@@ -62,8 +62,7 @@ def test_a_users_task_card_encoder_card_and_data(stsbench, tmp_path):
     own = make_own(tmp_path)
     found = stsbench.json("run", "--encoder", "mine", "--tasks", "both", *own.options())
     assert [(r["encoder"], r["task"], r["n"]) for r in found["results"]] == [
-        ("mine", "semeval", 4),
-        ("mine", "table", 4),
+        ("mine", t, 4) for t in ("semeval", "table")
     ]
     assert found["results"][0]["run"]["source"] == "local"
     card = own.cards / "baselines" / "mine.toml"

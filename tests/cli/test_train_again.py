@@ -252,18 +252,8 @@ def test_a_killed_run_is_resumed_to_the_same_weights(tmp_path, cards, masked_lm,
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_with_the_joined_batch(tmp_path, cards, masked_lm):
-    given = [
-        "train",
-        "little",
-        "--cards",
-        str(cards),
-        "--base",
-        str(masked_lm),
-        "--set",
-        "dropout=0.0",
-        "--keep",
-        "last",
-    ]
+    given = ["train", "little", "--cards", str(cards), "--base", str(masked_lm)]
+    given += ["--set", "dropout=0.0", "--keep", "last"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "check": True}
     # 60 rows: three whole batches of 16 an epoch for both, the last short one left out.
