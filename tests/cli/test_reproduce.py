@@ -77,8 +77,8 @@ def test_a_table_is_forecast_reproduced_and_not_trained_again(stsbench: Command,
 
 
 def test_small_recipes_seeds_and_values_are_chosen(stsbench: Command, mine: Path, masked_lm: Path):
-    call = ("reproduce", "mine", "--cards", mine, "--small", "--base", masked_lm)
-    call = (*call, "--seeds", "3,4", "--set", "batch_size=4")
+    more = ("--seeds", "3,4", "--set", "batch_size=4")
+    call = ("reproduce", "mine", "--cards", mine, "--small", "--base", masked_lm, *more)
     code, out, err = stsbench(*call, "--json")
     assert (code, err) == (0, "")
     runs = sorted(str(path) for path in Path("runs").glob("*/*"))
