@@ -68,8 +68,8 @@ def read_results(
     return Results(found.results, catalogue=catalogue)
 
 
-@checked("compare", results=PLACE, catalogue=Catalogue)
-def compare_encoders(
+@checked(results=PLACE, catalogue=Catalogue)
+def compare(
     *encoders: str | Path | Result | Sequence[Result],
     results: str | Path = RESULTS,
     tasks: str | Sequence[str] | None = None,

@@ -75,44 +75,40 @@ def _configured(context: Context, config: Path | None) -> Path | None:
     return config
 
 
-def _option(flags: str, text: str, *, panel: str | None = None, complete: Any = None, **more: Any) -> Any:  # noqa: ANN401
+def _option(flags: str, text: str, complete: Any = None, *, panel: str | None = None, **more: Any) -> Any:  # noqa: ANN401
     return Option(*flags.split(), help=text, rich_help_panel=panel, autocompletion=complete, **more)
+
+
+def _argument(text: str, complete: Any = None, **more: Any) -> Any:  # noqa: ANN401
+    return Argument(help=text, autocompletion=complete, **more)
 
 
 _folder, _work, _output = (partial(_option, panel=panel) for panel in (FOLDERS, WORK, OUTPUT))
 # Options that may be repeated; those that are names take a comma list each time.
-_repeated = partial(_option, default_factory=list, show_default=False)
-_names = partial(_repeated, callback=each_name)
-_arguments = partial(Argument, default_factory=list, show_default=False)
+_many = partial(_option, default_factory=list, show_default=False)
+_names = partial(_many, callback=each_name)
+_arguments = partial(_argument, default_factory=list, show_default=False)
 
 
 # What is measured.
 EncoderArguments = Annotated[
     list[str],
-    _arguments(
-        help="Encoders: card names, Hub ids, folders, card files.", callback=each_name, autocompletion=encoder_names
-    ),
+    _arguments("Encoders: card names, Hub ids, folders, card files.", callback=each_name, complete=encoder_names),
 ]
-EncoderAgain = Annotated[
-    list[str], _names("--encoder -e", "The same as an option; comma list.", complete=encoder_names)
-]
-Encoders = Annotated[list[str], _names("--encoder -e", "Encoders; comma list.", complete=encoder_names)]
-OnlyEncoders = Annotated[list[str], _names("--encoder -e", "Only these encoders; comma list.", complete=encoder_names)]
+EncoderAgain = Annotated[list[str], _names("--encoder -e", "The same as an option; comma list.", encoder_names)]
+Encoders = Annotated[list[str], _names("--encoder -e", "Encoders; comma list.", encoder_names)]
+OnlyEncoders = Annotated[list[str], _names("--encoder -e", "Only these encoders; comma list.", encoder_names)]
 AgainstEncoders = Annotated[
-    list[str], _names("--against-encoder", "Check against these encoders only; comma list.", complete=encoder_names)
+    list[str], _names("--against-encoder", "Check against these encoders only; comma list.", encoder_names)
 ]
-ComparedEncoders = Annotated[list[str], Argument(help="Encoders of the results folder, or folders of results.")]
-FirstEncoder = Annotated[
-    str, Argument(autocompletion=encoder_names, help="An encoder: a card's name, a Hub id, a folder or a card file.")
-]
-SecondEncoder = Annotated[str, Argument(autocompletion=encoder_names, help="The encoder that should be the same.")]
-Tasks = Annotated[
-    str | None, _option("--tasks -t", "Tasks and suites, comma list; default suite 'sts'.", complete=task_names)
-]
-TasksToScore = Annotated[str, _option("--tasks -t", "Tasks and suites to score, comma list.", complete=task_names)]
-OnlyTasks = Annotated[str | None, _option("--tasks -t", "Only these tasks and suites.", complete=task_names)]
-OneTask = Annotated[str, _option("--tasks -t", "The task whose sentences are used.", complete=task_names)]
-Suite = Annotated[str, _option("--suite", "The suite whose results are shown.", complete=completion("suites"))]
+ComparedEncoders = Annotated[list[str], _argument("Encoders of the results folder, or folders of results.")]
+FirstEncoder = Annotated[str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)]
+SecondEncoder = Annotated[str, _argument("The encoder that should be the same.", encoder_names)]
+Tasks = Annotated[str | None, _option("--tasks -t", "Tasks and suites, comma list; default suite 'sts'.", task_names)]
+TasksToScore = Annotated[str, _option("--tasks -t", "Tasks and suites to score, comma list.", task_names)]
+OnlyTasks = Annotated[str | None, _option("--tasks -t", "Only these tasks and suites.", task_names)]
+OneTask = Annotated[str, _option("--tasks -t", "The task whose sentences are used.", task_names)]
+Suite = Annotated[str, _option("--suite", "The suite whose results are shown.", completion("suites"))]
 Protocols = Annotated[str | None, _option("--protocol -p", "Protocols, e.g. simcse, wmean, mean, semeval.")]
 Protocol = Annotated[str | None, _option("--protocol -p", "How the task is scored.")]
 OnlyProtocol = Annotated[str | None, _option("--protocol -p", "Only this protocol's results.")]
@@ -120,12 +116,10 @@ Split = Annotated[str | None, _option("--split", "Score this split (default: tes
 TimedSplit = Annotated[str, _option("--split", "Embed the sentences of this split.")]
 EvaluationSeeds = Annotated[str, _option("--seeds", "Seeds of the evaluation, comma list.")]
 OwnNames = Annotated[list[str], _names("--name", "What results call the encoders, one name each.")]
-SetEncoder = Annotated[list[str], _repeated("--set", "Replace a parameter of the encoder, e.g. dtype=bfloat16.")]
-SetAnalysis = Annotated[
-    list[str], _repeated("--set", "Replace a parameter of the analysis, e.g. k=10; may be repeated.")
-]
+SetEncoder = Annotated[list[str], _many("--set", "Replace a parameter of the encoder, e.g. dtype=bfloat16.")]
+SetAnalysis = Annotated[list[str], _many("--set", "Replace a parameter of the analysis, e.g. k=10; may be repeated.")]
 Variants = Annotated[
-    list[str], _repeated("--variants", "Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")
+    list[str], _many("--variants", "Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")
 ]
 Clean = Annotated[
     list[str],
@@ -135,7 +129,7 @@ Near = Annotated[
     float | None,
     _option("--near", "Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1),
 ]
-Analysis = Annotated[str, Argument(autocompletion=completion("analyses"), help="The analysis.")]
+Analysis = Annotated[str, _argument("The analysis.", completion("analyses"))]
 Figures = Annotated[str, _option("--figures", "Analyses whose figures are made; comma list.")]
 Title = Annotated[str, _option("--title", "What stands above the page.")]
 Margin = Annotated[
@@ -145,15 +139,13 @@ BatchSize = Annotated[int, _option("--batch-size", "Sentences per batch.", min=1
 Rounds = Annotated[int, _option("--rounds", "Repeats; the median is reported.", min=1, max=1000)]
 
 # What is trained.
-Recipe = Annotated[str, Argument(autocompletion=recipe_names, help="A recipe, or a recipe's TOML file.")]
-TimedRecipes = Annotated[
-    list[str], _names("--recipe -r", "Recipes to train and time, comma list.", complete=recipe_names)
-]
-AblationTable = Annotated[str, Argument(autocompletion=completion("trainers/tables"), help="A table or figure.")]
-SweepCard = Annotated[Path, Argument(help="The sweep's TOML file.")]
+Recipe = Annotated[str, _argument("A recipe, or a recipe's TOML file.", recipe_names)]
+TimedRecipes = Annotated[list[str], _names("--recipe -r", "Recipes to train and time, comma list.", recipe_names)]
+AblationTable = Annotated[str, _argument("A table or figure.", completion("trainers/tables"))]
+SweepCard = Annotated[Path, _argument("The sweep's TOML file.")]
 RecipeSeeds = Annotated[str, _option("--seeds", "Seeds, comma list: one run each; default the recipe's, else 0.")]
 AblationSeeds = Annotated[str, _option("--seeds", "Seeds, comma list; default each recipe's own, small: the first.")]
-SetRecipe = Annotated[list[str], _repeated("--set", "Replace a value of the recipe, e.g. temperature=0.1.")]
+SetRecipe = Annotated[list[str], _many("--set", "Replace a value of the recipe, e.g. temperature=0.1.")]
 Base = Annotated[str, _option("--base", "Start from this checkpoint (folder, Hub id or encoder).")]
 Small = Annotated[bool, _option("--small", "Train small recipes, which a CPU can, on a base of yours (--base).")]
 TrainingText = Annotated[str | None, _option("--text", "Train on this corpus or file.")]
@@ -169,12 +161,12 @@ Corpora = Annotated[Path | None, _folder("--corpora", "Folder of training text; 
 CorporaToFill = Annotated[Path | None, _folder("--corpora", "Folder to write into; default STSBENCH_CORPORA.")]
 ResultsFolder = Annotated[Path, _folder("--results", "Results folder.")]
 ResultsIfAny = Annotated[Path | None, _folder("--results", "Results folder; default 'results'.")]
-ResultsArgument = Annotated[Path, Argument(help="Results folder.")]
-VerifiedResults = Annotated[Path, Argument(help="Results folder, or the folder of one encoder in it.")]
+ResultsArgument = Annotated[Path, _argument("Results folder.")]
+VerifiedResults = Annotated[Path, _argument("Results folder, or the folder of one encoder in it.")]
 MtebFolder = Annotated[Path | None, _folder("--mteb", "A folder of MTEB's result files, shown as imported rows.")]
 Store = Annotated[Path | None, _folder("--store", "Folder of stored embeddings.")]
 NoStore = Annotated[bool, _folder("--no-store", "Keep embeddings in memory only.")]
-Cards = Annotated[list[Path], _repeated("--cards", "A folder with cards of your own; may be repeated.", panel=FOLDERS)]
+Cards = Annotated[list[Path], _many("--cards", "A folder with cards of your own; may be repeated.", panel=FOLDERS)]
 Config = Annotated[
     Path | None,
     _folder("--config", "File of settings; default stsbench.toml, here or above.", is_eager=True, callback=_configured),
@@ -215,7 +207,7 @@ Workers = Annotated[
 Device = Annotated[str, _work("--device", "auto, cpu or cuda")]
 Deterministic = Annotated[bool, _work("--deterministic", "Use only deterministic operations (slower on a GPU).")]
 CheckpointSeconds = Annotated[float, _work("--checkpoint-seconds", "Seconds between checkpoints.", min=0)]
-ReportTo = Annotated[list[str], _repeated("--report-to", "tensorboard, wandb, …; may be repeated.", panel=WORK)]
+ReportTo = Annotated[list[str], _many("--report-to", "tensorboard, wandb, …; may be repeated.", panel=WORK)]
 DryRun = Annotated[
     bool, _work("--dry-run", "Show what is done, what is missing and how many sentences to embed; do nothing.")
 ]
@@ -228,7 +220,7 @@ Independent = Annotated[bool, _option("--independent", "Treat items that share a
 # Boards.
 Table = Annotated[
     str | None,
-    _option("--table", "A table of a paper or of ours, or a TOML file of yours.", complete=completion("tables")),
+    _option("--table", "A table of a paper or of ours, or a TOML file of yours.", completion("tables")),
 ]
 Show = Annotated[str | None, _option("--show", "published, measured, difference, both, or merged: whichever there is.")]
 ExactAverages = Annotated[bool, _option("--exact", "Show exact averages, not rounded as in the paper.")]
@@ -237,10 +229,10 @@ RowsOnly = Annotated[bool, _output("--rows-only", "No head and no legend, and wi
 Ranks = Annotated[bool, _option("--ranks", "Rank intervals, and letters that tell ties; needs per-item columns.")]
 
 # Checks.
-NewResults = Annotated[Path, Argument(help="A results folder (or lock file) to be checked.")]
+NewResults = Annotated[Path, _argument("A results folder (or lock file) to be checked.")]
 Against = Annotated[Path, _option("--against", "A results folder or lock file, or 'published' for papers' scores.")]
 RuleName = Annotated[str, _option("--rule", "absolute or statistical")]
-Tolerances = Annotated[list[str], _repeated("--tolerance", "Points: 0.5, or for one class half=0.2; may be repeated.")]
+Tolerances = Annotated[list[str], _many("--tolerance", "Points: 0.5, or for one class half=0.2; may be repeated.")]
 Exact = Annotated[bool, _option("--exact", "A score that rises beyond its tolerance fails too.")]
 AllowMissing = Annotated[bool, _option("--allow-missing", "Scores that are only in the old results are not an error.")]
 Junit = Annotated[Path | None, _output("--junit", "Write JUnit XML to this file.")]
@@ -264,7 +256,7 @@ ExportFile = Annotated[
 ReportFile = Annotated[Path, _output("--out", "The page.")]
 AnalysisFiles = Annotated[
     list[Path],
-    _repeated("--out", "Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT),
+    _many("--out", "Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT),
 ]
 OverlapFile = Annotated[
     Path | None, _output("--out", "Write the items that are held, or shared counts, to this .csv or .json.")
@@ -275,25 +267,23 @@ CurvePlot = Annotated[
 ]
 
 # Cards and data.
-Kind = Annotated[str, Argument(help="tasks, encoders, recipes, suites, corpora, tables or protocols")]
+Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
 Language = Annotated[str | None, _option("--language", "Only the tasks in this language, by its code: en, de, zh.")]
-AnyName = Annotated[
-    str, Argument(autocompletion=all_names, help="A task, suite, encoder, recipe, corpus, table, run or protocol.")
-]
+AnyName = Annotated[str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)]
 Hub = Annotated[bool, _option("--hub", "Fetch two small tasks and a small checkpoint, and score it.")]
-NamesToFetch = Annotated[list[str], Argument(help="Tasks, suites or corpora.")]
-NamesToVerify = Annotated[list[str], _arguments(help="Tasks or suites; default all that a folder holds.")]
+NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
+NamesToVerify = Annotated[list[str], _arguments("Tasks or suites; default all that a folder holds.")]
 CorpusArguments = Annotated[
-    list[str], _arguments(help="Corpora, or files of training text.", metavar="[CORPUS]...", callback=each_name)
+    list[str], _arguments("Corpora, or files of training text.", metavar="[CORPUS]...", callback=each_name)
 ]
 CorpusToMake = Annotated[str, Argument(metavar="CORPUS", help="A corpus that is not published as a file.")]
-CocoSource = Annotated[Path, Argument(help="Folder of the published train.pkl, valid.pkl and test.pkl.")]
-CocoTarget = Annotated[Path, Argument(help="Where to write safetensors and JSON.")]
+CocoSource = Annotated[Path, _argument("Folder of the published train.pkl, valid.pkl and test.pkl.")]
+CocoTarget = Annotated[Path, _argument("Where to write safetensors and JSON.")]
 
 # Converting and translating.
-Conversion = Annotated[str, Argument(help="infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")]
-Weights = Annotated[Path, Argument(help="infersent1.pkl; a folder; int8: any encoder with a transformer.")]
-EncoderFolder = Annotated[Path, Argument(help="The encoder's folder to write.")]
+Conversion = Annotated[str, _argument("infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")]
+Weights = Annotated[Path, _argument("infersent1.pkl; a folder; int8: any encoder with a transformer.")]
+EncoderFolder = Annotated[Path, _argument("The encoder's folder to write.")]
 InferSentVersion = Annotated[int, _option("--version", "InferSent's version, 1 or 2.")]
 Vectors = Annotated[str, _option("--vectors", "File of word vectors (infersent, expand).")]
 VectorLimit = Annotated[int | None, _option("--limit", "Use only the first vectors (expand).", min=1, max=MOST)]
@@ -312,18 +302,18 @@ SentenceLimit = Annotated[int | None, _option("--limit", "Translate only the fir
 
 # Drafts.
 TaskSource = Annotated[
-    Path | None, Argument(help="CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")
+    Path | None, _argument("CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")
 ]
 HubDataset = Annotated[str, _option("--hub", "A dataset on the Hub instead of files: OWNER/NAME.")]
 Revision = Annotated[str, _option("--revision", "Its branch, tag or commit; the card keeps the commit.")]
 Subset = Annotated[str, _option("--subset", "Its configuration (subset), if it has several.")]
 Columns = Annotated[
     list[str],
-    _repeated("--columns", "Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
+    _many("--columns", "Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
 ]
-CheckpointSource = Annotated[Path, Argument(help="A checkpoint's folder, or a file of word vectors.")]
+CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file of word vectors.")]
 DraftName = Annotated[str, _option("--name", "Its name; default that of the file or folder.")]
-MethodName = Annotated[str, Argument(help="Its name, and that of its module: letters, digits and '_'.")]
+MethodName = Annotated[str, _argument("Its name, and that of its module: letters, digits and '_'.")]
 DraftsFolder = Annotated[Path, _output("--out", "Folder of cards, for --cards of other commands.")]
 Force = Annotated[bool, _output("--force", "Write again what is there already.")]
 

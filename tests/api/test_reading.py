@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import stsbench
-from stsbench.api.calls import compare_encoders
+from stsbench.api.calls import compare as compare_encoders
 from stsbench.api.results import EncoderComparison, Results
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.significance.comparison import Effort, compare
