@@ -8,10 +8,9 @@ if the flow fits. Names are those of Glow. It is trained on pairs of texts, as t
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import nn
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.encoders.base import Encoder, FloatArray, IndexArray
 from stsbench.encoders.engine.embed import OfRows
 from stsbench.encoders.fitted import PostProcessed, Tensors
 from stsbench.encoders.load import find_base
@@ -33,8 +32,6 @@ EPSILON = 1e-6
 WEIGHTS_DEVIATION = 0.05
 MOMENTS = (0.9, 0.999)
 Decay = Literal["tf", "port"]
-EmbedRows = Callable[[Sequence[int]], FloatArray]
-"""Rows of the texts to the embeddings (b, d) that the flow is trained on."""
 
 
 class ActNorm(nn.Module):
@@ -150,9 +147,45 @@ class GlowFlow(nn.Module):
         return -self.log_likelihood(x).mean() / (math.log(2) * self.d)
 
 
+class DecayedAdam:
+    """Adam as in BERT's first release: no bias correction, decay beside the gradient, clipping by global norm.
+
+    Torch's has a correction, and that of the recipes decays after its step; an optimiser of torch's also takes
+    longer to be imported than a flow takes to be trained on STS-B's development and test sentences.
+    """
+
+    def __init__(self, flow: GlowFlow, method: FlowMethod) -> None:
+        """Start with moments of zero."""
+        self.method = method
+        self.named = list(flow.named_parameters())
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.named]
+
+    def is_decayed(self, name: str) -> bool:
+        """Whether the parameter of this name is decayed."""
+        return self.method.decay == "tf" or not name.endswith("last.bias")
+
+    def step(self, loss: torch.Tensor) -> None:
+        """Take one step down the gradient of a loss."""
+        gradients = torch.autograd.grad(loss, [p for _, p in self.named])
+        norm = torch.stack([g.norm() for g in gradients]).norm()
+        shrink = (self.method.clip / norm.clamp(min=self.method.clip)).item()
+        with torch.no_grad():
+            for (name, p), (m, v), gradient in zip(self.named, self.moments, gradients, strict=True):
+                g = gradient * shrink
+                m.mul_(MOMENTS[0]).add_(g, alpha=1 - MOMENTS[0])
+                v.mul_(MOMENTS[1]).addcmul_(g, g, value=1 - MOMENTS[1])
+                update = m / (v.sqrt() + self.method.epsilon)
+                if self.is_decayed(name):
+                    update = update + self.method.weight_decay * p
+                p.sub_(update, alpha=self.method.learning_rate)
+
+
 @dataclass(frozen=True, kw_only=True)
-class FlowRecipe:
-    """BERT-flow's settings; the defaults are those for a task's own texts (appendix B and the released code)."""
+class FlowMethod:
+    """How a flow is fitted on an encoder's embeddings of texts.
+
+    The defaults are those for a task's own texts (appendix B and the released code).
+    """
 
     levels: int = 2
     depth: int = 3
@@ -167,87 +200,6 @@ class FlowRecipe:
     clip: float = 1.0
     epsilon: float = 1e-6
     seed: int = 1234
-
-
-def train_flow(embed: EmbedRows, n: int, d: int, recipe: FlowRecipe) -> tuple[GlowFlow, list[float]]:
-    """Train a flow on n texts, (2i, 2i + 1) being pairs; returns it with its loss at each step.
-
-    The first batch's first sentences set the actnorms. The loss of a batch is that of its first
-    sentences plus that of its second ones, in bits per dimension, as in the authors' code. A
-    remainder that fills no batch is left out, unless there is no other.
-
-    Raises:
-        EncoderError: there are fewer than two pairs, or d cannot be halved that often.
-    """
-    if n < 4:
-        raise EncoderError(f"a flow needs at least two pairs of texts, not {n} texts")
-    with torch.inference_mode(False):
-        flow = GlowFlow(d, levels=recipe.levels, depth=recipe.depth, width=recipe.width, seed=recipe.seed)
-    adam = DecayedAdam(flow, recipe)
-    losses: list[float] = []
-    # Also where the caller embeds without gradients.
-    with torch.inference_mode(False), torch.enable_grad():
-        for pairs in batches(n // 2, recipe):
-            first, second = (torch.from_numpy(embed([2 * int(i) + side for i in pairs])) for side in (0, 1))
-            if not losses:
-                flow.initialise(first)
-            loss = flow.loss(first) + flow.loss(second)
-            losses.append(float(loss.detach()))
-            adam.step(loss)
-    return flow, losses
-
-
-def batches(pairs: int, recipe: FlowRecipe) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
-    """The pairs of each step, (b,); each epoch in another order."""
-    rng = np.random.default_rng(recipe.seed)
-    size = min(recipe.batch_pairs, pairs)
-    steps = max(1, int(pairs / size * recipe.epochs))
-    a_round = pairs // size
-    for step in range(steps):
-        if step % a_round == 0:
-            order = rng.permutation(pairs)
-        place = step % a_round * size
-        yield order[place : place + size]
-
-
-class DecayedAdam:
-    """Adam as in BERT's first release: no bias correction, decay beside the gradient, clipping by global norm.
-
-    Torch's has a correction, and that of the recipes decays after its step; an optimiser of torch's also takes
-    longer to be imported than a flow takes to be trained on STS-B's development and test sentences.
-    """
-
-    def __init__(self, flow: GlowFlow, recipe: FlowRecipe) -> None:
-        """Start with moments of zero."""
-        self.recipe = recipe
-        self.named = list(flow.named_parameters())
-        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.named]
-
-    def is_decayed(self, name: str) -> bool:
-        """Whether the parameter of this name is decayed."""
-        return self.recipe.decay == "tf" or not name.endswith("last.bias")
-
-    def step(self, loss: torch.Tensor) -> None:
-        """Take one step down the gradient of a loss."""
-        gradients = torch.autograd.grad(loss, [p for _, p in self.named])
-        norm = torch.stack([g.norm() for g in gradients]).norm()
-        shrink = (self.recipe.clip / norm.clamp(min=self.recipe.clip)).item()
-        with torch.no_grad():
-            for (name, p), (m, v), gradient in zip(self.named, self.moments, gradients, strict=True):
-                g = gradient * shrink
-                m.mul_(MOMENTS[0]).add_(g, alpha=1 - MOMENTS[0])
-                v.mul_(MOMENTS[1]).addcmul_(g, g, value=1 - MOMENTS[1])
-                update = m / (v.sqrt() + self.recipe.epsilon)
-                if self.is_decayed(name):
-                    update = update + self.recipe.weight_decay * p
-                p.sub_(update, alpha=self.recipe.learning_rate)
-
-
-@dataclass(frozen=True)
-class FlowMethod:
-    """How a flow is fitted on an encoder's embeddings of texts."""
-
-    recipe: FlowRecipe
     dropout: bool = False
     """Whether the base's own dropout is on while fitting."""
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
@@ -260,21 +212,56 @@ class FlowMethod:
 
     def params(self) -> Mapping[str, Any]:
         """All that decides the result."""
-        return {"kind": "flow", "code": CODE_VERSION, "dropout": self.dropout, **dataclasses.asdict(self.recipe)}
+        return {"kind": "flow", "code": CODE_VERSION, **asdict(self)}
+
+    def train(self, x: FloatArray) -> tuple[GlowFlow, list[float]]:
+        """Train a flow on embeddings (n, d) of texts, (2i, 2i + 1) being pairs; returns it with its loss at each step.
+
+        The first batch's first sentences set the actnorms. The loss of a batch is that of its first
+        sentences plus that of its second ones, in bits per dimension, as in the authors' code. A
+        remainder that fills no batch is left out, unless there is no other.
+
+        Raises:
+            EncoderError: there are fewer than two pairs, or d cannot be halved that often.
+        """
+        if len(x) < 4:
+            raise EncoderError(f"a flow needs at least two pairs of texts, not {len(x)} texts")
+        losses: list[float] = []
+        # Also where the caller embeds without gradients.
+        with torch.inference_mode(False), torch.enable_grad():
+            flow = GlowFlow(x.shape[1], levels=self.levels, depth=self.depth, width=self.width, seed=self.seed)
+            adam = DecayedAdam(flow, self)
+            for pairs in self.batches(len(x) // 2):
+                first, second = (torch.from_numpy(x[2 * pairs + side]) for side in (0, 1))
+                if not losses:
+                    flow.initialise(first)
+                loss = flow.loss(first) + flow.loss(second)
+                losses.append(float(loss.detach()))
+                adam.step(loss)
+        return flow, losses
+
+    def batches(self, pairs: int) -> Iterator[IndexArray]:
+        """The pairs of each step, (b,); each epoch in another order."""
+        rng = np.random.default_rng(self.seed)
+        size = min(self.batch_pairs, pairs)
+        for step in range(max(1, int(pairs / size * self.epochs))):
+            place = step % (pairs // size) * size
+            if place == 0:
+                order = rng.permutation(pairs)
+            yield order[place : place + size]
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """The parameters, float32, of a flow that is fitted on these sentences, which come in pairs."""
         from stsbench.encoders.transformer.encoder import embed_with_dropout
 
         paired = sentences[: len(sentences) // 2 * 2]
-        x = embed_with_dropout(base, paired, seed=self.recipe.seed) if self.dropout else base.encode(paired)
-        flow, _ = train_flow(lambda rows: x[rows], len(paired), x.shape[1], self.recipe)
-        return {name: p.detach().numpy() for name, p in flow.named_parameters()}
+        x = embed_with_dropout(base, paired, seed=self.seed) if self.dropout else base.encode(paired)
+        return {name: p.detach().numpy() for name, p in self.train(x)[0].named_parameters()}
 
     def transform(self, learned: Tensors) -> OfRows:
         """What gives z (n, d), in float64: an embedding then does not depend on those beside it."""
-        of = self.recipe
-        flow = GlowFlow(len(learned["norms.0.shift"]), levels=of.levels, depth=of.depth, width=of.width)
+        d = len(learned["norms.0.shift"])
+        flow = GlowFlow(d, levels=self.levels, depth=self.depth, width=self.width)
         flow.load_state_dict({name: torch.from_numpy(array) for name, array in learned.items()})
         flow.double()
 
@@ -307,18 +294,25 @@ def flow_encoder(
     model: str | None = None,
     catalogue: Catalogue | None = None,
 ) -> PostProcessed:
-    """Make the kind ``flow``: any encoder's embeddings, through a fitted flow; settings as of :class:`FlowRecipe`.
+    """Make the kind ``flow``: any encoder's embeddings, through a fitted flow; settings as of :class:`FlowMethod`.
 
     The paper trains one epoch at 1e-3 on a task's own texts, and 0.15 epochs at 2e-5 on NLI, with two levels; its code
-    has three. ``dropout`` leaves the base's own dropout on while the flow is fitted, as both codes do. What is not told
-    there is as of :func:`stsbench.encoders.whitening.whitened_encoder`.
+    has three. ``dropout`` leaves the base's own dropout on while the flow is fitted, as both codes do. The rest is
+    as of :func:`stsbench.encoders.whitening.whitened_encoder`.
     """
     if min(levels, depth, width) < 1 or epochs <= 0 or learning_rate <= 0 or seed < 0:
         raise CardError(
             "a flow needs levels, depth and width of 1 or more, epochs and learning_rate above 0, seed 0 up"
         )
-    recipe = FlowRecipe(
-        levels=levels, depth=depth, width=width, epochs=epochs, learning_rate=learning_rate, decay=decay, seed=seed
+    method = FlowMethod(
+        levels=levels,
+        depth=depth,
+        width=width,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        decay=decay,
+        seed=seed,
+        dropout=dropout,
     )
     found = find_base(base, base_params, model, catalogue)
-    return PostProcessed(found, FlowMethod(recipe, dropout=dropout), name=name or f"{base}-flow", fit=fit)
+    return PostProcessed(found, method, name=name or f"{base}-flow", fit=fit)

@@ -16,11 +16,8 @@ from stsbench.encoders.flow import (
     EPSILON,
     DecayedAdam,
     FlowMethod,
-    FlowRecipe,
     GlowFlow,
-    batches,
     flow_encoder,
-    train_flow,
 )
 from stsbench.encoders.transformer.encoder import TransformerEncoder, embed_with_dropout
 from tests.encoders.fakes import Plain
@@ -101,7 +98,7 @@ def test_the_ports_values(levels):
 def test_the_ports_steps(levels):
     flow, due, x = made(levels), PORT[levels], given(8)
     flow.initialise(x)
-    adam = DecayedAdam(flow, FlowRecipe(levels=levels, learning_rate=1e-4, decay="port"))
+    adam = DecayedAdam(flow, FlowMethod(levels=levels, learning_rate=1e-4, decay="port"))
     losses = []
     for step in range(5):
         loss = flow.loss(x * (1 + 0.01 * step)) + flow.loss(x * 0.9 + 0.01 * step)
@@ -116,7 +113,7 @@ def test_the_ports_steps(levels):
 def test_what_is_decayed():
     flow = GlowFlow(8)
     names = [name for name, _ in flow.named_parameters()]
-    port, tf = (DecayedAdam(flow, FlowRecipe(decay=decay)) for decay in ("port", "tf"))
+    port, tf = (DecayedAdam(flow, FlowMethod(decay=decay)) for decay in ("port", "tf"))
     assert [n for n in names if not port.is_decayed(n)] == [f"couplings.{i}.last.bias" for i in range(6)]
     assert all(map(tf.is_decayed, names))
 
@@ -155,16 +152,16 @@ def mixture(n: int = 512, d: int = 8) -> np.ndarray:
 
 
 def test_training_lowers_the_loss_and_is_the_same_each_time():
-    x, recipe = mixture(), FlowRecipe(epochs=20, learning_rate=5e-3)
-    (flow, losses), (again, same) = (train_flow(lambda rows: x[rows], len(x), 8, recipe) for _ in range(2))
+    x, recipe = mixture(), FlowMethod(epochs=20, learning_rate=5e-3)
+    (flow, losses), (again, same) = (recipe.train(x) for _ in range(2))
     assert losses == same and np.mean(losses[-8:]) < np.mean(losses[:8]) - 0.2
     assert all(map(torch.equal, flow.state_dict().values(), again.state_dict().values()))
 
 
 def test_a_step_in_float64_by_hand():
-    x, recipe = mixture(8), FlowRecipe(batch_pairs=4, learning_rate=0.01, clip=0.05)
-    flow, losses = train_flow(lambda rows: x[rows], 8, 8, recipe)
-    (order,) = batches(4, recipe)
+    x, recipe = mixture(8), FlowMethod(batch_pairs=4, learning_rate=0.01, clip=0.05)
+    flow, losses = recipe.train(x)
+    (order,) = recipe.batches(4)
     first, second = (torch.from_numpy(x[2 * order + side]) for side in (0, 1))
     before = GlowFlow(8, seed=recipe.seed)
     before.initialise(first)
@@ -182,22 +179,22 @@ def test_a_step_in_float64_by_hand():
 
 
 def test_batches():
-    recipe = FlowRecipe(batch_pairs=4, epochs=2, seed=5)
-    steps = list(batches(11, recipe))
+    recipe = FlowMethod(batch_pairs=4, epochs=2, seed=5)
+    steps = list(recipe.batches(11))
     # int(11 / 4 * 2) steps; the three pairs that fill no batch wait for the next epoch.
     assert [len(step) for step in steps] == [4] * 5
     assert len(set(np.concatenate(steps[:2]).tolist())) == 8
     assert not np.array_equal(steps[0], steps[2])
-    assert [len(s) for s in batches(3, recipe)] == [3, 3]
-    assert [len(s) for s in batches(100, FlowRecipe(epochs=0.01))] == [32]
+    assert [len(s) for s in recipe.batches(3)] == [3, 3]
+    assert [len(s) for s in FlowMethod(epochs=0.01).batches(100)] == [32]
 
 
 def test_texts_that_are_too_few_or_too_narrow():
     x = mixture()
     with pytest.raises(EncoderError, match="at least two pairs of texts, not 3"):
-        train_flow(lambda rows: x[rows], 3, 8, FlowRecipe())
-    with pytest.raises(EncoderError, match="halves embeddings 3 times; 12 cannot be"):
-        train_flow(lambda rows: x[rows], 512, 12, FlowRecipe(levels=3))
+        FlowMethod().train(x[:3])
+    with pytest.raises(EncoderError, match="halves embeddings 4 times; 8 cannot be"):
+        FlowMethod(levels=4).train(x)
 
 
 # --- the encoder ---
@@ -205,14 +202,14 @@ def test_texts_that_are_too_few_or_too_narrow():
 PAIRS = [f"text {i}" for i in range(80)]
 
 
-def over(base: Any, *, dropout: bool = False, **recipe: Any) -> PostProcessed:
-    return PostProcessed(base, FlowMethod(FlowRecipe(**recipe), dropout=dropout), name="flow", fit="target")
+def over(base: Any, **recipe: Any) -> PostProcessed:
+    return PostProcessed(base, FlowMethod(**recipe), name="flow", fit="target")
 
 
 def test_the_encoder():
     fitted = over(Plain(d=8)).fit_texts(PAIRS)
     x = Plain(d=8).encode(PAIRS)
-    flow, _ = train_flow(lambda rows: x[rows], 80, 8, FlowRecipe())
+    flow, _ = FlowMethod().train(x)
     with torch.no_grad():
         np.testing.assert_allclose(fitted.encode(PAIRS), flow(torch.from_numpy(x)), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(fitted.encode(PAIRS), np.concatenate([fitted.encode([text]) for text in PAIRS]))

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.fitted import FittedEncoder, Method, PostProcessed
-from stsbench.encoders.flow import FlowMethod, FlowRecipe
+from stsbench.encoders.flow import FlowMethod
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.whitening import (
     CalibrationMethod,
@@ -138,7 +138,7 @@ def test_repeated_texts_count_as_often_as_they_come():
 METHODS = {
     "whitening": WhiteningMethod(3, normalise=True),
     "calibration": CalibrationMethod(standardise=True, remove=2),
-    "flow": FlowMethod(FlowRecipe(), dropout=False),
+    "flow": FlowMethod(),
 }
 
 

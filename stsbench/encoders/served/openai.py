@@ -205,8 +205,8 @@ class OpenAIEncoder:
         listed = said.get("data", [{**said, "id": self.model}])
         models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         mine = next((one for one in models if one.get("id") == self.model), {})
-        told = {key: mine[key] for key in self.api.says if mine.get(key) is not None}
-        return Said(told, known.answers if known else "")
+        facts = {key: mine[key] for key in self.api.says if mine.get(key) is not None}
+        return Said(facts, known.answers if known else "")
 
     @cached_property
     def fingerprint(self) -> str:

@@ -133,7 +133,7 @@ class StandaloneMethod(ABC):
     ) -> list[Round]:
         """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
 
-        The best weights by ``validate`` are kept, without it the last; ``untrained`` is told the score of the first.
+        The best weights by ``validate`` are kept, without it the last; ``untrained`` is given the score of the first.
         ``resume`` goes on from the last round of a training that was stopped, to the same weights: all draws are made
         again, and the batches of earlier rounds passed over.
 
