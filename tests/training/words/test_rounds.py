@@ -34,9 +34,7 @@ def method(name: str, folder: Path) -> tuple[StandaloneMethod, Columns]:
     words = [line.split()[0] for line in COMMON.splitlines()]
     texts = [f"{words[i % len(words)]} {words[(3 * i + 1) % len(words)]}" for i in range(40)]
     pairs = {"first": texts, "second": texts[::-1], "label": ["a" if i % 3 else "b" for i in range(40)]}
-    return InferSentTraining(
-        vectors=str(path), hidden=2, head_size=3, batch_size=4, epochs=5, nonlinear=True, dropout=0.3
-    ), pairs
+    return InferSentTraining(vectors=str(path), hidden=2, head_size=3, batch_size=4, epochs=5), pairs
 
 
 class Killed(BaseException):
