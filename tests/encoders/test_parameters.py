@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 PLACES: Mapping[str, Any] = {"name": "another", "device": "auto", "catalogue": None}
 """Parameters that change no embedding, of whatever kind."""
-LOCATES = {"model", "file", "base", "package", "subfolder", "sha256", "revision", "hub", "hub_file", "vectors"}
+LOCATES = {"model", "file", "base", "package", "subfolder", "sha256", "revision", "vectors"}
 """Parameters that say where files lie: their bytes count, which other tests change."""
 CHANGES: Mapping[str, Mapping[str, Any]] = {
     "transformer": {
@@ -46,8 +46,8 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
     },
     "words": {"tokens": "sbert", "limit": 3},
     "infersent": {"tokens": "ptb", "padding": "masked"},
-    "skip_thoughts": {"halves": ["uni"], "tokens": "ptb", "append_eos": True, "normalise": False},
-    "quick_thoughts": {"halves": ["f"], "tokens": "ptb", "append_eos": True, "normalise": False},
+    "skip_thoughts": {"halves": ["uni"], "tokens": "ptb", "append_eos": True},
+    "quick_thoughts": {"halves": ["f"], "tokens": "ptb", "append_eos": True},
     "fastsent": {"mean": True, "tokens": "ptb"},
     "model2vec": {"max_length": 2, "normalise": True},
     "use": {},

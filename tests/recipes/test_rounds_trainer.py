@@ -176,10 +176,9 @@ def test_show_names_what_the_method_takes_and_nothing_else(capsys):
     assert (facts["params"]["clip"], facts["params"]["decay"]) == (5.0, 0.99)
     assert "student" not in facts
     assert main(["show", "skip-thoughts-uni", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    facts = shown.get("recipe", shown)
+    facts = json.loads(capsys.readouterr().out)["recipe"]
     assert facts["selection"]["every"] == Catalogue().recipe("skip-thoughts-uni").selection.every
-    assert facts["params"]["released_adam"] is True
+    assert facts["params"]["vocabulary"] == 20000
 
 
 def test_every_recipe_of_these_methods_fits_its_method():

@@ -280,7 +280,6 @@ class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
         halves: Sequence[str] = (),
         tokens: str = "whitespace",
         append_eos: bool = False,
-        normalise: bool = True,
         device: str = "auto",
     ) -> None:
         """Find the folder.
@@ -292,7 +291,6 @@ class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
             halves: which of the folder's halves to join, in this order; default all.
             tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
             append_eos: end every sentence with the vocabulary's own word for that, as in training.
-            normalise: scale each half to length 1, as the papers' code does.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         """
         super().__init__(HalvesConfig, model, name=name, revision=revision, tokens=tokens, device=device)
@@ -303,12 +301,12 @@ class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
         self.halves = tuple(halves or self.config.halves)
         if append_eos and not self.config.eos:
             raise CardError(f"append_eos: the vocabulary of {self.folder} has no word for a sentence's end")
-        self.append_eos, self.normalise = append_eos, normalise
+        self.append_eos = append_eos
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        return self._identity(halves=self.halves, append_eos=self.append_eos, normalise=self.normalise)
+        return self._identity(halves=self.halves, append_eos=self.append_eos, normalise=True)
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
@@ -327,8 +325,8 @@ class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
         """Return embeddings (n, d)."""
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            parts = [self.network.get_submodule(name)(ids.clamp(min=0), lengths) for name in self.halves]
-            return torch.cat([nn.functional.normalize(p, dim=1) if self.normalise else p for p in parts], dim=1)
+            halves = (self.network.get_submodule(name)(ids.clamp(min=0), lengths) for name in self.halves)
+            return torch.cat([nn.functional.normalize(half, dim=1) for half in halves], dim=1)
 
         unknown = self.vocabulary[self.config.unknown]
         end = [self.vocabulary[self.config.eos]] if self.append_eos else []
@@ -417,7 +415,7 @@ class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
                 f"{self.folder / CONFIG}: names word vectors in a folder and no sha256 of them; "
                 "name the file by --set vectors=FILE"
             )
-        self.vectors_path = find_vectors(vectors or self.config.vectors).path
+        self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = remembered_digest(self.vectors_path)
         if not vectors and due and self.vectors_sha256 != due:
             raise DataError(
@@ -491,7 +489,7 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
     shape = tuple(state["enc_lstm.weight_ih_l0"].shape) if "enc_lstm.weight_ih_l0" in state else ()
     if len(shape) != 2 or shape[0] % 4:
         raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")
-    given = find_vectors(vectors).path if vectors else None
+    given = find_vectors(vectors) if vectors else None
     config = InferSentConfig(
         version=version,
         word_size=shape[1],
@@ -565,7 +563,7 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
     """
     from sklearn.linear_model import LinearRegression
 
-    path = find_vectors(vectors).path
+    path = find_vectors(vectors)
     opened = open_vectors(path, sha256=remembered_digest(path), limit=limit)
     theirs = [word.decode() for block in read_blocks(path, limit) for word in block.words]
     own, rows = encoder.words, opened.known(theirs)

@@ -262,13 +262,10 @@ class WordsEncoder(BagEncoder):
 
     def __init__(
         self,
-        file: str | None = None,
+        file: str,
         *,
         name: str = "",
         tokens: str = "whitespace",
-        hub: str = "",
-        hub_file: str = "",
-        revision: str = "unpinned",
         limit: int | None = None,
         sha256: str = "",
     ) -> None:
@@ -278,20 +275,15 @@ class WordsEncoder(BagEncoder):
             file: a GloVe, word2vec or fastText text file or an ``.npz``; a path, or a name in ``STSBENCH_VECTORS``.
             name: what results call the encoder.
             tokens: the recipe, ``whitespace`` or ``sbert``.
-            hub: a Hub repository that has the file, for where ``file`` is not on this machine.
-            hub_file: the file's path in that repository; default ``file``.
-            revision: the Hub commit; ``unpinned`` takes the newest.
             limit: how many vectors to use, from the file's start; default all.
             sha256: what the file must hash to.
         """
         self.recipe = choose("tokens", tokens, RECIPES)
         if limit is not None and limit < 1:
             raise CardError(f"limit {limit} leaves no word vectors; give 1 or more, or leave it out")
-        self.name = name or file or hub_file
-        self.tokens, self.limit = tokens, limit
-        found = find_vectors(file, hub=hub, hub_file=hub_file, revision=revision)
-        self.path, self.revision = found.path, found.commit
-        self.sha256 = found.sha256 or remembered_digest(found.path)
+        self.name, self.tokens, self.limit = name or file, tokens, limit
+        self.path = find_vectors(file)
+        self.sha256 = remembered_digest(self.path)
         if sha256 and self.sha256 != sha256:
             raise DataError(
                 f"{self.path}: not the file its card names (sha256 {self.sha256[:12]}, card {sha256[:12]}); "
@@ -357,14 +349,6 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
-class Found(NamedTuple):
-    """A file of word vectors; its commit and sha256 where the Hub gave it."""
-
-    path: Path
-    commit: str | None = None
-    sha256: str = ""
-
-
 HOMES = {
     "glove.": "https://nlp.stanford.edu/projects/glove/",
     "crawl-300d": "https://fasttext.cc/docs/en/english-vectors.html",
@@ -374,28 +358,21 @@ HOMES = {
 """Where the well-known files are to be had, by how their names begin."""
 
 
-def find_vectors(file: str | None, *, hub: str = "", hub_file: str = "", revision: str = "unpinned") -> Found:
-    """Find a file of word vectors: as a path, in ``STSBENCH_VECTORS``, or on the Hub.
+def find_vectors(file: str) -> Path:
+    """Find a file of word vectors: as a path, or in ``STSBENCH_VECTORS``.
 
     Raises:
         SourceError: it is nowhere; says what to get and where to put it.
     """
-    if not file and not (hub and hub_file):
-        raise CardError("word vectors need 'file' (a path or a name in STSBENCH_VECTORS), or 'hub' and 'hub_file'")
     folder = settings.vectors_folder()
-    if file:
-        for place in (Path(file).expanduser(), *([folder / file] if folder else [])):
-            check_is_file(place)
-            if place.is_file():
-                return Found(place)
-    if hub:
-        from stsbench.data.hub import fetch_file
-
-        fetched = fetch_file(hub, hub_file or str(file), revision=revision, kind="model")
-        return Found(fetched.path, fetched.commit, fetched.sha256)
-    home = next((f" from {url}" for start, url in HOMES.items() if Path(str(file)).name.startswith(start)), "")
+    for place in (Path(file).expanduser(), *([folder / file] if folder else [])):
+        check_is_file(place)
+        if place.is_file():
+            return place
+    name = Path(file).name
+    home = next((f" from {url}" for start, url in HOMES.items() if name.startswith(start)), "")
     where = f"into '{folder}'" if folder else "into a folder and set STSBENCH_VECTORS to it"
-    raise SourceError(f"word vectors '{file}' are not on this machine; put {Path(str(file)).name}{home} {where}")
+    raise SourceError(f"word vectors '{file}' are not on this machine; put {name}{home} {where}")
 
 
 class FastSentConfig(SavedConfig, frozen=True, kw_only=True):

@@ -146,7 +146,6 @@ class SkipThoughtsTraining(NeighbourTraining):
     batch_size: int = 64
     epochs: int = 5
     learning_rate: float = 2e-4
-    released_adam: bool = True
     append_eos: bool = False
     """Read the end of a sentence when embedding too, as in training; the released code does so for SICK alone."""
 
@@ -167,8 +166,7 @@ class SkipThoughtsTraining(NeighbourTraining):
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn(rows: Rows, step: int) -> tuple[float, int]:
-            factor = released_adam_factor(step) if self.released_adam else 1.0
-            optimiser.param_groups[0]["lr"] = self.learning_rate * factor
+            optimiser.param_groups[0]["lr"] = self.learning_rate * released_adam_factor(step)
             return self.step(model, optimiser, tokens, rows), 1
 
         name, state = "bi" if self.bidirectional else "uni", model.state_dict()
@@ -359,7 +357,7 @@ class InferSentTraining(StandaloneMethod):
 
     def prepare(self, columns: Columns, seed: int) -> Lesson:
         """Read the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
-        path = find_vectors(self.vectors).path
+        path = find_vectors(self.vectors)
         digest, rng = remembered_digest(path), np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
         pairs, classes = self._read(columns, vectors)

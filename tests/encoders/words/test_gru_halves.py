@@ -54,15 +54,6 @@ def test_embeddings_are_those_of_the_equations(encoder):
         np.testing.assert_allclose(embedding, due, atol=1e-6)
 
 
-def test_each_half_has_length_one(encoder):
-    embeddings = encoder.encode([s for s in SENTENCES if s])
-    np.testing.assert_allclose(np.linalg.norm(embeddings[:, :4], axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(embeddings[:, 4:], axis=1), 1, atol=1e-6)
-    raw = type(encoder)(str(encoder.folder), normalise=False).encode(["the cat"])[0]
-    np.testing.assert_allclose(raw[:4] / np.linalg.norm(raw[:4]), encoder.encode(["the cat"])[0][:4], atol=1e-6)
-    assert np.linalg.norm(raw[:4]) != pytest.approx(1)
-
-
 def test_halves_are_chosen_and_joined(encoder):
     first, second = encoder.config.halves
     both = encoder.encode(SENTENCES)

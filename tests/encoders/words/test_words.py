@@ -16,9 +16,8 @@ from stsbench.encoders.words.words import FastSentEncoder, WordsEncoder, tokenis
 from tests.encoders.words.word_encoders import SENTENCES as TOKENISED
 from tests.encoders.words.word_encoders import WORDS, waves, write_fastsent
 from tests.encoders.words.word_files import GLOVE, MEANS, SENTENCES, cache, glove, rows, write
-from tests.hub_server import hub
 
-__all__ = ["cache", "glove", "hub"]
+__all__ = ["cache", "glove"]
 REAL_VECTORS, REAL_DATA = settings.vectors_folder(), settings.data_folder()
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -90,7 +89,7 @@ def test_limit_takes_the_first_vectors(tmp_path, glove):
 def test_a_file_is_looked_for_in_the_vectors_folder(glove, monkeypatch):
     monkeypatch.setenv("STSBENCH_VECTORS", str(glove.parent))
     encoder = WordsEncoder("glove.txt", name="GloVe")
-    assert (encoder.name, encoder.path, encoder.revision) == ("GloVe", glove, None)
+    assert (encoder.name, encoder.path) == ("GloVe", glove)
     with pytest.raises(SourceError, match=rf"put glove.6B.300d.txt from https://nlp.* into '{glove.parent}'"):
         WordsEncoder("glove.6B.300d.txt")
 
@@ -102,23 +101,9 @@ def test_a_missing_file_is_one_clear_line(glove):
         "word vectors 'crawl-300d-2M.vec' are not on this machine; put crawl-300d-2M.vec from "
         "https://fasttext.cc/docs/en/english-vectors.html into a folder and set STSBENCH_VECTORS to it"
     )
-    with pytest.raises(CardError, match="word vectors need 'file'"):
-        WordsEncoder()
     with pytest.raises(DataError, match=r"not the file its card names \(sha256 .*, card 123\)"):
         WordsEncoder(str(glove), sha256="123")
     assert WordsEncoder(str(glove), sha256=WordsEncoder(str(glove)).sha256)
-
-
-def test_the_hub_is_asked_last(glove, hub):
-    commit = hub.add("model", "owner/name", {"glove.txt": b"cat 7\n", "old/absent.vec": b"1 1\ncat 8\n"}).commit
-    assert WordsEncoder(str(glove), hub="owner/name").revision is None
-    for file, hub_file, expected in (("glove.txt", "", 7), ("absent.vec", "old/absent.vec", 8)):
-        encoder = WordsEncoder(file, hub_file=hub_file, hub="owner/name", revision=commit)
-        assert encoder.revision == commit
-        assert encoder.encode(["cat"]).tolist() == [[expected]]
-    assert WordsEncoder(hub="owner/name", hub_file="glove.txt").name == "glove.txt"
-    with pytest.raises(SourceError, match="there is no such file"):
-        WordsEncoder("none.txt", hub="owner/name")
 
 
 # --- real vectors ---
