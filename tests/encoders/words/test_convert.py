@@ -111,12 +111,13 @@ def test_published_skip_thoughts_become_a_folder(tmp_path):
 def test_a_published_folder_that_is_not_whole_is_one_line(tmp_path):
     write_theano(tmp_path / "published", np.random.default_rng(0))
     table = tmp_path / "published" / "btable.npy"
-    np.save(table, np.array([{"a": 1}]), allow_pickle=True)
-    with pytest.raises(EncoderError, match="the half 'bi' cannot be read"):
-        convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
-    np.save(table, np.zeros((3, 3), np.float32))
-    with pytest.raises(EncoderError, match=r"shape \(3, 3\) for 11 lines"):
-        convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
+    for content, message in (
+        (np.array([{"a": 1}]), "the half 'bi' cannot be read"),
+        (np.zeros((3, 3), np.float32), r"shape \(3, 3\) for 11 lines"),
+    ):
+        np.save(table, content, allow_pickle=True)
+        with pytest.raises(EncoderError, match=message):
+            convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
     table.unlink()
     with pytest.raises(SourceError, match=r"no btable.npy; get it as the README"):
         convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
