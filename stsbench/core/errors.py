@@ -96,11 +96,7 @@ class Stopped(StsbenchError):
 
 
 def choose(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
-    """Return a table's row of this name.
-
-    Raises:
-        UnknownName: there is none; offers the nearest, and never takes another in its place.
-    """
+    """Return a table's row of this name; raises UnknownName."""
     if name not in table:
         raise UnknownName(kind, name, table, hint=f"known: {', '.join(table)}")
     return table[name]

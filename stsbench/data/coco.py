@@ -39,11 +39,7 @@ def convert_coco(source: Path, target: Path) -> list[Converted]:
     """Convert the three pickles of a folder to what the reader ``captions`` reads.
 
     Writes ``<split>.safetensors`` (array ``features``, (images, size) float32) and ``<split>.json`` (the list of
-    captions of each image in turn) for train, valid and test.
-
-    Args:
-        source: folder of ``train.pkl``, ``valid.pkl`` and ``test.pkl``.
-        target: folder to write into; the task's is ``downstream/COCO`` of the data folder.
+    captions of each image in turn) for train, valid and test; the task's folder is ``downstream/COCO`` of the data folder.
 
     Raises:
         DataError: a pickle is missing, broken, asks for anything but arrays, or holds something else.
@@ -58,13 +54,18 @@ def convert_coco(source: Path, target: Path) -> list[Converted]:
 def _convert(split: str, path: Path, target: Path) -> Converted:
     content = read_pickle(path)
     try:
-        features = _features(_at(content, "features"))
-        captions = _captions(content, len(features))
-    except (DataError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: is not SentEval's COCO data: {one_line(error)}") from error
-    write_whole(target / f"{split}.json", json.dumps(captions).encode())  # makes the folder, too
+        facts = {_made(key): value for key, value in content.items()}
+        features = _features(_made(facts["features"]))
+        ids, captions = _made(facts["image_to_caption_ids"]), _made(facts["captions"])
+        texts = [[captions[key]["cleaned_caption"] for key in ids[image]] for image in range(len(features))]
+        if not all(isinstance(text, str) for own in texts for text in own):
+            raise DataError("a caption is no text")
+    except (ArithmeticError, AttributeError, DataError, LookupError, RecursionError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise DataError(f"{path}: is not SentEval's COCO data: {why}") from error
+    write_whole(target / f"{split}.json", json.dumps(texts).encode())  # makes the folder, too
     _write_features(target / f"{split}.safetensors", features)
-    return Converted(split, len(features), sum(map(len, captions)))
+    return Converted(split, len(features), sum(map(len, texts)))
 
 
 class _Kept:
@@ -141,89 +142,36 @@ def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
         raise DataError(f"{path}: is refused: {one_line(error) or type(error).__name__}") from error
 
 
-def _at(table: Any, key: object) -> Any:  # noqa: ANN401 - whatever the pickle holds
-    """What a dict or list holds under this key; the dict's keys may be bytes."""
-    if isinstance(table, Mapping):
-        for variant in (key, key.encode() if isinstance(key, str) else key):
-            if variant in table:
-                return table[variant]
-        raise DataError(f"no key {key!r}")
-    if isinstance(table, list | tuple) and isinstance(key, int):
-        if 0 <= key < len(table):
-            return table[key]
-        raise DataError(f"no item {key} in a list of {len(table)}")
-    raise DataError(f"type {_name(table)} where {key!r} was to be looked up")
-
-
-def _features(value: object) -> FeatureArray:
-    """The features of all images as one array: from an array, or from a list or dict of one array an image."""
+def _made(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
+    """What a pickle's value stands for: arrays and numbers of numpy's, text of Python 2 as the toolkit reads it, and containers of these."""
     if isinstance(value, _Array):
-        whole = _array(value)
-        if whole.ndim != 2:
-            raise DataError(f"'features' is an array of shape {whole.shape}, not (images, size)")
-        return np.asarray(whole, dtype=np.float32)
-    if not isinstance(value, list | tuple | Mapping) or not value:
-        raise DataError(f"'features' is of type {_name(value)}, not an array an image")
-    features = np.empty((len(value), _array(_at(value, 0)).size), dtype=np.float32)
-    for image in range(len(value)):
-        row = _array(_at(value, image)).ravel()
-        if len(row) != features.shape[1]:
-            raise DataError(f"image {image} has {len(row)} features, image 0 has {features.shape[1]}")
-        features[image] = row
-    return features
+        _, shape, dtype, fortran, data = value.state
+        return np.frombuffer(data, _dtype(dtype)).reshape(shape, order="F" if fortran else "C")
+    if isinstance(value, _Scalar):
+        return np.frombuffer(value.arguments[1], _dtype(value.arguments[0]))[0].item()
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, Mapping):
+        return {_made(key): _made(one) for key, one in value.items()}
+    return [_made(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _captions(content: object, images: int) -> list[list[str]]:
-    """The captions of each image."""
-    ids, captions = _at(content, "image_to_caption_ids"), _at(content, "captions")
-    if isinstance(ids, _Array):
-        ids = _array(ids).tolist()
-    if isinstance(captions, Mapping):
-        captions = {_plain(key): caption for key, caption in captions.items()}
-    found = []
-    for image in range(images):
-        own = _at(ids, image)
-        own = _array(own).tolist() if isinstance(own, _Array) else own
-        found.append([_text(_at(_at(captions, _plain(key)), "cleaned_caption")) for key in own])
-    return found
-
-
-def _array(value: object) -> npt.NDArray[Any]:
-    """The array that a stand-in keeps; its type is checked before numpy sees it."""
-    if not isinstance(value, _Array) or not isinstance(value.state, tuple) or len(value.state) != 5:
-        raise DataError(f"type {_name(value)} instead of an array")
-    _, shape, dtype, fortran, data = value.state
-    return np.frombuffer(data, _dtype(dtype)).reshape(shape, order="F" if fortran else "C")
-
-
-def _dtype(value: object) -> np.dtype[Any]:
-    if not isinstance(value, _DType) or not value.arguments or not isinstance(value.state, tuple):
-        raise DataError(f"type {_name(value)} where an array's type was expected")
-    kind, order = _text(value.arguments[0]), _text(value.state[1])
-    if not re.fullmatch(r"[fiu][248]|[iu]1", kind) or order not in ("<", ">", "=", "|"):
+def _dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _made
+    """An array's type, which is checked before numpy sees it."""
+    kind, order = _made(value.arguments[0]), _made(value.state[1])
+    if not isinstance(value, _DType) or not re.fullmatch(r"[fiu][248]|[iu]1", kind) or order not in "<>=|":
         raise DataError(f"an array of type '{order}{kind}', not of numbers")
     return np.dtype(order + kind)
 
 
-def _plain(value: object) -> object:
-    """A caption's id: a number of numpy's as an int, bytes as text, all else as it is."""
-    if isinstance(value, _Scalar):
-        dtype, data = value.arguments
-        return np.frombuffer(data, _dtype(dtype))[0].item()  # type: ignore[call-overload]
-    return _text(value) if isinstance(value, bytes) else value
-
-
-def _text(value: object) -> str:
-    """Text of Python 3, or of Python 2, read as the toolkit reads it."""
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    if not isinstance(value, str):
-        raise DataError(f"type {_name(value)} instead of text")
-    return value
-
-
-def _name(value: object) -> str:
-    return type(value).__name__.lstrip("_").lower()
+def _features(value: Any) -> FeatureArray:  # noqa: ANN401 - as _made
+    """The features of all images as one array: from an array, or from a list or dict of one array an image."""
+    if isinstance(value, dict):
+        value = [value[image] for image in range(len(value))]
+    whole = np.stack([np.ravel(row) for row in value]) if isinstance(value, list) else np.asarray(value)
+    if whole.ndim != 2 or whole.dtype.kind not in "fiu":
+        raise DataError(f"'features' is an array of {whole.dtype} of shape {whole.shape}, not numbers (images, size)")
+    return np.asarray(whole, dtype=np.float32)
 
 
 def _write_features(path: Path, features: FeatureArray) -> None:

@@ -219,11 +219,7 @@ class SplitTables:
 
 
 def find_tables(source: Path) -> SplitTables:
-    """Read the tables of a file, or of a folder with files of splits.
-
-    Raises:
-        DataError: there are none, their splits are not clear, they differ in their columns, or one cannot be read.
-    """
+    """Read the tables of a file, or of a folder with files of splits; raises DataError."""
     if not source.exists():
         raise DataError(f"'{source}' does not exist; give a file, or a folder with train, dev or test files")
     files, unsure = _files_of(source) if source.is_dir() else ({WHOLE: [source]}, [])

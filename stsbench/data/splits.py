@@ -231,11 +231,7 @@ def check_split(
     where: str,
     todo: str = FETCH,
 ) -> None:
-    """Check the form of what a reader returned, and each fact that the card states of it.
-
-    Raises:
-        DataError: names ``where`` it is from and the first fact that differs, and says what ``todo``.
-    """
+    """Check the form of what a reader returned, and each fact that the card states of it; raises DataError."""
     check_form(split, where=where)
     if facts.n is not None:
         _check(where, "rows", split.n, facts.n, todo)

@@ -44,13 +44,7 @@ class Loaded:
 
 
 def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> Loaded:
-    """Load one split of a task from the first source that has it.
-
-    Raises:
-        UnknownName: the task has no such split.
-        SourceError: no source has it; says what was tried and what to do.
-        DataError: a source has it, but not as the card says.
-    """
+    """Load one split of a task from the first source that has it; raises UnknownName or SourceError or DataError."""
     if split not in card.splits:
         raise UnknownName(f"split of {task}", split, card.splits, hint=f"has {', '.join(card.splits)}")
     if data is not None and not data.is_dir():
@@ -212,19 +206,11 @@ class Task:
 
     @checked(split=NAME)
     def load(self, split: str = "test") -> Split:
-        """One split, checked against the card.
-
-        Raises:
-            DataError: no source has the split, or it is not what the card says.
-        """
+        """One split, checked against the card; raises DataError."""
         return self.loaded(split).split
 
     def ungraded(self, split: str) -> Sequence[str]:
-        """The sentences of a split's pairs that the release carries without a gold score.
-
-        Raises:
-            DataError: there are such pairs, but the source that was read leaves them out.
-        """
+        """The sentences of a split's pairs that the release carries without a gold score; raises DataError."""
         loaded = self.loaded(split)
         if not isinstance(loaded.split, PairSplit):
             return ()
@@ -276,12 +262,7 @@ def load_task(name: str, *, data: Path | str | None = None, catalogue: Catalogue
 
 
 def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
-    """Turn comma lists of tasks and suites into task ids, each once, in order.
-
-    Raises:
-        UnknownName: a name that is neither; offers the nearest of both.
-        StsbenchError: no name at all.
-    """
+    """Turn comma lists of tasks and suites into task ids, each once, in order; raises UnknownName or StsbenchError."""
     parts = [part for name in ([names] if isinstance(names, str) else names) for part in split_names(name)]
     suites, tasks = catalogue.suites(), catalogue.paths("tasks")
     found: dict[str, None] = {}

@@ -88,11 +88,7 @@ class Corpus:
         return names
 
     def column(self, name: str) -> TextColumn:
-        """One column of text or labels.
-
-        Raises:
-            DataError: the corpus has no such column.
-        """
+        """One column of text or labels; raises DataError where the corpus has no such column."""
         self.require(name)
         return TextColumn(self.table.column(name))
 
@@ -103,11 +99,7 @@ class Corpus:
         return found
 
     def require(self, *names: str) -> Corpus:
-        """Return the corpus if it has these columns.
-
-        Raises:
-            DataError: names the columns that are missing and those there are.
-        """
+        """Return the corpus if it has these columns; raises DataError."""
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise DataError(
@@ -126,21 +118,19 @@ class Corpus:
         text = pc.unique(pa.chunked_array(chunks, pa.large_string()))
         return replace(self, table=pa.table({"text": text}))
 
-    def of_at_most(self, words: int) -> Corpus:
-        """The rows of which no text has more words than this, words being what white space parts."""
-        kept = pa.chunked_array([np.ones(len(self), dtype=bool)])
-        for name in filter(TEXT_COLUMNS.__contains__, self.columns):
-            gaps = pc.count_substring_regex(pc.utf8_trim_whitespace(self.table.column(name)), r"\s+")
-            kept = pc.and_(kept, pc.less(gaps, words))
-        return replace(self, table=self.table.filter(kept))
-
     @cached_property
     def sha256(self) -> str:
         """The sha256 of columns and rows in their order: the same for the same text, whatever file it lay in."""
         h = hashlib.sha256()
         for name in self.columns:
+            values = self.table.column(name).combine_chunks()
             h.update(f"\x1d{name}\x1f".encode())
-            _hash_column(h, self.table.column(name).combine_chunks())
+            if not pa.types.is_large_string(values.type):
+                h.update(values.to_numpy(zero_copy_only=False).tobytes())
+                continue
+            h.update(pc.binary_length(values).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+            offsets = np.frombuffer(values.buffers()[1], "<i8")[values.offset : values.offset + len(values) + 1]
+            h.update(memoryview(values.buffers()[2])[offsets[0] : offsets[-1]])
         return h.hexdigest()
 
 
@@ -150,16 +140,6 @@ def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
     whole = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
     numbers: npt.NDArray[np.int32] = whole.dictionary_encode().indices.to_numpy()
     return numbers.astype(np.int64).reshape(len(columns), -1)
-
-
-def _hash_column(h: Any, values: pa.Array) -> None:  # noqa: ANN401 - hashlib names no type of its hashes
-    """Hash lengths and bytes of strings, or the numbers."""
-    if not pa.types.is_large_string(values.type):
-        h.update(values.to_numpy(zero_copy_only=False).tobytes())
-        return
-    h.update(pc.binary_length(values).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-    offsets = np.frombuffer(values.buffers()[1], "<i8")[values.offset : values.offset + len(values) + 1]
-    h.update(memoryview(values.buffers()[2])[offsets[0] : offsets[-1]])
 
 
 _END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9])")
@@ -178,16 +158,12 @@ def split_sentences(text: str) -> list[str]:
     """
     sentences, start = [], 0
     for end in _END.finditer(text):
-        if not _is_abbreviation(text[start : end.start() + 1]):
+        word = _LAST_WORD.search(text[start : end.start() + 1])
+        if word is None or not ((len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS):
             sentences.append(text[start : end.end()].strip())
             start = end.end()
     sentences.append(text[start:].strip())
     return list(filter(None, sentences))
-
-
-def _is_abbreviation(text: str) -> bool:
-    word = _LAST_WORD.search(text)
-    return word is not None and (len(word[1]) == 1 and word[1].isupper() or word[1].casefold() in _ABBREVIATIONS)
 
 
 NUMBERS = ("score", "document_id")
@@ -220,38 +196,22 @@ def where(corpus: Corpus, condition: str) -> Corpus:
             f"{said}: corpus '{corpus.name}' has no {name}{did_you_mean(name, corpus.columns)}; "
             f"it has {', '.join(corpus.columns)}"
         )
-    kept = corpus.table.filter(OF_NUMBERS[sign](corpus.table.column(name), _value(said, name, sign, value)))
+    if name not in NUMBERS and sign not in OF_TEXT:
+        raise CardError(f"{said}: {name} is text; compare it by {' or '.join(OF_TEXT)}")
+    try:
+        wanted = pa.scalar(float(value)) if name in NUMBERS else pa.scalar(value, pa.large_string())
+    except ValueError as error:
+        raise CardError(f"{said}: {name} is a number, '{value}' is not") from error
+    kept = corpus.table.filter(OF_NUMBERS[sign](corpus.table.column(name), wanted))
     if kept.num_rows < 2:
-        raise CardError(f"{said}: leaves {kept.num_rows} of {len(corpus)} rows{_classes(corpus, name, value)}")
+        labels = sorted(corpus.table.column(name).unique().to_pylist()) if name == "label" else []
+        known = f"{did_you_mean(value, labels)}; labels: {', '.join(labels[:10])}" if labels else ""
+        raise CardError(f"{said}: leaves {kept.num_rows} of {len(corpus)} rows{known}")
     return replace(corpus, table=kept)
 
 
-def _value(said: str, name: str, sign: str, value: str) -> pa.Scalar:
-    if name not in NUMBERS:
-        if sign not in OF_TEXT:
-            raise CardError(f"{said}: {name} is text; compare it by {' or '.join(OF_TEXT)}")
-        return pa.scalar(value, pa.large_string())
-    try:
-        return pa.scalar(float(value))
-    except ValueError as error:
-        raise CardError(f"{said}: {name} is a number, '{value}' is not") from error
-
-
-def _classes(corpus: Corpus, name: str, value: str) -> str:
-    """The labels there are, where it is one that none of them is."""
-    if name != "label":
-        return ""
-    labels = sorted(corpus.table.column(name).unique().to_pylist())
-    return f"{did_you_mean(value, labels)}; labels: {', '.join(labels[:10])}"
-
-
 def of_form(corpus: Corpus, form: str) -> Corpus:
-    """Labelled pairs as rows of another form, one of :data:`FORMS`.
-
-    Raises:
-        CardError: there is no such form, or no row of it can be made.
-        DataError: the corpus has no pairs, or no labels where they are needed.
-    """
+    """Labelled pairs as rows of another form, one of :data:`FORMS`; raises CardError or DataError."""
     wanted = choose("form of rows", form, FORMS)
     corpus.require("first", "second", *(["label"] if wanted else []))
     if not wanted:
@@ -291,9 +251,13 @@ def refuse_ordered(corpus: Corpus, key: str) -> None:
 
 
 def of_at_most(corpus: Corpus, words: int) -> Corpus:
-    """The rows of which no text has more words than this; raises CardError where fewer than two are left."""
+    """The rows of which no text has more words, as white space parts them; raises CardError where fewer than two are left."""
     refuse_ordered(corpus, "max_words")
-    short = corpus.of_at_most(words)
+    kept = pa.chunked_array([np.ones(len(corpus), dtype=bool)])
+    for name in filter(TEXT_COLUMNS.__contains__, corpus.columns):
+        gaps = pc.count_substring_regex(pc.utf8_trim_whitespace(corpus.table.column(name)), r"\s+")
+        kept = pc.and_(kept, pc.less(gaps, words))
+    short = replace(corpus, table=corpus.table.filter(kept))
     if len(short) < 2:
         raise CardError(f"[data] max_words {words}: leaves {len(short)} of {len(corpus)} rows of '{corpus.name}'")
     return short

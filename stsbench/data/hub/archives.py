@@ -90,11 +90,7 @@ _DAMAGED = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError
 
 
 def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
-    """Unpack a plain tar file.
-
-    Raises:
-        SourceError: a member outside the folder, a device, too much of it, or a damaged file.
-    """
+    """Unpack a plain tar file; raises SourceError."""
     count = size = 0
     try:
         with tarfile.open(archive, "r:", tarinfo=_Member) as tar:
