@@ -71,10 +71,12 @@ def _convert(split: str, path: Path, target: Path) -> Converted:
 class _Kept:
     """Stands in for what a pickle calls: keeps the arguments and the state, and does nothing."""
 
-    def __init__(self, *arguments: object) -> None:
-        self.arguments, self.state = arguments, None
+    state: Any = None
 
-    def __setstate__(self, state: Any) -> None:  # noqa: ANN401 - whatever the pickle holds
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - whatever the pickle holds
+        self.arguments = arguments
+
+    def __setstate__(self, state: Any) -> None:  # noqa: ANN401 - as __init__
         self.state = state
 
 
@@ -161,7 +163,8 @@ def _dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _made
     kind, order = _made(value.arguments[0]), _made(value.state[1])
     if not isinstance(value, _DType) or not re.fullmatch(r"[fiu][248]|[iu]1", kind) or order not in "<>=|":
         raise DataError(f"an array of type '{order}{kind}', not of numbers")
-    return np.dtype(order + kind)
+    found: np.dtype[Any] = np.dtype(order + kind)
+    return found
 
 
 def _features(value: Any) -> FeatureArray:  # noqa: ANN401 - as _made

@@ -25,11 +25,11 @@ from tests.hub_files import jsonl, parquet, tar
 from tests.hub_server import Hub
 
 
-@pytest.mark.parametrize("out", ["mine", "mine/tasks"])
-def test_a_folder_of_cards_or_of_one_kind_in_it(tmp_path, out):
-    home = find_home(tmp_path / out, "tasks", "pairs")
-    assert home.path == tmp_path / "mine" / "tasks" / "pairs.toml"
-    assert home.option() == f"--cards {tmp_path / 'mine'}"
+def test_a_folder_of_cards_or_of_one_kind_in_it(tmp_path):
+    for out in ("mine", "mine/tasks"):
+        home = find_home(tmp_path / out, "tasks", "pairs")
+        assert home.path == tmp_path / "mine" / "tasks" / "pairs.toml"
+        assert home.option() == f"--cards {tmp_path / 'mine'}"
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a/b", "../a", "a+b=1", "a@1", "suites", "-a", "é"])
@@ -265,16 +265,24 @@ def test_real_data_in_every_format_are_the_same_task(tmp_path, way, name, split,
 hub = hub_server.hub
 
 REPO = "owner/sets"
-PAIRS_DRAFT_HUB = [
-    {"sentence1": f"a cat {at}", "sentence2": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)
-]
-REVIEWS_DRAFT_HUB = [
-    {"text": f"{word} film {at}", "label": label} for at in range(6) for label, word in enumerate(("bad", "good"))
-]
+GRADED = [{"sentence1": f"a cat {at}", "sentence2": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)]
+RATED = [{"text": f"{word} film {at}", "label": label} for at in range(6) for label, word in enumerate(("bad", "good"))]
+README = b"---\nlanguage:\n- de\nlicense: cc-by-4.0\n---\nPairs.\n"
 
 
-def drafted_of_draft_hub(out: Path, *, config: str = "", **columns: str) -> tuple[Draft, TaskCard, Task]:
-    """A draft that is written; and its card and its task, as every command finds them."""
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return jsonl(rows, zipped=False)
+
+
+def declared(**paths: str) -> bytes:
+    """A README with a configuration for each file of a test split."""
+    said = (
+        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {path}\n" for name, path in paths.items()
+    )
+    return f"---\nconfigs:\n{''.join(said)}---\n".encode()
+
+
+def drafted_of_hub(out: Path, *, config: str = "", **columns: str) -> tuple[Draft, TaskCard, Task]:
     source = HubSource(repo=REPO, revision="main", config=config)
     draft = draft_hub_task(source, find_home(out, "tasks", "mine"), columns=columns)
     draft.write(force=False)
@@ -282,129 +290,85 @@ def drafted_of_draft_hub(out: Path, *, config: str = "", **columns: str) -> tupl
     return draft, catalogue.task("mine"), load_task("mine", catalogue=catalogue)
 
 
-def renamed(rows: list[dict[str, Any]], **names: str) -> list[dict[str, Any]]:
-    return [{names.get(key, key): value for key, value in row.items()} for row in rows]
-
-
-def csv_of(rows: list[dict[str, Any]]) -> bytes:
-    return "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows), ""]).encode()
-
-
-README = b"---\nlanguage:\n- de\nlicense: cc-by-4.0\n---\nPairs.\n"
-TWO = b"---\nconfigs:\n- config_name: de\n  data_files:\n  - split: test\n    path: de.jsonl\n- config_name: tr\n  data_files:\n  - split: test\n    path: tr.jsonl\n---\n"
-ODD = b"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: easy\n    path: e.jsonl\n  - split: hard\n    path: h.jsonl\n---\n"
+CSV = "\n".join(["sentence1,sentence2,similarity_score", *(",".join(map(str, row.values())) for row in GRADED), ""])
+NESTED = [{"sentence1": r["sentence1"], "sentence2": r["sentence2"], "labels": {"label": r["score"]}} for r in GRADED]
+SHARDS = {f"data/{split}-00000-of-00001.parquet": parquet(GRADED) for split in ("train", "dev", "test")}
+THREE = {"train": "train", "validation": "dev", "test": "test"}
 LAYOUTS: Mapping[str, tuple[dict[str, bytes], dict[str, str], dict[str, str]]] = {
-    "one file of JSON lines": ({"test.jsonl.gz": jsonl(PAIRS_DRAFT_HUB)}, {"test": "test"}, {}),
-    "parquet by splits": (
-        {f"data/{split}-00000-of-00001.parquet": parquet(PAIRS_DRAFT_HUB) for split in ("train", "dev", "test")},
-        {"train": "train", "validation": "dev", "test": "test"},
-        {},
-    ),
-    "CSV, another name of the score": (
-        {"test.csv": csv_of(renamed(PAIRS_DRAFT_HUB, score="similarity_score"))},
-        {"test": "test"},
-        {"gold": "similarity_score"},
-    ),
-    "a field within a column": (
-        {
-            "test.jsonl": jsonl(
-                [
-                    {**{k: row[k] for k in ("sentence1", "sentence2")}, "labels": {"label": row["score"]}}
-                    for row in PAIRS_DRAFT_HUB
-                ],
-                zipped=False,
-            )
-        },
-        {"test": "test"},
-        {"gold": "labels.label"},
-    ),
+    "one file of JSON lines": ({"test.jsonl.gz": jsonl(GRADED)}, {"test": "test"}, {}),
+    "parquet by splits": (SHARDS, THREE, {}),
+    "another name of the score": ({"test.csv": CSV.encode()}, {"test": "test"}, {"gold": "similarity_score"}),
+    "a field within a column": ({"test.jsonl": lines(NESTED)}, {"test": "test"}, {"gold": "labels.label"}),
 }
 
 
 @pytest.mark.parametrize(("files", "splits", "columns"), LAYOUTS.values(), ids=LAYOUTS)
 def test_pairs_in_each_layout(hub: Hub, tmp_path, files, splits, columns):
     commit = hub.add("dataset", REPO, {"README.md": README, **files}).commit
-    draft, card, task = drafted_of_draft_hub(tmp_path)
+    draft, card, task = drafted_of_hub(tmp_path)
     assert card.hub == HubSource(repo=REPO, revision=commit, splits=splits, columns=columns)
     assert (card.evaluator, card.languages, card.license, card.gold_range) == ("sts", ["de"], "cc-by-4.0", (0.0, 5.0))
     assert card.local is None and card.splits["test"].n == 12
     split = task.load("test")
     assert isinstance(split, PairSplit)
-    assert list(split.sentences2) == [row["sentence2"] for row in PAIRS_DRAFT_HUB]
-    assert split.gold.tolist() == [row["score"] for row in PAIRS_DRAFT_HUB]
-    assert card.splits["test"].characters == [
-        sum(len(str(row[key])) for row in PAIRS_DRAFT_HUB) for key in ("sentence1", "sentence2")
-    ]
+    assert (list(split.sentences2), split.gold.tolist()) == tuple(
+        [r[k] for r in GRADED] for k in ("sentence2", "score")
+    )
+    assert card.splits["test"].characters == [sum(map(len, side)) for side in split.sides]
     assert "# the commit that was read" in draft.files[tmp_path / "tasks" / "mine.toml"]
-    assert task.loaded("test").notes == []
-
-
-def test_a_moved_branch_leaves_the_card_at_its_commit(hub: Hub, tmp_path):
-    hub.add("dataset", REPO, {"test.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False)})
-    _, card, task = drafted_of_draft_hub(tmp_path)
-    hub.add("dataset", REPO, {"test.jsonl": jsonl(PAIRS_DRAFT_HUB[:5], zipped=False)})
-    assert task.load("test").n == 12 and card.hub is not None and len(card.hub.revision) == 40
+    hub.add("dataset", REPO, {"test.jsonl": lines(GRADED[:5])})
+    again = load_task("mine", catalogue=Catalogue(tmp_path))
+    assert (again.load("test").n, again.loaded("test").notes) == (12, []), (
+        "a moved branch leaves the card at its commit"
+    )
 
 
 def test_one_of_several_configurations(hub: Hub, tmp_path):
     files = {
-        "README.md": TWO,
-        "de.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False),
-        "tr.jsonl": jsonl(PAIRS_DRAFT_HUB[:8], zipped=False),
+        "README.md": declared(de="de.jsonl", tr="tr.jsonl"),
+        "de.jsonl": lines(GRADED),
+        "tr.jsonl": lines(GRADED[:8]),
     }
     hub.add("dataset", REPO, files)
     with pytest.raises(DataError, match=r"has several configurations \(de, tr\)"):
-        drafted_of_draft_hub(tmp_path)
-    draft, card, task = drafted_of_draft_hub(tmp_path, config="tr")
+        drafted_of_hub(tmp_path)
+    draft, card, task = drafted_of_hub(tmp_path, config="tr")
     assert card.hub is not None and card.hub.config == "tr" and task.load("test").n == 8
     assert "English is assumed: the data do not tell their language" in draft.unsure
 
 
-def test_sentences_with_labels(hub: Hub, tmp_path):
-    hub.add(
-        "dataset",
-        REPO,
-        {
-            "train.jsonl": jsonl(REVIEWS_DRAFT_HUB, zipped=False),
-            "test.jsonl": jsonl(REVIEWS_DRAFT_HUB[:4], zipped=False),
-        },
-    )
-    _, card, task = drafted_of_draft_hub(tmp_path)
+def test_sentences_and_pairs_with_labels(hub: Hub, tmp_path):
+    hub.add("dataset", REPO, {"train.jsonl": lines(RATED), "test.jsonl": lines(RATED[:4])})
+    _, card, task = drafted_of_hub(tmp_path / "one")
     assert card.hub is not None and card.hub.columns == {"sentence": "text", "label": "label"}
     assert (card.evaluator, card.hub.classes, card.splits["train"].labels) == ("probe", ["0", "1"], {"0": 6, "1": 6})
     split = task.load("test")
     assert isinstance(split, LabelledSplit) and split.labels.tolist() == [0, 1, 0, 1]
-
-
-def test_pairs_with_labels(hub: Hub, tmp_path):
     rows = [{"premise": f"a cat {at}", "hypothesis": f"no dog {at}", "label": ("yes", "no")[at % 2]} for at in range(8)]
-    hub.add("dataset", REPO, {"all.jsonl": jsonl(rows, zipped=False)})
-    _, card, task = drafted_of_draft_hub(tmp_path)
-    split = task.load("all")
-    assert isinstance(split, LabelledPairSplit) and list(split.classes) == ["no", "yes"]
-    assert split.labels.tolist() == [1, 0] * 4 and card.options == {"features": "abs_mul"}
+    hub.add("dataset", REPO, {"all.jsonl": lines(rows)})
+    _, card, task = drafted_of_hub(tmp_path / "two")
+    pairs = task.load("all")
+    assert isinstance(pairs, LabelledPairSplit) and list(pairs.classes) == ["no", "yes"]
+    assert pairs.labels.tolist() == [1, 0] * 4 and card.options == {"features": "abs_mul"}
 
 
 def test_a_split_whose_answers_are_kept_back_is_left_out(hub: Hub, tmp_path):
-    secret = [{**row, "score": -1.0} for row in PAIRS_DRAFT_HUB]
-    hub.add(
-        "dataset",
-        REPO,
-        {"validation.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False), "test.jsonl": jsonl(secret, zipped=False)},
-    )
-    draft, card, _ = drafted_of_draft_hub(tmp_path)
+    secret = [{**row, "score": -1.0} for row in GRADED]
+    hub.add("dataset", REPO, {"validation.jsonl": lines(GRADED), "test.jsonl": lines(secret)})
+    draft, card, _ = drafted_of_hub(tmp_path)
     assert list(card.splits) == ["validation"] and card.score_split == "validation"
     assert "the split test is left out: 'score' is '-1.0' in every row" in draft.unsure
 
 
 def test_columns_are_as_the_user_says(hub: Hub, tmp_path):
-    rows = [
-        {"u": row["sentence1"], "v": row["sentence2"], "w": row["score"], "x": 0.5 + at}
-        for at, row in enumerate(PAIRS_DRAFT_HUB)
-    ]
-    hub.add("dataset", REPO, {"test.jsonl": jsonl(rows, zipped=False)})
-    _, card, _ = drafted_of_draft_hub(tmp_path, sentence1="v", sentence2="u", gold="w")
+    rows = [{"u": r["sentence1"], "v": r["sentence2"], "w": r["score"], "x": 0.5 + at} for at, r in enumerate(GRADED)]
+    hub.add("dataset", REPO, {"test.jsonl": lines(rows)})
+    _, card, _ = drafted_of_hub(tmp_path, sentence1="v", sentence2="u", gold="w")
     assert card.hub is not None and card.hub.columns == {"sentence1": "v", "sentence2": "u", "gold": "w"}
+
+
+TOKENS = lines([{"tokens": ["a", "b"]}] * 3)
+ODD = declared(default="e.jsonl\n  - split: hard\n    path: h.jsonl").replace(b"split: test", b"split: easy")
 
 
 @pytest.mark.parametrize(
@@ -412,35 +376,26 @@ def test_columns_are_as_the_user_says(hub: Hub, tmp_path):
     [
         ({"sets.tar": tar({"a.txt": b"a"})}, "no data files in JSON, CSV or parquet"),
         ({"sets.py": b"raise SystemExit"}, "only a script, which is never run"),
-        (
-            {"test.jsonl": jsonl([{"tokens": ["a", "b"]}] * 3, zipped=False)},
-            r"no column holds texts or numbers \(has tokens\)",
-        ),
-        (
-            {
-                "README.md": ODD,
-                "e.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False),
-                "h.jsonl": jsonl(PAIRS_DRAFT_HUB, zipped=False),
-            },
-            "none of its splits is of train",
-        ),
+        ({"README.md": ODD, "e.jsonl": TOKENS, "h.jsonl": TOKENS}, r"no column holds texts or numbers \(has tokens\)"),
+        ({"README.md": ODD, "e.jsonl": lines(RATED), "h.jsonl": lines(RATED)}, "none of its splits is of train"),
         ({"test.parquet": b"PAR1 broken"}, "broken on the Hub itself"),
     ],
 )
 def test_what_makes_no_task_is_one_line(hub: Hub, tmp_path, files, message):
     hub.add("dataset", REPO, files)
     with pytest.raises(DataError, match=message) as caught:
-        drafted_of_draft_hub(tmp_path)
+        drafted_of_hub(tmp_path)
     assert "\n" not in str(caught.value) and not (tmp_path / "tasks").exists()
 
 
-def test_a_label_that_is_no_class_is_refused(hub: Hub, tmp_path):
-    hub.add("dataset", REPO, {"all.jsonl": jsonl(REVIEWS_DRAFT_HUB, zipped=False)})
-    _, _, task = drafted_of_draft_hub(tmp_path)
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [('classes = ["1", "2"]', "row 1: label '0' is not one of 1, 2"), ("", "labels need sentence, or sentence1 and")],
+)
+def test_a_label_that_is_no_class_is_refused(hub: Hub, tmp_path, classes, message):
+    hub.add("dataset", REPO, {"all.jsonl": lines(RATED)})
+    drafted_of_hub(tmp_path)
     card = tmp_path / "tasks" / "mine.toml"
-    card.write_text(card.read_text().replace('classes = ["0", "1"]', 'classes = ["1", "2"]'))
-    with pytest.raises(DataError, match="row 1: label '0' is not one of 1, 2"):
-        load_task("mine", catalogue=Catalogue(tmp_path)).load("all")
-    card.write_text(card.read_text().replace('classes = ["1", "2"]\n', ""))
-    with pytest.raises(CardError, match="labels need sentence, or sentence1 and sentence2"):
+    card.write_text(card.read_text().replace('classes = ["0", "1"]', classes))
+    with pytest.raises((DataError, CardError), match=message):
         load_task("mine", catalogue=Catalogue(tmp_path)).load("all")

@@ -20,7 +20,7 @@ from stsbench.core.cards import CorpusFacts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError, UnknownName
 from stsbench.data.corpora.corpus import Corpus, split_sentences
-from stsbench.data.corpora.load import load_corpus, read_training_text, select_columns
+from stsbench.data.corpora.load import load_corpus, read_training_text
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.recipes.plan import TrainPlan, load_text, outline
@@ -109,13 +109,6 @@ def test_a_user_says_which_column_is_which(tmp_path):
         load_corpus(path, columns={"text": "b"})
 
 
-def test_numbers(tmp_path):
-    path = write(tmp_path, "a.csv", "sentence1,sentence2,score\na,b,3\nc,d,0.5\n")
-    assert load_corpus(path).numbers("score").tolist() == [3.0, 0.5]
-    with pytest.raises(DataError, match="column score holds .*string, not double"):
-        load_corpus(write(tmp_path, "a.csv", "sentence1,sentence2,score\na,b,high\nc,d,0.5\n"))
-
-
 def test_distinct_sentences_of_all_columns(tmp_path):
     corpus = load_corpus(write(tmp_path, "a.tsv", "first\tsecond\tlabel\na\tb\tx\na\tc\ty\nb\td\tx\n"))
     assert list(corpus.sentences().column("text")) == ["a", "b", "c", "d"]
@@ -140,23 +133,20 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        ("", "the file is empty"),
-        ("one line\n", "has 1 row(s); training needs at least two"),
-        ("a\n\nb\n".replace("a", " ").replace("b", "\t"), "the file is empty"),
+        ("a.txt", "one line\n", "has 1 row(s); training needs at least two"),
+        ("a.txt", " \n\n\t\n", "the file is empty"),
+        ("a.tsv", "anchor\tpositive\tid\n\t\t1\n \t \t2\n", "holds no text: all its fields are empty"),
+        ("a.csv", "sentence1,sentence2,score\na,b,high\nc,d,0.5\n", "column score holds string, not double"),
+        ("gone.txt", None, "gone.txt' does not exist"),
     ],
 )
-def test_too_little_text_is_one_line(tmp_path, content, message):
+def test_text_that_nothing_is_learnt_from_is_one_line(tmp_path, name, content, message):
+    if content is not None:
+        write(tmp_path, name, content)
     with pytest.raises(DataError, match=re.escape(message)):
-        load_corpus(write(tmp_path, "a.txt", content))
-
-
-def test_no_text_at_all_is_one_line(tmp_path):
-    with pytest.raises(DataError, match="holds no text: all its fields are empty"):
-        load_corpus(write(tmp_path, "a.tsv", "anchor\tpositive\tid\n\t\t1\n \t \t2\n"))
-    with pytest.raises(DataError, match="a corpus of 0 rows holds nothing"):
-        load_corpus("wiki1m", limit=0)
+        load_corpus(tmp_path / name)
 
 
 def test_unknown_names_and_paths(tmp_path):
@@ -290,17 +280,6 @@ def test_the_texts_consert_trains_on_by_task(tmp_path, tasks, rows):
     assert len(load_corpus("mine", catalogue=catalogue(tmp_path, facts))) == rows
 
 
-@pytest.mark.data
-def test_labels_of_the_labelled_pairs():
-    corpora_folder()
-    labels = list(load_corpus("snli_labelled_small").column("label"))
-    assert {name: labels.count(name) for name in set(labels)} == {
-        "neutral": 5899,
-        "contradiction": 6086,
-        "entailment": 6015,
-    }
-
-
 LINES = 'A cat.\nsaid "hi", twice\n\nun café\u2028still\n'
 PACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.compress, ".gz": gzip.compress}
 ROWS = ["A cat.", 'said "hi", twice', "", "un café\u2028still"]
@@ -397,23 +376,6 @@ def test_a_damaged_archive_is_one_line(tmp_path, suffix, pack):
             read_training_text(path, header=True)
 
 
-def test_a_missing_file_is_one_line(tmp_path):
-    with pytest.raises(DataError, match="a.txt: cannot be read: No such file or directory"):
-        read_training_text(tmp_path / "a.txt", header=True)
-
-
-def test_columns_get_our_names():
-    table = pa.table({"sent0": ["a"], "sent1": ["b"], "more": ["c"]})
-    assert select_columns(table, {"positive": "sent1", "anchor": 0}, where="f").to_pydict() == {
-        "positive": ["b"],
-        "anchor": ["a"],
-    }
-    with pytest.raises(DataError, match=re.escape("f: no column 'sent2' (has sent0, sent1, more); did you mean 'sent")):
-        select_columns(table, {"anchor": "sent2"}, where="f")
-    with pytest.raises(DataError, match=re.escape("f: no column 3 (has 3, counted from 0)")):
-        select_columns(table, {"anchor": 3}, where="f")
-
-
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [
@@ -462,19 +424,32 @@ def rows_of_choosing(corpus: Corpus) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("condition", "left"),
-    [("label = entailment", 3), ("label=contradiction", 3), ("label != neutral", 6), ("first = a cup", 5)],
+    ("text", "condition", "left"),
+    [
+        *(
+            (LABELLED, f"label {sign} {label}", left)
+            for sign, label, left in (("=", "entailment", 3), ("!=", "neutral", 6))
+        ),
+        *((LABELLED, "label=contradiction", 3), (LABELLED, "first = a cup", 5)),
+        *((GRADED, "score >= 4", 2), (GRADED, "score > 1", 3), (GRADED, "score<4", 2), (GRADED, "score != 0", 3)),
+    ],
 )
-def test_rows_of_a_label_alone(tmp_path, condition, left):
-    found = chosen(tmp_path, where=condition)
-    assert len(found) == left and found.columns == ["first", "second", "label"]
+def test_rows_of_which_a_condition_holds(tmp_path, text, condition, left):
+    assert len(chosen(tmp_path, text, where=condition)) == left
 
 
-@pytest.mark.parametrize(
-    ("condition", "left"), [("score >= 4", 2), ("score > 1", 3), ("score<4", 2), ("score != 0", 3)]
-)
-def test_rows_of_some_scores_alone(tmp_path, condition, left):
-    assert len(chosen(tmp_path, GRADED, where=condition)) == left
+FORMED = {
+    ("pairs", "label = entailment"): [("a man", "a person"), ("a cup", "a thing"), ("a boat", "a ship")],
+    ("triplets", ""): [("a man", "a person", "a dog"), ("a cup", "a thing", "a tree")],
+    ("two_negatives", ""): [("a man", "a person", "a dog", "a father"), ("a cup", "a thing", "a tree", "a mug")],
+}
+
+
+@pytest.mark.parametrize(("form", "condition"), FORMED)
+def test_labelled_pairs_as_rows_of_another_form(tmp_path, form, condition):
+    found = chosen(tmp_path, form=form, where=condition)
+    assert found.columns == ["anchor", "positive", "negative", "second_negative"][: len(found.columns)]
+    assert rows_of_choosing(found) == FORMED[form, condition]
 
 
 @pytest.mark.parametrize(
@@ -494,29 +469,6 @@ def test_what_is_no_condition_is_one_line(tmp_path, text, condition, says):
         chosen(tmp_path, text, where=condition)
 
 
-def test_labelled_pairs_are_positives_whatever_their_label_unless_a_condition_says_which(tmp_path):
-    assert chosen(tmp_path, form="pairs").columns == ["anchor", "positive"]
-    assert len(chosen(tmp_path, form="pairs")) == 9
-    assert rows_of_choosing(chosen(tmp_path, form="pairs", where="label = entailment")) == [
-        ("a man", "a person"), ("a cup", "a thing"), ("a boat", "a ship"),
-    ]  # fmt: skip
-
-
-def test_pairs_of_one_first_sentence_are_a_triplet(tmp_path):
-    found = chosen(tmp_path, form="triplets")
-    assert found.columns == ["anchor", "positive", "negative"]
-    assert rows_of_choosing(found) == [("a man", "a person", "a dog"), ("a cup", "a thing", "a tree")]
-
-
-def test_a_neutral_pair_is_a_second_negative(tmp_path):
-    found = chosen(tmp_path, form="two_negatives")
-    assert found.columns == ["anchor", "positive", "negative", "second_negative"]
-    assert rows_of_choosing(found) == [
-        ("a man", "a person", "a dog", "a father"),
-        ("a cup", "a thing", "a tree", "a mug"),
-    ]
-
-
 def test_a_form_that_the_corpus_cannot_have_is_refused(tmp_path):
     with pytest.raises(StsbenchError, match="did you mean 'triplets'"):
         chosen(tmp_path, form="triplet")
@@ -533,11 +485,6 @@ def test_drawn_rows_are_repeated_to_the_length_of_the_corpus(tmp_path, wanted, t
     )
     assert len(found) == wanted * times and len(set(found)) == wanted
     assert found == (once or found[:1]) * times
-
-
-def test_what_is_drawn_is_the_seed_s_and_of_the_rows_that_fit(tmp_path):
-    found = [rows_of_choosing(chosen(tmp_path, where="label = neutral", rows=2, seed=seed)) for seed in range(6)]
-    assert len(set(map(tuple, found))) > 1 and {row[2] for draw in found for row in draw} == {"neutral"}
 
 
 def test_rows_that_are_too_few_or_not_said_are_refused(tmp_path):
