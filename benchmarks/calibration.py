@@ -26,16 +26,19 @@ import numpy as np
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import load_task
-from stsbench.numbers.intervals import (
+from stsbench.numbers.statistics import (
+    Float64Array,
+    IntArray,
+    Parts,
     Sharing,
     StandardError,
     correlation_interval,
     sentence_columns,
     sentences_of,
     share_interval,
+    spearman,
     wilson_interval,
 )
-from stsbench.numbers.statistics import Float64Array, IntArray, Parts, spearman
 from stsbench.significance.paired import Correlated, Sample, difference_of, mean_sample
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")

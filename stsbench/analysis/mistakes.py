@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
-from stsbench.numbers.intervals import Sharing, sentence_columns, sharing_from, standard_error
-from stsbench.numbers.statistics import Float64Array, centred_ranks, mean_above
+from stsbench.numbers.statistics import (
+    Float64Array,
+    Sharing,
+    centred_ranks,
+    mean_above,
+    sentence_columns,
+    sharing_from,
+    standard_error,
+)
 from stsbench.plots.draw import Dot, draw_dots
 
 if TYPE_CHECKING:

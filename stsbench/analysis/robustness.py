@@ -17,8 +17,7 @@ import numpy as np
 from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables, check_least
 from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
-from stsbench.numbers.intervals import sentence_columns, share_interval, sharing_from
-from stsbench.numbers.statistics import Float64Array, split_parts
+from stsbench.numbers.statistics import Float64Array, sentence_columns, share_interval, sharing_from, split_parts
 from stsbench.plots.draw import Dot, draw_dots
 from stsbench.significance.paired import Correlated, Sample, difference_of
 

@@ -15,8 +15,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError, UnknownName, shown
 from stsbench.core.files import without_folders
 from stsbench.core.provenance import fitted_on, identity, inherit_maker
-from stsbench.data.corpora.corpus import TEXT_COLUMNS
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.load import TEXT_COLUMNS, load_corpus
 from stsbench.data.corpora.overlap import text_key
 from stsbench.data.task import Task, load_task
 from stsbench.encoders.base import (

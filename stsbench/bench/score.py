@@ -32,9 +32,8 @@ from stsbench.encoders.base import (
 from stsbench.encoders.engine.embed import check_embeddings
 from stsbench.encoders.fitted import variant_of
 from stsbench.evaluators.seams import Evaluator, Items, Scores
-from stsbench.numbers.intervals import COLUMNS, FEWEST, sentence_columns, sentences_of
 from stsbench.numbers.similarity import FLOAT, TYPES
-from stsbench.numbers.statistics import AGGREGATIONS, subset_indices
+from stsbench.numbers.statistics import AGGREGATIONS, COLUMNS, FEWEST, sentence_columns, sentences_of, subset_indices
 from stsbench.results.folder import checked_json, columns_of, read_items, read_result
 from stsbench.results.record import FEW_PAIRS, Result, cell_digest, columns_digest, items_path, result_path
 

@@ -17,7 +17,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS, evaluator_of
 from stsbench.evaluators.seams import Evaluator, Items, Scores
-from stsbench.numbers.intervals import COLUMNS
+from stsbench.numbers.statistics import COLUMNS
 from stsbench.results.folder import has_columns, lost, read_items, read_states
 from stsbench.results.record import ROUNDING, Result, columns_digest, score_name
 from stsbench.significance.means import OnRow, unwatched

@@ -40,7 +40,7 @@ from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchEr
 from stsbench.core.files import write_whole
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import expand_names
-from stsbench.numbers.intervals import sentence_columns
+from stsbench.numbers.statistics import sentence_columns
 from stsbench.results.record import Result
 
 SHORT = 24

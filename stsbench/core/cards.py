@@ -329,7 +329,7 @@ class CorpusFacts(Record, frozen=True, kw_only=True):
     where: str = ""
     """Take the rows of which this holds, before all else: ``label = entailment``, ``score >= 4``."""
     form: str = ""
-    """Make labelled pairs rows of this form, one of those in ``data/corpora/corpus.py``: ``pairs``, ``triplets``, …"""
+    """Make labelled pairs rows of this form, one of those in ``data/corpora/load.py``: ``pairs``, ``triplets``, …"""
     rows: Count | None = None
     """Take this many rows, drawn by the seed; default all."""
     upsample: bool = False

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, OutputError, one_line
 from stsbench.core.files import scratch_beside
-from stsbench.data.corpora.corpus import Corpus
+from stsbench.data.corpora.load import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import note_beside

@@ -19,8 +19,15 @@ from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.evaluators.probe.items import Orders, make_pool, token_counts
 from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, by_name
-from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sentence_columns, sharing_from
-from stsbench.numbers.statistics import CORRELATIONS, Float64Array, split_parts
+from stsbench.numbers.statistics import (
+    CORRELATION_METHOD,
+    CORRELATIONS,
+    Float64Array,
+    correlation_interval,
+    sentence_columns,
+    sharing_from,
+    split_parts,
+)
 
 CorrelationName = Literal["pearson", "spearman"]
 CLASSES = 5

@@ -17,7 +17,7 @@ from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, Split
 from stsbench.encoders.base import Embed, Embeddings, FloatArray, IndexArray
 from stsbench.evaluators.seams import Count, FromZero, Inspected, Items, Positive, Scores, by_name, inspect
-from stsbench.numbers.intervals import IMAGE_METHOD, Sharing, share_interval
+from stsbench.numbers.statistics import IMAGE_METHOD, Sharing, share_interval
 
 if TYPE_CHECKING:
     import torch

@@ -17,12 +17,15 @@ from stsbench.core.errors import DataError, EncoderError, ProtocolError, did_you
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, blocks
 from stsbench.evaluators.seams import Items, Scores, by_name
-from stsbench.numbers.intervals import CORRELATION_METHOD, correlation_interval, sentence_columns, sharing_from
 from stsbench.numbers.similarity import SIMILARITIES, are_bits
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
+    CORRELATION_METHOD,
     CORRELATIONS,
     Float64Array,
+    correlation_interval,
+    sentence_columns,
+    sharing_from,
     split_parts,
     subset_indices,
 )

@@ -14,7 +14,7 @@ import transformers
 
 from stsbench.core.errors import CardError, choose
 from stsbench.core.registry import check_params, staying
-from stsbench.data.corpora.corpus import Corpus
+from stsbench.data.corpora.load import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of

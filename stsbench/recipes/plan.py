@@ -24,7 +24,7 @@ from stsbench.core.errors import (
     replaced_once,
     variants,
 )
-from stsbench.data.corpora.corpus import NUMBERS, of_at_most, of_form, refuse_ordered, repeated, where
+from stsbench.data.corpora.load import NUMBERS, of_at_most, of_form, refuse_ordered, repeated, where
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder, FloatArray
@@ -34,7 +34,7 @@ from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.corpus import Corpus
+    from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.gather import Place
 

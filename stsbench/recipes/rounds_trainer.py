@@ -17,7 +17,7 @@ import torch
 from stsbench.core.cards import BaseFacts, RecipeCard, Record, SelectionFacts, StudentFacts, TrainingFacts
 from stsbench.core.errors import CardError, Stopped
 from stsbench.core.registry import call_with_params
-from stsbench.data.corpora.corpus import Corpus
+from stsbench.data.corpora.load import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.recipes.plan import KEYS, TrainPlan, load_text, load_validation, values_of
 from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used

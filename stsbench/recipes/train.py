@@ -37,7 +37,7 @@ from stsbench.recipes.plan import TrainPlan, as_documents, load_text, read_recip
 from stsbench.recipes.trainer import Trainer, load_trainer
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.corpus import Corpus
+    from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.loop import TrainingOutcome
     from stsbench.training.loop.selection import OnProgress, TrainingProgress

@@ -23,7 +23,7 @@ from stsbench.training.methods import METHODS_BY_TRAINER, load_method
 if TYPE_CHECKING:
     import torch
 
-    from stsbench.data.corpora.corpus import Corpus
+    from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.gather import Place
     from stsbench.training.loop.loop import TrainingOutcome

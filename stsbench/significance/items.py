@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import DataError, ProtocolError
-from stsbench.numbers.intervals import Sharing, sentences_of
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -18,6 +17,8 @@ from stsbench.numbers.statistics import (
     Float64Array,
     IntArray,
     Parts,
+    Sharing,
+    sentences_of,
     split_parts,
 )
 from stsbench.results.comparable import why_not_comparable

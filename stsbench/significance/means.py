@@ -19,8 +19,15 @@ import numpy.typing as npt
 
 from stsbench import numbers
 from stsbench.core.errors import DataError
-from stsbench.numbers.intervals import COLUMNS, Sharing, StandardError, sentences_of, wilson_interval
-from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.numbers.statistics import (
+    COLUMNS,
+    Float64Array,
+    IntArray,
+    Sharing,
+    StandardError,
+    sentences_of,
+    wilson_interval,
+)
 from stsbench.results.folder import columns_of, lacking_columns
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort

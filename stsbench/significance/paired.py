@@ -2,7 +2,7 @@
 
 How much each item moves each encoder's score (its share, the influence of :mod:`stsbench.numbers.statistics`) says how scores,
 their differences and their means vary together: by sums of products over items that share a sentence
-(:mod:`stsbench.numbers.intervals`). That gives intervals, ranks and, by Student's t, tests. Of items that share none the p-value
+(:mod:`stsbench.numbers.statistics`). That gives intervals, ranks and, by Student's t, tests. Of items that share none the p-value
 of one task, one seed a side, is of the permutation test, which swaps the two encoders' values of single items; for items right
 or wrong it is the exact one of McNemar (1947), which is the permutation test without its draws, and for correlations there is
 Williams' test beside it (Steiger 1980, Psychological Bulletin 87, equation 7).
@@ -35,8 +35,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.intervals import Sharing, StandardError, correlation_shares, item_weights, standard_error
-from stsbench.numbers.statistics import CORRELATIONS, Float64Array, Parts
+from stsbench.numbers.statistics import (
+    CORRELATIONS,
+    Float64Array,
+    Parts,
+    Sharing,
+    StandardError,
+    correlation_shares,
+    item_weights,
+    standard_error,
+)
 
 BLOCK = 256
 """So many permutations are drawn at once."""

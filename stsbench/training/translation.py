@@ -25,7 +25,7 @@ from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchError, choose
 from stsbench.core.files import append_line, file_digest, write_whole
 from stsbench.core.provenance import versions
-from stsbench.data.corpora.corpus import Corpus
+from stsbench.data.corpora.load import Corpus
 from stsbench.encoders.backends import open_device, pick_device
 from stsbench.encoders.checkpoint import locate_checkpoint, open_checkpoint
 from stsbench.encoders.engine.embed import Progress

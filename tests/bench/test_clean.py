@@ -14,12 +14,11 @@ from stsbench.bench.plan import TextLeftOut
 from stsbench.bench.run import run
 from stsbench.bench.score import PartScore, score_without
 from stsbench.core.errors import DataError, StsbenchError
-from stsbench.data.corpora.corpus import Corpus
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.load import Corpus, load_corpus
 from stsbench.evaluators.probe import ProbeEvaluator
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
-from stsbench.numbers.intervals import sentence_columns
+from stsbench.numbers.statistics import sentence_columns
 from stsbench.results.record import CleanScore, Result, clean_scores, items_path
 from tests.encoders.fakes import Plain
 from tests.made import make_result

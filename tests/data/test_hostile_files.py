@@ -22,8 +22,7 @@ from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import CardError, DataError, StsbenchError
 from stsbench.core.registry import check_params
 from stsbench.data.corpora.load import load_corpus, read_training_text, select_columns
-from stsbench.data.readers.captions import read_captions
-from stsbench.data.readers.sentences import read_any_table, read_semeval
+from stsbench.data.readers.sentences import read_any_table, read_captions, read_semeval
 from stsbench.data.readers.table import DataFile
 from stsbench.data.task import expand_names
 from tests.core.test_catalogue import ENCODER

@@ -18,9 +18,9 @@ from stsbench.core.cards import FileSource
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError
 from stsbench.data.readers import READERS
-from stsbench.data.readers.captions import read_captions
 from stsbench.data.readers.sentences import (
     read_any_table,
+    read_captions,
     read_class_files,
     read_probing,
     read_semeval,

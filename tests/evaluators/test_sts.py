@@ -18,8 +18,7 @@ from stsbench.encoders.base import Embeddings
 from stsbench.encoders.engine.store import Shelf, text_keys
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
-from stsbench.numbers.intervals import CORRELATION_METHOD
-from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
+from stsbench.numbers.statistics import AGGREGATIONS, CORRELATION_METHOD, CORRELATIONS
 
 SUBSETS = {"news": 30, "forum": 12, "headlines": 7}
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.numbers.intervals import (
+from stsbench.numbers.statistics import (
+    AGGREGATIONS,
+    CORRELATIONS,
+    Parts,
     Sharing,
     correlation_interval,
     correlation_shares,
@@ -17,9 +20,9 @@ from stsbench.numbers.intervals import (
     sentence_columns,
     sentences_of,
     share_interval,
+    split_parts,
     standard_error,
 )
-from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Parts, split_parts
 
 
 def literal(sentences: np.ndarray, shares: np.ndarray) -> float:

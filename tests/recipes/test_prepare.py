@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 
 from stsbench.core.cards import CorpusFacts, SelectionFacts
 from stsbench.core.errors import CardError
-from stsbench.data.corpora.corpus import Corpus
+from stsbench.data.corpora.load import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.similarity import alignment, uniformity
 from stsbench.recipes.plan import TrainPlan, load_text, validator

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.numbers.intervals import Sharing
-from stsbench.numbers.statistics import Float64Array, Parts
+from stsbench.numbers.statistics import Float64Array, Parts, Sharing
 from stsbench.significance.paired import (
     Averaged,
     Contrast,

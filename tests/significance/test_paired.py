@@ -12,8 +12,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from stsbench.numbers.intervals import Sharing, StandardError, standard_error
-from stsbench.numbers.statistics import CORRELATIONS, Float64Array, Parts
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array, Parts, Sharing, StandardError, standard_error
 from stsbench.significance.items import pair_items
 from stsbench.significance.means import mean_intervals
 from stsbench.significance.paired import (

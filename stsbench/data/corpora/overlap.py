@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from stsbench.core.cards import Overlap
 from stsbench.core.errors import StsbenchError
-from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, split_sentences
+from stsbench.data.corpora.load import TEXT_COLUMNS, Corpus, split_sentences
 from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.data.task import Task
 

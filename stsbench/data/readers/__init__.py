@@ -31,7 +31,7 @@ READERS = Registry(
         "labelled_pair_table": "stsbench.data.readers.sentences:read_any_table",
         "snli": "stsbench.data.readers.sentences:read_snli",
         "probing": "stsbench.data.readers.sentences:read_probing",
-        "captions": "stsbench.data.readers.captions:read_captions",
+        "captions": "stsbench.data.readers.sentences:read_captions",
     },
     group="readers",
     accepts=_is_reader,

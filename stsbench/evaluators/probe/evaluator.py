@@ -28,7 +28,7 @@ from stsbench.evaluators.probe.items import (
 )
 from stsbench.evaluators.probe.minibatch import Decays, Fold, MinibatchSettings, MinibatchTrainer, TrainedClassifier
 from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, by_name
-from stsbench.numbers.intervals import SHARE_METHOD, sentence_columns, share_interval, sharing_from
+from stsbench.numbers.statistics import SHARE_METHOD, sentence_columns, share_interval, sharing_from
 
 if TYPE_CHECKING:
     from stsbench.evaluators.probe.logreg import ConvergedSolver

@@ -14,7 +14,7 @@ import torch
 
 from stsbench.core.cards import Count, Positive
 from stsbench.core.errors import TrainingError
-from stsbench.data.corpora.corpus import number_texts
+from stsbench.data.corpora.load import number_texts
 from stsbench.encoders.base import Encoder
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.objectives import GivenEmbeddings, library_loss

@@ -11,7 +11,7 @@ import torch
 
 from stsbench.core.cards import NotNegative, Positive
 from stsbench.core.errors import CardError, DataError, did_you_mean
-from stsbench.data.corpora.corpus import number_texts
+from stsbench.data.corpora.load import number_texts
 from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns, library_loss, pairs_in_batch

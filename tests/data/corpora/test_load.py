@@ -19,8 +19,7 @@ from stsbench.core import settings
 from stsbench.core.cards import CorpusFacts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError, UnknownName
-from stsbench.data.corpora.corpus import Corpus, split_sentences
-from stsbench.data.corpora.load import load_corpus, read_training_text
+from stsbench.data.corpora.load import Corpus, load_corpus, read_training_text, split_sentences
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.recipes.plan import TrainPlan, load_text, outline

@@ -11,8 +11,7 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.data.corpora import overlap
-from stsbench.data.corpora.corpus import Corpus
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.load import Corpus, load_corpus
 from stsbench.data.corpora.overlap import HASHES, NearIndex, bands, find_held, find_overlap, shingles, text_key
 from stsbench.data.task import load_task
 from tests.own_tasks import CARD
