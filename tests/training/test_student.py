@@ -42,20 +42,6 @@ def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, p
     assert torch.allclose(split, made.embed(tokens(made)), atol=1e-6)
 
 
-def test_a_transform_sees_the_embedding_output_and_changes_what_follows(masked_lm):
-    made = student(masked_lm, dropout=0.0)
-    seen: list[torch.Size] = []
-
-    def zero(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        seen.append(embeddings.shape)
-        assert embeddings.shape[:2] == mask.shape
-        return torch.zeros_like(embeddings)
-
-    changed = made.embed(tokens(made), transform=zero)
-    assert sum(shape[0] for shape in seen) == len(TEXTS)
-    assert not torch.allclose(changed, made.embed(tokens(made)))
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -109,17 +95,6 @@ def of_transformers(folder: Path, pooling: Any, texts: list[str] = TEXTS) -> Any
     return torch.stack(found).numpy()
 
 
-def test_a_head_for_training_alone_does_not_touch_test_embeddings(masked_lm):
-    made: Any = student(masked_lm, pooling="cls", test_pooling="cls_before_pooler")
-    before = made.encoder().encode(TEXTS)
-    torch.nn.init.normal_(made.head.linear.weight)
-    assert (made.encoder().encode(TEXTS) == before).all()
-    kept: Any = student(masked_lm, pooling="cls")
-    before = kept.encoder().encode(TEXTS)
-    torch.nn.init.normal_(kept.head.linear.weight)
-    assert (kept.encoder().encode(TEXTS) != before).any()
-
-
 def test_weights_may_be_chosen_under_a_pooling_that_is_neither_training_s_nor_the_tests(masked_lm, tmp_path):
     made: Any = student(masked_lm, pooling="mean", test_pooling="last2", validation_pooling="max")
     seen = made.encoder().encode(TEXTS)
@@ -139,13 +114,6 @@ def test_a_head_goes_on_from_a_saved_one(masked_lm, tmp_path):
     assert torch.equal(first.head.linear.weight, second.head.linear.weight)
     with pytest.raises(EncoderError, match="no pooler to start from"):
         student(masked_lm, pooling="cls", head="checkpoint")
-
-
-def test_encoding_leaves_modes_as_they_were(masked_lm):
-    made = student(masked_lm).train()
-    made.model.embeddings.eval()
-    made.encoder().encode(TEXTS)
-    assert made.training and not made.model.embeddings.training
 
 
 def test_a_test_sentence_is_not_cut_where_training_cuts(masked_lm):

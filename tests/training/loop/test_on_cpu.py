@@ -271,23 +271,6 @@ def test_padding_is_computed_where_it_is_asked_for(tiny):
     assert not model(**batch).last_hidden_state[batch["attention_mask"] == 0].any()
 
 
-def test_the_layout_is_there_while_a_batch_is_computed(tiny):
-    model = opened(tiny["bert"])
-    leave_out_padding(model)
-    seen = []
-
-    def look(module: Any, inputs: Any, output: torch.Tensor) -> None:
-        layout = layout_of(model)
-        assert layout is not None and output.shape[0] == 1
-        spread = layout.spread(output)
-        seen.append(spread.shape)
-        assert torch.equal(layout.join(spread), output)
-
-    model.embeddings.register_forward_hook(look)
-    model(**batch_of(model, "right"))
-    assert seen == [(3, 6, 16)] and layout_of(model) is None
-
-
 def test_a_copy_computes_with_its_own_weights(tiny):
     model = opened(tiny["bert"])
     leave_out_padding(model)

