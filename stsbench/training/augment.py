@@ -24,14 +24,10 @@ _PAST_DRAWS = 2.0
 def token_shuffle(
     mask: torch.Tensor, *, generator: torch.Generator, position_ids: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return position ids (b, t) with those of each sentence's tokens permuted; padding keeps its own.
+    """Return position ids (b, t) with those of each sentence's tokens permuted; padding, on either side, keeps its own.
 
-    [CLS] and [SEP] take part. Token ids, segment ids and mask are to stay as they are.
-
-    Args:
-        mask: (b, t), 1 at tokens and 0 at padding on either side.
-        generator: the source of chance.
-        position_ids: (b, t), what to permute, where it is not 0 to t - 1 (RoBERTa's start at 2).
+    [CLS] and [SEP] take part. Token ids, segment ids and mask are to stay as they are. What is permuted is 0 to t - 1, or
+    ``position_ids`` (b, t) (RoBERTa's start at 2).
     """
     tokens = mask != 0
     b, t = tokens.shape
@@ -76,16 +72,11 @@ def embedding_dropout(
 
 
 def fgv_noise(gradient: torch.Tensor, *, norm: float, normalise: bool) -> torch.Tensor:
-    """Return the noise to add to embeddings, from the gradient of the classification loss at them.
+    """Return the noise to add to embeddings, from the gradient (b, t, h) of the classification loss at them.
 
-    The adversarial view adds it to the embedding output and encodes again. ``normalise`` scales
-    each token's gradient to length 1 first, as the released code does; the paper takes the
-    gradient as it is (fast gradient value).
-
-    Args:
-        gradient: (b, t, h).
-        norm: factor on the noise; 1.0 by ConSERT's command line, 0.01 where that is not passed on.
-        normalise: whether ``norm`` is each token's length.
+    The adversarial view adds it to the embedding output and encodes again. ``normalise`` scales each token's gradient to
+    length 1 first, as the released code does; the paper takes the gradient as it is (fast gradient value). ``norm`` is a
+    factor on the noise; 1.0 by ConSERT's command line, 0.01 where that is not passed on.
     """
     wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
     if normalise:
@@ -95,7 +86,7 @@ def fgv_noise(gradient: torch.Tensor, *, norm: float, normalise: bool) -> torch.
 
 
 def _draw(eligible: torch.Tensor, rate: float, generator: torch.Generator) -> torch.Tensor:
-    """Draw floor(rate * n) of the n eligible places of each row; (b, m) boolean in, the same out."""
+    """Draw floor(rate * n) of the n eligible places of each row of a boolean (b, m)."""
     if not 0 <= rate < 1:
         raise StsbenchError(f"rate {rate}: it must be from 0 to below 1; ConSERT uses 0.1 to 0.2")
     # In float64 with its rounding, as the released code: 0.29 of 100 is 28.
@@ -113,5 +104,4 @@ def _draw(eligible: torch.Tensor, rate: float, generator: torch.Generator) -> to
 
 
 def _draws(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Uniform numbers in [0, 1) of a tensor's shape, on its device."""
     return torch.rand(like.shape, generator=generator, device=generator.device).to(like.device)

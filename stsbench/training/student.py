@@ -88,22 +88,12 @@ class Student(torch.nn.Module):
     Pooling ``cls`` goes through a head of the student's own, a linear layer and tanh (SimCSE's
     MLP, section 6.3 of arXiv 2104.08821); saved, it is the transformer's pooler.
 
-    Args:
-        checkpoint: where it starts from.
-        pooling: how embeddings are made in training.
-        test_pooling: how they are made afterwards; default as in training.
-        validation_pooling: how they are made where weights are chosen; default as in tests.
-        max_length: longest input in tokens, special tokens included.
-        dropout: replaces every dropout of the checkpoint's configuration.
-        head: the pooling head of ``cls``: ``fresh``, or the ``checkpoint``'s pooler.
-        language_model: also load the checkpoint's masked language model head.
-        from_scratch: take the configuration alone, with fresh weights.
-        layers: keep the first so many; default all.
-        fresh_language_head: a checkpoint without a language model head is given a fresh one.
-        device: ``auto``, ``cpu`` or ``cuda``.
-
-    Raises:
-        EncoderError: the checkpoint lacks what is asked for.
+    It starts from a checkpoint, or (``from_scratch``) from its configuration with fresh weights; of its layers the first are
+    kept, or all. ``dropout`` replaces every dropout of the configuration; ``head`` is the pooling head of ``cls``, ``fresh`` or
+    the ``checkpoint``'s pooler. With ``language_model`` the checkpoint's masked language model head is there too; a checkpoint
+    without one may be given a fresh one. Where weights are chosen, embeddings are made by ``validation_pooling``, by default as
+    in tests. Inputs are cut at ``max_length`` tokens, special tokens included. Raises EncoderError where the checkpoint lacks what
+    is asked for.
     """
 
     def __init__(
@@ -339,14 +329,10 @@ def save_student(
 ) -> None:
     """Write a folder that stsbench, transformers and sentence-transformers load, with the pooling in both libraries' words.
 
-    Args:
-        student: what is written.
-        folder: where to.
-        between: modules of sentence-transformers between transformer and pooling; with any of them
-            it is that library which runs the folder.
-        language_model: write the head of the student's language model too.
-        prompt: the template that sentences are embedded in, by its mask token; in place of ``between``. That library
-            has no text after a sentence: there, sentences must come in the template, or they are zero vectors.
+    ``between`` are modules of sentence-transformers between transformer and pooling; with any of them it is that library which
+    runs the folder. ``language_model`` writes the head of the student's language model too. ``prompt`` is the template that
+    sentences are embedded in, by its mask token. That library has no text after a sentence: there, sentences must come in the
+    template, or they are zero vectors.
     """
     whole: Any = student.language_model if language_model else student.model
     try:

@@ -89,14 +89,10 @@ class TrainingOutcome:
 def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> TrainingOutcome:
     """Train, and leave the learner with the weights that selection keeps.
 
-    Args:
-        learner: prepared with its corpus.
-        run: hyperparameters, folder, seed and what is called with how it goes.
-        resume: resume from the folder's last complete checkpoint; start from the beginning if there is none.
+    ``resume`` from the folder's last complete checkpoint, or start from the beginning where there is none.
 
     Raises:
-        TrainingError: the loss is not finite; says what was kept.
-        OutputError: a checkpoint cannot be written.
+        TrainingError: the loss is not finite; says what was kept. OutputError: a checkpoint cannot be written.
         Stopped: by Ctrl-C, after the step under way and with a checkpoint.
     """
     place, interrupt = run.place, Interrupt(alone=run.place.ranks == 1)

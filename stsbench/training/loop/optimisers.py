@@ -15,10 +15,6 @@ Schedule = Callable[[int], float]
 """Step to the factor by which the learning rate is multiplied."""
 
 
-UNUSED = TrainingFacts(batch_size=1, learning_rate=1.0)
-"""What a recipe has that says nothing of its optimiser."""
-
-
 class UncorrectedAdamW(torch.optim.Optimizer):
     """Adam with decoupled decay and without the correction for its zero start.
 
@@ -75,7 +71,7 @@ def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim
     if not groups:
         raise CardError(f"method {type(module).__name__} leaves nothing to train")
     kind = choose("optimiser", facts.optimiser, OPTIMISERS)
-    if not kind.has_betas and facts.betas != UNUSED.betas:
+    if not kind.has_betas and facts.betas != TrainingFacts(batch_size=1, learning_rate=1.0).betas:
         raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
     each = [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
     return kind.make(each, facts)
@@ -90,9 +86,7 @@ class OptimiserKind(NamedTuple):
 
 OPTIMISERS: Mapping[str, OptimiserKind] = {
     "adamw": OptimiserKind(
-        lambda groups, facts: torch.optim.AdamW(
-            groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon, fused=True
-        ),
+        lambda groups, facts: torch.optim.AdamW(groups, betas=facts.betas, eps=facts.epsilon, fused=True),
         has_betas=True,
     ),
     "adamw_uncorrected": OptimiserKind(
@@ -100,10 +94,9 @@ OPTIMISERS: Mapping[str, OptimiserKind] = {
         has_betas=True,
     ),
     "rmsprop": OptimiserKind(
-        lambda groups, facts: torch.optim.RMSprop(groups, lr=facts.learning_rate, alpha=0.9, eps=facts.epsilon),
-        has_betas=False,
+        lambda groups, facts: torch.optim.RMSprop(groups, alpha=0.9, eps=facts.epsilon), has_betas=False
     ),
-    "sgd": OptimiserKind(lambda groups, facts: torch.optim.SGD(groups, lr=facts.learning_rate), has_betas=False),
+    "sgd": OptimiserKind(lambda groups, facts: torch.optim.SGD(groups), has_betas=False),
 }
 
 
@@ -126,25 +119,18 @@ def _after_warmup(after: Callable[[float], float]) -> Callable[[TrainingFacts, i
 
     def make(facts: TrainingFacts, steps: int) -> Schedule:
         warm = math.ceil(facts.warmup * steps)
-
-        def factor(step: int) -> float:
-            if step < warm:
-                return step / warm
-            return after(min(1.0, (step - warm) / max(1, steps - warm)))
-
-        return factor
+        return lambda step: step / warm if step < warm else after(min(1.0, (step - warm) / max(1, steps - warm)))
 
     return make
 
 
 def _slanted_triangular(facts: TrainingFacts, steps: int) -> Schedule:
     """Howard and Ruder 2018, section 3.2: up over the first tenth, then down to a 32nd."""
-    cut, ratio = 0.1, 32
-    top = max(1, int(steps * cut))
+    top = max(1, int(steps * 0.1))
 
     def factor(step: int) -> float:
         rise = step / top if step < top else 1 - (step - top) / max(1, steps - top)
-        return (1 + max(0.0, rise) * (ratio - 1)) / ratio
+        return (1 + max(0.0, rise) * (32 - 1)) / 32
 
     return factor
 
@@ -153,11 +139,7 @@ def _piecewise(facts: TrainingFacts, steps: int) -> Schedule:
     if not facts.rates or len(facts.rates) != len(facts.milestones) or facts.milestones[0] != 0:
         raise CardError("schedule 'piecewise' needs as many rates as milestones, the first at step 0")
     pairs = list(zip(facts.milestones, facts.rates, strict=True))
-
-    def factor(step: int) -> float:
-        return [rate for start, rate in pairs if start <= step][-1] / facts.learning_rate
-
-    return factor
+    return lambda step: [rate for start, rate in pairs if start <= step][-1] / facts.learning_rate
 
 
 class ScheduleKind(NamedTuple):

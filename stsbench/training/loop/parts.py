@@ -31,16 +31,11 @@ def by_length(
 ) -> torch.Tensor:
     """Compute a row of results for each row of a right-padded batch: on a CPU in parts of like length.
 
-    Args:
-        tokens: (b, t) each; all of them are cut to the part, whatever they are.
-        compute: a part (b', t') to its results (b', …); called for the longest rows first. With ``chunk`` it is
-            called again in the backward pass, and may leave nothing behind but its results.
-        chunk: the most rows of a part, and no part's activations are kept; None: as many as may be, and all are.
-        generator: what ``compute`` draws from beside torch's own.
-        unpadded: ``compute`` leaves padding out by itself: nothing is cut for its sake.
-
-    Returns:
-        The results (b, …), in the order of the batch.
+    All of ``tokens``, (b, t) each, are cut to the part, whatever they are; ``compute`` makes of a part (b', t') its results
+    (b', …), the longest rows first. Those are returned in the order of the batch, (b, …). With ``chunk`` a part has no more rows,
+    none of its activations are kept, and ``compute`` is called again in the backward pass: it may leave nothing behind but its
+    results. ``generator`` is what it draws from beside torch's own. ``unpadded``: it leaves padding out by itself, and nothing
+    is cut for its sake.
     """
     parts = list(_parts(tokens["attention_mask"], chunk, unpadded=unpadded))
     if len(parts) < 2:
