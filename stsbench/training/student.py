@@ -26,8 +26,7 @@ from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
 from stsbench.encoders.transformer.prompt import Prompt
-from stsbench.training.loop.on_cpu import evaluating, is_unpadded, layout_of, padding_computed
-from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.loop.on_cpu import Tokens, by_length, evaluating, is_unpadded, layout_of, padding_computed
 
 DROPOUT = re.compile(r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)")
 """What configurations call the dropouts of a model's body: BERT's ``hidden_dropout_prob``, GPT-2's ``resid_pdrop``,

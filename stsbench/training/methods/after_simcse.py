@@ -13,7 +13,7 @@ from stsbench.core.cards import NotNegative, Positive, Share
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import TokenIds
 from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.objectives import (
     dimension_contrast,

@@ -15,10 +15,19 @@ from stsbench.core.cards import NotNegative, Positive
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import TokenIds
 from stsbench.training.loop.gather import gather_views
-from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.masking import mean_of_rows, row_losses
+from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import nt_xent
-from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows, weighted_sum
+from stsbench.training.seams import (
+    Batch,
+    Columns,
+    HiddenShare,
+    Learner,
+    Losses,
+    Rows,
+    mean_of_rows,
+    row_losses,
+    weighted_sum,
+)
 from stsbench.training.spans import Span, Spans, sample_spans
 
 CHECKED = 2000

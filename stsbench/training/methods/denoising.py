@@ -13,9 +13,8 @@ import transformers
 from stsbench.core.cards import Share
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.words.words import tokeniser
-from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.masking import IGNORED, mean_of_rows, row_losses
-from stsbench.training.seams import Batch, HiddenShare, Learner, Losses, Rows
+from stsbench.training.loop.on_cpu import Tokens, by_length
+from stsbench.training.seams import IGNORED, Batch, HiddenShare, Learner, Losses, Rows, mean_of_rows, row_losses
 from stsbench.training.student import save_student
 from stsbench.training.texts import delete_each
 

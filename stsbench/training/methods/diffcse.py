@@ -16,12 +16,10 @@ from stsbench.core.cards import Positive
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop.gather import joint_mean, own_rows
-from stsbench.training.loop.on_cpu import is_unpadded
-from stsbench.training.loop.parts import Tokens, by_length
-from stsbench.training.masking import IGNORED, language_model_head
+from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
 from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.objectives import info_nce
-from stsbench.training.seams import Batch, HiddenShare, Losses, Rows, weighted_sum
+from stsbench.training.seams import IGNORED, Batch, HiddenShare, Losses, Rows, language_model_head, weighted_sum
 from stsbench.training.student import fresh_layers
 from stsbench.training.texts import load_masked_language_model
 

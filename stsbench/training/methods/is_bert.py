@@ -15,7 +15,7 @@ from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.transformer.pooling import Mean, masked_mean
 from stsbench.training.loop.gather import check_negatives
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import jsd_mutual_information
 from stsbench.training.seams import Batch, Learner, Losses, Rows
 from stsbench.training.student import StudentEncoder, save_student

@@ -16,7 +16,7 @@ from stsbench.encoders.base import Encoder, TokenIds
 from stsbench.encoders.transformer.pooling import MaskToken, last_of
 from stsbench.encoders.transformer.prompt import PLACE, Prompt, cut_to_fit
 from stsbench.training.loop.gather import check_negatives, gather_views
-from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import info_nce
 from stsbench.training.seams import Batch, Learner, Losses, Rows
 from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student

@@ -17,7 +17,7 @@ from stsbench.core.errors import EncoderError
 from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.training.loop.gather import check_negatives, gather_views
-from stsbench.training.loop.parts import Tokens, by_length
+from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import anchored_l2, nt_xent, self_guided
 from stsbench.training.seams import Batch, Learner, Losses, Rows, weighted_sum
 from stsbench.training.student import fresh_layers

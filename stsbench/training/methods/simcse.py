@@ -17,7 +17,7 @@ from stsbench.core.cards import Count, NotNegative, Positive, Share
 from stsbench.core.errors import CardError
 from stsbench.training import texts
 from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import info_nce, nt_xent
 from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows, stack_tokens, weighted_sum
 

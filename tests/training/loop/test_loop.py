@@ -45,7 +45,7 @@ def test_ranks_share_out_each_batch(masked_lm, monkeypatch):
         monkeypatch.setattr(batches.learner, "collate", lambda rows, rng: rows)
     for number in range(3):
         assert [*halves[0][number], *halves[1][number]] == [*whole[number]]
-    epochs = [[row for number in range(4) for row in whole[start + number]] for start in (0, 4)]
+    epochs: list[Any] = [[row for number in range(4) for row in whole[start + number]] for start in (0, 4)]
     assert [sorted(rows) for rows in epochs] == [list(range(50))] * 2 and epochs[0] != epochs[1]
 
 

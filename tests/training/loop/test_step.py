@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stsbench.core.cards import TrainingFacts
 from stsbench.core.errors import CardError
-from stsbench.training.loop import parts
+from stsbench.training.loop import on_cpu
 from stsbench.training.loop.loop import check_step, prepare_step
 from stsbench.training.methods.contrastive_tension import ContrastiveTension
 from stsbench.training.methods.is_bert import ISBERT
@@ -76,7 +76,7 @@ def kept(compute: Any, part: Any, *, use_reentrant: bool) -> torch.Tensor:
 def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again(masked_lm, case, monkeypatch):
     again = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "checkpoint", kept)
+        patch.setattr(on_cpu, "checkpoint", kept)
         once = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
     assert furthest(again, once) < 1e-6
     torch.manual_seed(8)

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 from stsbench.core.errors import EncoderError
 from stsbench.training.loop import loop
-from stsbench.training.masking import IGNORED
 from stsbench.training.methods.diffcse import DiffCSE
 from stsbench.training.objectives import info_nce
+from stsbench.training.seams import IGNORED
 from tests.encoders.made_checkpoints import save_bert
 from tests.training.methods.runs import embedded, first_batch, values
 from tests.training.students import WORDS, run_facts, sentences, student

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from stsbench.core.errors import CardError
-from stsbench.training.masking import IGNORED
 from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
 from stsbench.training.objectives import info_nce, nt_xent
+from stsbench.training.seams import IGNORED
 from tests.training.methods.runs import embedded, first_batch, values
 from tests.training.students import sentences, student
 
@@ -133,7 +133,7 @@ def test_the_contrastive_loss_has_a_weight_of_its_own(masked_lm):
 
 
 def test_masking_shares_are_the_papers(masked_lm):
-    from stsbench.training.masking import mask_tokens
+    from stsbench.training.seams import mask_tokens
 
     ids = torch.full((400, 500), 7)
     hidden, labels = mask_tokens(ids, torch.ones_like(ids).bool(), mask_token=4, vocabulary=1000, rng=RNG(0))
