@@ -55,6 +55,15 @@ def literal_nt_xent(a: torch.Tensor, b: torch.Tensor, temperature: float) -> flo
     return nt_xent(a.detach().double(), b.detach().double(), temperature=temperature).item()
 
 
+def literal_guessing(learner: Learner, hidden: Batch) -> float:
+    """The mean cross-entropy of hidden tokens, one by one in float64, from the language model's own logits."""
+    model: Any = learner.student.language_model
+    with torch.no_grad():
+        inputs = {name: hidden[name] for name in ("input_ids", "attention_mask")}
+        shares = model(**inputs).logits.double().log_softmax(dim=-1)
+    return -float(np.mean([shares[i, j, hidden["labels"][i, j]] for i, j in (hidden["labels"] != -100).nonzero()]))
+
+
 class Trained(NamedTuple):
     """A learner at the end of its run, with the run's curve."""
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from stsbench.core.cards import TrainingFacts
-from stsbench.core.errors import CardError, DataError, UnknownName
+from stsbench.core.errors import CardError, DataError
 from stsbench.training.loop.batches import Batches, BatchPlan
-from stsbench.training.methods.sbert import SBERT, AnglE, CoSENT, SBERTRegression, SBERTTriplets
+from stsbench.training.methods.sbert import SBERT, AnglE, SBERTRegression, SBERTTriplets
 from stsbench.training.methods.simcse import SimCSE
-from stsbench.training.objectives import GivenEmbeddings, library_loss
 from tests.training.methods.runs import first_batch, values
 from tests.training.students import sentences, student
 from tests.training.tensors import cosine, made
@@ -93,12 +92,6 @@ def test_what_does_not_fit_is_one_line(masked_lm):
         regression(masked_lm).prepare({"first": FIRST, "second": SECOND, "score": [1.0, 6.0, *SCORES[2:]]})
     with pytest.raises(DataError, match="row 1: score nan"):
         regression(masked_lm).prepare({"first": FIRST, "second": SECOND, "score": [math.nan, *SCORES[1:]]})
-    with pytest.raises(UnknownName, match="u-v"):
-        softmax(masked_lm, features=["u-v"])
-    with pytest.raises(CardError, match="does not take v by itself"):
-        softmax(masked_lm, features=["v", "|u-v|"])
-    with pytest.raises(CardError, match=r"does not take max\(u,v\)\^2 by itself"):
-        softmax(masked_lm, features="consert-scripts")
 
 
 TRIPLETS = {name: sentences(24, seed=seed) for seed, name in enumerate(("anchor", "positive", "negative"), 1)}
@@ -157,28 +150,6 @@ def test_ranks_together_make_the_batch(masked_lm, monkeypatch):
     for number in range(4):
         rows: Any = [*halves[0][number], *halves[1][number]]
         assert len({REPEATED["anchor"][row] for row in rows}) == 12
-
-
-COSENT_SCORES = np.random.default_rng(1).uniform(0, 5, 24).round(0).tolist()
-
-
-def cosent(folder: Path, scores: Any = COSENT_SCORES, **params: Any) -> CoSENT:
-    learner = CoSENT(student(folder), **params)
-    learner.prepare({"first": FIRST, "second": SECOND, "score": scores})
-    return learner
-
-
-def test_the_loss_is_the_author_s():
-    from sentence_transformers.sentence_transformer.losses import CoSENTLoss
-
-    found = library_loss(
-        CoSENTLoss(GivenEmbeddings()),
-        made(6, 8, key=1),
-        made(6, 8, key=2),
-        labels=torch.tensor([0.0, 2.2, 1.0, 5.0, 2.6, 0.4]),
-    )
-    # cosine_loss of SeanLee97/AnglE@5155458, made after bojone/CoSENT@124c368, run in torch 2.13.
-    assert found.item() == pytest.approx(5.413982892536965, rel=1e-12)
 
 
 ANGLE_SCORES = [row % 6 * 0.9 for row in range(24)]

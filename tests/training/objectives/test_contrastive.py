@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,43 +68,6 @@ def test_agree_with_scalar_loops(n, positive, temperature):
     assert found == pytest.approx(literal_nt_xent(a, p, temperature), rel=1e-11, abs=1e-13)
 
 
-def test_info_nce_is_what_simcse_computes():
-    # cl_forward of princeton-nlp/SimCSE@49fa580, simcse/models.py, on these tensors.
-    assert info_nce(ANCHOR, NEAR, temperature=0.05).item() == pytest.approx(0.0027662017481241063, rel=1e-11)
-    assert info_nce(ANCHOR, OTHER, temperature=0.5).item() == pytest.approx(0.8882853608537742, rel=1e-11)
-    official = {
-        0.0: (0.0030207829417553947, 1.340022098560348),
-        math.log(2): (0.003020782985576029, 1.3714915034816402),
-        -1.5: (0.0030207829077124296, 1.3148214114598655),
-    }
-    for weight, (near, other) in official.items():
-        sharp = info_nce(ANCHOR, NEAR, HARD, temperature=0.05, hard_negative_weight=weight)
-        flat = info_nce(ANCHOR, OTHER, HARD, temperature=0.5, hard_negative_weight=weight)
-        assert [sharp.item(), flat.item()] == pytest.approx([near, other], rel=1e-11)
-
-
-def test_twice_nt_xent_is_what_consert_computes():
-    # AdvCLSoftmaxLoss._contrastive_loss_forward of yym6472/ConSERT@03c9e8f, before the rate 0.15.
-    assert 2 * nt_xent(ANCHOR, NEAR, temperature=0.1).item() == pytest.approx(0.07743603701956511, rel=1e-11)
-    assert 2 * nt_xent(ANCHOR, OTHER, temperature=0.5).item() == pytest.approx(2.5763153881521523, rel=1e-11)
-    assert 2 * nt_xent(ANCHOR, ANCHOR, temperature=0.1).item() == pytest.approx(0.018875756235207285, rel=1e-11)
-
-
-def test_nt_xent_is_what_declutr_computes():
-    # NTXentLoss of pytorch-metric-learning 2.9.0 with the labels of JohnGiorgi/DeCLUTR@b78ac57: the
-    # 2AN points, anchors then mean positives, each anchor a label of its own.
-    anchors, positives = made(6, 7, key=4), made(6, 2, 7, key=5).mean(dim=1)
-    assert nt_xent(anchors, positives, temperature=0.05).item() == pytest.approx(9.215163784591692, rel=1e-11)
-    assert nt_xent(ANCHOR, NEAR, temperature=0.05).item() == pytest.approx(0.00243442997473564, rel=1e-11)
-    assert nt_xent(ANCHOR, OTHER, temperature=0.5).item() == pytest.approx(1.2881576940760764, rel=1e-11)
-
-
-def test_info_nce_is_the_ranking_loss_of_sentence_transformers():
-    # MultipleNegativesRankingLoss(scale=20) of sentence-transformers 6.2.0: pairs, and triplets.
-    assert info_nce(ANCHOR, OTHER, temperature=0.05).item() == pytest.approx(0.6957745091312347, rel=1e-11)
-    assert info_nce(ANCHOR, OTHER, HARD, temperature=0.05).item() == pytest.approx(0.7308852266639239, rel=1e-11)
-
-
 def test_a_tiny_temperature_does_not_overflow():
     # e^1000 and e^-1000 are no float64: the sums must not be taken literally.
     a, p = torch.eye(4), -torch.eye(4)
@@ -126,7 +90,7 @@ def test_a_zero_row_has_cosine_zero_and_a_finite_gradient():
     assert info_nce(*alone, temperature=0.05).item() == pytest.approx(math.log(2))
 
 
-NEGATIVES_ANCHOR, NEGATIVES_OTHER, STILL, QUEUE = (made(5, 7, key=key) for key in (1, 2, 3, 4))
+STILL, QUEUE = (made(5, 7, key=key) for key in (3, 4))
 FILLED = torch.tensor([True, False, True, True, False])
 
 
@@ -174,10 +138,10 @@ def literal_dimensions(x: torch.Tensor, y: torch.Tensor, t: float) -> float:
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
-@pytest.mark.parametrize("positive", [NEAR, NEGATIVES_OTHER])
+@pytest.mark.parametrize("positive", [NEAR, OTHER])
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_agree_with_scalar_loops_negatives(n, positive, temperature):
-    a, p, s = NEGATIVES_ANCHOR[:n], positive[:n], STILL[:n]
+    a, p, s = ANCHOR[:n], positive[:n], STILL[:n]
 
     def near(value: float) -> Any:
         return pytest.approx(value, rel=1e-11, abs=1e-13)
@@ -201,64 +165,91 @@ def test_agree_with_scalar_loops_negatives(n, positive, temperature):
     assert found == near(literal_dimensions(a, p, temperature))
 
 
-def test_the_queue_s_loss_is_what_esimcse_computes():
+THREE = torch.arange(5) < 3
+ANCHORS, MEANS = made(6, 7, key=4), made(6, 2, 7, key=5).mean(dim=1)
+OFFICIAL: dict[str, list[tuple[Callable[[], torch.Tensor], float]]] = {
+    # cl_forward of princeton-nlp/SimCSE@49fa580, simcse/models.py, on these tensors.
+    "simcse": [
+        (lambda: info_nce(ANCHOR, NEAR, temperature=0.05), 0.0027662017481241063),
+        (lambda: info_nce(ANCHOR, OTHER, temperature=0.5), 0.8882853608537742),
+        *(
+            (lambda p=p, t=t, w=w: info_nce(ANCHOR, p, HARD, temperature=t, hard_negative_weight=w), value)
+            for w, near, other in (
+                (0.0, 0.0030207829417553947, 1.340022098560348),
+                (math.log(2), 0.003020782985576029, 1.3714915034816402),
+                (-1.5, 0.0030207829077124296, 1.3148214114598655),
+            )
+            for p, t, value in ((NEAR, 0.05, near), (OTHER, 0.5, other))
+        ),
+    ],
+    # AdvCLSoftmaxLoss._contrastive_loss_forward of yym6472/ConSERT@03c9e8f, before the rate 0.15.
+    "consert": [
+        (lambda: 2 * nt_xent(ANCHOR, NEAR, temperature=0.1), 0.07743603701956511),
+        (lambda: 2 * nt_xent(ANCHOR, OTHER, temperature=0.5), 2.5763153881521523),
+        (lambda: 2 * nt_xent(ANCHOR, ANCHOR, temperature=0.1), 0.018875756235207285),
+    ],
+    # NTXentLoss of pytorch-metric-learning 2.9.0 with the labels of JohnGiorgi/DeCLUTR@b78ac57: the 2AN points, anchors
+    # then mean positives, each anchor a label of its own.
+    "declutr": [
+        (lambda: nt_xent(ANCHORS, MEANS, temperature=0.05), 9.215163784591692),
+        (lambda: nt_xent(ANCHOR, NEAR, temperature=0.05), 0.00243442997473564),
+        (lambda: nt_xent(ANCHOR, OTHER, temperature=0.5), 1.2881576940760764),
+    ],
+    # MultipleNegativesRankingLoss(scale=20) of sentence-transformers 6.2.0: pairs, and triplets.
+    "sentence-transformers": [
+        (lambda: info_nce(ANCHOR, OTHER, temperature=0.05), 0.6957745091312347),
+        (lambda: info_nce(ANCHOR, OTHER, HARD, temperature=0.05), 0.7308852266639239),
+    ],
     # cl_forward of caskcsg/sentemb@5eeec55, ESimCSE/esimcse/models.py, with the first three rows of the queue as pre_z1.
-    official = {
-        (0.05, "near"): 0.0027687175270503152,
-        (0.05, "other"): 0.6961592121385055,
-        (0.5, "near"): 0.8314348193469379,
-        (0.5, "other"): 1.1499894358191576,
-    }
-    for (temperature, name), value in official.items():
-        positive = {"near": NEAR, "other": NEGATIVES_OTHER}[name]
-        found = queued_info_nce(NEGATIVES_ANCHOR, positive, QUEUE, torch.arange(5) < 3, temperature=temperature)
-        assert found.item() == pytest.approx(value, rel=1e-11)
-
-
-def test_mixed_negatives_are_what_mixcse_s_code_computes():
+    "esimcse": [
+        (lambda: queued_info_nce(ANCHOR, NEAR, QUEUE, THREE, temperature=0.05), 0.0027687175270503152),
+        (lambda: queued_info_nce(ANCHOR, OTHER, QUEUE, THREE, temperature=0.05), 0.6961592121385055),
+        (lambda: queued_info_nce(ANCHOR, NEAR, QUEUE, THREE, temperature=0.5), 0.8314348193469379),
+        (lambda: queued_info_nce(ANCHOR, OTHER, QUEUE, THREE, temperature=0.5), 1.1499894358191576),
+    ],
     # cl_forward of BDBC-KG-NLP/MixCSE_AAAI2022@884145e, mixcse/models_mix.py, lambdas = 0.25.
-    official = {
-        (0.05, "near"): 0.028406893872308336,
-        (0.05, "other"): 1.2395779159557638,
-        (0.5, "near"): 1.4161518427865205,
-        (0.5, "other"): 1.8051605361198484,
-    }
-    for (temperature, name), value in official.items():
-        positive = {"near": NEAR, "other": NEGATIVES_OTHER}[name]
-        found = mixed_info_nce(NEGATIVES_ANCHOR, positive, temperature=temperature, mixing=0.25, variant="released")
-        assert found.item() == pytest.approx(value, rel=1e-11)
+    "mixcse": [
+        (lambda p=p, t=t: mixed_info_nce(ANCHOR, p, temperature=t, mixing=0.25, variant="released"), value)
+        for p, t, value in (
+            (NEAR, 0.05, 0.028406893872308336),
+            (OTHER, 0.05, 1.2395779159557638),
+            (NEAR, 0.5, 1.4161518427865205),
+            (OTHER, 0.5, 1.8051605361198484),
+        )
+    ],
+    # cl_forward of Jiahao004/SimCSE-plus-plus@899e49b, simcse/models_re_vicreg.py: pos_ratio 1 and 0.9; then the
+    # dimensions' part by itself, sw_temp 5 and 0.5. It adds log(1e-45) to what we leave out.
+    "simcse++": [
+        *(
+            (lambda p=p, t=t, s=s: off_dropout_info_nce(ANCHOR, p, STILL, temperature=t, positive_share=s), value)
+            for p, t, s, value in (
+                (NEAR, 0.05, 1.0, 1.633478759899276e-05),
+                (OTHER, 0.05, 1.0, 0.0025618885849286953),
+                (NEAR, 0.05, 0.9, 0.00010126038098974277),
+                (NEAR, 0.5, 1.0, 0.48374078545483024),
+                (OTHER, 0.5, 0.9, 0.758055405874419),
+            )
+        ),
+        (lambda: dimension_contrast(ANCHOR, NEAR, temperature=5.0), 1.7891328484383757),
+        (lambda: dimension_contrast(ANCHOR, OTHER, temperature=5.0), 1.8417434984067487),
+        (lambda: dimension_contrast(ANCHOR, NEAR, temperature=0.5), 0.9220120474333285),
+        (lambda: dimension_contrast(ANCHOR, OTHER, temperature=0.5), 1.3365963989332061),
+    ],
+}
+
+
+@pytest.mark.parametrize("code", OFFICIAL)
+def test_the_losses_are_what_the_official_codes_compute(code):
+    for loss, value in OFFICIAL[code]:
+        assert loss().item() == pytest.approx(value, rel=1e-11)
+
+
+def test_gradients_of_mixcse_are_its_code_s():
     # The squared lengths of its gradients, at 0.05 for anchor and positive.
-    a, p = NEGATIVES_ANCHOR.clone().requires_grad_(), NEGATIVES_OTHER.clone().requires_grad_()
+    a, p = ANCHOR.clone().requires_grad_(), OTHER.clone().requires_grad_()
     loss = mixed_info_nce(a, p, temperature=0.05, mixing=0.25, variant="released")
     squares = [gradient.square().sum().item() for gradient in torch.autograd.grad(loss, (a, p))]
     assert squares == pytest.approx([5.3760419742921535, 5.0482233016202], rel=1e-11)
-
-
-def test_both_parts_are_what_simcse_plus_plus_computes():
-    # cl_forward of Jiahao004/SimCSE-plus-plus@899e49b, simcse/models_re_vicreg.py: pos_ratio 1 and 0.9; then the
-    # dimensions' part by itself, sw_temp 5 and 0.5. It adds log(1e-45) to what we leave out.
-    official = {
-        (0.05, 1.0, "near"): 1.633478759899276e-05,
-        (0.05, 1.0, "other"): 0.0025618885849286953,
-        (0.05, 0.9, "near"): 0.00010126038098974277,
-        (0.5, 1.0, "near"): 0.48374078545483024,
-        (0.5, 0.9, "other"): 0.758055405874419,
-    }
-    for (temperature, part, name), value in official.items():
-        positive = {"near": NEAR, "other": NEGATIVES_OTHER}[name]
-        found = off_dropout_info_nce(NEGATIVES_ANCHOR, positive, STILL, temperature=temperature, positive_share=part)
-        assert found.item() == pytest.approx(value, rel=1e-10)
-    dimensions = {
-        (5.0, "near"): 1.7891328484383757,
-        (5.0, "other"): 1.8417434984067487,
-        (0.5, "near"): 0.9220120474333285,
-        (0.5, "other"): 1.3365963989332061,
-    }
-    for (temperature, name), value in dimensions.items():
-        found = dimension_contrast(
-            NEGATIVES_ANCHOR, {"near": NEAR, "other": NEGATIVES_OTHER}[name], temperature=temperature
-        )
-        assert found.item() == pytest.approx(value, rel=1e-10)
 
 
 LOCAL, POOLED = made(4, 5, 6, key=1), made(4, 6, key=2)
