@@ -78,14 +78,9 @@ class TrainPlan:
 def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | None = None) -> tuple[str, RecipeCard]:
     """Return a recipe's name and its card, with values replaced.
 
-    Args:
-        spec: a recipe's id, that with values replaced (``simcse-small+temperature=0.1``), or the path of a card.
-        catalogue: where ids are looked up.
-        assign: values by key: ``training.batch_size``, or ``batch_size`` where one table alone has it;
-            what no table has is a parameter of the method.
-
-    Raises:
-        UnknownName: no such recipe. CardError: a value that does not fit.
+    ``spec`` is a recipe's id, that with values replaced (``simcse-small+temperature=0.1``), or the path of a card. ``assign`` are
+    values by key: ``training.batch_size``, or ``batch_size`` where one table alone has it; what no table has is a parameter of
+    the method. Raises UnknownName where there is no such recipe, and CardError for a value that does not fit.
     """
     stem, changes = next((one for one in variants(spec) if one[0] in catalogue.paths("trainers")), (spec, {}))
     path = Path(spec)

@@ -54,12 +54,7 @@ def find_overlaps(
 
     What the start was trained on counts as well: by the record of its own run, or by the card of an encoder
     that has the same checkpoint. Of a start that is neither nothing is known. So does what its teachers were trained on.
-
-    Args:
-        plan: whose data and cards are read.
-        corpus: the text it learns from.
-        base: the checkpoint it starts from, if any; where its weights are drawn anew it does not count.
-        teachers: the encoders whose embeddings it learns from besides.
+    The checkpoint that it starts from does not count where its weights are drawn anew.
     """
     from stsbench.data.corpora.overlap import find_overlap
 
@@ -163,10 +158,7 @@ def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: Non
     """Train a recipe for one seed and write its encoder.
 
     What is trained already is not trained again, and what was stopped resumes from its last checkpoint, unless
-    the plan says ``fresh``.
-
-    Raises:
-        StsbenchError: it cannot be trained; says why and what was kept.
+    the plan says ``fresh``. Raises StsbenchError where it cannot be trained, and says why and what was kept.
     """
     if (done := find_finished(plan)) is not None:
         return done
@@ -185,8 +177,7 @@ def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: Non
 def find_finished(plan: TrainPlan) -> TrainedRun | None:
     """The run that a plan asks for, where it is done already and not to be trained anew.
 
-    Raises:
-        OutputError: the folder holds a run of the same name that was trained with another recipe, base or text.
+    Raises OutputError where the folder holds a run of the same name that was trained with another recipe, base or text.
     """
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
         return None
@@ -223,21 +214,13 @@ def _other_text(plan: TrainPlan, done: RunRecord) -> str:
     return "" if done.corpus.sha256 in (text.sha256, as_documents(text).sha256) else "text"
 
 
-def _as_json(card: RecipeCard) -> dict[str, Any]:
-    table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(card))
-    return table
-
-
 def _deciding(card: RecipeCard) -> dict[str, Any]:
-    return {key: value for key, value in _as_json(card).items() if key in DECIDING}
+    table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(card))
+    return {key: table[key] for key in DECIDING}
 
 
 def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
-    """Write down what the run is started with; where checkpoints are gone on from, it must be what they were made with.
-
-    Raises:
-        TrainingError: they are of a run started with another recipe, base or text, or do not say of which.
-    """
+    """Write down what the run is started with; where checkpoints are gone on from, it must be what they were made with."""
     start = Start(
         recipe=_deciding(plan.card),
         seed=plan.seed,
@@ -292,7 +275,7 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
     record = {
         "recipe": plan.name,
         "seed": plan.seed,
-        "card": _as_json(plan.card),
+        "card": msgspec.to_builtins(plan.card),
         "given_base": plan.base,
         **({"base_files": trainer.base.digests()} if trainer.base else {}),
         **({"teachers": trainer.teachers.fingerprints()} if trainer.teachers.known else {}),

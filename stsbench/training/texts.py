@@ -129,13 +129,9 @@ def clear_reorder(words: Sequence[str], *, rng: np.random.Generator, pairs: int 
 def next_sentences(document_ids: Indices, *, rng: np.random.Generator, reach: int = 1) -> tuple[Indices, Indices]:
     """Pair every sentence with one of the next of its document (SimCSE's next-sentence objectives).
 
-    Args:
-        document_ids: which document each sentence is of, shape (n,); a document's sentences lie together, in order.
-        rng: where the choice among them comes from.
-        reach: how many sentences to choose from; 1 and 3 in the paper. Near a document's end there are fewer.
-
-    Returns:
-        Rows (m,) of anchors and of what follows each; the last sentence of a document is no anchor.
+    ``document_ids`` (n,) say which document each sentence is of; a document's sentences lie together, in order. ``reach`` is
+    how many sentences to choose from, 1 and 3 in the paper; near a document's end there are fewer. Returned are rows (m,) of
+    anchors and of what follows each; the last sentence of a document is no anchor.
     """
     n = len(document_ids)
     last = np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True)) if n else np.zeros(0, np.int64)
@@ -150,7 +146,7 @@ def _part(words: Sequence[str], rate: float) -> int:
 
 
 def _share(words: Sequence[str], rate: float) -> int:
-    """How many words to leave out: all but one at most."""
+    # All but one at most are left out.
     return max(0, min(_part(words, rate), len(words) - 1))
 
 

@@ -113,10 +113,9 @@ _MISTAKE = "mistake"
 
 
 def check_workers(asked: int | None, learner: Learner, *, ranks: int) -> int:
-    """Return how many processes make batches: those asked for, by default none for a CPU and a few for a GPU.
+    """How many processes make batches: those asked for, by default none for a CPU and a few for a GPU.
 
-    Raises:
-        CardError: some were asked for where there can be none.
+    Raises CardError where some were asked for and there can be none.
     """
     why = "" if sys.platform == "linux" else "they need Linux"
     if not learner.made_ahead:

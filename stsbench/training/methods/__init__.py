@@ -42,7 +42,6 @@ METHODS_BY_TRAINER = {
 
 
 def _is_method(found: object) -> bool:
-    """Whether it is a class that one of the trainers trains."""
     # Loads torch, as whatever may be a method has done.
     from stsbench.training.seams import Learner
     from stsbench.training.words.rounds import StandaloneMethod
@@ -60,11 +59,7 @@ METHODS = Registry(
 
 
 def load_method(name: str) -> tuple[str, Any]:
-    """The trainer that a method needs, by its row, or by the class of a user's own; and the method.
-
-    Raises:
-        StsbenchError: no such method, or it cannot be imported.
-    """
+    """The trainer that a method needs, by its row, or by the class of a user's own; and the method; raises as ``load``."""
     method = METHODS.load(name)
     by_row = (trainer for trainer, rows in METHODS_BY_TRAINER.items() if name in rows)
     return next(by_row, method.trainer), method

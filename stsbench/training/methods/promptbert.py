@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,45 +22,37 @@ from stsbench.training.seams import Batch, Learner, Losses, Rows
 from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student
 
 
-@dataclass(frozen=True)
 class MaskTemplate:
-    """A prompt with one place for a sentence and one mask token, and the tokens before and after the sentence."""
+    """A prompt with one place for a sentence and one mask token, as a student's tokenizer reads it.
 
-    prompt: Prompt
-    before: list[int]
-    after: list[int]
+    Raises:
+        CardError: the tokenizer has no mask token, or the prompt not one of it or of places for a sentence.
+    """
 
-    @classmethod
-    def make(cls, prompt: Prompt, student: Student) -> MaskTemplate:
-        """Read a prompt with a student's tokenizer.
-
-        Raises:
-            CardError: the tokenizer has no mask token, or the prompt not one of it or of places for a sentence.
-        """
+    def __init__(self, prompt: Prompt, student: Student) -> None:
+        """Read the prompt."""
         tokenizer: Any = student.backbone.tokenizer
         mask = tokenizer.mask_token
         if mask is None or prompt.places != 1 or prompt.template.count(mask) != 1:
             raise CardError(f"template '{prompt.template}' needs one {PLACE} where the sentence goes and one {mask}")
         first, last = (tokenizer(part)["input_ids"] for part in prompt.template.split(PLACE))
+        self.prompt, self.student = prompt, student
         # One special token stands at each end, as with BERT and RoBERTa.
-        return cls(prompt, first[:-1], last[1:])
-
-    @property
-    def size(self) -> int:
+        self.before, self.own = len(first) - 1, [*first[:-1], *last[1:]]
+        self.size = len(self.own)
         """Tokens without a sentence, special ones included."""
-        return len(self.before) + len(self.after)
 
-    def tokens(self, student: Student, sentences: Sequence[str]) -> TokenIds:
+    def tokens(self, sentences: Sequence[str]) -> TokenIds:
         """The token ids of sentences in the template; one that is too long is cut, never the template."""
-        cut = cut_to_fit(student.backbone.tokenizer, self.prompt, sentences, student.max_length)
-        return student.tokenize(self.prompt.around(cut))
+        cut = cut_to_fit(self.student.backbone.tokenizer, self.prompt, sentences, self.student.max_length)
+        return self.student.tokenize(self.prompt.around(cut))
 
-    def alone(self, student: Student, lengths: torch.Tensor) -> Tokens:
+    def alone(self, lengths: torch.Tensor) -> Tokens:
         """The template without a sentence, at the positions that it has around sentences of so many tokens (k,): (k, t)."""
-        ids = torch.tensor([*self.before, *self.after], device=lengths.device).repeat(len(lengths), 1)
+        ids = torch.tensor(self.own, device=lengths.device).repeat(len(lengths), 1)
         mask = torch.ones_like(ids)
-        positions = student.backbone.positions(mask).clone()
-        positions[:, len(self.before) :] += lengths[:, None]
+        positions = self.student.backbone.positions(mask).clone()
+        positions[:, self.before :] += lengths[:, None]
         return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
 
 
@@ -85,7 +77,7 @@ class PromptBERT(Learner):
     def __post_init__(self) -> None:
         self.student.need_pooling("mask", "PromptBERT embeds by the mask token of its templates")
         prompts = [Prompt(template=text) for text in (self.template, self.second_template)]
-        self.templates = [MaskTemplate.make(prompt, self.student) for prompt in prompts]
+        self.templates = [MaskTemplate(prompt, self.student) for prompt in prompts]
         self.tested = replace(prompts[0], add_full_stop=self.add_full_stop)
         self.projector = PoolerHead(self.student.model) if self.head else torch.nn.Identity()
         self.projector.to(self.student.device)
@@ -94,7 +86,7 @@ class PromptBERT(Learner):
         """The sentences in the first template above those in the second."""
         check_negatives(len(rows))
         texts = [self.columns["text"][row] for row in rows.tolist()]
-        tokens = TokenIds.join([template.tokens(self.student, texts) for template in self.templates])
+        tokens = TokenIds.join([template.tokens(texts) for template in self.templates])
         return {"views": self.student.collate(tokens, np.arange(len(tokens)))}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -121,7 +113,7 @@ class PromptBERT(Learner):
         """Embeddings (b, h) less the template's own; sentences of one length have that in common, with its dropout."""
         own = mask.sum(dim=1) - template.size
         lengths, which = own.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        return embeddings - self.at_mask(template.alone(self.student, lengths))[which]
+        return embeddings - self.at_mask(template.alone(lengths))[which]
 
     def encoders(self) -> list[Encoder]:
         """The student in its first template."""

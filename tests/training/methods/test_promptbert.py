@@ -67,7 +67,7 @@ def test_a_long_sentence_is_cut_and_its_template_stays(masked_lm):
 def test_a_template_alone_stands_where_it_stands_around_a_sentence(masked_lm):
     learner = prompted(masked_lm, dropout=0.0)
     first = learner.templates[0]
-    alone = first.alone(learner.student, torch.tensor([0, 3]))
+    alone = first.alone(torch.tensor([0, 3]))
     assert first.size == 6 and alone["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 5, 6, 7, 8]]
     plain = {name: alone[name][:1] for name in ("input_ids", "attention_mask")}
     torch.testing.assert_close(learner.at_mask(alone)[0], learner.at_mask(plain)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -173,7 +174,7 @@ OFFICIAL: dict[str, list[tuple[Callable[[], torch.Tensor], float]]] = {
         (lambda: info_nce(ANCHOR, NEAR, temperature=0.05), 0.0027662017481241063),
         (lambda: info_nce(ANCHOR, OTHER, temperature=0.5), 0.8882853608537742),
         *(
-            (lambda p=p, t=t, w=w: info_nce(ANCHOR, p, HARD, temperature=t, hard_negative_weight=w), value)
+            (partial(info_nce, ANCHOR, p, HARD, temperature=t, hard_negative_weight=w), value)
             for w, near, other in (
                 (0.0, 0.0030207829417553947, 1.340022098560348),
                 (math.log(2), 0.003020782985576029, 1.3714915034816402),
@@ -209,7 +210,7 @@ OFFICIAL: dict[str, list[tuple[Callable[[], torch.Tensor], float]]] = {
     ],
     # cl_forward of BDBC-KG-NLP/MixCSE_AAAI2022@884145e, mixcse/models_mix.py, lambdas = 0.25.
     "mixcse": [
-        (lambda p=p, t=t: mixed_info_nce(ANCHOR, p, temperature=t, mixing=0.25, variant="released"), value)
+        (partial(mixed_info_nce, ANCHOR, p, temperature=t, mixing=0.25, variant="released"), value)
         for p, t, value in (
             (NEAR, 0.05, 0.028406893872308336),
             (OTHER, 0.05, 1.2395779159557638),
@@ -221,7 +222,7 @@ OFFICIAL: dict[str, list[tuple[Callable[[], torch.Tensor], float]]] = {
     # dimensions' part by itself, sw_temp 5 and 0.5. It adds log(1e-45) to what we leave out.
     "simcse++": [
         *(
-            (lambda p=p, t=t, s=s: off_dropout_info_nce(ANCHOR, p, STILL, temperature=t, positive_share=s), value)
+            (partial(off_dropout_info_nce, ANCHOR, p, STILL, temperature=t, positive_share=s), value)
             for p, t, s, value in (
                 (NEAR, 0.05, 1.0, 1.633478759899276e-05),
                 (OTHER, 0.05, 1.0, 0.0025618885849286953),
