@@ -17,7 +17,6 @@ from stsbench.bench.embed import Embedder
 from stsbench.bench.listener import Crowd, Doing
 from stsbench.bench.plan import Cell, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
-from stsbench.bench.score import done_already
 from stsbench.bench.workers import (
     Handed,
     OtherVersions,
@@ -278,7 +277,10 @@ class ClusterRun:
         finally:
             stop(self.hands.ray, [piece.reference for piece in self.hands.pieces.values()])
         for part in parts:
-            yield from self._in_order(part)
+            # What stored embeddings of before have made counts no more.
+            held = {} if part.name in self.renewed else part.done
+            found = (self.made.get(cell) or held.get(cell) for cell in part.cells)
+            yield from (result for result in found if result is not None)
 
     def _begin(self, part: RunPart) -> None:
         with isolated(part.name, self.work.plan, self.work.listener):
@@ -445,17 +447,3 @@ class ClusterRun:
             self.work.listener.noticed(f"no progress for {minutes} minutes: {what}{hint}")
         crowd.running = sum(len(pieces[key].cells) for key in crowd.doing if key in pieces)
         self.work.listener.working(crowd)
-
-    def _in_order(self, part: RunPart) -> Iterator[Result]:
-        held = [] if part.name in self.renewed else part.done
-        with isolated(part.name, self.work.plan, self.work.listener):
-            tasks = list(self.work.seeds(held))
-            embedder = self.work.embedder(self.work.encoder(part), tasks, only_look=True) if tasks else None
-            by_name = {(task.name, task.asked): task for task in tasks}
-            for cell in part.cells:
-                found = self.made.get(cell)
-                if found is None and cell in held and embedder is not None:
-                    task = by_name[cell.task, cell.protocol]
-                    found = done_already(self.work.plan.out, task, embedder, cell.seed, self.work.listener.refused)
-                if found is not None:
-                    yield found

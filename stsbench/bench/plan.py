@@ -28,7 +28,7 @@ from stsbench.data.task import Task, expand_names, load_task
 from stsbench.encoders.load import each_seed
 from stsbench.evaluators import EVALUATORS, made_by, with_fields
 from stsbench.evaluators.seams import Evaluator
-from stsbench.results.record import columns_digest
+from stsbench.results.record import Result, columns_digest
 
 GivenTasks = str | Task | Sequence[str | Task]
 """What a program may hand over as tasks: names of tasks and suites, comma lists of them, Tasks, and lists of these."""
@@ -217,7 +217,7 @@ class RunPart:
     """What its results call it."""
     cells: Sequence[Cell]
     """Those whose data could be had."""
-    done: Sequence[Cell]
+    done: Mapping[Cell, Result]
     """Those that the results folder holds."""
     to_embed: int | None
     """Distinct sentences that the store does not hold; None where only fitting the encoder tells."""

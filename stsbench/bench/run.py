@@ -30,7 +30,7 @@ from stsbench.bench.plan import (
     read_tasks,
     seeds_of,
 )
-from stsbench.bench.score import done_already, holds_another, score_tasks, score_without
+from stsbench.bench.score import find_result, holds_another, is_of_now, score_tasks, score_without
 from stsbench.core import settings as places
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import (
@@ -120,12 +120,14 @@ class Work:
         embedder = self.embedder(encoder, list(seeds), only_look=True)
         cell_of = {(cell.task, cell.protocol, cell.seed): cell for cell in cells}
         mine: dict[Cell, ScoredTask] = {}
-        done: list[Cell] = []
+        done: dict[Cell, Result] = {}
         for task, seed in [(one, seed) for one in embedder.tasks for seed in seeds[one]]:
             cell = cell_of[task.name, task.asked, seed]
             mine[cell] = task
-            if not self.plan.fresh and done_already(self.plan.out, task, embedder, seed, self.listener.refused):
-                done.append(cell)
+            known = embedder.known(task)
+            held = None if self.plan.fresh else find_result(self.plan.out, task, known, seed, self.listener.refused)
+            if held is not None and is_of_now(held, embedder.watch(task)):
+                done[cell] = held
         todo = dict.fromkeys(task for cell, task in mine.items() if cell not in done)
         to_embed, tokens = embedder.missing(list(todo))
         return RunPart(spec=spec, name=encoder.name, cells=list(mine), done=done, to_embed=to_embed, tokens=tokens)
@@ -194,9 +196,11 @@ def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     for part in parts:
         with isolated(part.name, plan, listener):
             listener.began(part)
-            done_in = None if plan.fresh else plan.out
-            embedder = work.embedder(work.encoder(part), list(work.seeds(part.cells)))
-            for result in score_tasks(embedder, work.seeds(part.cells), listener=listener, done_in=done_in):
+            seeds = work.seeds(part.cells)
+            held = {(work.tasks[cell.task, cell.protocol], cell.seed): result for cell, result in part.done.items()}
+            for result in score_tasks(
+                work.embedder(work.encoder(part), list(seeds)), seeds, listener=listener, held=held
+            ):
                 if result.per_item:
                     write_result(result, plan.out)
                 yield result

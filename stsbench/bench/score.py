@@ -30,6 +30,7 @@ from stsbench.encoders.base import (
     without_known_words,
 )
 from stsbench.encoders.engine.embed import check_embeddings
+from stsbench.encoders.engine.store import Watched
 from stsbench.encoders.fitted import variant_of
 from stsbench.evaluators.seams import Evaluator, Items, Scores
 from stsbench.numbers.similarity import FLOAT, TYPES
@@ -38,15 +39,10 @@ from stsbench.results.folder import checked_json, columns_of, read_items, read_r
 from stsbench.results.record import FEW_PAIRS, Result, cell_digest, columns_digest, items_path, result_path
 
 
-def done_already(
-    folder: Path, task: ScoredTask, embedder: Embedder, seed: int, refused: Callable[[str], None]
-) -> Result | None:
-    """The Result of a cell that a results folder holds, unless its embeddings have been set aside since."""
-    result, watch = find_result(folder, task, embedder.known(task), seed, refused), embedder.watch(task)
-    if result is None or watch is None:
-        return result
+def is_of_now(result: Result, watch: Watched | None) -> bool:
+    """Whether a Result's embeddings have not been set aside since it was made."""
     # Both are in whole seconds: what was made within the same one may be of before.
-    return result if not watch.since or str(result.run.get("created", "")) > watch.since else None
+    return watch is None or not watch.since or str(result.run.get("created", "")) > watch.since
 
 
 def find_result(
@@ -96,23 +92,22 @@ def score_tasks(
     seeds: Mapping[ScoredTask, Sequence[int]],
     *,
     listener: Listener,
-    done_in: Path | None = None,
+    held: Mapping[tuple[ScoredTask, int], Result] | None = None,
 ) -> Iterator[Result]:
     """Embed what all tasks need, then yield the Results of each task, one a seed, in the order of the tasks.
 
-    The listener hears of each task that cannot be scored; what the results folder ``done_in`` holds is not made again.
+    The listener hears of each task that cannot be scored. ``held`` are the Results that are there, by task and seed: they are
+    not made again, unless their embeddings are set aside.
     """
-    tasks, done = list(embedder.tasks), dict[tuple[ScoredTask, int], Result | None]()
-    for task, seed in ((one, seed) for one in tasks for seed in seeds[one]):
-        held = done_already(done_in, task, embedder, seed, listener.refused) if done_in is not None else None
-        done[task, seed] = held
-    embedder.prepare([task for task in tasks if any(done[task, seed] is None for seed in seeds[task])], tasks)
+    tasks = list(embedder.tasks)
+    done = {key: one for key, one in (held or {}).items() if is_of_now(one, embedder.watch(key[0]))}
+    embedder.prepare([task for task in tasks if any((task, seed) not in done for seed in seeds[task])], tasks)
     for line in dict.fromkeys(filter(None, (_set_aside(task, embedder) for task in tasks))):
         listener.noticed(line)
     for task in tasks:
         scorer = _TaskScorer(task, embedder)
         for seed in seeds[task]:
-            if (result := done[task, seed]) is None:
+            if (result := done.get((task, seed))) is None:
                 listener.scoring(task.name)
                 try:
                     result = scorer.score(seed)

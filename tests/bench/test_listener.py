@@ -6,6 +6,7 @@ import pytest
 
 from stsbench.bench.listener import Crowd, Doing, Pace
 from stsbench.bench.plan import Cell, RunPart
+from tests.made import make_result
 
 
 class Clock:
@@ -18,7 +19,7 @@ class Clock:
 
 def part(name: str, *tasks: str, to_embed: int | None = 100) -> RunPart:
     cells = [Cell(encoder=name, task=task, protocol="simcse", seed=0) for task in tasks]
-    return RunPart(spec=name, name=name, cells=cells, done=[], to_embed=to_embed)
+    return RunPart(spec=name, name=name, cells=cells, done={}, to_embed=to_embed)
 
 
 def embed(pace: Pace, clock: Clock, seconds: float) -> None:
@@ -78,7 +79,7 @@ def test_encoders_whose_turn_has_not_come_take_as_long_a_sentence_and_as_long_a_
 
 def test_what_is_known_takes_no_time(clock):
     cell = Cell(encoder="one", task="a", protocol="simcse", seed=0)
-    known = RunPart(spec="one", name="one", cells=[cell], done=[cell], to_embed=0)
+    known = RunPart(spec="one", name="one", cells=[cell], done={cell: make_result()}, to_embed=0)
     pace = Pace(clock)
     pace.planned([known])
     pace.began(known)

@@ -112,7 +112,7 @@ def test_it_tells_what_the_run_then_does_and_writes_nothing(place, monkeypatch):
     settings = plan_of(place, encoder, monkeypatch, seeds=(0, 1))
     before = written(place)
     first = forecast(settings)
-    assert (first.part.name, first.part.done, first.part.missing) == ("plain", [], settings.cells)
+    assert (first.part.name, first.part.done, first.part.missing) == ("plain", {}, settings.cells)
     assert written(place) == before and encoder.sampled == []
     assert first.seconds is None and first.embedding is not None
     encoder.calls.clear()
@@ -120,7 +120,7 @@ def test_it_tells_what_the_run_then_does_and_writes_nothing(place, monkeypatch):
     assert first.part.to_embed == embedded(encoder) == 30 + 62
     held = written(place)
     after = forecast(settings)
-    assert (after.part.done, after.part.missing, after.part.to_embed, after.seconds) == (settings.cells, [], 0, 0)
+    assert (list(after.part.done), after.part.missing, after.part.to_embed, after.seconds) == (settings.cells, [], 0, 0)
     assert written(place) == held
 
 

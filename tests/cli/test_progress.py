@@ -24,7 +24,7 @@ BOTH = ("--tasks", "quickstart-en,quickstart-es-en")
 
 def part(name: str, *tasks: str, done: int = 0) -> RunPart:
     cells = [Cell(encoder=name, task=task, protocol="simcse", seed=0) for task in tasks]
-    return RunPart(spec=name, name=name, cells=cells, done=cells[:done], to_embed=10)
+    return RunPart(spec=name, name=name, cells=cells, done=dict.fromkeys(cells[:done], make_result()), to_embed=10)
 
 
 def test_a_run_says_what_there_is_to_do_each_cell_and_what_was_done(stsbench, tmp_path):

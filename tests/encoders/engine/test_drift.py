@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stsbench.bench.embed import open_shelf
+from stsbench.bench.score import is_of_now
 from stsbench.core import provenance as machine
 from stsbench.encoders.engine import drift
 from stsbench.encoders.engine.drift import BOUNDS, FILE, SAMPLES
@@ -155,19 +158,7 @@ def test_a_class_that_changed_under_one_fingerprint_is_scored_again(tmp_path, mo
     assert err == f"stsbench: {scores[2][2]}\n"
 
 
-def test_a_result_of_the_second_in_which_embeddings_were_set_aside_is_scored_again(tmp_path, monkeypatch):
-    from stsbench.bench import score as existing
-
-    class Beside:
-        since = "2026-01-01T00:00:01+00:00"
-
-    class Embedder:
-        def known(self, task: object) -> None: ...
-
-        def watch(self, task: object) -> Beside:
-            return Beside()
-
-    for created, kept in (("2026-01-01T00:00:01+00:00", False), ("2026-01-01T00:00:02+00:00", True)):
-        result = make_result(run={"created": created})
-        monkeypatch.setattr(existing, "find_result", lambda *given, found=result: found)
-        assert (existing.done_already(tmp_path, None, Embedder(), 0, print) is not None) is kept  # type: ignore[arg-type]
+def test_a_result_of_the_second_in_which_embeddings_were_set_aside_is_scored_again():
+    beside: Any = SimpleNamespace(since="2026-01-01T00:00:01+00:00")
+    results = [make_result(run={"created": f"2026-01-01T00:00:0{second}+00:00"}) for second in (1, 2)]
+    assert [is_of_now(one, beside) for one in results] == [False, True]
