@@ -40,13 +40,17 @@ as what a script starts in the background does.
 FAKE = ["--encoder", "tests.encoders.fakes:SLOW", "--tasks", "quickstart-en,quickstart-es-en"]
 
 
-def start(folder: Path, arguments: Sequence[str], *, block: int = 1000, budget: int = 200) -> subprocess.Popen[bytes]:
-    code = START.format(block=block, budget=budget)
-    command = [sys.executable, "-c", code, "run", *arguments, "--store", "store", "--results", "results"]
+def started(folder: Path, code: str, arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
+    """A process that runs the command by this code in a folder."""
     folder.mkdir(exist_ok=True)
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "STSBENCH_CACHE": str(folder / "cache"), "PYTHONPATH": root}
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, "-c", code, "run", *arguments, "--store", "store", "--results", "results"]
+    own = {"STSBENCH_CACHE": str(folder / "cache"), "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, stdout=pipe, stderr=pipe)
+
+
+def start(folder: Path, arguments: Sequence[str], *, block: int = 1000, budget: int = 200) -> subprocess.Popen[bytes]:
+    return started(folder, START.format(block=block, budget=budget), arguments)
 
 
 def finish(process: subprocess.Popen[bytes]) -> Outcome:

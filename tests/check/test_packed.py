@@ -80,11 +80,6 @@ def test_right_or_wrong_is_one_bit_and_recalls_are_levels():
     assert unpack(same, 5).tolist() == [0.25] * 5
 
 
-def test_the_seven_sts_tasks_take_less_than_60_kb_an_encoder():
-    size = sum(len(packed(pack(columns(MANY.normal(size=n)), SIMCSE)).text) for n in SEVEN.values())
-    assert 30_000 < size < 45_000
-
-
 def test_what_no_paired_test_is_known_of_is_not_packed():
     unknown = {**SIMCSE, "metric": "mine"}
     assert pack(columns([0.1, 0.2]), unknown) is None

@@ -10,19 +10,9 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.recipes.plan import read_recipe
-from tests.studies.conftest import developing, workshop
+from tests.studies.conftest import CARD, developing, workshop
 
 __all__ = ["developing", "workshop"]
-
-CARD = """
-name = "Temperatures"
-recipes = ["little"]
-seeds = [1, 2]
-[values]
-temperature = [0.05, 0.5]
-[decide]
-task = "dev"
-"""
 
 
 @pytest.fixture

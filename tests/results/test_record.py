@@ -61,11 +61,6 @@ def test_slashes_in_names_become_dashes(tmp_path):
     assert result_path(Path("r"), "minilm", "sts12", "test", "12345678") == Path("r/minilm/sts12.test.12345678.json")
 
 
-def test_per_item_columns_of_an_encoder_whose_name_looks_like_a_partition(tmp_path):
-    path = write_result(make_result(encoder="minilm+dtype=bfloat16"), tmp_path)
-    assert list(read_items(path)) == ["subset", "gold", "similarity"]
-
-
 def test_a_cell_changes_if_and_only_if_protocol_fingerprint_or_seed_change():
     cell = make_result().cell
     assert cell == cell_digest(SIMCSE, "print of minilm", None, 0)

@@ -9,6 +9,7 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.trainer import Trainer, load_trainer
+from stsbench.studies.sweep import Sweep
 from stsbench.studies.trials import Workshop
 from tests.cli.little_recipe import RECIPE
 from tests.training.students import sentences
@@ -49,6 +50,33 @@ test = [{path = "pairs.tsv"}]
 validation = [{path = "pairs.tsv"}]
 """
 """A task with a development split."""
+
+
+CARD = """
+name = "Temperatures"
+recipes = ["little"]
+seeds = [1, 2]
+[values]
+temperature = [0.05, 0.5]
+[decide]
+task = "dev"
+"""
+
+
+@pytest.fixture
+def sweep(developing: Workshop, masked_lm: Path, tmp_path: Path) -> Callable[..., Sweep]:
+    """Reads a card of a sweep whose text may be changed, and more added."""
+
+    def read(*changes: tuple[str, str], more: str = "", folder: str = "swept") -> Sweep:
+        text = CARD
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        (tmp_path / "heat.toml").write_text(text + more)
+        place = replace(developing, results=tmp_path / folder / "results")
+        return Sweep.read(tmp_path / "heat.toml", place, folder=tmp_path / folder, base=str(masked_lm))
+
+    return read
 
 
 @pytest.fixture

@@ -132,10 +132,3 @@ def test_a_wrong_card_is_one_line(tmp_path, text, says):
 def test_an_unknown_ablation_offers_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'simcse-table-3'.*list ablations"):
         load_ablation("simcse-3", CARDS)
-
-
-def test_the_cards_lie_where_a_wheel_takes_them():
-    from stsbench.core.catalogue import card_folder
-
-    assert list(card_folder("trainers/tables").glob("*.toml"))
-    assert not {*ablation_names(CARDS)} & {*CARDS.paths("trainers")}

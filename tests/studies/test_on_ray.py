@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,65 +11,48 @@ import pytest
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.runs import unfinished_runs
 from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell
-from stsbench.studies.trials import TrialWatcher, Workshop
+from stsbench.studies.trials import TrialWatcher
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::ResourceWarning")
 """Of Ray's own parts."""
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")
-CARD = """
-name = "Temperatures"
-recipes = ["little"]
-[values]
-temperature = {values}
-[decide]
-task = "dev"
-"""
 
 
 @pytest.fixture
-def sweep(
-    developing: Workshop, masked_lm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Sweep]:
-    """Reads a card with these values."""
+def of_values(sweep: Callable[..., Sweep], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sweep]:
+    """Reads a card with these temperatures and one seed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-
-    def read(values: str, more: str = "", folder: str = "swept") -> Sweep:
-        path = tmp_path / "heat.toml"
-        path.write_text(CARD.replace("{values}", values) + more)
-        place = replace(developing, results=tmp_path / folder / "results")
-        return Sweep.read(path, place, folder=tmp_path / folder, base=str(masked_lm))
-
-    return read
+    return lambda values, **more: sweep(("[0.05, 0.5]", values), ("[1, 2]", "[0]"), **more)
 
 
-def test_a_sweep_is_led_from_within_its_cluster(sweep):
+def test_a_sweep_is_led_from_within_its_cluster(of_values):
     with pytest.raises(StsbenchError, match="run it there with RAY_ADDRESS and --on ray"):
-        CARRIERS.load_at("ray://there:10001")(Book(sweep("[0.1]")), "ray://there:10001", 1, TrialWatcher())
+        CARRIERS.load_at("ray://there:10001")(Book(of_values("[0.1]")), "ray://there:10001", 1, TrialWatcher())
 
 
 @needs_ray
-def test_side_by_side_are_the_scores_of_one_process(sweep, monkeypatch, capfd):
+def test_side_by_side_are_the_scores_of_one_process(of_values, monkeypatch, capfd):
     told: list[tuple[SweepCell, CellScore]] = []
-    both = Book(sweep("[0.05, 0.5, -1.0]"), lambda *done: told.append(done))
+    both = Book(of_values("[0.05, 0.5, -1.0]"), lambda *done: told.append(done))
     CARRIERS.load_at("ray")(both, "ray", 1, TrialWatcher())
     assert len(told) == 3 and {cell.planned.encoder for cell, _ in told} == both.scores.keys()
     assert ["temperature -1.0" in one.failure for one in both.scores.values()].count(True) == 1
     assert capfd.readouterr().out == ""
     assert sorted(path.name for path in (both.sweep.folder).iterdir()) == ["optuna.journal", "results"]
     fine = {one.score for one in both.scores.values() if not one.failure}
-    again = Book(sweep("[0.05, 0.5]"))
+    again = Book(of_values("[0.05, 0.5]"))
     CARRIERS.load_at("ray")(again, "ray", 1, TrialWatcher())
     monkeypatch.setenv("STSBENCH_RUNS", "elsewhere")
-    alone = Book(sweep("[0.05, 0.5]", folder="alone"))
+    alone = Book(of_values("[0.05, 0.5]", folder="alone"))
     CARRIERS.load_at("local")(alone, "local", 1, TrialWatcher())
     assert again.scores == alone.scores and fine == {one.score for one in alone.scores.values()}
 
 
 @needs_ray
-def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
-    book = Book(sweep("[6.0, 5.0, 0.05, 0.06, 0.07]", "[halving]\nfirst_step = 4\nfactor = 2\n"))
+def test_halving_stops_the_weak_and_tells_their_last_score(of_values):
+    book = Book(of_values("[6.0, 5.0, 0.05, 0.06, 0.07]", more="[halving]\nfirst_step = 4\nfactor = 2\n"))
     CARRIERS.load_at("ray")(book, "ray", 1, TrialWatcher())
     early = [row for row in book.rows() if any(one.early for one in row.cells.values())]
     assert 1 <= len(early) < 5 and all(row.spread is not None and not row.whole for row in early)
@@ -80,6 +62,6 @@ def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
 
 
 @needs_ray
-def test_more_cores_than_there_are_is_refused(sweep):
+def test_more_cores_than_there_are_is_refused(of_values):
     with pytest.raises(StsbenchError, match="--cores 3: there are 2 cores; give at most as many"):
-        CARRIERS.load_at("ray")(Book(sweep("[0.1]")), "ray", 3, TrialWatcher())
+        CARRIERS.load_at("ray")(Book(of_values("[0.1]")), "ray", 3, TrialWatcher())

@@ -148,10 +148,3 @@ def test_the_paper_s_numbers_stand_beside_and_no_distance_is_shown_to_small_reci
             "43.6",
         ]
         assert made.caption == "Dropout rates (SimCSE, Table 3)"
-
-
-def test_an_average_of_a_suite_is_beside_the_paper_s():
-    catalogue = Catalogue()
-    ablation = load_ablation("consert-table-4", catalogue)
-    shown = cells(table_beside(ablation, [Had()] * 5, catalogue))
-    assert shown["batch 16"] == ["72.63", "–", "–", "6175", "–", "–"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,35 +17,8 @@ from stsbench.core.cards import RecipeCard, convert, toml_tables
 from stsbench.core.errors import CardError, OutputError, StsbenchError, UnknownName
 from stsbench.encoders.runs import unfinished_runs
 from stsbench.recipes.plan import read_recipe
-from stsbench.studies.sweep import CARRIERS, JOURNAL, Book, CellScore, Sweep, SweepSetting, winner_card
-from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trials, plan_trials
-
-CARD = """
-name = "Temperatures"
-recipes = ["little"]
-seeds = [1, 2]
-[values]
-temperature = [0.05, 0.5]
-[decide]
-task = "dev"
-"""
-Made = Callable[..., Sweep]
-
-
-@pytest.fixture
-def sweep(developing: Workshop, masked_lm: Path, tmp_path: Path) -> Made:
-    """Reads a card whose text may be changed, and more added."""
-
-    def read(*changes: tuple[str, str], more: str = "") -> Sweep:
-        text = CARD
-        for before, after in changes:
-            assert before in text
-            text = text.replace(before, after)
-        path = tmp_path / "heat.toml"
-        path.write_text(text + more)
-        return Sweep.read(path, developing, folder=tmp_path / "swept", base=str(masked_lm))
-
-    return read
+from stsbench.studies.sweep import CARRIERS, JOURNAL, Book, CellScore, SweepSetting, winner_card
+from stsbench.studies.trials import Trial, TrialWatcher, carry_out_trials, plan_trials
 
 
 @pytest.mark.parametrize(

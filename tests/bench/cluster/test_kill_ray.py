@@ -6,14 +6,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Outcome
+from tests.bench.test_kill import finish, started
 from tests.own_tasks import outside_run
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")
@@ -38,28 +37,15 @@ def smaller(work):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 small()
 hands.carried_out = smaller(hands.carried_out)
-sys.exit(main(["run", *sys.argv[1:]]))
+sys.exit(main(sys.argv[1:]))
 """
 """The command with small blocks, so that a short run writes many."""
 FAKE = ["tests.encoders.fakes:SLOW,tests.encoders.fakes:PLAIN", "--tasks", "quickstart-en,quickstart-es-en"]
 
 
 def start(folder: Path, *arguments: str, workers: int = 2) -> subprocess.Popen[bytes]:
-    folder.mkdir(exist_ok=True)
-    environment = {
-        **os.environ,
-        "STSBENCH_CACHE": str(folder / "cache"),
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-        "RAY_OVERRIDE_RESOURCES": f'{{"CPU": {workers}}}',
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-c", START, *FAKE, "--store", "store", "--results", "results", *arguments]
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def finish(process: subprocess.Popen[bytes]) -> Outcome:
-    out, err = process.communicate(timeout=300)
-    return Outcome.of(process.returncode, out.decode(), err.decode())
+    own = {"RAY_OVERRIDE_RESOURCES": f'{{"CPU": {workers}}}', "OMP_NUM_THREADS": "1"}
+    return started(folder, START, [*FAKE, *arguments], **own)
 
 
 def workers_of(driver: int) -> list[int]:
