@@ -39,7 +39,6 @@ from stsbench.studies.trials import (
 )
 
 if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial
 
     from stsbench.training.loop.selection import OnProgress, TrainingProgress
@@ -50,23 +49,21 @@ DRAWS = 200
 """So often is drawn anew what was tried already, before it is taken that nothing else is left."""
 
 
-def _random(seed: int) -> BaseSampler:
-    from optuna.samplers import RandomSampler
+class Search(NamedTuple):
+    """One way to search: by a sampler of Optuna's, or all settings in order."""
 
-    return RandomSampler(seed=seed)
+    sampler: str = ""
+    options: Mapping[str, Any] = {}
+    learns: bool = False
+    """Whether what it proposes depends on scores."""
 
 
-def _tpe(seed: int) -> BaseSampler:
-    from optuna.samplers import TPESampler
-
+SEARCHES: Mapping[str, Search] = {
+    "grid": Search(),
+    "random": Search("RandomSampler"),
     # What is under way counts as bad.
-    return TPESampler(seed=seed, constant_liar=True)
-
-
-SEARCHES: Mapping[str, Callable[[int], BaseSampler] | None] = {"grid": None, "random": _random, "tpe": _tpe}
-"""What draws the next setting, by a seed; None where all are tried in order."""
-LEARNING = ("tpe",)
-"""Searches whose proposals depend on scores."""
+    "tpe": Search("TPESampler", {"constant_liar": True}, learns=True),
+}
 
 
 class SweepSetting(NamedTuple):
@@ -74,11 +71,6 @@ class SweepSetting(NamedTuple):
 
     recipe: str
     values: Mapping[str, Any]
-
-    @property
-    def key(self) -> str:
-        """The same for equal settings."""
-        return repr((self.recipe, sorted(self.values.items())))
 
 
 def axes(card: SweepCard) -> dict[str, Axis]:
@@ -101,7 +93,7 @@ def count_settings(card: SweepCard) -> int:
     """
     endless = [key for key, axis in axes(card).items() if isinstance(axis, Range) and axis.step is None]
     settings = card.budget.settings
-    if choose("search", card.search, SEARCHES) is None:
+    if not choose("search", card.search, SEARCHES).sampler:
         if settings is not None:
             raise CardError('[budget] settings: a grid is tried whole; leave it out, or take search = "random"')
         if endless:
@@ -126,30 +118,35 @@ def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None
     if len(known) >= count_settings(card):
         return None
     spaces = {key: _distribution(axis) for key, axis in axes(card).items()}
-    places = next(_proposals(card, known, spaces), None)
+    if SEARCHES[card.search].sampler:
+        places = _drawn(card, known, spaces)
+    else:
+        point = next(islice(product(*map(_points, axes(card).values())), len(known), None))
+        places = dict(zip(spaces, point, strict=True))
     running = optuna.trial.TrialState.RUNNING
     return places and optuna.create_trial(params=places, distributions=spaces, state=running)
 
 
-def _proposals(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]) -> dict[str, Any] | None:
+    """The places of the first draw that is new."""
     import optuna
 
-    make = SEARCHES[card.search]
-    if make is None:
-        for point in islice(product(*map(_points, axes(card).values())), len(known), None):
-            yield dict(zip(spaces, point, strict=True))
-        return
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    search = SEARCHES[card.search]
     for draw in range(DRAWS):
         seed = int(np.random.default_rng([card.search_seed, len(known), draw]).integers(1 << 32))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study = optuna.create_study(direction="maximize", sampler=make(seed))
+            sampler = getattr(optuna.samplers, search.sampler)(seed=seed, **search.options)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(known)
-        asked = {key: (axes(card)[key], one) for key, one in study.ask(spaces).params.items()}
-        places = {key: axis.number(one) if isinstance(axis, Range) else one for key, (axis, one) in asked.items()}
+        asked = study.ask(spaces).params
+        places = {
+            key: one.number(asked[key]) if isinstance(one, Range) else asked[key] for key, one in axes(card).items()
+        }
         if all(places != one.params for one in known):
-            yield places
+            return places
+    return None
 
 
 def _distribution(axis: Axis) -> Any:  # noqa: ANN401 - optuna's
@@ -395,7 +392,7 @@ class Book:
     def all_known(self) -> list[SweepCell]:
         """All cells that are known before anything is scored: of a search that learns, those that were begun."""
         card, known = self.sweep.card, self._tried()
-        while card.search not in LEARNING and (trial := propose(card, known)) is not None:
+        while not SEARCHES[card.search].learns and (trial := propose(card, known)) is not None:
             known.append(trial)
         later = (self.sweep.cells(setting_at(card, trial.params)) for trial in known[len(self.of) :])
         return [cell for cells in (*self.of, *later) for cell in cells]
