@@ -404,21 +404,8 @@ def iterate(
     Names and arguments are checked at the call. When the first Result is asked for, all data are read. Of each encoder
     all sentences of all tasks are embedded before its first score, each distinct sentence once.
 
-    Args:
-        encoder: an encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` of
-            sentence-transformers, or a function from a list of sentences to their embeddings (n, d);
-            embeddings of these two are never stored. Several as a list, as a dict by what results are to call them,
-            or as a comma list of names; one that is given by its name is made when it is its turn.
-        tasks: names of tasks and suites, a comma list of them, Tasks, or a list of these.
-        protocol: names of protocols; each task takes the one its evaluator knows.
-        data: a local data folder; default ``STSBENCH_DATA``, else the Hub.
-        seed: of the evaluation (folds, classifiers).
-        split: score this split of each task instead of its usual one.
-        store: where embeddings are kept: a folder, None for nowhere, or the user's cache folder.
-        on_error: ``skip`` goes on past a task that fails, and past one of several encoders, and reports it to the listener.
-        name: what results call an encoder that is not given by its name.
-        catalogue: cards to look names up in.
-        listener: hears how the run goes.
+    The arguments are those of :func:`stsbench.evaluate`; the listener hears what fails where ``on_error`` is ``skip``. Of several
+    encoders one that is given by its name is made when it is its turn.
 
     Raises:
         StsbenchError: data or encoder cannot be used; see :mod:`stsbench.core.errors`.

@@ -406,12 +406,21 @@ def match_encoders(new: Side, old: Side) -> dict[str, str]:
 def match_cells(
     new: Sequence[Entry], old: Sequence[Entry], names: Mapping[str, str]
 ) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """Each cell of the new side's encoders with the old cell it is to be checked against; ``names`` are their old names."""
+    """Each cell of the new side's encoders with the old cell it is to be checked against; ``names`` are their old names.
+
+    Cells of one task that were scored alike are matched. What is then left on both sides was scored in different ways, and is
+    matched to say how they differ.
+    """
     for encoder in dict.fromkeys(cell.encoder for cell, _ in new):
-        ours = [e for e in new if e[0].encoder == encoder]
-        others = [e for e in old if e[0].encoder == names.get(encoder)]
-        for task in dict.fromkeys(e[0].task for e in (*ours, *others)):
-            yield from _match_task(*([e for e in side if e[0].task == task] for side in (ours, others)))
+        ours = [entry for entry in new if entry[0].encoder == encoder]
+        others = [entry for entry in old if entry[0].encoder == names.get(encoder)]
+        for task in dict.fromkeys(cell.task for cell, _ in (*ours, *others)):
+            mine, left = ({_scored(e[0]): e for e in side if e[0].task == task} for side in (ours, others))
+            alike = {scored: left.pop(scored) for scored in mine if scored in left}
+            for scored, entry in mine.items():
+                near = [one for one in left if one[:2] == scored[:2]] or list(left)
+                yield entry, alike.get(scored) or (left.pop(near[0]) if near else None)
+            yield from ((None, theirs) for theirs in left.values())
 
 
 def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
@@ -424,25 +433,6 @@ def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
         reason = f"the new results have no encoder of this name; {hint}"
         one = replace(_bare(first), outcome="missing", reason=reason)
         yield replace(one, task=f"all {1 + len(others)} cells", protocol="") if others else one
-
-
-def _match_task(new: Sequence[Entry], old: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """Match the cells of one encoder on one task.
-
-    Cells scored alike are matched. What is then left on both sides was scored in different ways, and is matched to
-    say how they differ.
-    """
-    alike = {_scored(entry[0]): entry for entry in old}
-    matched = {_scored(ours[0]) for ours in new if _scored(ours[0]) in alike}
-    left = [entry for scored, entry in alike.items() if scored not in matched]
-    for ours in new:
-        if _scored(ours[0]) in matched:
-            yield ours, alike[_scored(ours[0])]
-        else:
-            near = [theirs for theirs in left if _scored(theirs[0])[:2] == _scored(ours[0])[:2]] or left
-            yield ours, near[0] if near else None
-            left = [theirs for theirs in left if not near or theirs is not near[0]]
-    yield from ((None, theirs) for theirs in left)
 
 
 def _scored(cell: LockedCell) -> tuple[object, ...]:
