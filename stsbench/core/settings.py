@@ -95,12 +95,6 @@ _SILENT_RAY = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
     # Up to 2.50 there are two Ray Trains; this is the later one.
     "RAY_TRAIN_V2_ENABLED": "1",
-    # Of Ray Tune: no files of its own for each trial, no tables on stdout, and Ctrl-C ends a sweep as it ends all else.
-    "RAY_AIR_NEW_OUTPUT": "0",
-    # The last report of a training has a score, all before have validations.
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
 
 

@@ -115,7 +115,7 @@ def test_the_page_lists_every_key_and_every_variable():
     variables = {name for name in re.findall(r'"([A-Z]+_[A-Z_]+|COLUMNS)"', Path(settings.__file__).read_text())}
     # Those of the libraries below, which say nothing of ours.
     variables -= {"OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"}
-    variables -= {name for name in variables if name.startswith(("RAY_", "TUNE_")) and name != "RAY_ADDRESS"}
+    variables -= {name for name in variables if name.startswith("RAY_") and name != "RAY_ADDRESS"}
     assert set(keys) == {*Settings.__struct_fields__} | variables
 
 
