@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -180,7 +180,7 @@ def _forecast(settings: RunPlan, *, as_json: bool) -> int:
     return progress.code
 
 
-def _seeds(cells: Sequence[Cell], task: str, protocol: str) -> str:
+def _seeds(cells: Iterable[Cell], task: str, protocol: str) -> str:
     return ",".join(str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol))
 
 
