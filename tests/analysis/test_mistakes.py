@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.analysis.mistakes import Mistakes, pair_costs, slice_cost
+from stsbench.analysis.mistakes import (
+    SLICINGS,
+    Mistakes,
+    is_negated,
+    names_in,
+    numbers_in,
+    pair_costs,
+    slice_cost,
+    slices,
+)
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 
@@ -67,9 +76,42 @@ def test_the_worst_pairs_are_those_whose_ranks_differ_most():
     assert all(math.isfinite(row["cost_low"]) and row["cost_low"] <= row["cost"] <= row["cost_high"] for row in rows)
 
 
-def test_the_picture_tells_what_may_be_nothing():
+def test_the_picture_of_mistakes_tells_what_may_be_nothing():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     row = {"encoder": "a", "slicing": "names", "kind": "none", "excess": 1.0, "excess_low": -1.0, "excess_high": 3.0}
     axes = Mistakes().draw({"slices": [row, {**row, "kind": "same", "excess_low": 0.5}]}, "mine").axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["names: none", "names: same"]
     assert [line.get_markerfacecolor() for line in axes.lines[-2:]] == ["white", axes.lines[-1].get_color()]
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "second", "kind"),
+    [
+        ("overlap", "a b c d", "a b c d", "high"),
+        ("overlap", "a b c d", "a b x y", "middle"),
+        ("overlap", "a b c d", "d w x y z", "low"),
+        ("overlap", "", "", "low"),
+        ("length", "a b", "a b c", "short"),
+        ("length", "a " * 12, "b " * 10, "middle"),
+        ("length", "a " * 20, "b " * 12, "long"),
+        ("negation", "He did it.", "He didn't do it.", "one"),
+        ("negation", "Nobody came", "They did not come", "both"),
+        ("negation", "A knot", "Nothingness", "neither"),
+        ("numbers", "Two men", "2 men", "same"),
+        ("numbers", "1,000 men", "1000 men", "same"),
+        ("numbers", "Two men", "three men", "different"),
+        ("numbers", "men", "women", "none"),
+        ("names", "They saw Paris", "We saw Rome", "different"),
+        ("names", "Here is Rome", "That is Rome", "same"),
+        ("names", "Rome fell", "He fell", "none"),
+    ],
+)
+def test_a_pair_is_of_its_kind(rule, first, second, kind):
+    assert SLICINGS[rule](first, second) == kind
+    assert slices([first], [second])[rule] == [kind]
+
+
+def test_words_are_taken_as_they_stand():
+    assert is_negated("We can’t") and not is_negated("cant")
+    assert numbers_in("3.5 of ten, 12.") == {"3.5", "10", "12"}
+    assert names_in("SHOUTED NEWS") == names_in("What I say") == set()

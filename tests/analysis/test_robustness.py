@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.analysis import suppression
 from stsbench.analysis.robustness import EDITS, Robustness, edited
 from stsbench.core.errors import DataError
 from tests.analysis.beds import bed
@@ -27,10 +26,6 @@ class Bag(Plain):
 def cosine(a: Any, b: Any) -> Any:
     a, b = (row.astype(float) for row in (a, b))
     return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-
-
-def test_suppression_is_a_share():
-    assert suppression(np.array([0.9, 0.5, 0.7]), np.array([0.8, 0.6, 0.7])) == pytest.approx(2 / 3)
 
 
 def test_what_an_encoder_does_not_see_moves_nothing():
@@ -67,10 +62,39 @@ def test_a_sentence_is_held_against_its_negation_and_its_paraphrase():
         Robustness(above=9.0).tables(bed(Bag()))
 
 
-def test_the_picture_has_a_line_an_edit():
+def test_the_picture_of_robustness_has_a_line_an_edit():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     analysis = Robustness()
     axes = analysis.draw(analysis.tables(bed(Bag())), "mine").axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         f"{name} *" if edit.matters else name for name, edit in EDITS.items()
     ]
+
+
+SENTENCE = "The men aren't playing, they are sitting outside."
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "wanted"),
+    [
+        ("lower case", "A Man", "a man"),
+        ("upper case", "A Man", "A MAN"),
+        ("no punctuation", "Well, it's done.", "Well its done"),
+        ("no punctuation", "...", "..."),
+        ("typo", "a cat", "a cat"),
+        ("typo", "abcd", "acbd"),
+        ("negation", "A man is walking", "A man is not walking"),
+        ("negation", "A man is not walking", "A man is walking"),
+        ("negation", "They didn't go", "They did go"),
+        ("negation", "Men walk", "It is not true that men walk"),
+    ],
+)
+def test_an_edit_does_what_it_says(name, sentence, wanted):
+    assert edited(EDITS[name], sentence, 0) == wanted
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_depends_on_the_sentence_and_the_seed_alone(name):
+    found = [edited(EDITS[name], text, 3) for text in (SENTENCE, "another one", SENTENCE)]
+    assert found[0] == found[2]
+    assert edited(EDITS[name], "", 3) is not None

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from stsbench.boards.render import render
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.intervals import with_standings
 from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn
-from tests.boards.pages import LABELS, TITLES, choose, click, column, heads
-from tests.boards.shown import STS
+from tests.boards.browser import NAMES, Page, find_browser, open_browser
+from tests.boards.shown import STS, UNROUNDED, standing, sts
 from tests.boards.test_html import HOSTILE
 
 
@@ -122,12 +130,6 @@ def test_choices_hide_rows_and_say_how_many_are_left(page, folder):
     assert len(page.run(LABELS)) == whole
 
 
-def test_encoders_that_no_card_knows_can_be_chosen(page, folder):
-    page.open(folder / "board.html")
-    choose(page, "method", "not said")
-    assert "stranger" in page.run(LABELS)
-
-
 def test_measured_or_published_numbers_alone(page, folder):
     page.open(folder / "paper.html")
     choose(page, "side", "measured")
@@ -202,29 +204,326 @@ def test_rows_are_chosen_by_size_and_year(page, folder):
     assert min(counted) > 0 and sum(counted) < whole
 
 
-def test_rows_of_one_name_are_told_apart_without_groups(page, folder):
-    page.open(folder / "alike.html")
-    told = 'document.querySelector(".apart.grouped").getClientRects().length'
-    assert page.run(told) == 0
+MINILM = (0.72, 0.80, 0.75, 0.85, 0.78, 0.82, 0.77)
+
+
+def measured(value: float, low: float, high: float) -> TableCell:
+    return TableCell(measured=Number(value, interval=(low, high)))
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pages: a paper's table and our own board, both with measured numbers, and one with a hostile name."""
+    made = tmp_path_factory.mktemp("pages")
+    results = [*sts("simcse-bert-base", *UNROUNDED), *sts("minilm", *MINILM), *sts("stranger", *UNROUNDED[::-1])]
+    hostile = Row(label=HOSTILE, cells={"a": TableCell(published=Number(1.0))})
+    strange = Table(name="n", title=HOSTILE, columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[hostile])])
+    rows = [Row(label=label, cells={"a": TableCell(measured=Number(1.0))}) for label in "abc"]
+    plain = Table(name="r", title="r", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)])
+    a, b = TableColumn(key="a", head="A"), TableColumn(key="b", head="B")
+    formula = {"a": TableCell(measured=Number(-1.5, interval=(-2.0, -1.0)))}
+    trio = [
+        Row(
+            label="one",
+            encoder="one",
+            cells={
+                "a": measured(70.0, 69.0, 71.0),
+                "b": TableCell(measured=Number(61.0, 1.5, interval=(58.0, 64.0), seeds=3)),
+            },
+        ),
+        Row(label="two", encoder="two", cells={"a": measured(70.5, 68.0, 73.0)}),
+        Row(label="three", cells={"a": TableCell(published=Number(60.0))}, otherwise="wmean"),
+    ]
+    wide = [TableColumn(key=f"c{at}", head=f"Task number {at}") for at in range(30)]
+    long = Row(label="a-name-without-end" * 5, cells={one.key: measured(50.0, 40.0, 60.0) for one in wide})
+    for name, tables in {
+        "paper": [build_table("simcse-5", results)],
+        "board": [build_table("sts", results)],
+        "declutr": [build_table("declutr-2")],
+        "two": [build_table("simcse-5"), build_table("simcse-e1")],
+        "hostile": [strange],
+        "alike": [build_table("sgopt-1")],
+        "multilingual": [build_table("multilingual")],
+        "many": [Table(name="w", title="w", columns=wide, groups=[Group(rows=[long])])],
+        "intervals": [Table(name="i", title="i", columns=[a, b], groups=[Group(rows=trio)])],
+        "formula": [
+            with_standings(
+                Table(name="f", title="f", columns=[a], groups=[Group(rows=[Row(label='=1+1, "x"', cells=formula)])]),
+                {0: standing(1, 3)},
+            )
+        ],
+        "ranked": [with_standings(plain, {0: standing(10, 12, "bc"), 1: standing(1, 2), 2: standing(2, 11, "ab")})],
+    }.items():
+        (made / f"{name}.html").write_text(render(tables, "html"), encoding="utf-8")
+    return made
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    program = find_browser()
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    with open_browser(program, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+LABELS = """[...document.querySelectorAll("tbody tr:not(.title) th[scope=row]")]
+    .filter((head) => head.getClientRects().length).map((head) => head.firstChild.textContent)"""
+TITLES = """[...document.querySelectorAll(".section, .title")].filter((one) => one.getClientRects().length)
+    .map((one) => one.textContent)"""
+COLOURS = """["color", "background-color"].map((name) => getComputedStyle(document.body).getPropertyValue(name))"""
+WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
+
+
+def choose(page: Page, field: str, value: str) -> None:
+    page.run(f"""{{ const field = document.getElementById("{field}"); field.value = "{value}";
+        field.dispatchEvent(new Event("input", {{ bubbles: true }})); }}""")
+
+
+def click(page: Page, selector: str) -> None:
+    page.run(f"document.querySelector({selector!r}).click()")
+
+
+def column(page: Page, place: int) -> list[str]:
+    """The shown numbers of a column, of rows that have one."""
+    cells = page.run(f"""[...document.querySelectorAll("tbody tr:not(.further) > :nth-child({place}):is(td)")]
+        .filter((cell) => cell.getClientRects().length).map((cell) => cell.firstChild.textContent)""")
+    return [text for text in cells if text != "–"]
+
+
+def heads(page: Page) -> list[Any]:
+    shown: list[Any] = page.run("""[...document.querySelectorAll("thead th")]
+        .filter((head) => head.getClientRects().length).map((head) => head.textContent)""")
+    return shown
+
+
+def settle(page: Page) -> None:
+    """Wait until the state is in the address."""
+    page.run("new Promise((done) => setTimeout(done, 250))")
+
+
+def luminance(colour: str) -> float:
+    red, green, blue = (float(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(","))
+    parts = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(first: str, second: str) -> float:
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_follow_the_system_can_be_changed_and_can_be_read(page, folder, dark):
+    page.open(folder / "paper.html", dark=dark)
+    ink, paper = page.run(COLOURS)
+    assert (luminance(paper) < luminance(ink)) == dark
+    texts = page.run("""[".further td", ".notes li", ".mark", "#status"].map((one) =>
+        getComputedStyle(document.querySelector(one)).color)""")
+    # WCAG AA for text of this size.
+    assert all(contrast(colour, paper) >= 4.5 for colour in [ink, *texts])
+    assert page.run('document.getElementById("theme").textContent') == ("Light" if dark else "Dark")
+    click(page, "#theme")
+    assert page.run(COLOURS) != [ink, paper]
+    page.run("localStorage.clear()")
+
+
+@pytest.mark.parametrize("script", [True, False])
+@pytest.mark.parametrize("name", ["paper", "board", "declutr", "two", "hostile"])
+def test_on_a_phone_only_the_table_scrolls_sideways(page, folder, name, script):
+    page.open(folder / f"{name}.html", width=360, height=740, script=script)
+    width, window = page.run(WIDTHS)
+    assert width == window == 360
+    sizes = page.run("""[...document.querySelectorAll("body *")].filter((one) => one.getClientRects().length
+        && one.textContent.trim() && !one.children.length).map((one) => parseFloat(getComputedStyle(one).fontSize))""")
+    assert min(sizes) >= 13
+
+
+def test_names_and_heads_stay_in_sight(page, folder):
+    page.open(folder / "declutr.html", width=360, height=740)
+    places = page.run("""{ const box = document.querySelector(".scroll"), name = document.querySelector("tbody th[scope=row]"),
+        head = document.querySelector("thead th"); box.scrollTo(300, 100);
+        [box.scrollLeft, ...[name, head].map((one) => one.getBoundingClientRect().left - box.getBoundingClientRect().left),
+         head.getBoundingClientRect().top - box.getBoundingClientRect().top]; }""")
+    assert places[0] == 300 and places[1:3] == [0, 0] and places[3] >= 0
+    # A name leaves room for numbers.
+    assert page.run('document.querySelector("tbody th[scope=row]").offsetWidth') <= 0.5 * 360
+
+
+@pytest.mark.parametrize("name", ["paper", "board", "declutr", "multilingual", "many"])
+def test_paper_holds_all_columns(page, folder, name, tmp_path):
+    # A4 across, a centimetre of margin to each side, in pixels of 1/96 inch.
+    page.open(folder / f"{name}.html", width=1046, height=700, paper=True, dark=True)
+    assert page.run(WIDTHS) == [1046, 1046]
+    assert page.run("Math.max(...[...document.querySelectorAll('table')].map((one) => one.offsetWidth))") <= 1046
+    ink, paper = page.run(COLOURS)
+    assert luminance(ink) < luminance(paper)
+    assert page.run('document.getElementById("controls").getClientRects().length') == 0
+    page.pdf(tmp_path / "page.pdf")
+    assert re.search(rb"/MediaBox ?\[0 0 84[12][.\d]* 59[45][.\d]*\]", (tmp_path / "page.pdf").read_bytes())
+
+
+def test_those_who_hear_the_page_are_told_what_everything_is(page, folder):
+    page.open(folder / "board.html")
+    click(page, "#compare")
+    found = page.names()
+    controls = {
+        role: [name for kind, name in found if kind == role]
+        for role in ("button", "checkbox", "combobox", "spinbutton")
+    }
+    assert all(names and all(names) for names in controls.values())
+    assert controls["combobox"] == ["Method", "Backbone", "Supervision", "Numbers"]
+    assert "Parameters from, in millions" in controls["spinbutton"]
+    assert "Compare all-MiniLM-L6-v2" in controls["checkbox"]
+    assert ("region", "STS: the seven tests, Spearman, all subsets joined") in found
+    assert ("columnheader", "STS12") in found and ("rowheader", "Compare stranger stranger") in found
+
+
+def test_the_keyboards_place_is_seen(page, folder):
+    page.open(folder / "board.html")
+    seen = []
+    for _ in range(20):
+        page.press("Tab")
+        seen.append(
+            page.run("""(() => { const here = document.activeElement, style = getComputedStyle(here);
+            return [here.id || here.tagName, style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1]; })()""")
+        )
+    assert all(outlined for _, outlined in seen)
+    assert {"search", "theme", "method", "year-from", "groups", "compare", "download"} <= {name for name, _ in seen}
+
+
+def test_without_script_the_page_is_plain_tables(page, folder):
+    page.open(folder / "paper.html", script=False)
+    assert page.run(LABELS)[0] == "GloVe (avg.)" and len(page.run(LABELS)) == 25
+    assert len(page.run(TITLES)) == 8
+    assert page.run('document.getElementById("controls").getClientRects().length') == 0
+    assert page.run('document.querySelectorAll("thead button").length') == 0
+
+
+VIEW = """[...document.querySelectorAll(".scroll :is(thead th, tbody tr:not(.title) th[scope=row], .section)")]
+    .filter((one) => one.getClientRects().length).map((one) => one.textContent)"""
+
+
+def test_the_state_is_in_the_address_and_comes_back_from_it(page, folder):
+    page.open(folder / "board.html", dark=True)
+    assert page.run("location.hash") == ""
+    choose(page, "search", "simcse, consert & co")
+    choose(page, "supervision", "none")
+    choose(page, "parameters-to", "200")
+    choose(page, "year-from", "2021")
     click(page, "#groups")
-    assert page.run(told) > 0
+    click(page, "#theme")
+    click(page, f'#columns input[value="{STS[5]}"]')
+    click(page, "thead th:nth-child(2) button")
+    settle(page)
+    state, view = page.run("location.hash").removeprefix("#"), page.run(VIEW)
+    page.run("localStorage.clear()")
+    labels = page.run(LABELS)
+    assert labels and all("simcse" in one.lower() or "consert" in one.lower() for one in labels)
+    page.open(folder / "board.html", dark=True, state=state)
+    assert page.run(VIEW) == view and "STS-B" not in heads(page)
+    assert page.run("document.documentElement.dataset.theme") == "light"
+    assert page.run('document.querySelector("thead th:nth-child(2)").getAttribute("aria-sort")') == "descending"
+    settle(page)
+    assert page.run("location.hash").removeprefix("#") == state
+    click(page, "#clear")
+    settle(page)
+    assert page.run("location.hash") == "#theme=light"
+    assert len(page.run(LABELS)) > 100
 
 
-def test_a_board_of_many_encoders_answers_at_once(page, folder):
-    columns = [TableColumn(key=f"c{at}", head=f"C{at}") for at in range(8)]
-    rows = [
-        Row(label=f"e{n}", cells={c.key: TableCell(measured=Number(n * 37 % 1000 / 10, interval=(n / 50, n / 40)))
-                                  for c in columns})
-        for n in range(1500)
-    ]  # fmt: skip
-    path = folder / "many.html"
-    path.write_text(
-        render([Table(name="m", title="m", columns=columns, groups=[Group(rows=rows)])], "html"), encoding="utf-8"
+def test_another_state_in_the_address_is_taken_and_a_notes_address_leaves_it(page, folder):
+    page.open(folder / "board.html", state="search=stranger")
+    assert page.run(LABELS) == ["stranger"]
+    page.run('new Promise((done) => { addEventListener("hashchange", done); location.hash = "t1-note1"; })')
+    assert page.run(LABELS) == ["stranger"]
+    page.run('new Promise((done) => { addEventListener("hashchange", done); location.hash = "backbone=MiniLM"; })')
+    assert page.run(LABELS) == ["all-MiniLM-L6-v2"]
+
+
+def test_a_state_of_another_page_does_no_harm(page, folder):
+    page.open(folder / "paper.html")
+    whole = page.run(VIEW)
+    page.open(
+        folder / "paper.html",
+        state="method=None+such&without=none&sort=t9+1+a&sort=nonsense&row=t1+none&theme=%22&unknown=1&year-from=x",
     )
-    page.open(path)
-    seconds = page.run("""(() => { const start = performance.now();
-        document.querySelector("thead th:nth-child(3) button").click();
-        return (performance.now() - start) / 1000; })()""")
-    assert seconds < 2
-    top = [float(text) for text in column(page, 3)]
-    assert top == sorted(top, reverse=True) and len(top) == 1500
+    assert page.run(VIEW) == whole and page.complaints() == []
+
+
+def test_what_is_shown_is_downloaded_as_csv(page, folder, tmp_path):
+    page.open(folder / "board.html")
+    page.save_downloads(tmp_path)
+    choose(page, "side", "measured")
+    click(page, f'#columns input[value="{STS[0]}"]')
+    click(page, "thead th:nth-child(9) button")
+    click(page, "#download")
+    page.run("""new Promise((done) => setTimeout(done, 500))""")
+    (path,) = tmp_path.glob("*.csv")
+    assert path.name == "sts-the-seven-tests-spearman-all-subsets-joined.csv"
+    lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert list(lines[0])[:6] == ["table", "section", "group", "row", "encoder", "side"]
+    assert "sts12" not in lines[0] and "sts13" in lines[0]
+    found = [(line["section"], line["row"], line["side"], line["sts13"], line["average"]) for line in lines]
+    assert found == [
+        ("Unsupervised", "SimCSE-BERT-base (unsup.)", "measured", "22.34", "42.34"),
+        ("Trained on text pairs", "all-MiniLM-L6-v2", "measured", "80.00", "78.43"),
+        ("Others", "stranger", "measured", "62.34", "42.34"),
+    ]
+    assert page.complaints() == []
+
+
+def test_a_downloaded_csv_computes_nothing_and_keeps_ends_and_ranks(page, folder):
+    page.open(folder / "formula.html")
+    page.run("URL.createObjectURL = (blob) => { window.made = blob; return '#'; }")
+    click(page, "#download")
+    (line,) = csv.DictReader(page.run("made.text()").splitlines())
+    assert (line["row"], line["a"], line["a_low"], line["a_high"]) == ('\'=1+1, "x"', "-1.50", "-2.00", "-1.00")
+    assert (line["rank_best"], line["rank_worst"], line["letters"]) == ("1", "3", "a")
+
+
+def compared(page: Page) -> list[list[str]]:
+    """The lines of the comparison, cell by cell."""
+    lines: list[list[str]] = page.run("""[...document.querySelectorAll("#comparison tr")]
+        .map((row) => [...row.cells].map((cell) => cell.textContent))""")
+    return lines
+
+
+def test_two_rows_are_compared(page, folder):
+    page.open(folder / "intervals.html")
+    assert page.run('document.getElementById("comparison").hidden')
+    click(page, "#compare")
+    assert not page.run('document.getElementById("hint").hidden')
+    click(page, "tbody tr:nth-child(1) .pick")
+    click(page, "tbody tr:nth-child(2) .pick")
+    assert compared(page) == [
+        ["", "one", "two", "difference"],
+        ["A", "70.0069.00 to 71.00", "70.5068.00 to 73.00", "-0.50"],
+        ["B", "61.00±1.5058.00 to 64.00", "–", "–"],
+    ]
+    notes = page.run('document.querySelector("#comparison ul").textContent')
+    assert "Both measured." in notes and "They are not tested" in notes and "stsbench compare one two" in notes
+    # Of three the first goes; what is scored otherwise has no difference.
+    click(page, "tbody tr:nth-child(3) .pick")
+    assert compared(page)[0] == ["", "two", "three", "difference"]
+    assert compared(page)[1][-1] == "–"
+    notes = page.run('document.querySelector("#comparison ul").textContent')
+    assert (
+        "scored in different ways" in notes and "two: measured; three: published" in notes and "test over" not in notes
+    )
+    settle(page)
+    state = page.run("location.hash").removeprefix("#")
+    page.open(folder / "intervals.html", state=state)
+    assert compared(page)[0] == ["", "two", "three", "difference"]
+    click(page, "#clear")
+    assert page.run('document.getElementById("comparison").hidden')
+    assert page.run('document.querySelectorAll(".chosen").length') == 0
+
+
+def test_rows_of_two_tables_are_not_compared(page, folder):
+    page.open(folder / "two.html")
+    click(page, "#compare")
+    click(page, "#t1 .pick")
+    click(page, "#t2 .pick")
+    assert page.run('document.getElementById("comparison").hidden')
+    assert page.run('[...document.querySelectorAll(".pick:checked")].map((one) => one.closest("table").id)') == ["t2"]

@@ -49,13 +49,6 @@ def test_averages_as_the_paper_rounds_them_and_exact():
     assert shown(lay_out(table, "measured", exact=True), "BERT-base")[-1] == "10.005429"
 
 
-def test_a_missing_cell_leaves_no_average():
-    table = build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED[:6], tasks=STS[:6]))
-    assert row(table, "SimCSE-BERT-base").cell("stsb").measured
-    assert row(table, "SimCSE-BERT-base").cell(AVERAGE).measured is None
-    assert row(table, "SimCSE-BERT-base").cell(AVERAGE).published
-
-
 def test_another_aggregation_is_read_from_the_same_result():
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("bert-base-first-last", *UNROUNDED)]
     table = build_table("simcse-b3", results)
@@ -99,30 +92,11 @@ def test_protocols_are_those_of_the_evaluators():
             assert (known["metric"], known["aggregation"]) == (facts.metric, facts.aggregation)
 
 
-def test_seeds_are_a_mean_with_a_deviation_of_cells_and_average():
-    results = [
-        r
-        for seed, shift in enumerate((0.0, 0.02))
-        for r in sts("simcse-bert-base", *(s + shift for s in UNROUNDED), train_seed=seed, fingerprint=f"{seed}" * 64)
-    ]
-    one = row(build_table("simcse-5", results), "SimCSE-BERT-base")
-    cell, average = one.cell("sts12").measured, one.cell(AVERAGE).measured
-    assert cell == pytest.approx((13.344, 2**0.5, None, None, 2, ""))
-    assert average and average.deviation == pytest.approx(2**0.5) and average.seeds == 2
-
-
 def test_an_encoder_of_other_parameters_passes_for_no_published_row():
     results = sts("simcse-bert-base+pooling=max", *UNROUNDED)
     assert not any(one.is_measured for one in build_table("simcse-5", results).rows())
     (own,) = [one for one in build_table("sts", results).rows() if one.is_measured]
     assert own.label == "SimCSE-BERT-base (unsup.)+pooling=max" and not own.is_published
-
-
-def test_two_states_of_an_encoder_are_two_rows():
-    results = [*sts("simcse-bert-base", *UNROUNDED), *sts("simcse-bert-base", *UNROUNDED[::-1], fingerprint="f" * 64)]
-    rows = [one for one in build_table("simcse-5", results).rows() if one.is_measured]
-    assert [one.label for one in rows] == ["SimCSE-BERT-base", "SimCSE-BERT-base [ffffff]"]
-    assert not rows[1].is_published and rows[0].is_published
 
 
 def test_composite_is_measured_from_all_its_parts():
@@ -162,12 +136,6 @@ def test_measured_takes_the_place_of_published_on_a_board():
     assert [group.section for group in table.groups][-1] == "Others"
 
 
-def test_a_board_is_sorted_by_average_within_each_group():
-    for group in build_table("sts").groups:
-        averages = [n.value for one in group.rows if (n := one.cell(AVERAGE).published)]
-        assert averages == sorted(averages, reverse=True)
-
-
 def test_a_board_holds_no_row_twice_that_papers_take_over_from_each_other():
     labels = [one.label for one in build_table("sts").rows()]
     assert len([label for label in labels if "IS-BERT" in label]) == 1
@@ -183,11 +151,6 @@ def test_averages_of_other_tables_are_columns_of_the_board_of_all():
     assert AVERAGE not in [column.key for column in table.columns]
     # Ablations print nothing but an average.
     assert not [one for one in table.rows() if "tau" in one.label or "batch" in one.label]
-
-
-def test_overlap_is_marked_on_boards():
-    layout = lay_out(build_table("sts", sts("mine", *UNROUNDED, overlap="gold")))
-    assert shown(layout, "mine¶") and shown(layout, "SBERT-base-NLI†§")
 
 
 def majority_results() -> list[Result]:
@@ -212,8 +175,3 @@ def test_the_majority_baseline_stands_below_transfer_tables(name):
     assert all(cell.rank == 0 for cell in lay_out(table).blocks[-1].lines[0].cells)
     assert "majority class" not in [one.label for one in build_table(name).rows()]
     assert lay_out(table, "published").blocks[-1].section != "Baseline"
-
-
-def test_a_metric_that_is_no_accuracy_has_no_majority_baseline():
-    table = build_table("sts", majority_results())
-    assert "majority class" not in [one.label for one in table.rows()]

@@ -58,12 +58,6 @@ def own_table(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_table_of_the_users_own(tmp_path):
-    table = build_table(own_table(tmp_path, OWN), sts("bert-base-mean", *UNROUNDED))
-    assert [one.label for one in table.rows()] == ["BERT-base"]
-    assert row(table, "BERT-base").cell("sts12").published == Number(49.07, None, 2)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -140,8 +134,3 @@ def test_rows_of_unknown_protocol_have_no_average_but_the_printed_one():
     assert clear.otherwise == "unknown" and clear.cell(AVERAGE).published == Number(61.8, None, 1)
     assert clear.cell(EXACT).published is None and ct.cell(AVERAGE).published is None
     assert published_row(clear.key).quoted == "clear"
-
-
-def test_an_unknown_table_offers_the_nearest():
-    with pytest.raises(UnknownName, match="unknown table 'sgopt1'; did you mean 'sgopt-1'"):
-        build_table("sgopt1")

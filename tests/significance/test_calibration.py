@@ -16,7 +16,6 @@ from stsbench.significance.paired import (
     Correlated,
     Sample,
     difference_of,
-    holm,
     mean_sample,
     permutation_p,
 )
@@ -92,29 +91,6 @@ def test_it_does_so_for_encoders_of_unlike_shape_where_williams_does_not():
     assert low <= swaps <= high < by_williams
 
 
-def test_an_encoder_against_itself_is_no_difference():
-    gold, a, _ = exchangeable(np.random.default_rng(0), 50)
-    data = correlated([a, np.exp(a)], gold, "spearman")
-    assert permutation_p(0.0, swapped(data, 99, np.random.default_rng(0))) == 1.0
-    assert data.williams(0, 1) == pytest.approx((0.0, 0.0, 1.0), abs=1e-6)
-    tested = difference(data)
-    assert (tested.p, tested.interval()) == (1.0, (0.0, 0.0))
-
-
-def test_tests_of_items_right_or_wrong_never_exceed_their_level():
-    # Exact tests of counts keep below their level: by the binomial law they could at most reach it.
-    rng, exact, swaps = np.random.default_rng(12), 0, 0
-    for _ in range(PAIRS):
-        hard = rng.random(200)
-        data = Averaged(values=list((rng.random((2, 200)) < hard).astype(float)[:, None]))
-        p = data.mcnemar(0, 1)
-        assert p is not None
-        exact += p <= 0.05
-        swaps += permutation_p(observed(data), swapped(data, PERMUTATIONS, rng)) <= 0.05
-    assert 0.01 < exact / PAIRS <= chance(PAIRS)[1]
-    assert 0.01 < swaps / PAIRS <= chance(PAIRS)[1]
-
-
 def test_the_interval_of_the_difference_holds_zero_nineteen_times_in_twenty():
     rng, trials, held = np.random.default_rng(13), 400, 0
     for _ in range(trials):
@@ -124,12 +100,6 @@ def test_the_interval_of_the_difference_holds_zero_nineteen_times_in_twenty():
         held += low <= 0 <= high
     low, high = chance(trials, 0.95)
     assert low <= held / trials <= high
-
-
-def test_holm_calls_any_of_seven_null_tasks_different_once_in_twenty():
-    rng, trials = np.random.default_rng(14), 2000
-    families = np.array([min(holm(row.tolist())) <= 0.05 for row in rng.random((trials, 7))])
-    assert chance(trials)[0] - 0.003 <= families.mean() <= chance(trials)[1]
 
 
 # Items that share sentences, and seeds.
@@ -144,17 +114,6 @@ def test_the_level_is_kept_where_pairs_recur_which_independent_tests_do_not():
     low, high = chance(600)
     assert low <= calls[0] / 600 <= high
     assert calls[1] / 600 > 2 * high
-
-
-def test_the_level_is_kept_where_pairs_share_one_sentence():
-    # Sixty sentences, each in six pairs: what a sentence adds to a pair's values is half of them.
-    rng, calls = np.random.default_rng(18), np.zeros(2)
-    for _ in range(500):
-        sentences = np.stack([rng.permutation(np.repeat(np.arange(60), 3)) for _ in range(2)], axis=1)
-        gold, shared, *own = (rng.normal(size=60)[sentences].sum(axis=1) + rng.normal(size=180) for _ in range(4))
-        data = correlated([gold + 0.5 * shared + 0.7 * one for one in own], gold, "pearson")
-        calls += [difference(data, one).p <= 0.05 for one in (Sharing(sentences), Sharing.none(180))]
-    assert calls[0] / 500 <= chance(500)[1] < calls[1] / 500
 
 
 def trained(rng: np.random.Generator, gold: Float64Array, shared: Float64Array, seeds: int, spread: float) -> Sample:

@@ -153,15 +153,6 @@ def test_of_all_ways_in_which_few_can_differ_every_one_is_told_with_the_fewest_l
         assert len(set("".join(letters))) == fewest_groups(apart), apart
 
 
-def test_of_many_encoders_a_letter_is_shared_exactly_by_those_that_do_not_differ():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        scores, errors = np.sort(rng.normal(size=40))[::-1], rng.uniform(0.1, 0.5, size=40)
-        apart = np.abs(scores[:, None] - scores) > np.hypot(errors[:, None], errors)
-        letters = letter_display(apart)
-        assert np.array_equal(different(letters), apart) and letters[0].startswith("a")
-
-
 def test_letters_go_on_after_the_alphabet():
     letters = letter_display(~np.eye(106, dtype=bool))
     assert [letters[at] for at in (0, 25, 26, 51, 52, 103, 104)] == ["a", "z", "A", "Z", ".a", ".Z", "..a"]
@@ -191,11 +182,6 @@ def test_rank_intervals_rank_all_rows_on_the_same_items():
     ranks = stats.rankdata(-drawn_means, method="min", axis=0)
     low, high = np.quantile(ranks, [0.025, 0.975], axis=1, method="inverted_cdf")
     assert [found[name] for name in "abcd"] == [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
-
-
-def test_twice_the_same_encoder_is_never_above_the_other():
-    one = rows_of("a")["a"]
-    assert rank_intervals(RowItems({1: one, 2: one}), [1, 2], effort=FEW) == {1: (1, 1), 2: (1, 1)}
 
 
 def test_a_row_with_a_gap_is_ranked_by_the_tasks_that_both_have():
@@ -307,14 +293,6 @@ def test_a_task_that_a_row_lacks_neither_lowers_nor_raises_it():
     assert standings(easy, effort=FEW).rows["c"].rank == 3
 
 
-def test_rows_without_a_task_in_common_are_not_told_apart():
-    rows = made_rows({"a": 0.0, "b": 0.9})
-    rows["a"], rows["b"] = [rows["a"][0], [], []], [[], *rows["b"][1:]]
-    found = standings(rows, effort=FEW)
-    assert found.tests == 0 and {one.letters for one in found.rows.values()} == {"a"}
-    assert {one.rank for one in found.rows.values()} == {1}
-
-
 def test_what_has_no_columns_is_told_and_the_rest_ranked():
     rows = made_rows({"a": 0.0, "b": 0.9, "c": 0.3})
     bare = msgspec.structs.replace(rows["a"][1][0], per_item={})
@@ -332,13 +310,6 @@ def test_results_that_do_not_tell_their_sentences_are_told():
     found = standings({"a": [[a]], "b": [[b]]}, effort=FEW)
     assert [one.encoder for one in found.without_texts] == ["a", "b"] and found.tests == 1
     assert standings({"a": [[a]], "b": [[b]]}, effort=Effort(draws=50, dependence="none")).without_texts == [a, b]
-
-
-def test_scores_made_differently_are_refused():
-    a, b = pair()
-    other = msgspec.structs.replace(b, data="e" * 64)
-    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' cannot be ranked together: data hash differs"):
-        standings({"a": [[a]], "b": [[other]]}, effort=FEW)
 
 
 WANTED = {0: [(0, 1)]}
@@ -413,13 +384,6 @@ def test_rows_are_counted_whether_read_known_or_lacking(row: list[list[Result]])
         assert seen == [(1, 3), (2, 3), (3, 3)] and len(known) == 2
 
 
-def test_results_in_memory_are_computed_each_time():
-    known: dict[str, Interval] = {}
-    one = told(pair()[0])
-    assert mark_of([[one]], (0,), ()) is None
-    assert mean_intervals({0: [[one]]}, {0: [(0,)]}, known=known).intervals and not known
-
-
 def test_what_hangs_on_the_sentences_of_another_row_is_not_kept_and_found_each_time(tmp_path: Path):
     tells, tells_not = on_disk(tmp_path, told(pair()[1]), pair()[0])
     rows, wanted = {0: [[tells]], 1: [[tells_not]]}, {0: [(0,)], 1: [(0,)]}
@@ -438,3 +402,18 @@ def test_rows_read_one_by_one_have_the_intervals_of_rows_read_at_once(tmp_path: 
     monkeypatch.setattr(means, "ROWS_AT_ONCE", 1)
     # The first is read before the one that tells its sentences.
     assert mean_intervals(rows, wanted) == at_once
+
+
+def test_rows_without_a_task_in_common_are_not_told_apart():
+    rows = made_rows({"a": 0.0, "b": 0.9})
+    rows["a"], rows["b"] = [rows["a"][0], [], []], [[], *rows["b"][1:]]
+    found = standings(rows, effort=FEW)
+    assert found.tests == 0 and {one.letters for one in found.rows.values()} == {"a"}
+    assert {one.rank for one in found.rows.values()} == {1}
+
+
+def test_scores_made_differently_are_refused():
+    a, b = pair()
+    other = msgspec.structs.replace(b, data="e" * 64)
+    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' cannot be ranked together: data hash differs"):
+        standings({"a": [[a]], "b": [[other]]}, effort=FEW)

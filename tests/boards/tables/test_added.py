@@ -7,8 +7,8 @@ from typing import Any
 from stsbench.boards.published import read_table_card
 from stsbench.boards.tables.build import make_table
 from stsbench.boards.tables.columns import Filler, plan
-from stsbench.boards.tables.rows import Added, lacks, not_shown, only_added
-from stsbench.boards.tables.table import AVERAGE, BEST, Table, lay_out
+from stsbench.boards.tables.rows import Added, lacks, not_shown
+from stsbench.boards.tables.table import BEST, Table, lay_out
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.groups import gather_runs
 from stsbench.results.record import Result
@@ -43,37 +43,12 @@ def test_added_rows_are_ranked_among_themselves():
     assert [(line.label, line.cells[0].rank) for line in block.lines] == [("A", BEST), ("other", 2)]
 
 
-def test_an_encoder_in_several_states_is_several_rows():
-    results = [*sts("mine", *UNROUNDED, fingerprint="a" * 64), *sts("mine", *UNROUNDED[::-1], fingerprint="b" * 64)]
-    table = made("simcse-5", results, Added("mine", "Ours", results))
-    assert [one.label for one in table.groups[-1].rows] == ["Ours [aaaaaa]", "Ours [bbbbbb]"]
-
-
-def test_an_added_row_says_where_its_training_text_overlaps():
-    results = sts("mine", *UNROUNDED, overlap="gold")
-    assert shown(lay_out(made("simcse-5", results, Added("mine", "Ours", results))), "Ours¶")
-
-
 def test_on_a_board_the_row_that_is_there_has_the_label():
     results = sts("mine", *UNROUNDED)
     table = made("sts", results, Added("mine", "Ours", results))
     assert row(table, "Ours").encoder == "mine" and "mine" not in [one.label for one in table.rows()]
     assert len(table.rows()) == len(made("sts", results).rows())
     assert row(made("sts", results, Added("mine", "", results)), "mine").is_added
-
-
-def test_an_added_row_has_its_distance_too():
-    results = [r for name in ("mine", "declutr-base") for r in sts(name, *UNROUNDED[:5], tasks=STS[:5])]
-    table = made("declutr-2", results, Added("mine", "Ours", results[:5]))
-    assert row(table, "Ours").cell(AVERAGE).measured is None
-
-
-def test_only_the_added_rows_are_left():
-    results = sts("mine", *UNROUNDED)
-    assert [one.label for one in only_added(made("simcse-5", results, Added("mine", "Ours", results))).rows()] == [
-        "Ours"
-    ]
-    assert only_added(made("simcse-5", results)).rows() == []
 
 
 def test_what_a_row_lacks_is_told_with_the_command_that_fills_it():
@@ -122,3 +97,9 @@ def test_results_without_a_row_are_told():
         "simcse-5", *five
     )
     assert unseen("simcse-e1", *mine) == "" and unseen("simcse-5", *sts("simcse-bert-base", *UNROUNDED)) == ""
+
+
+def test_an_encoder_in_several_states_is_several_rows():
+    results = [*sts("mine", *UNROUNDED, fingerprint="a" * 64), *sts("mine", *UNROUNDED[::-1], fingerprint="b" * 64)]
+    table = made("simcse-5", results, Added("mine", "Ours", results))
+    assert [one.label for one in table.groups[-1].rows] == ["Ours [aaaaaa]", "Ours [bbbbbb]"]

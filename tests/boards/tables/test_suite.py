@@ -81,24 +81,12 @@ def test_a_field_replaced_is_another_protocol():
     assert gather(*both("a", 0.5, 0.6, protocol=few))[0].title == "STS, protocol senteval"
 
 
-def test_one_protocol_can_be_asked_for():
-    results = [*both("a", 0.5, 0.6), *both("b", 0.7, 0.8, protocol=WMEAN)]
-    assert [board.title.split()[2] for board in gather(*results, protocol="wmean")] == ["wmean"]
-    assert gather(*results, protocol="mean") == []
-    assert gather() == []
-
-
 @pytest.mark.parametrize("split", ["validation", "train", "dev", "all"])
 def test_scores_of_other_splits_do_not_count(split):
     (board,) = gather(*both("a", 0.5, 0.6), *both("a", 0.9, 0.9, split=split))
     (row,) = board.rows()
     assert [number(row, task).value for task in TASKS] == [50.0, 60.0]
     assert number(row, "sts12").deviation is None
-
-
-def test_scores_of_other_tasks_do_not_count():
-    (board,) = gather(*both("a", 0.5, 0.6), make_result("a", "stsb", 0.9))
-    assert [column.key for column in board.columns if column.kind == "task"] == TASKS
 
 
 def test_seeds_are_a_mean_and_a_deviation():
@@ -129,18 +117,6 @@ def test_training_seeds_are_one_encoder_though_their_weights_differ():
     assert shown(board) == [["a", "55.00±7.07", "60.00±0.00", "57.50±3.54"]]
     (board,) = gather(*results, *both("a", 0.1, 0.2, train_seed=1, fingerprint="other weights"))
     assert [row.label for row in board.rows()] == ["a [weights 1]", "a [weights 0]", "a [other wei]"]
-
-
-def test_a_task_that_nobody_ran_is_said_and_not_shown():
-    (board,) = gather(make_result("a", "sts12", 0.5))
-    assert "| encoder | STS12 |\n" in markdown(board)
-    assert "\nno score yet: STS13\n" in markdown(board)
-
-
-def test_a_suite_without_an_average_has_none():
-    (board,) = gather(*both("a", 0.5, 0.6), suite=Suite(name="S", tasks=TASKS, average=False))
-    assert board.rows()[0].cell(AVERAGE).measured is None
-    assert "| encoder | STS12 | STS13 |\n" in markdown(board)
 
 
 def test_scores_without_training_text_are_a_group_of_their_own_with_the_items_left():

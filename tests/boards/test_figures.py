@@ -4,20 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import stsbench
-from stsbench.boards.render.figures import comparison_figure, table_figure
+from stsbench.boards.render.figures import table_figure
 from stsbench.boards.tables.intervals import with_standings
-from stsbench.core.errors import DataError, ProtocolError
-from stsbench.results.record import Result
-from stsbench.significance.comparison import Comparison, compare
+from stsbench.core.errors import ProtocolError
 from tests.boards.shown import standing
 from tests.cli.commands import Command
 from tests.encoders.fakes import Plain
 from tests.made import SIMCSE, make_result
-from tests.significance.pairs import FEW, pair
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 MEASURED = [
@@ -77,22 +73,6 @@ def test_one_figure_is_one_table():
     other = make_result(score=0.3, protocol={**SIMCSE, "name": "mean", "aggregation": "mean"})
     with pytest.raises(ProtocolError, match="one figure shows one table, here are 2: .* choose one by its protocol"):
         table_figure(stsbench.leaderboard([*MEASURED, other]).tables)
-
-
-def test_a_task_of_two_splits_has_two_places_among_the_differences():
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    sides: dict[str, list[Result]] = {"a": [], "b": []}
-    for task, split in (("sts12", "test"), ("stsb", "validation"), ("stsb", "test")):
-        for side, one in zip(sides.values(), pair(), strict=True):
-            side.append(msgspec.structs.replace(one, task=task, split=split))
-    chart: Any = comparison_figure(compare(sides, effort=FEW))
-    named = {label.get_text() for label in chart.axes[0].get_yticklabels()}
-    assert {"sts12", "stsb (test)", "stsb (validation)", "mean of 2"} <= named
-
-
-def test_without_intervals_no_differences_are_drawn():
-    with pytest.raises(DataError, match="there is no interval to draw"):
-        comparison_figure(Comparison(encoders=["a", "b"], differences=[], level=0.05))
 
 
 def test_commands_write_figures(folder, tmp_path, monkeypatch, capsys):
