@@ -265,8 +265,6 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
 
 
 class _FewerWords:
-    """A mean of word vectors without some of them."""
-
     fingerprint = None
 
     def __init__(self, base: WordsEncoder, gone: frozenset[int]) -> None:

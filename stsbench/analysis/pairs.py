@@ -69,13 +69,11 @@ class Closeness(EncoderAnalysis):
 
 
 def _alignment(subject: Subject, first: Sequence[str], second: Sequence[str]) -> float:
-    """The alignment of pairs, so many at a time."""
     parts = [(first[at : at + ROWS], second[at : at + ROWS]) for at in range(0, len(first), ROWS)]
     return sum(len(a) * alignment(subject.array(a), subject.array(b)) for a, b in parts) / len(first)
 
 
 def _validations(subject: Subject) -> Iterator[PlainRow]:
-    """The validations of a trained encoder that tell both numbers."""
     run = subject.known.run
     for point in run.facts.get("curve", []) if run is not None else []:
         if {"alignment", "uniformity", "score", "step"} <= point.keys():

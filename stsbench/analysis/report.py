@@ -85,7 +85,6 @@ def _figure(found: Findings) -> Iterator[str]:
 
 
 def _layout(layout: Layout) -> Iterator[str]:
-    """A table of a comparison with its notes."""
     rows = [[line.label, *(cell.text for cell in line.cells)] for block in layout.blocks for line in block.lines]
     yield from _table([layout.label_head, *layout.heads], rows, layout.caption)
     yield '<ul class="notes">'

@@ -178,7 +178,6 @@ def _is_number(value: object) -> bool:
 
 
 def _ends(row: PlainRow) -> tuple[float, float] | None:
-    """One deviation of seeds to each side, in points."""
     if row["deviation"] is None:
         return None
     return 100 * (row["score"] - row["deviation"]), 100 * (row["score"] + row["deviation"])

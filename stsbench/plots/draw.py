@@ -75,17 +75,10 @@ LINE_HEIGHT, FRAME = 0.2, 0.9
 
 
 def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = False) -> Chart:
-    """Draw dots, groups and series in the order in which they come first.
+    """Draw dots, groups and series in the order in which they come first; at most one for each group and series.
 
-    Args:
-        dots: at most one for each group and series.
-        axis: what the numbers are.
-        title: above the chart.
-        zero: whether a line stands at 0.
-
-    Raises:
-        DataError: there are no dots.
-        StsbenchError: matplotlib is not installed.
+    ``axis`` says what the numbers are; with ``zero`` a line stands at 0. As all that draw here it raises DataError where there is
+    nothing to draw, and StsbenchError where matplotlib is not installed.
     """
     _some(dots)
     from stsbench.plots.chart import new_chart
@@ -161,21 +154,7 @@ def draw_panels(
     notes: Sequence[str] = (),
     zero: bool = False,
 ) -> Chart:
-    """Draw dots in panels that share their rows.
-
-    Args:
-        dots: the numbers.
-        panels: the titles of the panels.
-        rows: the names of the rows, from the top.
-        axis: what the numbers are.
-        title: above all panels.
-        notes: below them.
-        zero: whether a line stands at 0.
-
-    Raises:
-        DataError: there are no dots.
-        StsbenchError: matplotlib is not installed.
-    """
+    """Draw dots in panels of these titles that share their rows, named from the top; ``notes`` stand below all."""
     _some(dots)
     from stsbench.plots.chart import new_chart
 
@@ -230,17 +209,7 @@ def draw_lines(
 ) -> Chart:
     """Draw a line a series, in the order in which they come first, its points by their size.
 
-    Args:
-        points: the numbers.
-        sizes: what sizes are, on the axes below.
-        values: what numbers are, on the axes beside.
-        title: above the chart.
-        scale: of sizes.
-        value_scale: of numbers.
-
-    Raises:
-        DataError: there are no points.
-        StsbenchError: matplotlib is not installed.
+    ``sizes`` and ``values`` say what stands on the axes below and beside; ``scale`` is of sizes, ``value_scale`` of numbers.
     """
     _some(points)
     from stsbench.plots.chart import new_panels
@@ -304,12 +273,7 @@ CURVE_HEIGHT = 2.2
 
 
 def draw_curves(curves: Sequence[Curve], *, score: str) -> Chart:
-    """Draw development scores above losses, the kept step of each run as a ring; ``score`` is what the scores are of.
-
-    Raises:
-        DataError: no run was validated.
-        StsbenchError: matplotlib is not installed.
-    """
+    """Draw development scores above losses, the kept step of each run as a ring; ``score`` is what the scores are of."""
     every = [point for curve in curves for point in curve.points]
     _some(every, "there is no curve to draw: nothing was validated while it was trained")
     from stsbench.plots.chart import new_chart
@@ -358,17 +322,8 @@ def draw_heat(
 ) -> Chart:
     """Draw cells, rows and columns in the order in which they come first, panels below each other on one scale.
 
-    Args:
-        cells: the numbers; a place without one, or with NaN, stays empty.
-        rows: what rows are.
-        columns: what columns are.
-        values: what numbers are.
-        title: above the chart.
-        form: how numbers are written.
-
-    Raises:
-        DataError: there are no cells.
-        StsbenchError: matplotlib is not installed.
+    A place without a number, or with NaN, stays empty. ``rows``, ``columns`` and ``values`` say what these are, ``form`` how
+    numbers are written.
     """
     known = [cell.value for cell in cells if not math.isnan(cell.value)]
     _some(known)
@@ -445,20 +400,10 @@ def draw_spots(
     same_scale: bool = True,
     violins: Sequence[Violin] = (),
 ) -> Chart:
-    """Draw points, panels in the order in which they come first.
+    """Draw points, panels in the order in which they come first, with densities (``violins``) over them.
 
-    Args:
-        spots: the points.
-        across: what stands on the axes below.
-        up: what stands on the axes beside.
-        values: what their colours are.
-        title: above the chart.
-        same_scale: whether all panels have the same axes.
-        violins: densities over the points.
-
-    Raises:
-        DataError: there are no points.
-        StsbenchError: matplotlib is not installed.
+    ``across`` and ``up`` say what stands on the axes below and beside, ``values`` what colours are; with ``same_scale`` all panels
+    have the same axes.
     """
     _some(spots, "there are no points to draw")
     from stsbench.plots.chart import new_panels

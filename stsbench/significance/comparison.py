@@ -118,11 +118,7 @@ def compare(
 
     Holm's correction is taken over the tasks of all pairs, and by itself over the means of all pairs.
 
-    Args:
-        encoders: the results of at least two, by what they are called.
-        tasks: only these.
-        protocol: only results of the protocol of this name.
-        effort: permutations, seed, level, and which items err together.
+    Encoders are the results of at least two, by what they are called: of these tasks alone, and of the protocol of this name.
 
     Raises:
         ProtocolError: a task was scored in different ways, or on different data; names the field.
@@ -266,7 +262,6 @@ def mean_difference(group: Sequence[Measured]) -> Difference:
 
 
 def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:
-    """The same differences after Holm's correction over all of them."""
     tested = [d for d in differences if d.p is not None]
     corrected = dict(zip(map(id, tested), holm([d.p for d in tested if d.p is not None]), strict=True))
     ps = [corrected.get(id(one)) for one in differences]
@@ -318,7 +313,6 @@ def _sentences(first: str, second: str, differences: Sequence[Difference]) -> st
 
 
 def _correction_said(comparison: Comparison) -> str:
-    """The level, and over which tests Holm's correction was taken."""
     tested = [d for d in comparison.differences if d.p is not None]
     tasks, means = ([d for d in tested if d.is_average is average] for average in (False, True))
     over = []

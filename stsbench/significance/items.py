@@ -70,11 +70,7 @@ def pair_items(
 ) -> Items | None:
     """The per-item columns of k encoders on one task, each with its seeds; None where no paired test is known.
 
-    Args:
-        encoders: each encoder's Results.
-        dependence: whether items that share a sentence err together.
-        score: another score than the Results' own.
-        sentences: the items' sentences, where no column says them.
+    ``score`` is another score than the Results' own; ``sentences`` are the items', where no column says them.
 
     Raises:
         DataError: columns are missing or broken, or their items are not the same.
@@ -176,7 +172,6 @@ def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
 
 
 def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> Parts:
-    """The items that are correlated together; all of them where the protocol says nothing of subsets."""
     aggregation = str(protocol.get("aggregation", "all"))
     if aggregation not in AGGREGATIONS:
         raise DataError(f"a result's aggregation '{aggregation}' is not one of {', '.join(AGGREGATIONS)}")

@@ -45,15 +45,10 @@ from stsbench.significance.paired import (
 
 
 def mark_of(cells: Sequence[Sequence[Result]], tasks: Sequence[int], scores: Sequence[str]) -> str | None:
-    """A hash of scores, protocols, seeds, per-item columns by their own hash, and formulas.
+    """A hash of scores, protocols, seeds, per-item columns by their own hash, and formulas, 32 hex digits.
 
-    Args:
-        cells: a row's results task by task, several on one task being its seeds.
-        tasks: the places of the tasks that the mean is over.
-        scores: the score that counts on each task; without any, the results' own.
-
-    Returns:
-        32 hex digits; None of results that lie in no file: nothing says that their columns have the hash they name.
+    ``cells`` are a row's results task by task, ``tasks`` the places of those that the mean is over, ``scores`` the score that
+    counts on each. None of results that lie in no file: nothing says that their columns have the hash they name.
     """
     results = [one for at in tasks for one in cells[at]]
     if not all(one.path is not None and not one.per_item for one in results):
@@ -102,14 +97,10 @@ class MeanIntervals(NamedTuple, Generic[RowKey]):
 
 
 def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
-    """The 95% interval of one encoder's mean over tasks, over other items and other seeds.
+    """The 95% interval of one encoder's mean over tasks, over other items and other seeds, in the scores' unit.
 
-    Args:
-        cells: the encoder's results on each task, one a seed.
-
-    Returns:
-        Low and high, in the scores' unit; None where a task has no per-item columns at hand, no statistic is known
-        of them, or they do not tell which items share a sentence.
+    ``cells`` are its results on each task, one a seed. None where a task has no per-item columns at hand, no statistic is known
+    of them, or they do not tell which items share a sentence.
     """
     tasks = tuple(range(len(cells)))
     return mean_intervals({0: cells}, {0: [tasks]}).intervals.get((0, tasks))
@@ -301,16 +292,10 @@ def _swept(groups: list[int], k: int) -> list[int]:
 def rank_intervals(
     rows: RowItems[RowKey], keys: Sequence[RowKey], *, effort: Effort, level: float = 0.95
 ) -> dict[RowKey, tuple[int, int]]:
-    """The 95% interval of each row's rank by its mean over tasks, 1 the best.
+    """The 95% interval of each row's rank by its mean over tasks, 1 the best; each has at least one task.
 
     All rows move together over other items, and each by itself over other seeds. In a draw a row's rank is one more than the
     number of those above it (Goldstein and Spiegelhalter 1996), each of two being scored on the tasks that both have.
-
-    Args:
-        rows: the items of all rows.
-        keys: the rows that are ranked; each has at least one task.
-        effort: draws and seed.
-        level: how much of the draws an interval holds.
     """
     if not keys:
         return {}

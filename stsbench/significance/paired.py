@@ -135,12 +135,8 @@ def mean_sample(samples: Sequence[Sample], sharing: Sharing, weights: Sequence[f
     """One encoder's mean over several tasks, whose items follow each other.
 
     Where every task has the same seeds, the mean is taken seed by seed; else each task's seeds are averaged first, and
-    their error is that of the head of this file.
-
-    Args:
-        samples: the encoder's on each of k tasks.
-        sharing: which of all their items share sentences.
-        weights: the tasks' shares of the mean, (k,), with the sum 1; without any, all alike.
+    their error is that of the head of this file. ``weights`` are the tasks' shares of the mean, (k,), with the sum 1; without any,
+    all alike.
     """
     shares = [1 / len(samples)] * len(samples) if weights is None else list(weights)
     of_tasks = list(zip(samples, shares, strict=True))

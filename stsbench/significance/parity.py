@@ -240,7 +240,6 @@ CAUSES: dict[str, Callable[[Sentences, Sentences], bool]] = {
 
 
 def _remarks(first: Embedded, second: Embedded) -> Iterator[str]:
-    """What a reader should know beside the verdict."""
     if first.form != second.form:
         yield f"embeddings of other forms ({first.form}, {second.form}) are compared by scores alone"
         return

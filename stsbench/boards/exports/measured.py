@@ -85,7 +85,6 @@ def model_of(result: Result, catalogue: Catalogue) -> Model:
 
 @lru_cache(maxsize=4)
 def _described(catalogue: Catalogue) -> Counter[str]:
-    """How many cards describe each checkpoint."""
     models = (catalogue.encoder(name).params.get("model") for name in catalogue.paths("baselines"))
     return Counter(model for model in models if isinstance(model, str))
 

@@ -95,7 +95,6 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
 
 
 def _fitting(result: Result, catalogue: Catalogue) -> tuple[MtebTask | None, str]:
-    """MTEB's task for a result, or why there is none."""
     task = mteb_task(result.task, catalogue) if result.task in catalogue.paths("tasks") else None
     if task is None:
         return None, "its data are not those of a task of MTEB's"
@@ -205,7 +204,6 @@ def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
 
 
 def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, str]]]:
-    """Each task of ours that the file has a score of, with the version of MTEB that made it."""
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:

@@ -325,7 +325,6 @@ def _wrong_form(card: TableCard) -> Iterator[str]:
 
 
 def _wrong_names(card: TableCard) -> Iterator[str]:
-    """What a card names that there is not."""
     columns, rows = column_facts(card), [row for group in card.groups for row in row_facts(group)]
     if card.board is None and card.paper not in sources().papers:
         yield f"key 'paper': '{card.paper}' is not one of papers.toml{did_you_mean(card.paper, sources().papers)}"

@@ -58,12 +58,7 @@ def render(
 ) -> str:
     """Tables in one of the formats that are text alone; control characters of names are written out.
 
-    Args:
-        tables: the tables.
-        fmt: the format.
-        show: which numbers; see :func:`stsbench.boards.tables.table.lay_out`.
-        exact: averages to the last digit.
-        rows_only: the rows without captions, heads and legends.
+    ``show`` and ``exact`` are as in :func:`stsbench.boards.tables.table.lay_out`; ``rows_only``: without captions, heads and legends.
 
     Raises:
         UnknownName: no such format.

@@ -102,7 +102,6 @@ def _asset(name: str) -> str:
 
 
 def _table(table: Table, layout: Layout, identity: str) -> str:
-    """A table and its notes; ``identity`` begins the ids in it."""
     lines = [line for block in layout.blocks for line in block.lines]
     scales, apart = _scales(layout), set_apart(table)
     notes: dict[str, int] = {}

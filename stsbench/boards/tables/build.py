@@ -46,12 +46,9 @@ if TYPE_CHECKING:
 
 
 def build_table(name: str, results: Sequence[Result] = (), catalogue: Catalogue | None = None) -> Table:
-    """Make the table of a name: published numbers as printed, and beside them what results hold for the same encoders.
+    """Make the table of a name, or of a TOML file: published numbers as printed, beside them what results hold of the same encoders.
 
-    Args:
-        name: a table's name, or a TOML file of the user's.
-        results: any results; those that fit no cell are left out.
-        catalogue: cards of the project and of the user.
+    Results that fit no cell are left out.
 
     Raises:
         UnknownName: no such table.
@@ -97,7 +94,6 @@ def make_table(
 
 
 def _superseded(filler: Filler, catalogue: Catalogue) -> Iterator[str]:
-    """A line on each column whose task has a later version, of which other scores may be."""
     tasks = dict.fromkeys(column.wanted.task for column in filler.plan.tasks if column.wanted is not None)
     # Tables of papers have columns that are no task of ours.
     for card in (catalogue.task(task) for task in tasks if task in catalogue.paths("tasks")):
@@ -163,7 +159,6 @@ def _paper_rows(
 
 
 def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Group]:
-    """The same groups with each row's distance to one row's number in a column."""
     aim = next((row for group in groups for row in group.rows if row.key == key), None)
     if aim is None:
         raise CardError(f"[delta]: 'row' names '{key}', which is not a row of the table")
@@ -201,18 +196,10 @@ def suite_tables(
     added: Sequence[Added] = (),
     progress: OnRow | None = None,
 ) -> list[Table]:
-    """A board for each protocol; scores of different protocols never meet in one.
+    """A board for each protocol, or those of one name; scores of different protocols never meet in one.
 
-    Args:
-        results: any results.
-        name: the suite's key, by which published averages are known.
-        suite: its tasks are the columns.
-        catalogue: cards of the project and of the user.
-        scored: each task's scored split; results of others do not count.
-        protocol: only the protocols of this name.
-        published: whether published rows of the protocol stand beside the measured ones.
-        added: rows that are asked for; they have the labels that are.
-        progress: gets how many rows are done, and how many there are.
+    ``name`` is the suite's key, by which published averages are known; ``scored`` each task's scored split: results of others do
+    not count. With ``published`` the published rows of the protocol stand beside the measured ones.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -382,7 +369,6 @@ class Asked:
 
 
 def _tasks_of(card: TableCard, catalogue: Catalogue) -> Iterator[str]:
-    """The tasks whose scores are in a table's columns, those of other tables' averages among them."""
     for column in plan(card, catalogue).tasks:
         if column.key in {facts.average_of for facts in column_facts(card)}:
             yield from _tasks_of(read_table_card(column.key), catalogue)

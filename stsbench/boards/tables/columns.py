@@ -232,14 +232,9 @@ class Filler(NamedTuple):
     ) -> Numbers:
         """The printed numbers of a row, and its average.
 
-        Args:
-            row: the published row.
-            otherwise: the protocol of a row that is not scored as the columns say.
-            metric: that of a row which measures something else than its columns say.
-            lenient: leave out scores of other protocols without a word, as boards do.
-
-        Raises:
-            ProtocolError: a score of another protocol than the column's, in a row not declared so.
+        ``otherwise`` is the protocol of a row that is not scored as the columns say, ``metric`` that of one which measures something
+        else. A score of another protocol than the column's, in a row not declared so, raises ProtocolError; ``lenient`` leaves it
+        out, as boards do.
         """
         found: Numbers = {}
         for column, other in self._columns():
@@ -285,7 +280,6 @@ class Filler(NamedTuple):
         return {**found, AVERAGE: averages[0], EXACT: averages[1]} if averages else found
 
     def _columns(self) -> Iterator[tuple[TableColumn, str]]:
-        """The columns of tasks, each with the table whose average it is, if it is one."""
         named = [one.average_of for one in column_facts(self.card)] or [""] * len(self.plan.tasks)
         return zip(self.plan.tasks, named, strict=True)
 

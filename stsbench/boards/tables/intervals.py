@@ -77,7 +77,6 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
         found = mean_intervals(cells, wanted, names, known, progress or unwatched)
 
     def with_ends(place: int, row: Row) -> Row:
-        """In points."""
         made = dict(row.cells)
         for key, tasks in means[place].items():
             measured, ends = row.cell(key).measured, found.intervals.get((place, tasks))

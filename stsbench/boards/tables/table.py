@@ -371,7 +371,6 @@ def _ranked(lines: Sequence[TableLine], columns: Sequence[TableColumn], *, merge
 
 
 def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]) -> Iterator[str]:
-    """One line for each mark that is used, then the table's own notes, and what its columns lack and hold."""
     lines = [line for block in blocks for line in block.lines]
     used = "".join(line.marks for line in lines)
 
