@@ -1,4 +1,4 @@
-"""Numbers over sizes: points where they are, a line a series, and words that say what is drawn."""
+"""Figures: numbers where they are, marks that tell series apart, files that are the same each time."""
 
 from __future__ import annotations
 
