@@ -77,14 +77,6 @@ def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypat
     assert main(["run", "--encoder", str(runs[0].folder), "--tasks", "quickstart-en", "--results", out]) == 0
 
 
-def test_a_finished_run_is_not_trained_again(recipe):
-    assert train(recipe) == 0
-    (run,) = trained_runs("tiny", recipe.parent / "runs")
-    before = (run.folder / "run.json").stat().st_mtime_ns
-    assert train(recipe) == 0
-    assert (run.folder / "run.json").stat().st_mtime_ns == before
-
-
 def test_without_selection_the_last_weights_are_kept(tmp_path):
     assert train(write(tmp_path, selection='keep = "last"\n')) == 0
     (run,) = trained_runs("tiny", tmp_path / "runs")
@@ -136,23 +128,16 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
     (whole,) = trained_runs("tiny", tmp_path / "runs")
     weights, curve = (whole.folder / "model.safetensors").read_bytes(), whole.facts["curve"]
 
-    def press(**told: Any) -> TrainingProgress:
-        if told["score"] is not None:
+    def press(**seen: Any) -> TrainingProgress:
+        if seen["score"] is not None:
             raise KeyboardInterrupt
-        return TrainingProgress(**told)
+        return TrainingProgress(**seen)
 
     monkeypatch.setattr("stsbench.recipes.rounds_trainer.TrainingProgress", press)
     assert train(recipe, "--seeds", "1", "--fresh") == 130
     assert "to resume from the last validation, run it again without --fresh" in capsys.readouterr().err
     monkeypatch.undo()
     assert (whole.folder / STATE).is_file() and not trained_runs("tiny", tmp_path / "runs")
-    with (tmp_path / "text.txt").open("a", encoding="utf-8") as stream:
-        stream.write("one more\n")
-    assert train(recipe, "--seeds", "1") == 2
-    assert "a run with another text; pass --fresh to train again" in capsys.readouterr().err
-    write(tmp_path)
-    assert train(recipe, "--seeds", "1", "--fresh") == 2
-    assert f"deletes the checkpoints of 1 unfinished run(s), such as {whole.folder / STATE}" in capsys.readouterr().err
     assert train(recipe, "--seeds", "1") == 0
     (resumed,) = trained_runs("tiny", tmp_path / "runs")
     assert resumed.facts["curve"] == curve

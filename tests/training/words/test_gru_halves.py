@@ -9,7 +9,7 @@ import torch
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.base import TokenIds
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.words.recurrent import QuickThoughtsEncoder, SkipThoughtsEncoder
+from stsbench.encoders.words.recurrent import GruHalvesEncoder
 from stsbench.training.words.recurrent import (
     TINY,
     QuickThoughtsTraining,
@@ -109,17 +109,45 @@ def test_batches_hold_sources_of_one_length_and_long_triples_are_left_out():
         SkipThoughtsTraining(max_words=1).triples(SENTENCES, documents)
 
 
-@pytest.mark.parametrize("condition", ["state", "steps"])
-def test_it_learns_a_small_text(tmp_path, condition):
-    training = SkipThoughtsTraining(
-        word_size=12, hidden=16, batch_size=8, epochs=12, learning_rate=5e-3, condition=condition, every=30
-    )
-    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1)
+def quick_text() -> dict[str, list[str]]:
+    words = np.random.default_rng(0).integers(0, 40, size=(60, 4))
+    return {"text": [" ".join(f"w{i}" for i in row) for row in words.tolist()]}
+
+
+LEARNS = [
     # Which sentences stand around one is certain but at the ends of a document.
-    assert rounds[-1].loss < 0.3 < 1.5 < rounds[0].loss
+    *(
+        (
+            SkipThoughtsTraining,
+            {"hidden": 16, "batch_size": 8, "epochs": 12, "every": 30, "condition": how},
+            STORY,
+            1.5,
+            0.3,
+        )
+        for how in ("state", "steps")
+    ),
+    # A guess costs log 30; two neighbours with half the target each cost log 2 at least.
+    *(
+        (
+            QuickThoughtsTraining,
+            {"hidden": 12, "batch_size": 30, "epochs": 60, "every": 10, "cell": cell},
+            quick_text(),
+            3,
+            1.1,
+        )
+        for cell in ("torch", "tensorflow")
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "text", "first", "last"), LEARNS)
+def test_it_learns_a_small_text(tmp_path, method, params, text, first, last):
+    rate = 5e-3 if method is SkipThoughtsTraining else 2e-2
+    rounds = method(word_size=12, learning_rate=rate, **params).fit(text, folder=tmp_path / "run", seed=1)
+    assert rounds[-1].loss < last < first < rounds[0].loss
     encoder = load_encoder(tmp_path / "run")
-    assert isinstance(encoder, SkipThoughtsEncoder)
-    assert (encoder.config.unknown, encoder.config.eos) == ("UNK", "<eos>")
+    assert isinstance(encoder, GruHalvesEncoder)
+    assert list(encoder.config.halves) == (["uni"] if method is SkipThoughtsTraining else ["f", "g"])
 
 
 QUICK_THOUGHTS_SENTENCES = TokenIds.from_lists([[1, 2], [3], [4, 1, 2], [2, 2], [5, 1], [3, 4]])
@@ -162,22 +190,6 @@ def test_batches_are_stretches_of_text_in_order(tmp_path, monkeypatch):
     text = {"text": [f"word{i} word" for i in range(11)]}
     QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).fit(text, folder=tmp_path, seed=0)
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-@pytest.mark.parametrize("cell", ["torch", "tensorflow"])
-def test_it_learns_a_small_text_quick_thoughts(tmp_path, cell):
-    training = QuickThoughtsTraining(
-        word_size=12, hidden=12, cell=cell, batch_size=30, epochs=60, learning_rate=2e-2, every=10
-    )
-    words = np.random.default_rng(0).integers(0, 40, size=(60, 4))
-    text = {"text": [" ".join(f"w{i}" for i in row) for row in words.tolist()]}
-    rounds = training.fit(text, folder=tmp_path / "run", seed=1)
-    # A guess costs log 30; two neighbours with half the target each cost log 2 at least.
-    assert rounds[0].loss == pytest.approx(np.log(30), abs=0.4)
-    assert rounds[-1].loss < 1.1
-    encoder = load_encoder(tmp_path / "run")
-    assert isinstance(encoder, QuickThoughtsEncoder)
-    assert list(encoder.config.halves) == ["f", "g"]
 
 
 def test_time_ends_a_run_and_too_little_text_is_one_line(tmp_path):
