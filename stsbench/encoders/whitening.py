@@ -183,17 +183,11 @@ def whitened_encoder(
     model: str | None = None,
     catalogue: Catalogue | None = None,
 ) -> PostProcessed:
-    """Make the kind ``whitening``: any encoder's embeddings, whitened.
+    """Make the kind ``whitening``: any encoder's embeddings, whitened, of which the first k components are kept.
 
-    Args:
-        base: the encoder whose embeddings are whitened: a card or a checkpoint.
-        name: what results call it.
-        k: how many components to keep; default all.
-        fit: which texts it is fitted on, see :mod:`stsbench.bench.embed`.
-        normalise: scale embeddings to length 1 afterwards, as the paper does.
-        base_params: parameters that replace those of the base's card.
-        model: the checkpoint of a base whose card names none.
-        catalogue: where to look for the base's card.
+    ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
+    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.embed`. ``normalise`` scales
+    embeddings to length 1 afterwards, as the paper does.
     """
     if k is not None and k < 1:
         raise CardError(f"k = {k} keeps nothing of an embedding; give 1 or more, or leave it out")

@@ -282,16 +282,11 @@ class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
         append_eos: bool = False,
         device: str = "auto",
     ) -> None:
-        """Find the folder.
+        """Find the folder, which a training run or ``stsbench convert`` has written.
 
-        Args:
-            model: a folder written by a training run or by ``stsbench convert``.
-            name: what results call the encoder.
-            revision: the Hub commit, where ``model`` is a Hub id.
-            halves: which of the folder's halves to join, in this order; default all.
-            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
-            append_eos: end every sentence with the vocabulary's own word for that, as in training.
-            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        ``halves`` are those of the folder's to join, in this order, by default all; ``tokens`` is ``whitespace`` for text
+        that is tokenised already, else ``ptb``; ``append_eos`` ends every sentence with the vocabulary's own word for
+        that, as in training.
         """
         super().__init__(HalvesConfig, model, name=name, revision=revision, tokens=tokens, device=device)
         for half in halves:
@@ -390,18 +385,11 @@ class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
         padding: Literal["", "zeros", "batch", "masked"] = "",
         device: str = "auto",
     ) -> None:
-        """Find the folder and the word vectors; what is not named here as of :class:`GruHalvesEncoder`.
+        """Find the folder, as of :class:`GruHalvesEncoder`, and the word vectors, by default the file that it names.
 
-        Args:
-            model: a folder written by a training run or by ``stsbench convert``.
-            name: what results call the encoder.
-            revision: the Hub commit, where ``model`` is a Hub id.
-            vectors: the file of word vectors; default the one that the folder names.
-            tokens: ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2).
-            padding: ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as
-                version 1 was released, in batches of 64; nothing is stored then, since a sentence
-                depends on its neighbours.
-            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        ``tokens`` is ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2). ``padding`` is
+        ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as version 1 was released, in batches
+        of 64; nothing is stored then, since a sentence depends on its neighbours.
         """
         super().__init__(InferSentConfig, model, name=name, revision=revision, tokens=tokens, device=device)
         self.version = VERSIONS[self.config.version]

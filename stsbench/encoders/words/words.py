@@ -269,14 +269,10 @@ class WordsEncoder(BagEncoder):
         limit: int | None = None,
         sha256: str = "",
     ) -> None:
-        """Find the file and check every choice.
+        """Find the file, a path or a name in ``STSBENCH_VECTORS``, and check every choice.
 
-        Args:
-            file: a GloVe, word2vec or fastText text file or an ``.npz``; a path, or a name in ``STSBENCH_VECTORS``.
-            name: what results call the encoder.
-            tokens: the recipe, ``whitespace`` or ``sbert``.
-            limit: how many vectors to use, from the file's start; default all.
-            sha256: what the file must hash to.
+        ``tokens`` is the recipe, ``whitespace`` or ``sbert``; ``limit`` takes so many vectors, from the file's start;
+        ``sha256`` is what the file must hash to.
         """
         self.recipe = choose("tokens", tokens, RECIPES)
         if limit is not None and limit < 1:
