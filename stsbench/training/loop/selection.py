@@ -115,8 +115,7 @@ class Losses:
     def read(self) -> None:
         """Read what was not read yet: before weights are validated or written, they are known to be of finite losses.
 
-        Raises:
-            TrainingError: one is not finite; says at which step, and what was kept.
+        Raises TrainingError where one is not finite, and says at which step, and what was kept.
         """
         unread, self._unread = self._unread, []
         values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
