@@ -75,7 +75,12 @@ class Catalogue:
     def task(self, name: str) -> TaskCard:
         """The task of this id; raises UnknownName."""
         path = self._path("task", "tasks", name)
-        return _placed(read_card(path, TaskCard), path)
+        card = read_card(path, TaskCard)
+        if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
+            return card
+        # Seen from the card's own folder.
+        local = msgspec.structs.replace(card.local, folder=str((path.parent / card.local.folder).resolve()))
+        return msgspec.structs.replace(card, local=local)
 
     def encoder(self, name: str) -> EncoderCard:
         """The encoder of this id; raises UnknownName."""
@@ -170,14 +175,6 @@ class Catalogue:
                     raise CardError(f"{path}: the id '{key}' is taken by {homes[key]}; rename one")
                 found[key] = convert(table, record, where=f"{path}: [{key}]")
         return found
-
-
-def _placed(card: TaskCard, path: Path) -> TaskCard:
-    """A task's card whose data folder is no longer seen from the card's own, where it was."""
-    if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
-        return card
-    local = msgspec.structs.replace(card.local, folder=str((path.parent / card.local.folder).resolve()))
-    return msgspec.structs.replace(card, local=local)
 
 
 KINDS = ("tasks", "baselines", "trainers")

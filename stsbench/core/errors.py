@@ -194,12 +194,7 @@ def has_gap(text: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    cuts = [-1, *_commas(text), len(text)]
-    return [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
-
-
-def _commas(text: str) -> list[int]:
-    """Where commas stand that no bracket or quote holds."""
+    """What stands between commas that no bracket or quote holds."""
     found: list[int] = []
     # What is open, each with how many commas stood before it.
     opened: list[tuple[str, int]] = []
@@ -216,7 +211,7 @@ def _commas(text: str) -> list[int]:
         elif sign == ",":
             found.append(at)
         at += 1
-    return found
+    return [text[start + 1 : end].strip() for start, end in pairwise([-1, *found, len(text)])]
 
 
 def variants(name: str) -> Iterator[tuple[str, dict[str, Any]]]:

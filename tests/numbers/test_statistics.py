@@ -1,7 +1,8 @@
-"""Ranks and correlations against scipy and by hand; influences as derivatives."""
+"""Correlations and their influence against literal computations; which items share sentences; intervals of scores."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import warnings
@@ -16,15 +17,24 @@ from stsbench.numbers.statistics import (
     CORRELATIONS,
     Correlation,
     Float64Array,
+    Parts,
+    Sharing,
     average_ranks,
+    correlation_interval,
+    correlation_shares,
+    item_weights,
     kendall,
     kendall_influence,
     pearson,
     pearson_influence,
+    sentence_columns,
+    sentences_of,
+    share_interval,
     spearman,
     spearman_influence,
     split_parts,
     spread,
+    standard_error,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -186,3 +196,194 @@ def test_of_values_that_are_all_one_there_is_none(influence):
     assert np.isnan(influence(np.full(9, 0.1), y)).all()
     assert np.isnan(influence(x, np.full(9, 3.0))).all()
     assert np.isnan(Correlation(name="m", label="M", function=lambda a, b: 0.0).influence(x, np.full(9, 3.0))).all()
+
+
+def literal(sentences: np.ndarray, shares: np.ndarray) -> float:
+    """The sum of products over all pairs of items that have a sentence in common, each item with itself too."""
+    held, n = [set(row) for row in sentences.tolist()], len(sentences)
+    return float(sum(shares[i] * shares[j] for i in range(n) for j in range(n) if held[i] & held[j]))
+
+
+def test_a_row_whose_sums_cancel_changes_no_other_row():
+    sharing = Sharing(np.stack([np.repeat(np.arange(6), 2), 100 + np.arange(12)], axis=1))
+    rows = np.random.default_rng(0).normal(size=(2, 12)) + np.repeat(
+        np.random.default_rng(1).normal(size=(2, 6)), 2, axis=1
+    )
+    odd = np.tile([1.0, -1.0], 6)
+    found = sharing.covariance(np.array([*rows, odd]))
+    assert found[:2, :2] == pytest.approx(sharing.covariance(rows)) and found[2, 2] == pytest.approx(12)
+    assert found[0, 1] != pytest.approx(rows[0] @ rows[1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_variance_is_the_sum_over_items_that_share_a_sentence(seed, width):
+    rng = np.random.default_rng(seed)
+    # Few sentences: some pairs stand twice, either way round, and some hold one sentence twice.
+    sentences, shares = rng.integers(0, 25, size=(80, width)), rng.normal(size=(3, 80)) + 0.5
+    sharing = Sharing(sentences)
+    found = sharing.covariance(shares)
+    for at in range(3):
+        assert found[at, at] == pytest.approx(literal(sentences, shares[at]))
+        assert sharing.variance(shares[at]) == pytest.approx(found[at, at])
+    both = literal(sentences, shares[0] + shares[1]) - found[0, 0] - found[1, 1]
+    assert found[0, 1] == pytest.approx(both / 2)
+    assert not sharing.independent and len(sharing) == 80
+
+
+def test_a_sum_that_is_too_small_is_that_of_the_items_alone():
+    # One sentence is in every pair: what all have in common adds up to nothing.
+    shares = np.array([1.0, -2.0, 3.0, -2.0])
+    sentences = np.stack([np.zeros(4, dtype=np.int64), np.arange(1, 5)], axis=1)
+    assert literal(sentences, shares) == 0
+    assert Sharing(sentences).variance(shares) == 18
+    # Here the same pair stands twice, and is one item.
+    doubled = np.array([(0, 1), (1, 0), (0, 2), (0, 3)])
+    assert Sharing(doubled).variance(np.array([1.0, 1.0, -1.0, -1.0])) == 4 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("sentences", "independent"),
+    [
+        ([(0, 1), (2, 3)], True),
+        ([(0, 0), (2, 3)], True),
+        ([(0, 1), (1, 2)], False),
+        ([(0, 1), (1, 0)], False),
+        ([(0,), (1,)], True),
+        ([(0,), (0,)], False),
+    ],
+)
+def test_items_are_independent_where_no_two_share_a_sentence(sentences, independent):
+    assert Sharing(np.array(sentences)).independent is independent
+
+
+def test_effective_items_count_independent_ones_of_equal_weight():
+    assert Sharing.none(4).effective_items(np.ones(4)) == 4
+    assert Sharing(np.array([(0,), (0,), (1,), (1,)])).effective_items(np.ones(4)) == 2
+    assert Sharing.none(4).effective_items(np.array([1.0, 1.0, 1.0, 3.0])) == pytest.approx(36 / 12)
+
+
+def test_a_sentence_is_told_by_the_start_of_its_sha256():
+    columns = sentence_columns(["a", "b", "a"], ["ü", "\ud800", "b"])
+    assert list(columns) == ["sentence1", "sentence2"] and columns["sentence1"].dtype == np.uint32
+    assert columns["sentence1"][1] == int.from_bytes(hashlib.sha256(b"b").digest()[:4], "little")
+    assert columns["sentence1"][0] == columns["sentence1"][2] != columns["sentence1"][1] == columns["sentence2"][2]
+    found = sentences_of(columns)
+    assert found is not None and found.shape == (3, 2)
+    assert sentences_of({"gold": np.zeros(3)}) is None
+    (single,) = sentence_columns(["a"]).values()
+    assert single.shape == (1,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_variance_of_every_two_rows_difference_is_that_of_their_difference_alone(seed):
+    rng = np.random.default_rng(seed)
+    sentences, shares = rng.integers(0, 12, size=(30, 2)), rng.normal(size=(5, 30))
+    if seed % 2:
+        # One sentence is in every pair: of rows that add up to nothing, so do the sums over what they share.
+        sentences[:, 0], shares = 99, shares - shares.mean(axis=1, keepdims=True)
+    sharing = Sharing(sentences)
+    found = sharing.variances_of_differences(shares)
+    expected = [[sharing.variance(a - b) for b in shares] for a in shares]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+WHOLE = Parts([np.arange(40)], np.ones(1))
+
+
+def values() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    gold = rng.integers(0, 6, size=40).astype(float)
+    return gold + rng.normal(size=40), gold
+
+
+def grouped(groups: np.ndarray) -> Sharing:
+    """Items that hold one sentence alone, that of their group."""
+    return Sharing(groups[:, None])
+
+
+def test_the_error_is_of_the_variance_and_the_items_that_tell_as_much():
+    rng = np.random.default_rng(2)
+    shares, sharing = rng.normal(size=40), grouped(rng.integers(0, 12, size=40))
+    found = standard_error(shares, sharing, np.full(40, 1 / 40))
+    items = sharing.effective_items(np.full(40, 1 / 40))
+    assert found.error == pytest.approx(math.sqrt(sharing.variance(shares) * items / (items - 1)))
+    assert found.df == pytest.approx(items - 1)
+    assert math.isnan(standard_error(shares, grouped(np.zeros(40, dtype=np.int64)), np.full(40, 1 / 40)).error)
+
+
+@pytest.mark.parametrize("metric", CORRELATIONS)
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_shares_are_influences_by_the_weight_of_their_part(metric, aggregation):
+    x, gold = values()
+    parts = split_parts(["news"] * 15 + ["forum"] * 25, aggregation)
+    shares = correlation_shares(metric, x, gold, parts)
+    weight = {"all": [1.0], "mean": [0.5, 0.5], "wmean": [15 / 40, 25 / 40]}[aggregation]
+    for at, share in zip(parts.indices, weight, strict=True):
+        expected = share * CORRELATIONS[metric].influence(x[at], gold[at]) / len(at)
+        np.testing.assert_allclose(shares[at], expected, rtol=0, atol=1e-15)
+    weights = item_weights(parts, 40)
+    assert weights.sum() == pytest.approx(1) and weights[0] == pytest.approx(weight[0] / len(parts.indices[0]))
+
+
+def test_the_interval_is_fishers_around_the_score():
+    x, gold = values()
+    score, sharing = CORRELATIONS["spearman"](x, gold), grouped(np.arange(40) // 2)
+    error, df = standard_error(correlation_shares("spearman", x, gold, WHOLE), sharing, item_weights(WHOLE, 40))
+    found = correlation_interval(score, "spearman", x, gold, parts=WHOLE, sharing=sharing)
+    reach = stats.t.ppf(0.975, df) * error / (1 - score**2)
+    assert df == pytest.approx(19)
+    assert found == pytest.approx((math.tanh(math.atanh(score) - reach), math.tanh(math.atanh(score) + reach)))
+
+
+def test_of_too_few_nothing_is_known():
+    x, gold = values()
+    three = grouped(np.arange(40) % 3)
+    assert correlation_interval(0.5, "spearman", x, gold, parts=WHOLE, sharing=three) == (-1.0, 1.0)
+    pairs = split_parts([str(at // 2) for at in range(40)], "mean")
+    assert correlation_interval(0.5, "spearman", x, gold, parts=pairs, sharing=Sharing.none(40)) == (-1.0, 1.0)
+    assert correlation_interval(1.0, "spearman", gold, gold, parts=WHOLE, sharing=Sharing.none(40)) == (1.0, 1.0)
+    assert correlation_interval(0.0, "spearman", gold * 0, gold, parts=WHOLE, sharing=Sharing.none(40)) == (0.0, 0.0)
+
+
+def test_shares_of_independent_items_have_wilsons_interval():
+    right = np.array([1.0] * 31 + [0.0] * 9)
+    expected = stats.binomtest(31, 40).proportion_ci(method="wilson")
+    assert share_interval(right, Sharing.none(40)) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    # Every item twice tells as much as each once, but for Student's quantile.
+    low, high = share_interval(np.repeat(right, 2), grouped(np.repeat(np.arange(40), 2)))
+    assert expected.low - 0.02 < low < expected.low < expected.high < high < expected.high + 0.02
+    all_right = stats.binomtest(40, 40).proportion_ci(method="wilson")
+    assert share_interval(np.ones(40), Sharing.none(40)) == pytest.approx((all_right.low, 1.0), abs=1e-12)
+    assert share_interval(np.ones(80), grouped(np.repeat(np.arange(40), 2)))[0] == pytest.approx(
+        all_right.low, abs=0.01
+    )
+    assert share_interval(np.ones(4), grouped(np.zeros(4, dtype=np.int64))) == (0.0, 1.0)
+
+
+def test_the_interval_of_a_share_of_few_clusters_is_students():
+    right = np.random.default_rng(2).permutation([1.0] * 70 + [0.0] * 30)
+    clusters = right.reshape(5, 20).sum(axis=1) / 20
+    variance, t = clusters.var(ddof=1) / 5, stats.t.ppf(0.975, 4)
+    n = 0.7 * 0.3 / variance
+    centre, reach = 0.7 + t * t / 2 / n, t * math.sqrt(0.7 * 0.3 / n + t * t / 4 / n / n)
+    expected = max((centre - reach) / (1 + t * t / n), 0), (centre + reach) / (1 + t * t / n)
+    assert share_interval(right, grouped(np.repeat(np.arange(5), 20))) == pytest.approx(expected)
+
+
+def test_intervals_hold_the_truth_where_pairs_share_sentences():
+    # Spearman's rho of two normals with correlation r is 6 / pi * asin(r / 2). Each pair stands thrice.
+    r, rounds, held, alone = 0.7, 300, 0, 0
+    truth = 6 / math.pi * math.asin(r / 2)
+    for seed in range(rounds):
+        rng = np.random.default_rng(seed)
+        gold = np.repeat(rng.normal(size=80), 3)
+        x = r * gold + np.repeat(math.sqrt(1 - r * r) * rng.normal(size=80), 3)
+        score, parts = CORRELATIONS["spearman"](x, gold), Parts([np.arange(240)], np.ones(1))
+        for sharing, name in ((grouped(np.arange(240) // 3), "held"), (Sharing.none(240), "alone")):
+            low, high = correlation_interval(score, "spearman", x, gold, parts=parts, sharing=sharing)
+            held += name == "held" and low <= truth <= high
+            alone += name == "alone" and low <= truth <= high
+    low, high = stats.binom.interval(0.999, rounds, 0.95)
+    assert low <= held <= high
+    assert alone < 0.85 * rounds

@@ -13,6 +13,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -211,9 +212,13 @@ def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     for start, what in PACKED.items():
         if content.startswith(start):
             raise DataError(f"{path}: is {what}; unpack it, or save it as CSV in UTF-8")
+    in_json = suffix in JSON_LINES
+    if suffix not in (*TEXT, *JSON_LINES):
+        with suppress(msgspec.DecodeError, RecursionError):
+            in_json = isinstance(msgspec.json.decode(content.lstrip(MARK.encode()).partition(b"\n")[0]), dict)
     if suffix == PARQUET or content.startswith(b"PAR1"):
         kind, read = "parquet", _from_parquet
-    elif suffix in JSON_LINES or (suffix not in TEXT and _is_json(content)):
+    elif in_json:
         kind, read = "lines of JSON", _from_json
     else:
         table = read_delimited(path, layout, named=named)
@@ -229,13 +234,6 @@ def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
         return read(path, content)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # damaged pages of parquet are an OSError
         raise DataError(f"{path}: not valid {kind}: {one_line(error)[:150]}") from error
-
-
-def _is_json(content: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(content.lstrip(b"\xef\xbb\xbf").partition(b"\n")[0]), dict)
-    except (msgspec.DecodeError, RecursionError):
-        return False
 
 
 def _from_parquet(path: Path, content: bytes) -> TextTable:
