@@ -13,7 +13,7 @@ LIBRARIES_OWN = {
     # What transformers counts GPUs in: it has no other place.
     "training/loop/test_loop.py: arguments._n_gpu",
     # Where the Hub's library asks for a token.
-    "data/test_hub_hostile.py: huggingface_hub.utils._headers.get_token",
+    "data/test_hub.py: huggingface_hub.utils._headers.get_token",
 }
 """Private names of libraries, with the reason why nothing else does."""
 

@@ -1,8 +1,9 @@
-"""Files from a Hub on the loopback interface: each ends well or in one clear line."""
+"""Files and checkpoints from a Hub on the loopback interface, and what no Hub answers: each ends well or in one clear line."""
 
 from __future__ import annotations
 
 import errno
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +12,20 @@ from typing import Any
 
 import pytest
 
-from stsbench.data.hub import fetch_file
-from stsbench.data.hub.repository import forget
+from stsbench.core import settings
+from stsbench.core.cards import HubSource
+from stsbench.data.hub import fetch_archive, fetch_checkpoint, fetch_file, fetch_rows
+from stsbench.data.hub.repository import choose_files, forget
 from tests import hub_server
-from tests.hub_files import sha256
-from tests.hub_server import Hub, one_line, point_at, unplug
+from tests.hub_files import ROWS, jsonl, sha256, tiny_bert
+from tests.hub_server import Hub, Repo, one_line, point_at, unplug
 
 hub = hub_server.hub
 
+
 DATA = bytes(range(256)) * 2000
+
+
 REPO = "owner/corpus"
 
 
@@ -211,3 +217,308 @@ def test_a_file_outside_the_cache_is_never_removed(hub: Hub, tmp_path: Path):
     mine = tmp_path / "mine.bin"
     mine.write_bytes(b"mine")
     assert not forget(mine) and mine.read_bytes() == b"mine"
+
+
+def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
+    files = tiny_bert()
+    own = {
+        "1_Pooling/config.json": b"{}",
+        "bpe.codes": b"codes",
+        "source.spm": b"spm",
+        "prophetnet.tokenizer": b"words",
+    }
+    extra = ["pytorch_model.bin", "tf_model.h5", "onnx/model.onnx", "modeling.py", "training_args.bin", "README.md"]
+    repo = hub.add("model", "owner/bert", {**files, **dict.fromkeys(extra, b"no"), **own})
+    found = fetch_checkpoint("owner/bert", revision="unpinned")
+    assert found.commit == repo.commit
+    there = {p.relative_to(found.path).as_posix() for p in found.path.rglob("*") if p.is_file()}
+    assert there == {*files, *own}
+    assert hub.asked[-1].path.endswith("/model.safetensors"), "weights come last"
+
+
+def st_model() -> dict[str, bytes]:
+    """A sentence-transformers checkpoint that pools by the first token; without its own files the mean is assumed."""
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    own = {"modules.json": modules, "1_Pooling/config.json": pooling}
+    return {**tiny_bert(), **{name: json.dumps(value).encode() for name, value in own.items()}}
+
+
+def test_a_part_of_a_checkpoint_is_not_taken_for_all_of_it(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    """What another program left in the cache would run, with another pooling, and nobody would know."""
+    from huggingface_hub import hf_hub_download
+
+    hub.add("model", "owner/st", st_model())
+    for name in tiny_bert():
+        hf_hub_download("owner/st", name)
+    unplug(monkeypatch)
+    text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
+    assert "cannot reach the Hub" in text and "'hf download owner/st' fetches all" in text
+    assert "the cache holds files of it (config.json, model.safetensors, tokenizer_config.json, vocab.txt)" in text
+
+
+def test_without_network_a_known_list_says_what_is_missing(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    hub.add("model", "owner/st", st_model())
+    path = fetch_checkpoint("owner/st", revision="unpinned").path
+    unplug(monkeypatch)
+    assert fetch_checkpoint("owner/st", revision="unpinned").path == path
+    (path / "modules.json").unlink()
+    text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
+    assert "file 'modules.json' of model 'owner/st' (revision main): cannot reach the Hub" in text
+
+
+def test_what_hf_download_fetched_whole_needs_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    from huggingface_hub import snapshot_download
+
+    commit = hub.add("model", "owner/st", st_model()).commit
+    folder = Path(snapshot_download("owner/st"))
+    unplug(monkeypatch)
+    for revision in ("unpinned", commit):
+        assert fetch_checkpoint("owner/st", revision=revision) == (folder, commit)
+    (folder / "1_Pooling" / "config.json").unlink()
+    text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
+    assert "file '1_Pooling/config.json' of model 'owner/st'" in text and "cannot reach the Hub" in text
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[", b"[" * 100_000, b'{"commit": 3, "files": {}}', b"\xff", b'{"commit": "main", "files": {}}']
+)
+def test_a_damaged_note_is_no_list(hub: Hub, content: bytes):
+    commit = hub.add("model", "owner/st", st_model()).commit
+    fetch_checkpoint("owner/st", revision=commit)
+    (note,) = (settings.cache_folder() / "hub").iterdir()
+    note.write_bytes(content)
+    assert (fetch_checkpoint("owner/st", revision=commit).path / "modules.json").is_file()
+    assert commit.encode() in note.read_bytes()
+
+
+def test_a_model_without_weights_names_those_it_has(hub: Hub):
+    hub.add("model", "owner/flax", {"config.json": b"{}", "tf_model.h5": b"x", "train.py": b""})
+    text = one_line(lambda: fetch_checkpoint("owner/flax", revision="unpinned"))
+    assert "no weights in model.safetensors or pytorch_model.bin, only tf_model.h5" in text
+
+
+SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+
+
+@pytest.mark.parametrize(
+    ("names", "weights"),
+    [
+        (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
+        (["pytorch_model.bin", "rust_model.ot"], ["pytorch_model.bin"]),
+        ([*SHARDS, "pytorch_model.bin", "pytorch_model.bin.index.json"], SHARDS),
+        ([*SHARDS, "model.safetensors"], ["model.safetensors"]),
+        (["model.safetensors.index.json", "pytorch_model.bin"], ["pytorch_model.bin"]),
+        (
+            ["model.safetensors", "2_Dense/pytorch_model.bin", "openvino/openvino_model.bin"],
+            ["2_Dense/pytorch_model.bin", "model.safetensors"],
+        ),
+        (["model.fp16.safetensors", "flax_model.msgpack", "training_args.bin"], []),
+    ],
+)
+def test_choice_of_weights(names: list[str], weights: list[str]):
+    others = ["config.json", "sub/vocab.txt", "tokenizer.model"]
+    code = ["run.py", "sub/x.py", "lib.so"]
+    assert choose_files([*names, *others, *code], ["*"]) == (others, weights)
+
+
+def test_gated_and_disabled_models_say_what_to_do(hub: Hub):
+    hub.add("model", "owner/gated", tiny_bert(), gated=True)
+    text = one_line(lambda: fetch_checkpoint("owner/gated", revision="unpinned"))
+    assert "gated" in text and "ask for access at https://huggingface.co/owner/gated and log in" in text
+    hub.add("model", "owner/shut", tiny_bert(), disabled=True)
+    assert "disabled" in one_line(lambda: fetch_checkpoint("owner/shut", revision="unpinned"))
+
+
+MODEL = "owner/model"
+
+
+@pytest.fixture(autouse=True)
+def model(hub: Hub) -> Repo:
+    return hub.add("model", MODEL, tiny_bert())
+
+
+def checkpoint(repo: str = MODEL, revision: str = "unpinned") -> object:
+    return fetch_checkpoint(repo, revision=revision)
+
+
+def written(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+# --- names ---
+REPOS = [
+    "a/b@main",
+    "owner/na me",
+    "a--b/c",
+    "a/..",
+    "../a",
+    "a/b/c",
+    "/a",
+    "a/",
+    "",
+    "a\0b",
+    "a/\ud800",
+    "x.git",
+    "é/a",
+    "a" * 200,
+    "-a/b",
+]
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("repo", REPOS)
+def test_what_no_repository_is_called(hub: Hub, repo: str, offline: bool, monkeypatch: pytest.MonkeyPatch):
+    if offline:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    source = HubSource(repo=repo, revision="unpinned", splits={"test": "test"}, archive="x.tar")
+    calls: list[Callable[[], object]] = [
+        lambda: checkpoint(repo),
+        lambda: fetch_file(repo, "x", revision="unpinned", kind="dataset"),
+        lambda: fetch_rows(source, "test"),
+        lambda: fetch_archive(source),
+    ]
+    for call in calls:
+        text = one_line(call)
+        assert "no repository can have this name; names look like 'owner/name'" in text and text.isprintable()
+        assert ("named apart, by 'revision'" in text) is (repo == "a/b@main")
+    assert not hub.asked
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize(
+    "revision", ["../../x", "a b", "a\0b", "/main", "main/", "a\nb", "..", "a" * 99 + "\x1b[0m", "é"]
+)
+def test_what_no_revision_is_called(hub: Hub, revision: str, offline: bool, monkeypatch: pytest.MonkeyPatch):
+    if offline:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    text = one_line(lambda: checkpoint(revision=revision))
+    assert "no revision can have this name; give a branch, a tag or a commit" in text and text.isprintable()
+    assert not hub.asked
+
+
+def test_a_branch_of_any_name_has_a_note_of_its_own(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    """``a/b`` at ``c`` is not ``a`` at ``b--c``; a name too long for a file is done without."""
+    for revision in ("refs/pr/1", "b--c", "+" * 200):
+        one_line(lambda revision=revision: checkpoint(revision=revision))  # type: ignore[misc]
+    hub.add("model", "a", tiny_bert())
+    checkpoint("a")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "the Hub is switched off" in one_line(lambda: checkpoint("a", revision="main--main"))
+
+
+NAMES = [
+    "../../../../x.json", "/etc/x.json", "a/../../x.json", "./x.json", "a//x.json", "..\\x.json", "C:/x.json", "c:x.json",
+    "x\0.json", "a\x1b[2Jx.json", "a/" + "x" * 300 + ".json", "\ud800.json", "a\n.json",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_file_leads_out_of_the_cache(hub: Hub, name: str, tmp_path: Path):
+    hub.add("model", MODEL, {**tiny_bert(), name: b"{}"})
+    before = written(tmp_path)
+    text = one_line(checkpoint)
+    assert "no file may be called" in text and "lead outside the cache" in text and text.isprintable()
+    outside = {p for p in written(tmp_path) - before if not p.is_relative_to(tmp_path / ".cache" / "hub")}
+    assert all(p.is_relative_to(settings.cache_folder() / "hub") for p in outside)
+    assert "no file may be called" in one_line(lambda: fetch_file(MODEL, name, revision="unpinned", kind="model"))
+
+
+def test_names_of_data_files_and_archives_stay_inside_too(hub: Hub):
+    hub.add("dataset", MODEL, {"../../x.jsonl.gz": jsonl(ROWS), "../x.tar": b""})
+    source = HubSource(repo=MODEL, revision="unpinned", splits={"test": "test"}, archive="../x.tar")
+    for call in (lambda: fetch_rows(source, "test"), lambda: fetch_archive(source)):
+        assert "no file may be called '../" in one_line(call)
+
+
+# --- answers ---
+def answer(repo: Repo, **changes: Any) -> bytes:
+    return json.dumps(repo.info() | changes).encode()
+
+
+SIBLING = {"rfilename": "config.json", "size": 2, "blobId": "a" * 40}
+
+
+ODD: dict[str, Callable[[Repo], bytes]] = {
+    "a list": lambda repo: b"[]",
+    "a number": lambda repo: b"3",
+    "null": lambda repo: b"null",
+    "text": lambda repo: b'"x"',
+    "nothing": lambda repo: b"{}",
+    "nested": lambda repo: b"[" * 100_000,
+    "nested inside": lambda repo: b'{"siblings": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "no files' list": lambda repo: answer(repo, siblings=7),
+    "files of no name": lambda repo: answer(repo, siblings=[{"size": 1}]),
+    "files that are numbers": lambda repo: answer(repo, siblings=[1, 2]),
+    "a name that is a number": lambda repo: answer(repo, siblings=[{"rfilename": 5}]),
+    "a name that is a list": lambda repo: answer(repo, siblings=[{"rfilename": ["config.json"]}]),
+    "doubled names": lambda repo: answer(repo, siblings=[SIBLING, {**SIBLING, "blobId": "b" * 40}]),
+    "large files of no hash": lambda repo: answer(repo, siblings=[{**SIBLING, "lfs": {"size": 1}}]),
+    "large files that are text": lambda repo: answer(repo, siblings=[{**SIBLING, "lfs": "x"}]),
+    "a hash that is a number": lambda repo: answer(repo, siblings=[{**SIBLING, "blobId": 7}]),
+    "a commit that is a path": lambda repo: answer(repo, sha="../../../../x"),
+    "a commit that is a number": lambda repo: answer(repo, sha=12),
+    "no commit": lambda repo: answer(repo, sha=None),
+    "dates": lambda repo: answer(repo, lastModified=[], createdAt="yesterday"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_an_answer_that_is_none_of_the_hubs(hub: Hub, model: Repo, case: str):
+    hub.fail("/api/", body=ODD[case](model))
+    assert "model 'owner/model' (revision main): what answers is not the Hub" in one_line(checkpoint)
+    hub.faults.clear()
+    checkpoint()
+
+
+def test_another_commit_than_was_asked_for(hub: Hub, model: Repo):
+    hub.fail("/api/", body=answer(model, sha="e" * 40))
+    assert "what answers is not the Hub" in one_line(lambda: checkpoint(revision=model.commit))
+
+
+@pytest.mark.parametrize("part", ["/api/", "resolve"])
+def test_a_redirection_to_nowhere(hub: Hub, part: str):
+    hub.fail(part, status=302)
+    assert "what answers is not the Hub" in one_line(checkpoint)
+
+
+@pytest.mark.parametrize("token", ["hf_süß", "hf_\u2026", "hf_a\nb", "hf_\x00"])
+def test_a_token_that_cannot_be_sent(hub: Hub, token: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: token)
+    text = one_line(checkpoint)
+    assert "HF_TOKEN" in text and token[3:] not in text and "hf_" not in text
+
+
+# --- commits by their beginning ---
+def test_the_beginning_of_a_commit_is_enough(hub: Hub, model: Repo):
+    found = fetch_checkpoint(MODEL, revision=model.commit[:7])
+    assert found.commit == model.commit and found.path.name == model.commit
+    asked = len(hub.asked)
+    assert fetch_checkpoint(MODEL, revision=model.commit[:7]) == found and len(hub.asked) == asked, "it never changes"
+
+
+def test_the_beginning_of_no_commit(hub: Hub, model: Repo):
+    assert "there is no such revision" in one_line(lambda: checkpoint(revision="abcdef0"))
+    hub.fail("/api/", body=answer(model, sha="e" * 40))
+    assert "what answers is not the Hub" in one_line(lambda: checkpoint(revision=model.commit[:7]))
+
+
+@pytest.mark.parametrize("etag", ["../../../../../evil", "/tmp/evil-of-a-test", "a/b", "x" * 300, "..", "é"])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_hash_that_is_a_path(hub: Hub, etag: str, name: str, tmp_path: Path):
+    """The library names its blobs after the answer's ETag, and writes where that leads."""
+    hub.fail(f"resolve/{hub.repos['model', MODEL].commit}/{name}", etag=etag)
+    before = written(tmp_path)
+    assert "what answers is not the Hub" in one_line(checkpoint)
+    new = {p.relative_to(tmp_path).parts[:2] for p in written(tmp_path) - before}
+    assert new <= {(".cache", "hub"), ("stsbench", "hub")}
+    assert not Path("/tmp/evil-of-a-test").exists()
+
+
+@pytest.mark.parametrize("commit", ["../../../../x", "b" * 40])
+def test_a_file_of_another_commit(hub: Hub, model: Repo, commit: str):
+    hub.fail("resolve", commit=commit)
+    assert "what answers is not the Hub" in one_line(checkpoint)

@@ -260,23 +260,23 @@ def test_a_real_corpus_is_as_its_card_says(name):
     assert set(corpus.columns) == expected
 
 
+# Table 1 of the paper.
+OF_CONSERT = {
+    "sts12": 6216,
+    "sts13": 3000,
+    "sts14": 7500,
+    "sts15": 17000,
+    "sts16": 18366,
+    "stsb": 17256,
+    "sickr": 19854,
+}
+
+
 @pytest.mark.data
-@pytest.mark.parametrize(
-    ("tasks", "rows"),
-    [
-        (["sts12"], 6216),
-        (["sts13"], 3000),
-        (["sts14"], 7500),
-        (["sts15"], 17000),
-        (["sts16"], 18366),
-        (["stsb"], 17256),
-        (["sickr"], 19854),
-    ],
-)
-def test_the_texts_consert_trains_on_by_task(tmp_path, tasks, rows):
-    # Table 1 of the paper.
-    facts = f'tasks = ["{tasks[0]}"]\nrows = {rows}\ncolumns = {{text = "text"}}\n'
-    assert len(load_corpus("mine", catalogue=catalogue(tmp_path, facts))) == rows
+@pytest.mark.parametrize("task", OF_CONSERT)
+def test_the_texts_consert_trains_on_by_task(tmp_path, task):
+    facts = f'tasks = ["{task}"]\nrows = {OF_CONSERT[task]}\ncolumns = {{text = "text"}}\n'
+    assert len(load_corpus("mine", catalogue=catalogue(tmp_path, facts))) == OF_CONSERT[task]
 
 
 LINES = 'A cat.\nsaid "hi", twice\n\nun café\u2028still\n'
