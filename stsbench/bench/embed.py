@@ -28,9 +28,8 @@ from stsbench.encoders.base import (
     check_encoder,
     notes_of,
 )
-from stsbench.encoders.engine.drift import Watch
 from stsbench.encoders.engine.embed import Engine, StoredEncoder, TransformedEngine
-from stsbench.encoders.engine.store import Shelf, StoredEmbeddings, Watched
+from stsbench.encoders.engine.store import Shelf, StoredEmbeddings, Watch
 from stsbench.encoders.fitted import (
     TARGET,
     FittedEncoder,
@@ -302,7 +301,7 @@ class Embedder:
         engine = self._fitted_engine(task) if self._base is None else self._base.engine
         return engine.encoded_among(task.texts())
 
-    def watch(self, task: ScoredTask) -> Watched | None:
+    def watch(self, task: ScoredTask) -> Watch | None:
         """Who watches over the stored embeddings of this task, where some are stored."""
         engine = self._engines.get(self._texts[task.name].digest) if self._base is None else self._base.engine
         return engine.shelf.watch if engine is not None else None

@@ -5,7 +5,7 @@
 The fingerprint is what the encoder says of itself. Class and parameters stand there for every
 class but our own, whose fingerprints hold them. Packages are those that compute, as far as
 another version may give other embeddings; versions that only round differently (torch's,
-numpy's) are watched by :mod:`stsbench.encoders.engine.drift`. The texts are there where it was fitted
+numpy's) are watched by :mod:`stsbench.encoders.engine.store`. The texts are there where it was fitted
 on some. Store, results and locks are keyed by this text.
 """
 

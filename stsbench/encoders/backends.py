@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stsbench.core.errors import CardError, EncoderError, choose, did_you_mean, one_line
-from stsbench.encoders.base import DeviceMemory
 from stsbench.encoders.network import CODE_VERSION, Network, find_file
 
 if TYPE_CHECKING:
@@ -53,17 +52,6 @@ def open_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise EncoderError(f"device '{name}' cannot be used here: {one_line(error)[:120]}") from error
     return device
-
-
-def free_memory(device: torch.device, per_token: int) -> DeviceMemory | None:
-    """What a GPU has left for batches whose tokens take so many bytes; None of a device without a memory of its own."""
-    import torch
-
-    if device.type != "cuda":
-        return None
-    # What torch holds for tensors that are gone is free too.
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return DeviceMemory(torch.cuda.get_device_name(device), torch.cuda.mem_get_info(device)[0] + unused, per_token)
 
 
 def sent_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:

@@ -263,22 +263,21 @@ def _is_text(given: Any) -> TypeGuard[str]:  # noqa: ANN401 - as all below: what
     return isinstance(given, str) and bool(given) and not _SURROGATE.search(given)
 
 
-def _is_seed(given: Any) -> bool:  # noqa: ANN401
-    return isinstance(given, Integral) and not isinstance(given, bool) and 0 <= int(given) <= LARGEST_SEED
-
-
 def _are_texts(given: Any) -> bool:  # noqa: ANN401
     # A text may be empty: sentences are.
     listed = isinstance(given, Sequence) and not isinstance(given, str)
     return listed and all(one == "" or _is_text(one) for one in given)
 
 
-TOLD: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+SAID: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (is_name, "a line of text, for results go into a folder of that name"),
     "fingerprint": (lambda given: given is None or _is_text(given), "text, or None"),
     "encode": (callable, "a method"),
     **dict.fromkeys((field.name for field in fields(Facts)), (_is_text, "text")),
-    "train_seed": (_is_seed, f"a whole number from 0 to {LARGEST_SEED}"),
+    "train_seed": (
+        lambda seed: isinstance(seed, Integral) and not isinstance(seed, bool) and 0 <= int(seed) <= LARGEST_SEED,
+        f"a whole number from 0 to {LARGEST_SEED}",
+    ),
     "notes": (lambda given: _are_texts(given) and "" not in given, "a list of texts"),
     "unknown(sentences)": (_are_texts, "a list of texts"),
 }
@@ -287,7 +286,7 @@ NEEDED = ("name", "fingerprint", "encode")
 
 
 def _checked(encoder: object, name: str, given: Any, where: str = "") -> Any:  # noqa: ANN401
-    accepts, wanted = TOLD[name]
+    accepts, wanted = SAID[name]
     if not accepts(given):
         raise _wrong(encoder, name, given, wanted, where)
     return given
@@ -305,18 +304,18 @@ def facts_of(encoder: object) -> Facts:
 
     Raises EncoderError: it tells what cannot be, as a seed that is no number.
     """
-    told: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for name in (field.name for field in fields(Facts)):
         given = getattr(encoder, name, None)
         if type(given).__module__ == "torch" and type(given).__name__ in ("dtype", "device"):
             given = str(given).removeprefix("torch.")
         if given is not None and not (name == "fit" and callable(given)):
-            told[name] = _checked(encoder, name, given)
-    if "train_seed" in told:
-        told["train_seed"] = int(told["train_seed"])
+            said[name] = _checked(encoder, name, given)
+    if "train_seed" in said:
+        said["train_seed"] = int(said["train_seed"])
     base = base_of(encoder)
     under = facts_of(base) if base is not None and base is not encoder else Facts()
-    return Facts(**{name: getattr(under, name) for name in INHERITED} | told)
+    return Facts(**{name: getattr(under, name) for name in INHERITED} | said)
 
 
 def notes_of(encoder: object) -> list[str]:
@@ -337,11 +336,6 @@ def base_of(encoder: object) -> Encoder | None:
 def without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
     """Those of the sentences in which an encoder of words knows none; raises EncoderError where it returns no texts."""
     return list(_checked(encoder, "unknown(sentences)", encoder.unknown(sentences)))
-
-
-def places_of(kind: object) -> Sequence[str]:
-    """The parameters of a kind, beside ``device``, that say how it runs and nothing of its embeddings: its ``PLACES``."""
-    return getattr(kind, "PLACES", ())
 
 
 def is_encoder(made: object) -> bool:

@@ -210,7 +210,13 @@ def digests(folder: Path) -> dict[str, str]:
     for path in [path for path in found if path.name.endswith(".index.json")]:
         shards = read_json(path).get("weight_map")
         found.update(path.parent / str(name) for name in (shards.values() if isinstance(shards, dict) else ()))
-    read = {path.relative_to(folder).as_posix(): path for path in found if path.is_file() and _is_read(path)}
+
+    def is_read(path: Path) -> bool:
+        # Of weights in both formats only the safetensors are read.
+        torch_weights = path.match("pytorch_model*.bin") and not any(path.parent.glob("model*.safetensors"))
+        return torch_weights or path.suffix == ".safetensors" or may_be_read(path)
+
+    read = {path.relative_to(folder).as_posix(): path for path in found if path.is_file() and is_read(path)}
     return {name: file_digest(path) for name, path in sorted(read.items())}
 
 
@@ -222,12 +228,6 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name, real in new.items() if real not in seen]
         seen.update(new.values())
         yield from (Path(place, name) for name in names)
-
-
-def _is_read(path: Path) -> bool:
-    # Of weights in both formats only the safetensors are read.
-    torch_weights = path.match("pytorch_model*.bin") and not any(path.parent.glob("model*.safetensors"))
-    return torch_weights or path.suffix == ".safetensors" or may_be_read(path)
 
 
 def plain_transformer_params(folder: Path) -> dict[str, Any] | None:

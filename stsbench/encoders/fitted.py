@@ -38,7 +38,7 @@ from stsbench.encoders.base import (
     notes_of,
     variant_name,
 )
-from stsbench.encoders.converted import is_sealed, seal
+from stsbench.encoders.checkpoint import is_sealed, seal
 from stsbench.encoders.engine.embed import OfRows
 from stsbench.numbers.similarity import FLOAT, TYPES, to_bits, to_integers, truncate
 
@@ -255,8 +255,8 @@ class Variant:
     def notes(self, learned: Tensors) -> list[str]:
         """Says of what scores are."""
         numbers = "bits" if TYPES[self.embeddings].bits == 1 else "integers"
-        told = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
-        return told if self.embeddings != FLOAT else []
+        said = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
+        return said if self.embeddings != FLOAT else []
 
 
 class VariantEncoder(FittedEncoder):

@@ -33,7 +33,6 @@ from stsbench.encoders.base import (
     is_name,
     keep_known,
     known_as,
-    places_of,
     valid_text,
     variant_name,
 )
@@ -238,7 +237,8 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     # Files that are known by their hashes may lie anywhere.
     anywhere = bool(located.get("sha256")) and not {"model", "package"} & {*located}
     named = {key: value for key, value in extra.items() if key != "model" or not anywhere}
-    places = places_of(kind)
+    # Beside the device, what says how a kind runs and nothing of its embeddings.
+    places: Sequence[str] = getattr(kind, "PLACES", ())
     params = {**card.params, **extra}
     if card.kind in ENCODERS.table:
         # A card's own revision is that of the checkpoint which a user has put a folder for.

@@ -26,7 +26,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, OutputError, one_line
 from stsbench.core.files import scratch_beside
-from stsbench.encoders.converted import is_sealed, seal
+from stsbench.encoders.checkpoint import is_sealed, seal
 from stsbench.encoders.network import CODE_VERSION, HEAD, LAST, Network, RuntimeFile, output_of
 
 NamedArrays = Mapping[str, npt.NDArray[Any]]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.base import TokenIds
-from stsbench.encoders.engine.drift import SAMPLES
+from stsbench.encoders.engine.store import SAMPLES
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -34,7 +34,7 @@ class Plain:
         self.name, self.fingerprint, self.d = name, fingerprint, d
         self.calls: list[list[str]] = []
         self.sampled: list[str] = []
-        """The samples of :mod:`stsbench.encoders.engine.drift`, which are no sentences of a task."""
+        """The samples of :mod:`stsbench.encoders.engine.store`, which are no sentences of a task."""
 
     def encode(self, sentences: Sequence[str]) -> Array:
         if set(sentences) == set(SAMPLES):

@@ -20,9 +20,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stsbench.core.errors import EncoderError, SourceError, StsbenchError
-from stsbench.encoders import converted
-from stsbench.encoders.checkpoint import find_checkpoint
-from stsbench.encoders.converted import as_safetensors, is_sealed, seal
+from stsbench.encoders import checkpoint
+from stsbench.encoders.checkpoint import as_safetensors, find_checkpoint, is_sealed, seal
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests.encoders.made_checkpoints import change
 from tests.encoders.tiny import LONGEST, SENTENCES
@@ -91,8 +90,8 @@ def test_other_names_and_heads_give_the_same_embeddings(folder, other):
     write(folder, other(tensors(folder)))
     assert encode(folder).tobytes() == plain.tobytes()
     if other is not with_old_norms:
-        told = "no pooler weights, so its head would be random; use pooling 'cls_before_pooler'"
-        assert told in refusal(folder, pooling="cls")
+        said = "no pooler weights, so its head would be random; use pooling 'cls_before_pooler'"
+        assert said in refusal(folder, pooling="cls")
 
 
 def shard(folder: Path) -> dict[str, str]:
@@ -292,7 +291,7 @@ from pathlib import Path
 import torch, numpy, safetensors.torch, zipfile
 torch.save({"a": torch.ones(4)}, sys.argv[1] + "/small.bin")
 torch.load(sys.argv[1] + "/small.bin", weights_only=True, mmap=True)
-from stsbench.encoders.converted import as_safetensors, is_sealed, seal
+from stsbench.encoders.checkpoint import as_safetensors, is_sealed, seal
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 as_safetensors(Path(sys.argv[1]) / "pytorch_model.bin")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -322,8 +321,8 @@ def test_json_that_is_odd_is_one_line(folder, name, content):
     if name == "tokenizer_config.json" and "_size" in content:
         assert message == ""
     else:
-        told = name if name != "tokenizer.json" else "the tokenizer cannot be loaded"
-        assert message.startswith(str(folder)) and told in message
+        said = name if name != "tokenizer.json" else "the tokenizer cannot be loaded"
+        assert message.startswith(str(folder)) and said in message
 
 
 SIZES = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"]
@@ -355,9 +354,9 @@ SETTINGS: dict[str, tuple[list[Any], str]] = {
 @pytest.mark.parametrize("value", [[], {}, -1, "x", None, {"a": {"b": 1}}], ids=repr)
 def test_a_tokenizers_setting_that_is_odd_is_one_line_or_ignored(folder, key, value):
     change(folder / "tokenizer_config.json", **{key: value})
-    ignored, told = SETTINGS[key]
+    ignored, said = SETTINGS[key]
     message = refusal(folder)
-    assert message == "" if value in ignored else told in message
+    assert message == "" if value in ignored else said in message
 
 
 HEADERS = {
@@ -396,7 +395,7 @@ def test_a_model_that_its_weights_cannot_fill_is_refused_before_memory_is_asked_
 def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sealed folder of an old file that counts as large."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(converted, "LARGE", 4)
+    monkeypatch.setattr(checkpoint, "LARGE", 4)
     # What is younger than two seconds is not remembered: here nothing is young.
     monkeypatch.setattr(time, "time_ns", lambda: 2**62)
     made = tmp_path / "made"
@@ -409,7 +408,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.skipif(os.name != "posix", reason="no time there that programs cannot set")
 def test_a_large_file_is_hashed_once(sealed, monkeypatch):
-    monkeypatch.setattr(converted, "file_digest", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr(checkpoint, "file_digest", lambda path: pytest.fail("hashed again"))
     assert is_sealed(sealed) and is_sealed(sealed)
 
 

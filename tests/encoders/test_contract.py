@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,9 +14,12 @@ import numpy as np
 import pytest
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-from stsbench.core.errors import EncoderError
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.base import ENCODERS, SERVED, Encoder, TextFitted
+from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.engine.embed import Engine
+from stsbench.results.folder import read_states
+from tests.cli.commands import Command
 from tests.encoders.made_checkpoints import save
 from tests.encoders.served.test_use import write_model
 from tests.encoders.words.test_model2vec import write_model2vec
@@ -41,13 +45,18 @@ SENTENCES = [
 
 @dataclass(frozen=True)
 class Made:
-    """How a kind is tried: its folder or file and parameters, and a parameter that changes embeddings."""
+    """How a kind is tried: what it is made of, and its parameters."""
 
     write: Callable[[Path, Path], Mapping[str, Any]]
     """Given an empty folder and a small BERT, the parameters that make the encoder."""
-    other: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Every parameter that can change an embedding, with another value; the first does."""
+    keeps: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of this kind alone that change no embedding."""
     needs: str = ""
     atol: float = 1e-5
+    elsewhere: frozenset[str] = frozenset()
+    """Parameters that only checkpoints of their own have, or that are extras': tried in other files."""
 
 
 def of_bert(folder: Path, bert: Path) -> Mapping[str, Any]:
@@ -80,21 +89,69 @@ def over_bert(folder: Path, bert: Path) -> dict[str, Any]:
     return {"base": str(folder / "bert"), "base_params": {"device": "cpu"}}
 
 
+# Which texts is in the hash of the texts; what they are called is not.
+FIT = {"fit": "stsb.test", "base_params": {"device": "auto"}}
 MADE: Mapping[str, Made] = {
-    "transformer": Made(of_bert, {"pooling": "max"}),
-    "sentence_transformer": Made(of_library, {"normalise": True}),
-    "words": Made(of_vectors, {"tokens": "sbert"}),
-    "infersent": Made(of_infersent, {"padding": "masked"}),
-    "skip_thoughts": Made(lambda f, b: {"model": str(write_halves(f / "m", "skip_thoughts"))}, {"append_eos": True}),
-    "quick_thoughts": Made(lambda f, b: {"model": str(write_halves(f / "m", "quick_thoughts"))}, {"halves": ["f"]}),
-    "fastsent": Made(lambda f, b: {"model": str(write_fastsent(f / "m"))}, {"mean": True}, atol=1e-3),
-    "model2vec": Made(lambda f, b: {"model": str(write_model2vec(f / "m", b))}, {"normalise": True}),
-    "use": Made(of_use, needs="tensorflow", atol=1e-3),
-    # Fitted on texts before they embed.
-    "whitening": Made(over_bert, {"k": 3}, atol=1e-4),
-    "calibration": Made(lambda folder, bert: {**over_bert(folder, bert), "remove": 1}, {"remove": 2}, atol=1e-4),
-    "flow": Made(lambda f, b: {**over_bert(f, b), "width": 4}, {"seed": 1}, atol=1e-4),
-    "token_removal": Made(lambda f, b: {**over_bert(f, b), "k": 3}, {"k": 5}),
+    "transformer": Made(
+        of_bert,
+        {
+            "pooling": "max",
+            "max_length": 9,
+            "normalise": True,
+            "prompt": "the ",
+            "prompt_template": "the {}",
+            "add_full_stop": True,
+            "padding_side": "left",
+            "dtype": "bfloat16",
+        },
+        elsewhere=frozenset({"prompt_name", "bidirectional", "adapters", "backend"}),
+    ),
+    "sentence_transformer": Made(
+        of_library,
+        {"normalise": True, "prompt_name": "plain", "prompt": "the ", "max_length": 9, "dtype": "bfloat16"},
+        elsewhere=frozenset({"backend"}),
+    ),
+    "words": Made(of_vectors, {"tokens": "sbert", "limit": 3}),
+    "infersent": Made(of_infersent, {"padding": "masked", "tokens": "ptb"}),
+    "skip_thoughts": Made(
+        lambda f, b: {"model": str(write_halves(f / "m", "skip_thoughts"))},
+        {"append_eos": True, "halves": ["uni"], "tokens": "ptb"},
+    ),
+    "quick_thoughts": Made(
+        lambda f, b: {"model": str(write_halves(f / "m", "quick_thoughts"))},
+        {"halves": ["f"], "tokens": "ptb", "append_eos": True},
+    ),
+    "fastsent": Made(lambda f, b: {"model": str(write_fastsent(f / "m"))}, {"mean": True, "tokens": "ptb"}, atol=1e-3),
+    "model2vec": Made(lambda f, b: {"model": str(write_model2vec(f / "m", b))}, {"normalise": True, "max_length": 2}),
+    "use": Made(of_use, {}, keeps={"batch": 1}, needs="tensorflow", atol=1e-3),
+    "whitening": Made(over_bert, {"k": 3, "normalise": False, "base_params": {"pooling": "max"}}, keeps=FIT, atol=1e-4),
+    "calibration": Made(
+        lambda f, b: {**over_bert(f, b), "remove": 1},
+        {"remove": 2, "standardise": False, "base_params": {"pooling": "max"}},
+        keeps=FIT,
+        atol=1e-4,
+    ),
+    "flow": Made(
+        lambda f, b: {**over_bert(f, b), "width": 4},
+        {
+            "seed": 1,
+            "levels": 1,
+            "depth": 2,
+            "width": 5,
+            "epochs": 2.0,
+            "learning_rate": 0.0001,
+            "decay": "port",
+            "dropout": True,
+            "base_params": {"pooling": "max"},
+        },
+        keeps=FIT,
+        atol=1e-4,
+    ),
+    "token_removal": Made(
+        lambda f, b: {**over_bert(f, b), "k": 3},
+        {"k": 5, "count": "script", "base_params": {"max_length": 9}},
+        keeps=FIT,
+    ),
 }
 TO_FIT = [f"{who} cat sat {'on the mat ' * (i % 4)}{end}" for i in range(16) for who in "a the".split() for end in ".,"]
 TO_FIT_ELSE = [
@@ -128,9 +185,19 @@ def load(kind: str, params: Mapping[str, Any], **more: Any) -> Encoder:
     return encoder
 
 
-def test_every_kind_is_tried():
+PLACES: Mapping[str, Any] = {"name": "another", "device": "auto", "catalogue": None}
+"""Parameters that change no embedding, of whatever kind."""
+LOCATES = {"model", "file", "base", "package", "subfolder", "sha256", "revision", "vectors"}
+"""Parameters that say where files lie: their bytes count, which other tests change."""
+
+
+def test_every_parameter_of_every_kind_is_listed():
     # Those behind a server are tried with one in served/test_openai.py.
     assert set(MADE) | SERVED == set(ENCODERS.table)
+    for name, made in MADE.items():
+        installed = not made.needs or importlib.util.find_spec(made.needs) is not None
+        takes = set(inspect.signature(ENCODERS.load(name)).parameters) if installed else {"batch"}
+        assert takes - made.elsewhere - LOCATES - set(PLACES) == {*made.changes, *made.keeps}, name
 
 
 def test_shape_type_and_order(kind, params):
@@ -171,16 +238,19 @@ def test_the_same_files_give_the_same_bytes(kind, params):
     assert load(kind, params).encode(SENTENCES).tobytes() == first.tobytes()
 
 
-def test_fingerprint_changes_if_and_only_if_embeddings_can(kind, params):
-    encoder = load(kind, params)
-    assert encoder.fingerprint == load(kind, params).fingerprint == load(kind, params, name="another").fingerprint
-    assert encoder.fingerprint
-    changed = MADE[kind].other
-    if changed:
-        other = load(kind, params, **changed)
-        assert other.fingerprint != encoder.fingerprint
+def test_a_parameter_changes_the_fingerprint_if_and_only_if_it_can_change_an_embedding(kind, params):
+    encoder, made = load(kind, params), MADE[kind]
+    changed = {key: load(kind, params, **{key: value}) for key, value in made.changes.items()}
+    alike = {other.fingerprint for other in changed.values()}
+    # Two of them say the same thing in two ways.
+    same = 1 if kind == "sentence_transformer" else 0
+    assert encoder.fingerprint and encoder.fingerprint not in alike and len(alike) == len(changed) - same
+    for other in list(changed.values())[:1]:
         was, now = encoder.encode(SENTENCES), other.encode(SENTENCES)
         assert was.shape != now.shape or np.abs(was - now).max() > 1e-4
+    takes = set(inspect.signature(ENCODERS.load(kind)).parameters)
+    for key, value in {**{k: v for k, v in PLACES.items() if k in takes}, **made.keeps}.items():
+        assert load(kind, params, **{key: value}).fingerprint == encoder.fingerprint, key
 
 
 @pytest.mark.parametrize(
@@ -209,3 +279,56 @@ def test_fingerprint_changes_with_the_weights(kind, params, tmp_path):
         # The last value: of a weight, or of a vector.
         path.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
     assert load(kind, {**params, key: str(copied)}).fingerprint != encoder.fingerprint
+
+
+def test_every_file_that_the_librarys_tokenizers_name_counts(tmp_path):
+    import transformers
+    from transformers.models.auto import tokenization_auto
+
+    named = set()
+    for classes in tokenization_auto.TOKENIZER_MAPPING_NAMES.values():
+        for each in [classes] if isinstance(classes, str) else filter(None, classes or ()):
+            named |= set(getattr(getattr(transformers, each, None), "vocab_files_names", {}).values())
+    assert {"vocab.txt", "spm.model", "bpe.codes"} <= named
+    for name in named:
+        (tmp_path / name).write_text(name)
+    assert named <= set(Checkpoint(folder=tmp_path, revision=None, weights=()).digests())
+
+
+COUNT = ["spm.model", "bpe.codes", "prophetnet.tokenizer", "vocab-src.json", "dict.txt"]
+NEVER_LOADED = ["README.md", "LICENSE", "run.json", "stsbench.json", "model.onnx", ".gitattributes"]
+
+
+@pytest.mark.parametrize("name", [*COUNT, *NEVER_LOADED])
+def test_every_file_counts_that_a_tokenizer_may_load(bert, tmp_path, name):
+    folder = Path(shutil.copytree(bert, tmp_path / "bert"))
+    prints = [load("transformer", {"model": str(folder)}).fingerprint]
+    for content in ("one", "two"):
+        (folder / name).write_text(content)
+        prints.append(load("transformer", {"model": str(folder)}).fingerprint)
+    assert len(set(prints)) == (3 if name in COUNT else 1)
+
+
+def test_a_device_is_refused_at_once(kind, params):
+    if "device" not in inspect.signature(ENCODERS.load(kind)).parameters:
+        pytest.skip("runs without a device of its own")
+    make = ENCODERS.load(kind)
+    with pytest.raises(CardError, match="'bogus' is not a device; give auto, cpu, cuda, or cuda:1"):
+        make(**{**params, "device": "bogus"})
+    with pytest.raises(EncoderError, match="device 'cuda:99' cannot be used here"):
+        make(**{**params, "device": "cuda:99"})
+
+
+def test_a_device_is_no_part_of_a_name_and_stands_in_the_run(bert, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    stsbench = Command(capsys)
+    run = ("run", "--encoder", bert, "--tasks", "quickstart-en")
+    stsbench.fine(*run, "--set", "device=cpu")
+    (first,) = read_states(tmp_path / "results").results
+    assert (first.encoder, first.run["device"]) == (bert.name, "cpu")
+    for device in ("bogus", "cuda:99"):
+        # All embeddings are stored and the score is known.
+        code, _, err = stsbench(*run, "--set", f"device={device}")
+        assert code == 2 and f"'{device}'" in err and err.count("\n") == 1
+    stsbench.fine(*run)
+    assert read_states(tmp_path / "results").results == [first]

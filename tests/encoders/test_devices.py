@@ -1,4 +1,4 @@
-"""A GPU's part, told by stand-ins where there is none: its memory, what is sent to it, TF32 and attention without padding."""
+"""A GPU's part, said by stand-ins where there is none: its memory, what is sent to it, TF32 and attention without padding."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from stsbench.core import provenance as machine
-from stsbench.encoders.backends import free_memory, uses_tf32
+from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import DeviceEncoder, DeviceMemory
-from stsbench.encoders.engine.drift import conditions
+from stsbench.encoders.engine.store import conditions
 from stsbench.encoders.transformer import kernels
 from tests.encoders.fakes import Plain
 from tests.encoders.transformer.test_encoder import make
@@ -27,20 +27,17 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
         "memory_reserved": lambda device: 800,
         "memory_allocated": lambda device: 300,
     }
-    for name, told in facts.items():
-        monkeypatch.setattr(torch.cuda, name, told)
+    for name, said in facts.items():
+        monkeypatch.setattr(torch.cuda, name, said)
     return torch.device("cuda")
 
 
 def test_memory_is_what_is_free_and_what_torch_keeps_unused(gpu, tiny):
-    assert free_memory(gpu, 7) == DeviceMemory("a GPU", 5500, 7)
-    assert free_memory(torch.device("cpu"), 7) is None
     encoder = make(tiny, "bert")
     assert isinstance(encoder, DeviceEncoder) and encoder.device_memory() is None
     encoder.backbone.device = gpu
-    memory = encoder.device_memory()
     depth, width = encoder.backbone.depth, encoder.backbone.width
-    assert memory is not None and memory.per_token == 4 * width * (depth + 25)
+    assert encoder.device_memory() == DeviceMemory("a GPU", 5500, 4 * width * (depth + 25))
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from stsbench.encoders.base import (
     check_sentences,
     facts_of,
     notes_of,
-    places_of,
     without_known_words,
 )
 from tests.encoders.fakes import Neighbourly, Plain
@@ -33,7 +32,7 @@ def made(**attributes: Any) -> Any:
 
 def test_who_tells_nothing_has_no_facts():
     assert facts_of(Plain()) == Facts()
-    assert (notes_of(Plain()), base_of(Plain()), places_of(Plain)) == ([], None, ())
+    assert (notes_of(Plain()), base_of(Plain())) == ([], None)
 
 
 def test_facts_are_read_when_they_are_asked_for():
@@ -55,13 +54,6 @@ def test_what_is_made_over_another_has_its_facts_but_for_seed_and_texts():
     assert facts_of(base).revision == "abc"
     assert facts_of(made(fit=lambda self, x, y=None: self)).fit is None, "a method as scikit-learn's tells no texts"
     assert notes_of(made(notes=("careful", "very"))) == ["careful", "very"]
-
-
-@pytest.mark.parametrize("base", ["bert-base", torch.nn.Linear(1, 1), Plain, None])
-def test_a_base_that_is_no_encoder_is_the_users_own_affair(base):
-    encoder = made(base=base)
-    assert base_of(encoder) is None
-    assert check_encoder(encoder, "here") is encoder
 
 
 def test_the_sentences_of_no_known_word():

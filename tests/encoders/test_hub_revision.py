@@ -1,4 +1,4 @@
-"""Checkpoints whose card names no whole commit: resolved on a Hub on the loopback interface, and told."""
+"""Checkpoints whose card names no whole commit: resolved on a Hub on the loopback interface, and said."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def test_a_fitted_encoder_tells_the_revision_of_its_base(base: str, revision: st
     write(cards / "whitened.toml", FITTED.replace("BASE", base) + given)
     known = find_encoder("whitened", catalogue=Catalogue([tmp_path / "cards"]))
     asked = f"is of revision '{revision or 'unpinned'}', today commit {COMMIT[:12]}"
-    told = f"the checkpoint of whitened {asked}; "
+    said = f"the checkpoint of whitened {asked}; "
     line = f'base_params = {{revision = "{COMMIT}"}} in the card keeps it'
-    assert known.notes() == ([] if revision == COMMIT else [told + line])
+    assert known.notes() == ([] if revision == COMMIT else [said + line])
     # A Hub id is run as the card that names it says.
     if revision == "" and base == "owner/tiny":
         write(cards / "tiny.toml", f'{CARD}revision = "{COMMIT}"\n')

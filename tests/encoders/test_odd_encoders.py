@@ -196,26 +196,6 @@ kind = "odd_encoders:{}"
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "message"),
-    [
-        ("Needy", "", "[params]: encode of Needy must take the sentences alone: missing a required argument: 'size'"),
-        ("Abstract", "", "[params]: Abstract is an abstract class"),
-        ("Slots", "[params]\nsize = 5", "Slots takes no attributes (__slots__?), so its parameters cannot be kept"),
-        ("Data", "[params]\nsise = 5", "[params]: unknown key 'sise'; did you mean 'size'?"),
-        ("Data", '[params]\nsize = "5"', "[params]: key 'size': expected a whole number, not '5'"),
-        ("nothing", "", "[params]: NoneType has no 'name'"),
-    ],
-)
-def test_a_card_that_makes_it_is_refused_in_one_line(name, params, message, tmp_path):
-    card = tmp_path / "odd.toml"
-    card.write_text(CARD.format(name) + params)
-    with pytest.raises(StsbenchError) as caught:
-        stsbench.load_encoder(card)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("name", ["Property", "Frozen", "Module", "kept"])
 def test_a_card_that_makes_it_is_scored_under_the_cards_name(name, tmp_path):
     card = tmp_path / "odd.toml"

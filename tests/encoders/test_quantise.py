@@ -50,9 +50,9 @@ def test_a_checkpoint_becomes_an_int8_one_that_says_how_it_was_made(kind, made, 
     assert main(convert(kind, source, tmp_path)) == 2
     again = "+".join([str(tmp_path / "out"), *(f"{key}={value}" for key, value in params.items() if key == "file")])
     assert main(convert(kind, again, tmp_path, out="twice")) == 2
-    told = capsys.readouterr().err
-    assert "out is there already; give a folder that is not" in told
-    assert "is int8 already" in told
+    said = capsys.readouterr().err
+    assert "out is there already; give a folder that is not" in said
+    assert "is int8 already" in said
     assert not list(tmp_path.glob("*.partial*"))
 
 

@@ -25,7 +25,7 @@ import transformers
 
 from stsbench.core.errors import EncoderError, one_line
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import Backend, free_memory, sent_to
+from stsbench.encoders.backends import Backend, sent_to
 from stsbench.encoders.base import DeviceMemory, TokenIds, valid_text
 from stsbench.encoders.checkpoint import Adapter, Checkpoint, check_padding, check_size, odd_sizes, read_json
 from stsbench.encoders.network import Network
@@ -317,8 +317,13 @@ class Backbone:
 
     def memory(self) -> DeviceMemory | None:
         """What its device has left for batches; None on a CPU."""
+        if self.device.type != "cuda":
+            return None
+        name, free = torch.cuda.get_device_name(self.device), torch.cuda.mem_get_info(self.device)[0]
+        # What torch holds for tensors that are gone is free too.
+        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         # While a layer computes: all states that may be asked for, and some 24 of their widths of its own.
-        return free_memory(self.device, (self.depth + 25) * self.width * self.model.dtype.itemsize)
+        return DeviceMemory(name, free + unused, (self.depth + 25) * self.width * self.model.dtype.itemsize)
 
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the position ids (b, t) that the model itself gives a batch with its padding on the right.

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, did_you_mean, one_line
 from stsbench.encoders.backends import check_device, pick_device
 from stsbench.encoders.base import FloatArray, TokenIds, plan_batches
-from stsbench.encoders.converted import remembered_digest
+from stsbench.encoders.checkpoint import remembered_digest
 from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_blocks
 from stsbench.encoders.words.words import (
     CONFIG,

@@ -32,7 +32,7 @@ from stsbench.core.errors import DataError, OutputError, one_line
 from stsbench.core.files import MOST_BYTES, MOST_TIMES, check_is_file, remove_stale, scratch_beside
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray
-from stsbench.encoders.converted import is_sealed, seal
+from stsbench.encoders.checkpoint import is_sealed, seal
 
 PIECE_BYTES = 8 << 20
 LONGEST_LINE = 1 << 20

@@ -27,8 +27,7 @@ from stsbench.core.errors import CardError, DataError, EncoderError, OutputError
 from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, check_sentences
-from stsbench.encoders.checkpoint import locate_checkpoint
-from stsbench.encoders.converted import remembered_digest
+from stsbench.encoders.checkpoint import locate_checkpoint, remembered_digest
 from stsbench.encoders.described import FILE, write_saved
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 

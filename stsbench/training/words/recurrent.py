@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError, choose
 from stsbench.encoders.base import TokenIds
-from stsbench.encoders.converted import remembered_digest
+from stsbench.encoders.checkpoint import remembered_digest
 from stsbench.encoders.words.recurrent import (
     VERSIONS,
     BiLstm,

@@ -23,7 +23,7 @@ from stsbench.bench.run import Work, run
 from stsbench.bench.workers import is_alone, joined, refuse_others
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
-from stsbench.encoders.engine.drift import FILE
+from stsbench.encoders.engine.store import FILE
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.record import Result

@@ -22,9 +22,8 @@ from stsbench.bench.workers import (
 )
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.engine import embed as engine
-from stsbench.encoders.engine.drift import FILE
 from stsbench.encoders.engine.embed import BatchShare
-from stsbench.encoders.engine.store import Keys
+from stsbench.encoders.engine.store import FILE, Keys
 from stsbench.results.folder import write_result
 from tests.encoders.fakes import Neighbourly, Plain
 from tests.own_tasks import outside_run, place, plan_of

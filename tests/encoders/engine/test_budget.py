@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stsbench.core.errors import EncoderError
 from stsbench.encoders.base import DeviceMemory, TokenIds
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine.embed import BatchShare, Engine
@@ -137,6 +138,9 @@ def test_embeddings_come_to_their_sentences_and_errors_as_they_are(clock):
     engine = Engine(small, noticed=noticed.append)
     assert np.asarray(engine(TEXTS))[:, :4].tolist() == rows[:, :4].tolist()
     assert noticed[0].endswith("they go in 2 pieces each, as with a token budget of 160")
+    small.most = 3
+    with pytest.raises(EncoderError, match="memory does not hold one sentence of 9 tokens; set a smaller max_length"):
+        Engine(small)(TEXTS)
     encoder.breaks_after = len(encoder.sizes) + 3
     engine = Engine(encoder)
     with pytest.raises(ZeroDivisionError):

@@ -13,9 +13,9 @@ import pytest
 from stsbench.bench.embed import open_shelf
 from stsbench.bench.score import is_of_now
 from stsbench.core import provenance as machine
-from stsbench.encoders.engine import drift
-from stsbench.encoders.engine.drift import BOUNDS, FILE, SAMPLES
+from stsbench.encoders.engine import store as drift
 from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.engine.store import BOUNDS, FILE, SAMPLES
 from stsbench.results.folder import read_states
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Array, Plain

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from stsbench.core.errors import EncoderError
+from stsbench.encoders.base import TokenIds, plan_batches
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine import store
 from stsbench.encoders.engine.embed import Engine
@@ -222,27 +221,71 @@ def test_what_was_embedded_before_an_error_is_kept(tmp_path):
     assert sum(map(len, encoder.calls)) == distinct() - 48
 
 
-class Crowded(Neighbourly):
-    """Its device's memory holds only so many tokens."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def embed_tokens(self, tokens: Any, rows: Any) -> Any:
-        if int(tokens.lengths[rows].max()) * len(rows) > self.most:
-            raise torch.OutOfMemoryError("out of memory")
-        return super().embed_tokens(tokens, rows)
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def test_batches_that_memory_does_not_hold_go_in_halves(monkeypatch):
-    monkeypatch.setattr("stsbench.encoders.engine.embed.TOKEN_BUDGET", 64)
-    texts = [f"{'word ' * (i % 7)}{i}" for i in range(60)]
-    reported: list[str] = []
-    encoder = Crowded(20)
-    found = np.asarray(Engine(encoder, noticed=reported.append)(texts))
-    assert found.shape == (60, 8) and encoder.embedded == Counter(texts)
-    assert [line.rpartition(" ")[2] for line in reported] == ["32", "16"]
-    np.testing.assert_array_equal(found[:, :4], np.asarray(Engine(Neighbourly())(texts))[:, :4])
-    with pytest.raises(EncoderError, match="memory does not hold one sentence of 7 tokens; set a smaller max_length"):
-        Engine(Crowded(3))(texts)
+def plan(lengths: list[int] | Ints, budget: int = 64) -> list[list[int]]:
+    return [rows.tolist() for rows in plan_batches(np.asarray(lengths, dtype=np.int64), budget=budget)]
+
+
+def some_lengths(n: int = 500) -> Ints:
+    lengths: Ints = np.random.default_rng(0).integers(0, 40, size=n)
+    return lengths
+
+
+def test_joined_parts_keep_what_is_pooled():
+    parts = [TokenIds(np.arange(n, dtype=np.int32), np.array([0, n]), np.array([[1, n]])) for n in (3, 5)]
+    spans = TokenIds.join(parts).spans
+    assert spans is not None and spans.tolist() == [[1, 3], [1, 5]]
+
+
+@pytest.mark.parametrize(
+    ("left", "ids", "mask"),
+    [
+        (False, [[5, 0, 0], [7, 8, 9], [0, 0, 0]], [[1, 0, 0], [1, 1, 1], [0, 0, 0]]),
+        (True, [[0, 0, 5], [7, 8, 9], [0, 0, 0]], [[0, 0, 1], [1, 1, 1], [0, 0, 0]]),
+    ],
+)
+def test_padded_on_either_side(left, ids, mask):
+    tokens = TokenIds.from_lists([[7, 8, 9], [], [5]])
+    padded = tokens.padded(np.array([2, 0, 1]), pad=0, left=left)
+    assert padded[0].tolist() == ids
+    assert padded[1].tolist() == mask
+    assert {part.dtype for part in padded} == {np.dtype(np.int64)}
+
+
+def test_every_row_once_and_longest_first():
+    lengths = some_lengths()
+    batches = plan(lengths)
+    assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
+    in_turn = [int(lengths[row]) for rows in batches for row in rows]
+    assert in_turn == sorted(in_turn, reverse=True)
+
+
+@pytest.mark.parametrize("budget", [1, 39, 64, 2048])
+def test_padded_tokens_stay_within_the_budget(budget):
+    lengths = some_lengths()
+    for rows in plan(lengths, budget):
+        assert len(rows) * max(lengths[rows].max(), 1) <= budget or len(rows) == 1
+
+
+def test_hardly_a_token_is_padding():
+    lengths = np.random.default_rng(1).integers(4, 60, size=20_000)
+    padded = sum(len(rows) * int(lengths[rows].max()) for rows in plan(lengths, 2048))
+    assert padded < 1.01 * lengths.sum()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "batches"),
+    [
+        # A sentence longer than the budget goes alone.
+        ([200, 3, 100, 3], 64, [[0], [2], [1, 3]]),
+        # A short run of equal lengths shares its batch.
+        ([8, 7, 7, 7, 7, 6, 6, 6], 64, [list(range(8))]),
+        # Sentences of no tokens are planned like any.
+        ([0, 0, 2], 2, [[2], [0, 1]]),
+        ([], 64, []),
+    ],
+)
+def test_plans(lengths, budget, batches):
+    assert plan(lengths, budget) == batches

@@ -1,3 +1,5 @@
+"""All layers and poolings in one forward pass are what each is alone, to the last bit."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +14,10 @@ import transformers
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.engine import embed as engine
-from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.engine.embed import Engine, embed_all
+from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, pooled_by, with_pooling
+from stsbench.encoders.transformer.pooling import Pooling
 from tests.encoders.tiny import LONGEST, SENTENCES, bytes_tokenizer, save
 from tests.encoders.transformer.test_pooling import NAMES, literal_pool
 
@@ -171,27 +176,6 @@ def test_wrong_choices_are_refused_at_the_first_sentence(tiny, kind, choice, mes
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "mean(1,-1)", "cls", "max"])
-def test_bfloat16_is_close_to_float32(tiny, pooling):
-    wide, narrow = (make(tiny, "bert", pooling=pooling, dtype=dtype) for dtype in ("float32", "bfloat16"))
-    a, b = wide.encode(SENTENCES), narrow.encode(SENTENCES)
-    assert b.dtype == np.float32
-    cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    assert cosines.min() > 0.995
-    assert not np.array_equal(a, b)
-
-
-def test_tokenizing_in_parts_changes_nothing(tiny, monkeypatch):
-    from stsbench.encoders.transformer import backbone
-
-    encoder = make(tiny, "roberta")
-    whole = encoder.tokenize(SENTENCES)
-    monkeypatch.setattr(backbone, "TOKENIZE_AT_ONCE", 3)
-    parts = encoder.tokenize(SENTENCES)
-    assert parts.ids.tolist() == whole.ids.tolist()
-    assert parts.offsets.tolist() == whole.offsets.tolist()
-
-
 def make_encoder_decoder(folder: Path, kind: Any, config: Any, **sizes: int) -> Path:
     tokenizer, vocab = bytes_tokenizer(["<pad>", "</s>", "<unk>"])
     made = config(vocab_size=len(vocab), d_model=16, pad_token_id=0, decoder_start_token_id=0, **sizes)
@@ -216,3 +200,33 @@ def test_a_model_that_wants_more_than_a_sentence_is_one_line(tmp_path):
     with pytest.raises(EncoderError, match="PegasusModel does not run on the tokens of a sentence alone: ") as caught:
         encoder.encode(["dog"])
     assert "\n" not in str(caught.value)
+
+
+TEXTS = ["a b c", "a b c d e f g", "", "b a", "c c c c c c c c c"]
+LAYERED = ["cls(0)", "cls(1)", "cls(-1)", "mean(0)", "mean(1)", "mean(-1)", "max(0)", "max(1)", "max(-1)"]
+
+
+@pytest.mark.parametrize("padding_side", ["left", "right"])
+def test_each_pooling_is_embedded_as_alone(bert, padding_side):
+    base = TransformerEncoder(str(bert), name="b", padding_side=padding_side)
+    poolings = [Pooling.parse(name) for name in LAYERED]
+    engines = [Engine(with_pooling(base, pooling), Shelf(None)) for pooling in poolings]
+    fill(base, [pooled_by(one) for one in poolings], engines, TEXTS)
+    for name, held in zip(LAYERED, engines, strict=True):
+        alone = TransformerEncoder(str(bert), name="b", pooling=name, padding_side=padding_side)
+        assert np.array_equal(np.asarray(held(TEXTS)), embed_all(alone, TEXTS))
+        assert held.encoder.fingerprint == alone.fingerprint
+        assert held.encoded == []
+
+
+def test_what_a_shelf_holds_is_left_as_it_is(bert, tmp_path):
+    base = TransformerEncoder(str(bert), name="b", normalise=True)
+    pooling = Pooling.parse("mean(1)")
+    first = Engine(with_pooling(base, pooling), Shelf(tmp_path / "one"))
+    first.prepare(TEXTS[:2])
+    before = sorted(tmp_path.glob("one/*.npy"))
+    other = Engine(with_pooling(base, Pooling.parse("max(1)")), Shelf(tmp_path / "two"))
+    fill(base, [pooled_by(pooling), pooled_by(Pooling.parse("max(1)"))], [first, other], TEXTS)
+    assert set(before) < set(tmp_path.glob("one/*.npy"))
+    assert first.missing(TEXTS) == other.missing(TEXTS) == []
+    assert np.linalg.norm(np.asarray(other(TEXTS[:1]))) == pytest.approx(1)
