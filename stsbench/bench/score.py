@@ -30,7 +30,7 @@ from stsbench.encoders.base import (
     without_known_words,
 )
 from stsbench.encoders.engine.embed import check_embeddings
-from stsbench.encoders.engine.store import Watched
+from stsbench.encoders.engine.store import Watch
 from stsbench.encoders.fitted import variant_of
 from stsbench.evaluators.seams import Evaluator, Items, Scores
 from stsbench.numbers.similarity import FLOAT, TYPES
@@ -39,7 +39,7 @@ from stsbench.results.folder import checked_json, columns_of, read_items, read_r
 from stsbench.results.record import FEW_PAIRS, Result, cell_digest, columns_digest, items_path, result_path
 
 
-def is_of_now(result: Result, watch: Watched | None) -> bool:
+def is_of_now(result: Result, watch: Watch | None) -> bool:
     """Whether a Result's embeddings have not been set aside since it was made."""
     # Both are in whole seconds: what was made within the same one may be of before.
     return watch is None or not watch.since or str(result.run.get("created", "")) > watch.since
