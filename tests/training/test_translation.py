@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from stsbench.core.errors import CardError, EncoderError, OutputError, SourceError, StsbenchError, UnknownName
+from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
 from stsbench.data.corpora.load import load_corpus
 from stsbench.training import translation
 from stsbench.training.translation import Decoding, Translation, Translator, write_back_translations
@@ -68,13 +67,9 @@ def test_greedy_is_the_likeliest_token_each_time(models):
 def test_noise_draws_tokens_by_their_probability():
     scores = torch.tensor([[0.0, 1.0, 2.0, -torch.inf]])
     for temperature in (1.0, 0.5):
-        drawn = [
-            translation.GumbelNoise(["a"], Decoding(mode="sampling", seed=seed, temperature=temperature))(
-                scores, scores
-            )
-            for seed in range(4000)
-        ]
-        shares = np.bincount([int(one.argmax()) for one in drawn], minlength=4) / 4000
+        ways = (Decoding(mode="sampling", seed=seed, temperature=temperature) for seed in range(4000))
+        drawn = [int(translation.GumbelNoise(["a"], way)(scores, scores).argmax()) for way in ways]
+        shares = np.bincount(drawn, minlength=4) / 4000
         np.testing.assert_allclose(shares, torch.softmax(scores[0] / temperature, 0), atol=0.025)
 
 
@@ -156,8 +151,6 @@ def test_pairs_and_their_record(models, tmp_path):
     assert record["forward"] == there.facts and record["backward"]["sha256"] != record["forward"]["sha256"]
     assert (record["forward"]["mode"], record["rows"], record["cut"]) == ("greedy", 8, written.cut)
     assert record["run"]["versions"]["sentencepiece"]
-    with pytest.raises(OutputError, match="pairs.csv: already exists; name another file, or remove it"):
-        write_back_translations(corpus, output, there, back)
 
 
 def test_a_corpus_of_pairs_gives_its_sentences_and_odd_ones_are_counted(models, tmp_path, monkeypatch):
@@ -187,21 +180,15 @@ def test_mistakes_are_one_line(models, tmp_path, monkeypatch):
     with pytest.raises(EncoderError, match="broken"):
         Translator(str(broken)).translate(["a dog"])
     monkeypatch.setattr(translation, "find_spec", lambda name: None)
-    with pytest.raises(
-        StsbenchError, match=re.escape("needs sentencepiece; install it with: pip install 'stsbench[tr")
-    ):
+    with pytest.raises(StsbenchError, match="needs sentencepiece; install it with: pip install 'stsbench.tr"):
         Translator(models[0])
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_model_from_the_hub(hub, models, tmp_path, old):
+def test_a_model_from_the_hub_as_most_are_published(hub, models, tmp_path):
     files = {path.name: path.read_bytes() for path in Path(models[0]).iterdir()}
-    if old:
-        # As most of them are published: PyTorch's own file.
-        state = load_file(Path(models[0]) / "model.safetensors")
-        del files["model.safetensors"]
-        torch.save(state, tmp_path / "pytorch_model.bin")
-        files["pytorch_model.bin"] = (tmp_path / "pytorch_model.bin").read_bytes()
+    del files["model.safetensors"]
+    torch.save(load_file(Path(models[0]) / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    files["pytorch_model.bin"] = (tmp_path / "pytorch_model.bin").read_bytes()
     commit = hub.add("model", "owner/opus", {**files, "tf_model.h5": b"no", "README.md": b"no"}).commit
     translator = Translator("owner/opus", decoding=SHORT)
     assert translator.facts["revision"] == commit

@@ -125,7 +125,7 @@ class ResetBeforeGru(nn.Module):
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, h) of word vectors (b, t, w)."""
-        state = vectors.new_zeros(len(vectors), self.hidden)
+        state, lengths = vectors.new_zeros(len(vectors), self.hidden), lengths.to(vectors.device)
         for step in range(vectors.shape[1]):
             word = vectors[:, step]
             reset, update = torch.sigmoid(self.gates(torch.cat([word, state], dim=1))).chunk(2, dim=1)

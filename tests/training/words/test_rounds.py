@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.runs import STATE
 from stsbench.training.seams import Columns
 from stsbench.training.words.fastsent import FastSentTraining
 from stsbench.training.words.recurrent import InferSentTraining, QuickThoughtsTraining, SkipThoughtsTraining
@@ -71,17 +70,12 @@ def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, v
     assert weights[0] == weights[1]
 
 
-def test_without_resume_what_was_written_is_forgotten(tmp_path):
+def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_path):
     training, columns = method("fastsent", tmp_path)
     training.fit(columns, folder=tmp_path / "run", seed=1)
-    assert (tmp_path / "run" / STATE).is_file()
-    other = training.fit(columns, folder=tmp_path / "run", seed=2)
-    assert other == training.fit(columns, folder=tmp_path / "fresh", seed=2)
-
-
-def test_another_text_is_no_reason_to_guess(tmp_path):
-    training, columns = method("fastsent", tmp_path)
-    training.fit(columns, folder=tmp_path / "run", seed=1)
+    assert training.fit(columns, folder=tmp_path / "run", seed=2) == training.fit(
+        columns, folder=tmp_path / "new", seed=2
+    )
     less = {name: values[:60] for name, values in columns.items()}
     with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):
         training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
