@@ -36,23 +36,3 @@ def test_pictures_have_the_same_bytes_each_time(stsbench, tmp_path):
     for name in ("one.svg", "two.svg"):
         stsbench.fine("analyze", "similarity", *HASHED, *QUICK, "--set", "bins=3", "--out", tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("spectrm", *HASHED), "unknown analysis 'spectrm'; did you mean 'spectrum'?"),
-        (("spectrum",), "no encoder is named; give some by --encoder A,B"),
-        (("spectrum", "-e", "minilmm"), "unknown encoder 'minilmm'; did you mean 'minilm'"),
-        (("spectrum", *HASHED, "--out", "a.jpg"), "unknown kind of file for --out 'jpg'"),
-        (("similarity", *HASHED, "--set", "binns=3"), "analysis 'similarity': unknown key 'binns'; did you mean 'bins"),
-        (("similarity", *HASHED, "--set", "bins=0"), "bins = 0"),
-        (("similarity", *HASHED, "--tasks", "sts"), "an analysis is of one task; 'sts' is 7; name one of them"),
-        (("similarity", "-e", "own_encoders:Broken"), "NaN or infinity"),
-        (("spectrum", *HASHED, "--results", "r"), "--results has no effect for 'spectrum', which reads no results"),
-        (("sweep", "-e", "simcse-small"), "--no-store has no effect for 'sweep', which embeds nothing"),
-    ],
-)
-def test_a_mistake_is_one_line(stsbench, arguments, says):
-    tasks = () if "--tasks" in arguments else QUICK
-    assert says in stsbench.refused("analyze", *arguments, *tasks)

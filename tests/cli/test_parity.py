@@ -103,18 +103,3 @@ def test_other_forms_are_compared_by_scores_alone(stsbench: Command):
     assert facts["neighbour"]["cosines"][0] != facts["neighbour"]["cosines"][1]
     # A margin as wide as that lets all pass.
     assert found(stsbench, HASHED[1], f"{HASHED[1]}+dimensions=4", "--margin", "100")[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("minilm", "minilm"), "parity was given 'minilm' twice; give two encoders"),
-        (("own_encoders:Hashed", "own_encoders:Broken"), "returned NaN or infinity"),
-        (("own_encoders:Hashed", "nobody"), "unknown encoder 'nobody'"),
-        (("own_encoders:Hashed", "own_encoders:ready", "-t", "nothing"), "'nothing'"),
-        (("a", "b", "--store", "s", "--no-store"), "--store has no effect beside --no-store"),
-    ],
-)
-def test_what_is_refused_in_one_line(stsbench: Command, arguments: tuple[str, ...], message: str):
-    quick = () if "-t" in arguments else QUICK
-    assert message in stsbench.refused("parity", *arguments, *quick)

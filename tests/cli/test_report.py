@@ -22,17 +22,6 @@ def test_a_page_of_results_and_figures(stsbench, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((*HASHED, "--figures", "spectrm"), "unknown analysis 'spectrm'; did you mean 'spectrum'?"),
-        ((), "no encoder is named; give some by --encoder A,B"),
-    ],
-)
-def test_a_mistake_is_one_line(stsbench, arguments, says):
-    assert says in stsbench.refused("report", *arguments, *QUICK)
-
-
 def test_where_there_is_nothing_no_page_is_written(stsbench, tmp_path):
     code, out, err = stsbench("report", *HASHED, *QUICK, "--figures", "layers")
     assert (code, out) == (2, "")

@@ -135,22 +135,6 @@ def test_what_is_no_encoder_is_one_line(stsbench, spec, message):
     assert refused.removeprefix(f"{spec}: ").startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("assign", "message"),
-    [
-        ("size", "--set 'size': give key=value, such as pooling=cls"),
-        ("=3", "--set '=3': give key=value, such as pooling=cls"),
-        ("sise=3", "own_encoders:Hashed: encoder 'own_encoders:Hashed': unknown key 'sise'; did you mean 'size'?"),
-        ("size=big", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected a whole number, not 'b"),
-        ("size=1.5", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected a whole number, not 1."),
-        ("name=''", "own_encoders:Hashed: encoder 'own_encoders:Hashed': 'name' of Hashed must be a line of text, for"),
-        ("name='..'", "own_encoders:Hashed: encoder 'own_encoders:Hashed': 'name' of Hashed must be a line of text, f"),
-    ],
-)
-def test_set_of_no_sense_is_one_line(stsbench, assign, message):
-    assert stsbench.refused("run", *QUICK, *HASHED, "--set", assign).startswith(message)
-
-
 def test_set_on_a_card_names_the_card_and_on_what_is_made_is_refused(stsbench, tmp_path):
     own = make_own(tmp_path)
     run = ["run", "--tasks", "table", *own.options(), "--set", "sise=3", "--encoder"]
@@ -230,22 +214,3 @@ def test_a_name_of_ones_own_is_what_results_tables_and_the_next_commands_have(st
     assert {r.encoder for r in read_states(tmp_path / "results").results} == {"ours", "first", "second"}
     assert "| second |" in stsbench.fine("leaderboard", "--suite", "quickstart", "--format", "markdown")
     assert stsbench.json("run", *HASHED, *QUICK, "--name", "ours")["results"][0]["run"] == result.run
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ("a,b", "--name gives 2 names for 1 encoders; give one name each"),
-        ("minilm", "--name 'minilm' is the name of a card or recipe; give one of your own"),
-        ("a@1", "--name 'a@1': give a line of text without @ and +"),
-        ("minilm+pooling=cls", "--name 'minilm+pooling=cls': give a line of text without @ and +"),
-        ("..", "--name '..': give a line of text without @ and +"),
-    ],
-)
-def test_a_name_that_cannot_be_is_one_line(stsbench, names, message):
-    assert stsbench.refused("run", *HASHED, *QUICK, "--name", names) == message
-
-
-def test_two_encoders_of_one_name_are_refused(stsbench):
-    told = stsbench.refused("run", *HASHED, "own_encoders:ready", *QUICK, "--name", "a,a")
-    assert told == "--name 'a' is given twice; results of two encoders would be mixed"

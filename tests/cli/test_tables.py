@@ -95,19 +95,3 @@ def test_a_table_of_ones_own(stsbench, tmp_path, monkeypatch):
     text = 'title = "Mine"\npaper = "sgopt"\ntable = "table-2"\nprotocol = "semeval"\ncolumns = ["sts14-es"]\n'
     (tmp_path / "mine.toml").write_text(f'{text}[[groups]]\nrows = ["mBERT SG"]\n', encoding="utf-8")
     assert "82.09" in stsbench.fine("leaderboard", "--table", "mine.toml")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--table", "simcse5"), "unknown table 'simcse5'; did you mean 'simcse-5'"),
-        (("--table", "gone.toml"), "unknown table 'gone.toml'; 'stsbench list tables' shows them"),
-        (("--table", "sts", "--show", "publishd"), "unknown choice of --show 'publishd'; did you mean 'published'?"),
-        (("--table", "sts", "--format", "htm"), "unknown format 'htm'; did you mean 'html'"),
-        (("--table", "sts", "--results", "gone"), "results folder 'gone' does not exist"),
-        (("--table", "simcse-5", "--show", "difference"), "table 'simcse-5': nothing to show as 'difference', for no"),
-    ],
-)
-def test_a_mistake_is_one_line(stsbench, tmp_path, monkeypatch, options, message):
-    monkeypatch.chdir(tmp_path)
-    assert stsbench.refused("leaderboard", *options).startswith(message)

@@ -147,18 +147,3 @@ def test_the_command_prints_and_writes(stsbench):
     assert "hashed" in out and "One round." in out and "SG-OPT, table 6" not in out
     stsbench.fine(*words, "--format", "json", "--out", "t.json")
     assert json.loads(Path("t.json").read_text())["rows"][0]["name"] == "hashed"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--format", "latex"), "unknown format 'latex'"),
-        (("-r", "sg-opt-smal"), "unknown recipe 'sg-opt-smal'; did you mean 'sg-opt-small'"),
-        (("-e", "own_encoders:Hashed", "-r", "fastsent-small"), "trains itself and is not timed"),
-        (("-e", "own_encoders:Hashed", "--tasks", "stsbb"), "unknown task 'stsbb'"),
-        (("-e", "own_encoders:Hashed", "--tasks", "quickstart-en", "--split", "no"), "no"),
-        (("--rounds", "0"), "rounds"),
-    ],
-)
-def test_mistakes(stsbench, words, message):
-    assert message in stsbench.refused("timing", *words)

@@ -65,27 +65,6 @@ def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
     assert "--plot draws one encoder under one protocol, here are 2 tables" in err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--variants", "dimensions"), "--variants 'dimensions': give key=value,value, such as dimensions=256,128,64"),
-        (("--variants", "dimensions="), "--variants 'dimensions=': give key=value,value"),
-        (("--variants", "dimension=4"), "unknown key of --variants 'dimension'; did you mean 'dimensions'?"),
-        (("--variants", "dimensions=4,x"), "--variants: key 'dimensions': expected a whole number, not 'x'"),
-        (("--variants", "dimensions=0"), "dimensions = 0 keeps nothing of an embedding; give 1 or more"),
-        (("--variants", "embeddings=int4"), "'int4' is not one of float32, int8, uint8, binary, ubinary; did you mean"),
-        (("--variants", "dimensions=4", "--variants", "dimensions=2"), "dimensions is given twice; give one list"),
-        (("--variants", "dimensions=4", "--set", "dimensions=2"), "--set and --variants both give 'dimensions'"),
-        (("--variants", "dimensions=4", "--no-store"), "--no-store has no effect beside --variants"),
-        (("--variants", "dimensions=4", "--name", "a"), "--name has no effect beside --variants"),
-        (("--plot", "a.svg"), "--plot has no effect without --variants"),
-        (("--variants", "dimensions=4", "--plot", "a.gif"), "--plot 'a.gif': give a file that ends in .svg, .png, .pd"),
-    ],
-)
-def test_what_is_refused_in_one_line(stsbench: Command, options: tuple[str, ...], message: str):
-    assert message in stsbench.refused("run", *HASHED, *QUICK, *options)
-
-
 def test_texts_of_ranges_go_to_integers_alone():
     specs, params = chosen_variants(["a"], ["embeddings=float32,int8,binary"], {"calibration": "t", "pooling": "cls"})
     assert specs == ["a", "a+calibration=t+embeddings=int8", "a+embeddings=binary"]
