@@ -87,13 +87,6 @@ def test_a_row_stands_alone(stsbench, results, tmp_path, fmt, row):
     assert (tmp_path / "row.txt").read_text(encoding="utf-8") == row
 
 
-def test_on_a_board_a_row_has_another_label(stsbench, results):
-    for board in (("--table", "sts"), ("--suite", "sts")):
-        add = ("leaderboard", *board, "--add", "my-checkpoint:Ours", "--format", "markdown")
-        assert f"| Ours | {' | '.join(ROW)} |\n" in stsbench.fine(*add, "--rows-only")
-        assert "| my-checkpoint" not in stsbench.fine(*add)
-
-
 def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):
     code, out, err = stsbench(*TABLE, "--add", "part:Ours")
     assert code == 0 and "Ours  " in out

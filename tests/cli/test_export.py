@@ -143,22 +143,6 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     assert "Rank" not in stsbench.fine("leaderboard")
 
 
-def test_a_declared_table_takes_ranks_and_imported_rows_as_a_suite_does(stsbench):
-    ranked(Path("results"))
-    out = stsbench.fine("leaderboard", "--ranks", "--table", "sts", "--show", "measured")
-    lines = {line.split()[0].rstrip("≈"): line.split() for line in out.splitlines() if line}
-    assert {name: lines[name][-2:] for name in RANKED} == RANKED
-    with_print = stsbench.fine("leaderboard", "--suite", "sts", "--show", "merged", "--format", "markdown")
-    assert "| good | " in with_print and "† | " in with_print
-    assert "† | " not in stsbench.fine("leaderboard", "--suite", "sts", "--format", "markdown")
-    stsbench.fine("export", "--format", "mteb", "--out", "theirs")
-    for table in ("sts", "simcse-5"):
-        out = stsbench("leaderboard", "--table", table, "--mteb", "theirs", "--format", "markdown").out
-        assert "| stsbench/good° |" in out and "° imported from MTEB's result files" in out
-    refused = stsbench.refused("leaderboard", "--table", "transfer", "--mteb", "theirs")
-    assert refused.startswith("'transfer' is not scored as MTEB scores")
-
-
 def test_ranks_refuse_in_one_line(stsbench):
     ranked(Path("results"))
     assert stsbench.refused("leaderboard", "--ranks", "--table", "declutr-2").startswith("'declutr-2' has no mean")

@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stsbench.check.reports import no_command_json
 from stsbench.results.record import items_path
 from tests.boards.scored import drawn, probe, sts
 from tests.boards.scored import write as write_results
@@ -212,13 +211,6 @@ def test_a_bug_is_in_the_reports_too(stsbench, monkeypatch):
     assert "itself failed" in Path("s.md").read_text()
 
 
-def test_a_report_that_cannot_be_written_is_told_by_the_others(stsbench):
-    write(Path("file"), "in the way")
-    code, out, err = stsbench("check", "new", "--against", "old", *REPORTS[2:], "--junit", "file/j.xml")
-    assert code == 2 and "file" in err and "::error title=stsbench check" in out
-    assert "### stsbench check: not comparable" in Path("s.md").read_text()
-
-
 # What only one side has.
 
 
@@ -382,8 +374,3 @@ def commands(*streams: str) -> list[str]:
                 found.append((command or older)[1])  # type: ignore[index]
     assert token is None
     return found
-
-
-def test_json_says_the_same_without_a_command():
-    text = json.dumps({"name": "##[error]x"})
-    assert json.loads(no_command_json(text)) == json.loads(text) and "##[" not in no_command_json(text)

@@ -70,13 +70,6 @@ def test_what_tests_share(stsbench, tmp_path):
     assert stsbench.fine("data", "overlap", "--tasks", "quickstart-en") == "no test shares a sentence with another\n"
 
 
-def test_mistakes_are_one_line(stsbench, text):
-    assert "give a file that ends in .csv or .json" in stsbench.refused("data", "overlap", text, "--out", "held.txt")
-    assert "--near has no effect without a CORPUS" in stsbench.refused("data", "overlap", "--near", "0.8")
-    assert "unknown corpus 'wiki2m'; did you mean 'wiki1m'" in stsbench.refused("data", "overlap", "wiki2m", *TASKS)
-    assert "--near has no effect without --clean" in stsbench.refused("run", "--near", "0.8")
-
-
 def test_run_prints_the_score_without_what_the_text_holds(stsbench, text):
     out = stsbench.fine("run", *HASHED, *QUICK, "--clean", text)
     (line,) = (line for line in out.splitlines() if line.startswith("  without text.txt"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,20 +67,6 @@ def test_a_fault_planted_in_a_transformer_is_found(stsbench: Command, tiny: Mapp
     code, facts = found(stsbench, folder, folder + FAULTS[fault])
     assert (code, facts["same"], facts["verdict"]) == (1, False, "different")
     assert any("have a cosine below 0.99" in reason for reason in facts["reasons"])
-
-
-def test_a_padding_side_is_no_fault(
-    stsbench: Command, tiny: Mapping[str, Path], saved: Mapping[str, Path], tmp_path: Path
-):
-    folder = str(tiny["bert"])
-    # Padding on the left moves the positions of BERT where nothing takes care of them: such a model runs without padding.
-    left = shutil.copytree(saved["dense"], tmp_path / "left")
-    path = next(left.rglob("tokenizer_config.json"))
-    settings = json.loads(path.read_text(encoding="utf-8")) | {"padding_side": "left"}
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    for first, second in ((folder, f"{folder}+padding_side=left"), (str(saved["dense"]), str(left))):
-        code, facts = found(stsbench, first, second)
-        assert (code, facts["verdict"]) == (0, "same to rounding")
 
 
 def test_rounding_is_the_same_for_practical_purposes(faulty: Command):

@@ -62,13 +62,6 @@ def test_the_mean_of_a_suite_has_a_deviation_and_a_baseline(stsbench, tmp_path, 
     assert f"{why} own --tasks a,b --seeds 0,1" in lines
 
 
-def test_a_subset_without_a_correlation_is_a_dash(capsys, tmp_path):
-    result = make_result("own", "sts12", 0.5, per_subset={"news": {"n": 2}, "forum": {"spearman": 0.25, "n": 9}})
-    print_scores([result], Catalogue([]), verbose=True)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert lines == [["news", "–", "2"], ["forum", "25.00", "9"]]
-
-
 def test_scores_of_another_split_than_a_board_has_are_listed(stsbench, tmp_path):
     (tmp_path / "cards" / "tasks").mkdir(parents=True)
     (tmp_path / "cards" / "tasks" / "pets.toml").write_text(VALIDATED.format(task="pets", n=30))

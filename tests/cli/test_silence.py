@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError
-from stsbench.encoders.load import find_encoder
 from stsbench.results.folder import read_folder
-from tests.cli.commands import make_own, write
+from tests.cli.commands import write
 from tests.hub_files import tiny_bert
 
 SMALL = ("--tasks", "quickstart-es-en")
@@ -52,16 +50,6 @@ def test_a_folder_is_no_other_model_and_has_no_revision(stsbench, tmp_path):
     said = stsbench.refused("run", *SMALL, "--encoder", one, "--set", f"model={two}")
     assert "'model' would be another encoder than" in said
     assert "leave 'revision' out" in stsbench.refused("run", *SMALL, "--encoder", one, "--set", "revision=abcdef1")
-
-
-def test_a_cards_own_revision_does_not_stand_against_a_users_folder(tmp_path):
-    own, folder = make_own(tmp_path), checkpoint(tmp_path / "one")
-    card = (own.cards / "baselines" / "mine.toml").read_text().replace("own_encoders:Hashed", "transformer")
-    write(own.cards / "baselines" / "mine.toml", f'{card}[params]\nmodel = "owner/name"\nrevision = "abcdef1"\n')
-    path = str(own.cards / "baselines" / "mine.toml")
-    assert find_encoder(path, params={"model": str(folder)}).encoder.encode(["a dog"]).shape == (1, 16)
-    with pytest.raises(CardError, match="leave 'revision' out"):
-        find_encoder(path, params={"model": str(folder), "revision": "abcdef1"})
 
 
 # --- names ---
