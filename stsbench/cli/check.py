@@ -37,7 +37,7 @@ from stsbench.cli.screen import print_rows
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError, choose, one_line
-from stsbench.core.files import write_whole
+from stsbench.core.files import append_line, write_whole
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import expand_names
 from stsbench.numbers.statistics import sentence_columns
@@ -102,7 +102,9 @@ def check_command(
         if mistake is not None:
             complain(no_command(str(mistake)) if watched else mistake)
         elif as_json:
-            print_json(_as_json(found), shown=no_command_json if watched else str)
+            verdicts = [dataclasses.asdict(verdict) for verdict in found.verdicts]
+            facts = {"exit": found.exit_code, "rule": found.rule, "summary": found.summary, "verdicts": verdicts}
+            print_json(facts, shown=no_command_json if watched else str)
         else:
             _print(found)
     if github:
@@ -118,7 +120,7 @@ def _reported(
             write_whole(junit, junit_xml(found))
         if summary is not None:
             # GitHub's job summary is one that every step adds to.
-            _append(summary, markdown(found))
+            append_line(summary, markdown(found).removesuffix("\n"))
         return found
 
     def problem(said: str) -> Check:
@@ -203,31 +205,16 @@ def _side(path: Path, encoders: Sequence[str], tasks: Sequence[str] | None, cata
     return side
 
 
-def _append(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _as_json(found: Check) -> dict[str, Any]:
-    verdicts = [dataclasses.asdict(verdict) for verdict in found.verdicts]
-    return {"exit": found.exit_code, "rule": found.rule, "summary": found.summary, "verdicts": verdicts}
-
-
 def _print(found: Check) -> None:
     shown = list(found.verdicts)
     if len(shown) > SHORT:
         shown = [verdict for verdict in shown if matters(verdict)]
     cells = [row(verdict) for verdict in shown]
-    columns, right = COLUMNS, [2, 3, 4, 5]
     if len({verdict.encoder for verdict in found.verdicts}) == 1:
         say(f"{found.verdicts[0].encoder}\n")
-        columns, cells, right = columns[1:], [one[1:] for one in cells], [1, 2, 3, 4]
+        cells = [["", *one[1:]] for one in cells]
     if cells:
-        print_rows(columns, cells, right=right)
+        print_rows(COLUMNS, cells, right=[2, 3, 4, 5], sparse=True)
         say("")
     for verdict in shown:
         if matters(verdict):

@@ -29,7 +29,7 @@ from stsbench.results.record import FEW_PAIRS, Result, clean_scores, protocol_ke
 from stsbench.significance.means import MEAN_METHOD, differences_from, mean_interval
 
 COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
-NUMBERS = ("score", "majority", "95% interval", "n")
+NUMBERS = range(2, 6)
 PER_CLASS = ("precision", "recall", "f1")
 
 
@@ -80,14 +80,10 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     encoders = list(dict.fromkeys(cell.encoder for cell in cells))
     for encoder in encoders:
         lines += _means(encoder, [cell for cell in cells if cell.encoder == encoder], catalogue)
-    # What all lines lack, and the only encoder's name, need no column.
-    shown = [at for at in range(len(COLUMNS)) if any(line[at] for line in lines)]
     if len(encoders) == 1:
         say(f"{encoders[0]}\n")
-        shown.remove(0)
-    columns = [COLUMNS[at] for at in shown]
-    right = [at for at, column in enumerate(columns) if column in NUMBERS]
-    print_rows(columns, [[line[at] for at in shown] for line in lines], right=right)
+        lines = [line._replace(encoder="") for line in lines]
+    print_rows(COLUMNS, lines, right=NUMBERS, sparse=True)
     if verbose:
         for cell in cells:
             _print_classes(cell, named=len(encoders) > 1)
@@ -350,8 +346,7 @@ def _print_variants(found: VariantTable) -> None:
             difference, (low, high) = row.difference
             change = [f"{100 * difference:+.2f}", f"{100 * low:+.2f} to {100 * high:+.2f}"]
         rows.append([row.type, *size, f"{100 * row.score:.2f}", *change])
-    shown = len(VARIANT_COLUMNS) if any_known else 4
-    print_rows(VARIANT_COLUMNS[:shown], [row[:shown] for row in rows], right=range(1, shown))
+    print_rows(VARIANT_COLUMNS, rows, right=range(1, 6), sparse=True)
     say("")
     if len(found.tasks) > 1:
         say_words(f"tasks: {', '.join(found.tasks)}")

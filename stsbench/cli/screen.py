@@ -110,8 +110,9 @@ def print_rows(
     right: Sequence[int] = (),
     names: Sequence[int] = (0,),
     heads: Sequence[int] = (),
+    sparse: bool = False,
 ) -> None:
-    """Print a plain table: a rule under the header, numbers to the right.
+    """Print a plain table: a rule under the header, numbers to the right; of a ``sparse`` one no column that all rows lack.
 
     Where it is wider than the terminal, ``names`` and ``heads`` that are names are short, and a key below says them whole.
     """
@@ -119,6 +120,7 @@ def print_rows(
     columns = [
         Column(Text(visible(head)), [Text(visible(row[at])) for row in rows], at in names, at in right, at in heads)
         for at, head in enumerate(titles)
+        if not sparse or any(row[at] for row in rows)
     ]
     if sum(column.widest for column in columns) + GAP * (len(columns) - 1) <= screen.width:
         _draw(screen, columns, GAP)

@@ -152,9 +152,7 @@ def _print(book: Book) -> None:
         how = ", ".join(word for word, holds in (("stopped early", early), ("failed", failed)) if holds)
         mean = [_points(row.spread.mean), _points(row.spread.deviation)] if row.spread else ["–", ""]
         lines.append([*(str(values[key]) for key in keys), *mean, f"{len(scored)} of {len(card.seeds)}", how])
-    shown = [at for at in range(len(columns)) if any(line[at] for line in lines)]
-    right = [place for place, at in enumerate(shown) if len(keys) <= at < len(keys) + 3]
-    print_rows([columns[at] for at in shown], [[line[at] for at in shown] for line in lines], right=right)
+    print_rows(columns, lines, right=range(len(keys), len(keys) + 3), sparse=True)
     for row in book.winners():
         say(f"best of {row.setting.recipe}: {_named(row, book)}; its card: {_winner(book, row)}")
         say(f"score it: stsbench run {row.encoder}")
@@ -356,10 +354,11 @@ def _forecast_rows(planned: Reproduction, *, as_json: bool) -> int:
     if as_json:
         print_json({"table": planned.ablation.name, "runs": facts, "not_had": not_had, "missing": list(missing)})
         return MISTAKE if missing else 0
-    cells = [[" = ".join(one["rows"]), str(one["seed"]), one["state"]] for one in facts]
-    times = ["?" if one["seconds"] is None else duration(one["seconds"]) for one in facts]
-    rows_shown = [[*cell, time] for cell, time in zip(cells, times, strict=True)]
-    print_rows(["row", "seed", "state", "time of training"], rows_shown, right=[1, 3], names=())
+    cells = [
+        [" = ".join(one["rows"]), str(one["seed"]), one["state"], duration(one["seconds"]) if one["seconds"] else "?"]
+        for one in facts
+    ]
+    print_rows(["row", "seed", "state", "time of training"], cells, right=[1, 3], names=())
     left = [one["seconds"] for one in facts if one["state"] != "complete"]
     known = [seconds for seconds in left if seconds is not None]
     rest = f"; the rest takes about {duration(sum(known))} without scoring" if known else ""

@@ -165,9 +165,7 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bo
         rows.append([str(run.seed), before, score, at, f"{record.run.seconds:.0f} s", " and ".join(seen)])
     chosen_by = runs[0].card.selection
     columns = ["seed", "at start", f"{chosen_by.task} {chosen_by.split}", "step", "time", "test sentences seen"]
-    shown = [at for at in range(len(columns)) if any(row[at] for row in rows)]
-    right = [at for at, column in enumerate(shown) if column in (0, 1, 2, 4)]
-    print_rows([columns[at] for at in shown], [[row[at] for at in shown] for row in rows], right=right)
+    print_rows(columns, rows, right=[0, 1, 2, 4], sparse=True)
     for run in runs:
         before = f" (trained already, {run.record.run.created[:10]}; --fresh trains it again)"
         say(f"{run.folder}{before if run.folder in done else ''}")

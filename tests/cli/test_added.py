@@ -4,25 +4,10 @@ import csv
 import io
 import json
 
-import numpy as np
 import pytest
 
 from stsbench.results.folder import write_result
-from stsbench.results.record import Result
-from tests.boards.scored import drawn
-from tests.boards.scored import sts as scored
 from tests.boards.shown import STS, UNROUNDED, sts
-
-
-def quick(name: str, noise: int) -> list[Result]:
-    """Results on every task whose items make their scores; the more noise, the worse they are."""
-    found = []
-    for place, task in enumerate(STS):
-        gold, similarity = drawn(place)
-        far = np.random.default_rng(100 + place).normal(size=len(gold))
-        found.append(scored(name, task, gold, similarity + noise * far))
-    return found
-
 
 TABLE = ("leaderboard", "--table", "simcse-5")
 ROW = "12.34 22.34 32.34 42.34 52.34 62.34 72.34 42.34".split()
