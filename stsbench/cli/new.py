@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.printing import say, say_words
 from stsbench.core.cards import HubSource
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, StsbenchError, UnknownName, choose, split_names
+from stsbench.core.errors import CardError, StsbenchError, choose, split_names
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.drafts import ROLES, Draft, draft_hub_task, draft_task, find_home, name_of
 from stsbench.encoders.drafts import draft_encoder
@@ -45,7 +45,10 @@ def new_task_command(
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
     opt.Given.of(context).needs("--hub", "--revision", "--subset")
-    roles = _columns(columns, ROLES)
+    parts = [name for text in columns for name in split_names(text)]
+    roles = opt.parse_pairs("--columns", parts, "what it holds and its name, such as gold=score")
+    for role in roles:
+        choose("role in --columns", role, dict.fromkeys(ROLES))
     if source is not None:
         _write(draft_task(source, find_home(out, "tasks", name or name_of(source)), columns=roles), force=force)
         return
@@ -86,21 +89,6 @@ def _write(draft: Draft, *, force: bool) -> None:
     for line in draft.unsure:
         say_words(f"unsure: {line}")
     say(draft.command)
-
-
-def _columns(given: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
-    """Columns by what they hold, of a comma list of ``role=name``."""
-    found: dict[str, str] = {}
-    for one in (name for text in given for name in split_names(text)):
-        role, equals, name = one.partition("=")
-        if not equals or not name:
-            raise StsbenchError(f"--columns '{one}': give what it holds and its name, such as gold=score")
-        if role not in roles:
-            raise UnknownName("role in --columns", role, roles, hint=f"known: {', '.join(roles)}")
-        if role in found:
-            raise StsbenchError(f"--columns '{one}': {role} is given twice")
-        found[role] = name
-    return found
 
 
 FIRST = 10_000

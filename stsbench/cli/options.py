@@ -2,6 +2,7 @@
 
 # Annotations stay objects here, which typer reads: text would be evaluated at every start.
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -389,21 +390,27 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
+def parse_pairs(flag: str, given: Iterable[str], wanted: str, *, empty: bool = False) -> dict[str, str]:
+    """Read ``key=value`` texts; a value may be ``empty``. Raises StsbenchError, which says what is ``wanted``."""
+    found: dict[str, str] = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals or not key.strip() or not (value or empty):
+            raise StsbenchError(f"{flag} '{one}': give {wanted}")
+        if key.strip() in found:
+            raise StsbenchError(f"{flag} {key.strip()} is given twice")
+        found[key.strip()] = value
+    return found
+
+
 def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
     """Read ``key=value`` texts; a value is a TOML value where it can be, else the text itself."""
     import tomllib
 
-    params: dict[str, Any] = {}
-    for one in assign:
-        key, equals, value = (part.strip(" ") for part in one.partition("="))
-        if not equals or not key:
-            raise StsbenchError(f"--set '{one}': give key=value, such as pooling=cls")
-        if key in params:
-            raise StsbenchError(f"--set {key} is given twice")
-        try:
+    params: dict[str, Any] = dict(parse_pairs("--set", assign, "key=value, such as pooling=cls", empty=True))
+    for key, value in params.items():
+        with suppress(ValueError):
             params[key] = tomllib.loads(f"value = {value}")["value"]
-        except ValueError:
-            params[key] = one.partition("=")[2]
     if problem := key_among(params):
         raise StsbenchError(f"--set: {problem}")
     return params

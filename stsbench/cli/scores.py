@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from stsbench.bench.plan import protocol_as_asked
 from stsbench.boards.tables.build import suite_tables
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
+from stsbench.cli import options as opt
 from stsbench.cli.printing import folded, line_width, say, say_words
 from stsbench.cli.screen import print_rows, print_table
 from stsbench.core.cards import Suite
@@ -260,16 +261,12 @@ def chosen_variants(
     Raises:
         StsbenchError: a list is wrong, or a parameter is given twice.
     """
-    grid: dict[str, list[Any]] = {}
-    for one in given:
-        key, equals, values = one.partition("=")
-        parts = split_names(values)
-        if not equals or not parts:
-            raise StsbenchError(f"--variants '{one}': give key=value,value, such as dimensions=256,128,64")
+    lists = opt.parse_pairs("--variants", given, "key=value,value, such as dimensions=256,128,64")
+    for key in lists:
         choose("key of --variants", key, dict.fromkeys(GRID))
-        if key in grid:
-            raise StsbenchError(f"--variants '{one}': {key} is given twice; give one list")
-        grid[key] = [int(part) if part.isdecimal() else part for part in parts]
+    grid: dict[str, list[Any]] = {
+        key: [int(part) if part.isdecimal() else part for part in split_names(values)] for key, values in lists.items()
+    }
     if twice := params.keys() & grid.keys():
         raise StsbenchError(f"--set and --variants both give '{min(twice)}'; leave out one of them")
     for name in names:

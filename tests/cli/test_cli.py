@@ -128,7 +128,7 @@ def test_version(stsbench):
         ("RUN --variants dimensions=4,x", "--variants: key 'dimensions': expected a whole number, not 'x'"),
         ("RUN --variants dimensions=0", "dimensions = 0 keeps nothing of an embedding; give 1 or more"),
         ("RUN --variants embeddings=int4", "'int4' is not one of float32, int8, uint8, binary, ubinary; did you mean"),
-        ("RUN --variants dimensions=4 --variants dimensions=2", "dimensions is given twice; give one list"),
+        ("RUN --variants dimensions=4 --variants dimensions=2", "--variants dimensions is given twice"),
         ("RUN --variants dimensions=4 --set dimensions=2", "--set and --variants both give 'dimensions'"),
         ("RUN --variants dimensions=4 --no-store", "--no-store has no effect beside --variants"),
         ("RUN --variants dimensions=4 --name a", "--name has no effect beside --variants"),

@@ -68,7 +68,7 @@ def test_a_card_is_not_written_over_without_force(stsbench):
     [
         (["--columns", "gold"], "--columns 'gold': give what it holds and its name, such as gold=score"),
         (["--columns", "golt=w"], "unknown role in --columns 'golt'; did you mean 'gold'?; known: sentence1, sentence2, sentence, gold, label"),
-        (["--columns", "gold=u,gold=w"], "--columns 'gold=w': gold is given twice"),
+        (["--columns", "gold=u,gold=w"], "--columns gold is given twice"),
         (["--columns", "gold=scor"], "pairs.csv: no column 'scor' (has s1, s2, score); did you mean 'score'?"),
         (["--name", "stsb"], "the name 'stsb' is taken by "),
         (["--name", "a/b"], "'a/b' cannot be the name of a card"),
