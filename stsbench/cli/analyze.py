@@ -52,7 +52,6 @@ def analyze_command(
     data: opt.Data = None,
     store: opt.Store = None,
     no_store: opt.NoStore = False,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -148,7 +147,6 @@ def report_command(
     data: opt.Data = None,
     store: opt.Store = None,
     no_store: opt.NoStore = False,
-    config: opt.Config = None,
     cards: opt.Cards,
 ) -> None:
     """Put results, comparisons and figures into one HTML page.

@@ -96,12 +96,23 @@ class LazyCommand(TyperCommand):
         assert found and found.origin, "a command's module is a file"
         tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
         (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
-        function.body = function.body[:1]
+        function.body, arguments = function.body[:1], function.args
+        names = [one.arg for one in arguments.kwonlyargs]
+        if "cards" in names:
+            # Where cards are read settings are, before all other options and not by the command itself.
+            arguments.kwonlyargs.insert(
+                names.index("cards"), ast.arg("config", ast.parse("opt.Config", mode="eval").body)
+            )
+            arguments.kw_defaults.insert(names.index("cards"), ast.Constant(None))
         scope: dict[str, Any] = {"opt": options, "Context": typer.Context, "Path": Path}
-        exec(compile(ast.Module([function], []), found.origin, "exec", dont_inherit=True), scope)
+        exec(
+            compile(ast.fix_missing_locations(ast.Module([function], [])), found.origin, "exec", dont_inherit=True),
+            scope,
+        )
 
         @wraps(scope[name])
         def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
+            given.pop("config", None)
             return getattr(import_module(module), name)(**given)
 
         one = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -46,7 +46,6 @@ def leaderboard_command(
     ranks: opt.Ranks = False,
     mteb: opt.MtebFolder = None,
     out: opt.TableFile = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:

@@ -62,7 +62,6 @@ def check_command(
     junit: opt.Junit = None,
     github: opt.Github = False,
     summary: opt.Summary = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -164,7 +163,6 @@ def lock_command(
     out: opt.LockFile = Path("scores.lock.json"),
     encoder: opt.OnlyEncoders,
     tasks: opt.OnlyTasks = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -226,7 +224,6 @@ def verify_command(
     *,
     results: opt.VerifiedResults = Path("results"),
     data: opt.Data = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:

@@ -38,7 +38,6 @@ def compare_command(
     output: opt.CompareFormat = "terminal",
     out: opt.TableFile = None,
     plot: opt.Plot = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -102,7 +101,6 @@ def parity_command(
     data: opt.Data = None,
     store: opt.Store = None,
     no_store: opt.NoStore = False,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:

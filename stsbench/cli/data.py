@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.making import CountsTokens
 
 
-def fetch_command(
-    names: opt.NamesToFetch, *, data: opt.Data = None, config: opt.Config = None, cards: opt.Cards
-) -> None:
+def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, cards: opt.Cards) -> None:
     """Fetch data from the Hub ahead of a run.
 
     What is fetched is checked against the cards. What cannot be had does not keep the rest from being fetched.
@@ -70,7 +68,6 @@ def verify_data_command(
     *,
     names: opt.NamesToVerify,
     data: opt.Data = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -147,9 +144,7 @@ def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None
         say(f"{made.split}: {made.images} images, {made.captions} captions")
 
 
-def make_command(
-    name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, config: opt.Config = None, cards: opt.Cards
-) -> None:
+def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, cards: opt.Cards) -> None:
     """Make training text of what is published.
 
     It is made as its card says, and checked.
@@ -192,7 +187,6 @@ def back_translate_command(
     device: opt.Device = "auto",
     corpora: opt.Corpora = None,
     data: opt.Data = None,
-    config: opt.Config = None,
     cards: opt.Cards,
 ) -> None:
     """Translate sentences there and back, to train on the pairs.
@@ -245,7 +239,6 @@ def overlap_command(
     out: opt.OverlapFile = None,
     corpora: opt.Corpora = None,
     data: opt.Data = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:

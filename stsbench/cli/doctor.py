@@ -40,7 +40,6 @@ def doctor_command(
     *,
     hub: opt.Hub = False,
     data: opt.Data = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:

@@ -30,7 +30,6 @@ def export_command(
     tasks: opt.OnlyTasks = None,
     protocol: opt.OnlyProtocol = None,
     out: opt.ExportFile = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:

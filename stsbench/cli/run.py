@@ -56,7 +56,6 @@ def run_command(
     timeout: opt.Timeout = None,
     dry_run: opt.DryRun = False,
     verbose: opt.Verbose = False,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:

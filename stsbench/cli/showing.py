@@ -41,7 +41,6 @@ def show_command(
     name: opt.AnyName,
     *,
     curve: opt.CurvePlot = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -330,7 +329,6 @@ def list_command(
     *,
     kind: opt.Kind = "",
     language: opt.Language = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:

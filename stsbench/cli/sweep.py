@@ -68,7 +68,6 @@ def sweep_command(
     checkpoint_seconds: opt.CheckpointSeconds = 120.0,
     plot: opt.Plot = None,
     dry_run: opt.DryTraining = False,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -256,7 +255,6 @@ def reproduce_command(
     deterministic: opt.Deterministic = False,
     dry_run: opt.DryTraining = False,
     out: opt.TableFile = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:

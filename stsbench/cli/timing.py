@@ -61,7 +61,6 @@ def timing_command(
     data: opt.Data = None,
     output: opt.TimingFormat = "terminal",
     out: opt.TableFile = None,
-    config: opt.Config = None,
     cards: opt.Cards,
 ) -> None:
     """Time training and inference on this machine.

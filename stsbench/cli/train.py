@@ -56,7 +56,6 @@ def train_command(
     on: opt.WhoTrains = "local",
     devices: opt.Devices = None,
     workers: opt.Workers = None,
-    config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
