@@ -13,7 +13,6 @@ import yaml  # type: ignore[import-untyped]
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from msgspec import structs
 
-from stsbench.results.folder import write_result
 from stsbench.results.record import columns_digest, items_path
 from tests.boards.exports.test_mteb import made
 from tests.boards.scored import drawn, sts
@@ -153,15 +152,6 @@ def test_ranks_refuse_in_one_line(stsbench):
     out = " ".join(stsbench.fine("leaderboard", "--ranks").split())
     assert "Rank: no per-item columns of good on sts12; run: stsbench run --fresh good --tasks sts12" in out
     assert "good, hole: not all tasks can be used" in out
-    # A board that has no ranks says why, and the others have theirs.
-    wmean = {"name": "wmean", "metric": "spearman", "aggregation": "wmean", "similarity": "cosine"}
-    gold, similarity = drawn(0, 150)
-    bare = write_result(sts("bare", "sts12", gold, similarity, protocol=wmean), Path("results"))
-    items_path(bare).unlink()
-    both = stsbench.fine("leaderboard", "--ranks", "--format", "markdown")
-    why = "Rank: no per-item columns of bare on sts12, which ranks need; run: stsbench run --fresh bare --tasks sts12"
-    assert f"{why} --protocol wmean\n" in both and "| Rank | Ties |" in both
-    bare.unlink()
     for columns in Path("results").glob("*/*.parquet"):
         columns.unlink()
     again = f"which ranks need; run: stsbench run --fresh ENCODER --tasks {','.join(TASKS)}"

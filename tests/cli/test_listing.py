@@ -30,13 +30,6 @@ def test_a_list_is_one_row_a_name(stsbench, kind, names):
         assert max(map(len, out.splitlines())) <= 80
 
 
-def test_a_users_cards_are_listed(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    assert "semeval" in stsbench.fine("list", "tasks", "--cards", own.cards)
-    assert stsbench.json("list", "encoders", "--cards", own.cards)[-1]["encoder"] == "mine"
-    assert stsbench.json("show", "both", "--cards", own.cards)["tasks"] == ["semeval", "table"]
-
-
 @pytest.mark.parametrize("name", [*CATALOGUE.paths("tasks"), *CATALOGUE.paths("baselines")])
 def test_every_card_can_be_shown(stsbench, name):
     assert stsbench.fine("show", name).startswith(f"{name}: ")

@@ -44,12 +44,6 @@ def test_a_task_of_the_hub_runs_at_once(stsbench, hub):
     assert (done.code, json.loads(done.out)["results"][0]["n"]) == (0, 12), done.err
 
 
-def test_files_or_the_hub(stsbench):
-    assert "give a file or folder, or --hub OWNER/NAME, not both" in stsbench.refused("new", "task")
-    assert "not both" in stsbench.refused("new", "task", "pairs.csv", "--hub", "owner/pairs")
-    assert "--subset has no effect without --hub" in stsbench.refused("new", "task", "pairs.csv", "--subset", "de")
-
-
 def test_a_card_is_not_written_over_without_force(stsbench):
     Path("pairs.csv").write_text(ROWS)
     stsbench.fine("new", "task", "pairs.csv", "--out", "mine/tasks")
@@ -78,15 +72,6 @@ def test_mistakes_are_one_line(stsbench, given, message):
     Path("pairs.csv").write_text(ROWS)
     assert stsbench.refused("new", "task", "pairs.csv", *given).startswith(message)
     assert not Path("cards").exists()
-
-
-def test_files_that_cannot_be_read_are_one_line(stsbench):
-    Path("latin.csv").write_bytes("s1,s2,score\nun café,b,1\n".encode("latin-1"))
-    assert "latin.csv: line 2: not valid UTF-8 (byte 0xe9); is it Latin-1" in stsbench.refused(
-        "new", "task", "latin.csv"
-    )
-    assert stsbench.refused("new", "task", "no.csv").startswith("'no.csv' does not exist")
-    assert stsbench.refused("new", "encoder", "no").startswith("'no' does not exist")
 
 
 def test_an_encoder_runs_at_once(stsbench, bert):

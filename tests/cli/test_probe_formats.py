@@ -76,15 +76,3 @@ def test_snli_is_scored_as_its_card_says(stsbench, run, tmp_path):
         "weight_decays": [1e-9],
     }
     assert result.scores["majority"] == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda lines: lines[:-1], "past_present.txt: lines 113, the card says 114; "),
-        (lambda lines: [*lines[:-1], "te\tFUT\tThey will ."], "line 114: unknown label 'FUT' (known: PAST, PRES)"),
-    ],
-)
-def test_a_wrong_probing_file_is_one_line(stsbench, run, tmp_path, change, message):
-    (tmp_path / "data" / "probing" / "past_present.txt").write_text("\n".join(change(probing_lines())))
-    assert message in stsbench.refused(*run, "my-tense")

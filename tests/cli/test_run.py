@@ -58,19 +58,6 @@ def test_seeds_protocols_and_parameters_make_cells_of_their_own(stsbench, tmp_pa
     ]
 
 
-def test_a_users_task_card_encoder_card_and_data(stsbench, tmp_path):
-    own = make_own(tmp_path)
-    found = stsbench.json("run", "--encoder", "mine", "--tasks", "both", *own.options())
-    assert [(r["encoder"], r["task"], r["n"]) for r in found["results"]] == [
-        ("mine", t, 4) for t in ("semeval", "table")
-    ]
-    assert found["results"][0]["run"]["source"] == "local"
-    card = own.cards / "baselines" / "mine.toml"
-    assert (
-        stsbench.json("run", "--encoder", card, "--tasks", "table", *own.options())["results"][0]["encoder"] == "mine"
-    )
-
-
 # Failures.
 
 

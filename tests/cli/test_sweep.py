@@ -97,8 +97,3 @@ def test_what_fails_is_told_and_the_exit_code_says_so(stsbench, call):
 )
 def test_a_mistake_is_one_line(stsbench, call, words, says):
     assert says in stsbench.refused(*call, *words)
-
-
-def test_a_sweep_that_names_a_test_is_refused(stsbench, call):
-    Path("heat.toml").write_text(CARD.replace('"dev"', '"dev"\nsplit = "test"'))
-    assert "values are chosen on development splits; dev has 'validation'" in stsbench.refused(*call)

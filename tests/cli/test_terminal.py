@@ -21,7 +21,7 @@ from stsbench.cli import printing
 from stsbench.cli.screen import print_rows, print_table
 from stsbench.core import settings
 from stsbench.core.errors import LONGEST, StsbenchError, visible
-from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, make_own, one_line, process, write
+from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, one_line, process, write
 from tests.forgeries import resealed
 
 CLI = Path(package.__file__).parent / "cli"
@@ -147,15 +147,6 @@ def test_of_a_word_without_end_the_middle_is_cut_and_the_sentence_ends(stsbench:
     message = stsbench.refused("show", "x" * 100_000)
     assert message.startswith("unknown name 'xxx") and "xxx…xxx" in message and len(message) < 1000
     assert message.endswith(stsbench.refused("show", "y" * 9).split("'", 2)[2])
-
-
-def test_progress_takes_no_name_for_markup(stsbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    own = make_own(tmp_path)
-    name = f"[red] [link=x]{EVIL}"
-    (own.cards / "tasks" / "table.toml").rename(own.cards / "tasks" / f"{name}.toml")
-    shown = stsbench("run", *HASHED, "--tasks", name, *own.options()).err
-    assert "scoring [red] [link=x]" in shown and EVIL not in shown and "\u202e" not in shown
 
 
 # Terminals.
@@ -306,12 +297,6 @@ def test_what_is_no_text_is_refused_wherever_it_stands(stsbench: Command, tmp_pa
     message = stsbench.refused(*command, f"a{sign}b")
     assert message.startswith(f"'a{visible(sign)}b' is not text: names and paths are UTF-8 without NUL")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("number", ["1e9", "9" * 400, "9" * 5000, "-1", "inf", "nan", "0x10", "1,,2"])
-def test_absurd_seeds_are_one_line(stsbench: Command, number):
-    assert stsbench.refused("run", *QUICK, *HASHED, "--seeds", number).startswith("--seeds '")
-    assert stsbench.refused("train", "consert-small", "--seeds", number).startswith("--seeds '")
 
 
 @pytest.mark.parametrize(

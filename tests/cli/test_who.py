@@ -159,15 +159,6 @@ def test_a_folder_of_runs_does_not_stand_for_a_card_that_is_no_recipe(stsbench, 
     assert find_encoder("minilm").run is None
 
 
-@pytest.mark.parametrize("spec", ["own_encoders:Hashed", "owner/name"])
-def test_a_folder_of_runs_does_not_stand_for_code_or_the_hub(stsbench, hub: Hub, spec):
-    run_of(spec.replace("/", "--"), seed=0)
-    try:
-        assert find_encoder(spec).run is None
-    except StsbenchError as error:
-        assert "owner/name" in str(error)
-
-
 def test_a_recipes_run_carries_its_hash_and_seeds_from_another_start_are_another_encoder(stsbench, tmp_path):
     run_of("simcse-small", 1)
     run_of("simcse-small", 2, base_files={"weights": "a"})
