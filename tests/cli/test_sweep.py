@@ -79,10 +79,10 @@ def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call):
 
 
 def test_what_fails_is_told_and_the_exit_code_says_so(stsbench, call):
-    Path("heat.toml").write_text(CARD.replace("[0.05, 0.5]", "[-1.0, 0.05]"))
+    Path("heat.toml").write_text(CARD.replace("temperature = [0.05, 0.5]", "learning_rate = [1e30, 0.001]"))
     code, out, err = stsbench(*call)
-    assert code == 2 and err.count("stsbench: little+temperature=-1.0@") == 1
-    assert "failed" in out and "best of little: temperature=0.05" in out
+    assert code == 2 and err.count("stsbench: little+learning_rate=1e+30@") == 1
+    assert "failed" in out and "best of little: learning_rate=0.001" in out
 
 
 @pytest.mark.parametrize(
