@@ -157,6 +157,9 @@ def _interval(value: float, influence: Float64Array, sharing: Sharing) -> tuple[
     return value - reach, value + reach
 
 
+COSTS = ("cost", "cost_low", "cost_high", "excess", "excess_low", "excess_high")
+
+
 class Mistakes(EncoderAnalysis):
     """Pairs and kinds of pairs that are ranked wrongly."""
 
@@ -178,7 +181,10 @@ class Mistakes(EncoderAnalysis):
             for kind in sorted(set(kinds)):
                 members = np.array([one == kind for one in kinds], dtype=np.float64)
                 if 1 < members.sum() < split.n - 1:
-                    rows.append(_slice_row(name, kind, members, slice_cost(cosines, split.gold, members, sharing)))
+                    found = slice_cost(cosines, split.gold, members, sharing)
+                    points = (found.cost, *found.cost_interval, found.excess, *found.excess_interval)
+                    costs = {key: 100 * value for key, value in zip(COSTS, points, strict=True)}
+                    rows.append({"slicing": name, "kind": kind, "n": int(members.sum()), **costs})
         order = np.argsort(-np.abs(error), kind="stable")[: self.k]
         worst = [_pair_row(split, int(at), {"cosine": float(cosines[at]), "error": float(error[at])}) for at in order]
         return Measurement({"slices": rows, "worst": worst}, (split, cosines, error))
@@ -202,13 +208,6 @@ class Mistakes(EncoderAnalysis):
         ]
         what = "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
         return draw_dots(dots, axis=what, title=title, zero=True)
-
-
-def _slice_row(name: str, kind: str, members: Float64Array, found: SliceCost) -> PlainRow:
-    ends = {"cost_low": found.cost_interval[0], "cost_high": found.cost_interval[1], "excess": found.excess}
-    more = {"excess_low": found.excess_interval[0], "excess_high": found.excess_interval[1]}
-    points = {key: 100 * value for key, value in {"cost": found.cost, **ends, **more}.items()}
-    return {"slicing": name, "kind": kind, "n": int(members.sum()), **points}
 
 
 def _pair_row(split: Any, at: int, numbers: PlainRow) -> PlainRow:  # noqa: ANN401 - a split of pairs

@@ -6,7 +6,7 @@ How close positives lie and how evenly sentences spread (Wang and Isola 2020; Si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -43,15 +43,20 @@ class Closeness(EncoderAnalysis):
         close = subject.positives(pairs, self.above)
         texts = list(dict.fromkeys(pairs.texts()))
         texts = texts[:: -(-len(texts) // MOST)]
-        first, second = ([side[at] for at in close] for side in pairs.sides)
+        # So many pairs at a time.
+        parts = [close[at : at + ROWS] for at in range(0, len(close), ROWS)]
+        sides = ([subject.array([side[at] for at in part]) for side in pairs.sides] for part in parts)
         row: PlainRow = {
-            "alignment": _alignment(subject, first, second),
+            "alignment": sum(len(a) * alignment(a, b) for a, b in sides) / len(close),
             "uniformity": uniformity(subject.array(texts), self.t),
             "score": subject.score().score,
             "positives": len(close),
             "sentences": len(texts),
         }
-        return Measurement({"encoders": [row], "training": list(_validations(subject))})
+        curve = subject.known.run.facts.get("curve", []) if subject.known.run is not None else []
+        wanted = ("step", "alignment", "uniformity", "score")
+        training = [{key: point[key] for key in wanted} for point in curve if {*wanted} <= point.keys()]
+        return Measurement({"encoders": [row], "training": training})
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Encoders coloured by score, and in a panel of its own each training run on its way."""
@@ -66,18 +71,6 @@ class Closeness(EncoderAnalysis):
             spots, across="uniformity (lower: more even)", up="alignment (lower: closer)", values="score × 100", title=title,
             same_scale=False,
         )  # fmt: skip
-
-
-def _alignment(subject: Subject, first: Sequence[str], second: Sequence[str]) -> float:
-    parts = [(first[at : at + ROWS], second[at : at + ROWS]) for at in range(0, len(first), ROWS)]
-    return sum(len(a) * alignment(subject.array(a), subject.array(b)) for a, b in parts) / len(first)
-
-
-def _validations(subject: Subject) -> Iterator[PlainRow]:
-    run = subject.known.run
-    for point in run.facts.get("curve", []) if run is not None else []:
-        if {"alignment", "uniformity", "score", "step"} <= point.keys():
-            yield {key: point[key] for key in ("step", "alignment", "uniformity", "score")}
 
 
 DRAWN = 2000

@@ -6,7 +6,7 @@ recipe, from the cells of a results folder (as ConSERT's figures 5 to 7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -134,10 +134,19 @@ class SweepCells(Analysis):
         grid = [row for row in tables["grid"] if row["key"] == by]
         points = [row for row in tables["points"] if row["key"] == by]
         if grid:
-            return _draw_grid(grid, by, title)
+            first, _, second = by.partition(" x ")
+            cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in grid]
+            return draw_heat(
+                cells, rows=first, columns=second or by, values="score × 100, mean over seeds", title=title
+            )
         if all(_is_number(row["value"]) for row in points):
-            return _draw_line(points, by, title)
-        return _draw_words(points, by, title)
+            sizes = [row["value"] for row in points]
+            wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
+            line = [LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row)) for row in points]
+            return draw_lines(line, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear")
+        named = [(f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _ends(row)) for row in points]
+        dots = [Dot(group=group, series=series, value=value, interval=ends) for group, series, value, ends in named]
+        return draw_dots(dots, axis=WHAT, title=title)
 
 
 def _shared(cells: Mapping[Replaced, list[float]]) -> tuple[Replaced, dict[Replaced, list[float]]]:
@@ -184,23 +193,3 @@ def _ends(row: PlainRow) -> tuple[float, float] | None:
 
 
 WHAT = "score × 100, mean and deviation over seeds"
-
-
-def _draw_line(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    sizes = [row["value"] for row in rows]
-    wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
-    points = [LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row)) for row in rows]
-    return draw_lines(points, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear")
-
-
-def _draw_words(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    dots = [
-        Dot(group=f"{by} = {r['value']}", series=r["recipe"], value=100 * r["score"], interval=_ends(r)) for r in rows
-    ]
-    return draw_dots(dots, axis=WHAT, title=title)
-
-
-def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    first, _, second = by.partition(" x ")
-    cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in rows]
-    return draw_heat(cells, rows=first, columns=second or by, values="score × 100, mean over seeds", title=title)

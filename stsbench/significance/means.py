@@ -115,12 +115,9 @@ def mean_intervals(
 ) -> MeanIntervals[RowKey]:
     """The same of many rows, of each for every set of tasks that is wanted of it; few rows' items are held at a time.
 
-    Args:
-        rows: each row's results task by task, several on one task being its seeds, none where it lacks the task.
-        wanted: the places of the tasks that a mean is over; one named twice counts twice.
-        scores: the score that counts on each task, a name of its results' ``scores``; without any, their own.
-        known: intervals computed before, by a hash of what they were computed from; those of now are added.
-        progress: gets how many rows are done, and how many there are.
+    ``wanted`` are the places of the tasks that a mean is over, one named twice counting twice; ``scores`` the score that counts on
+    each task, a name of its results' ``scores``, or without any their own. ``known`` are intervals computed before, by a hash of
+    what they were computed from; those of now are added. ``progress`` gets how many rows are done, and how many there are.
     """
     found: MeanIntervals[RowKey] = MeanIntervals({}, [], [])
     known, done = {} if known is None else known, iter(range(1, len(rows) + 1))

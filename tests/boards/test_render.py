@@ -22,7 +22,7 @@ from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import NONE, Group, Number, Row, Table, TableCell, TableColumn, lay_out, short_labels
 from stsbench.cli.screen import print_table
 from stsbench.core.errors import LONGEST, WITH_SETTINGS, short_name, visible
-from tests.boards.small import NASTY, named, small
+from tests.boards.shown import NASTY, named, small
 
 TEXTS = list(WRITERS)
 MARKS = "†‡§¶*"
