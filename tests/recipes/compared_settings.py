@@ -84,8 +84,6 @@ INFERSENT = {
     "method.shrink": 5.0,
     "method.min_rate": 1e-5,
     "method.clip": 5.0,
-    "method.dropout": 0.0,
-    "method.nonlinear": False,
     "params.hidden": 2048,
     "params.head_size": 512,
     "seeds": [1234],
