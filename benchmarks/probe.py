@@ -68,8 +68,8 @@ from stsbench.encoders.base import Embed, FloatArray
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.items import Orders, ProbeItems, make_pool, stratified_folds, toolkit_order
-from stsbench.evaluators.probe.minibatch import CompiledTrainer, Fold
+from stsbench.evaluators.probe.items import Orders, ProbeRun, items_of
+from stsbench.evaluators.probe.minibatch import CompiledSolver, Fold
 
 IntArray = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -118,40 +118,36 @@ def evaluator(name: str, protocol: str, threads: int | None = None) -> ProbeEval
     return made
 
 
-def classifiers(split: LabelledSplit, embed: Embed) -> list[tuple[Fold, float]]:
-    """The 410 of nested cross-validation: folds and weight decays; refits take the first decay."""
-    order = toolkit_order(split)
-    rows = ProbeItems(make_pool(split, embed, "u", 1 << 30), order, split.labels[order])
+def classifiers(split: LabelledSplit, embed: Embed) -> list[Fold]:
+    """The 410 of nested cross-validation, each with its weight decay; refits take the first."""
+    rows = items_of(split, embed, "u", 1 << 30)
     orders: dict[tuple[int, float], Orders] = {}
 
     def orders_of(n: int, holdout: float = 0.0) -> Orders:
         return orders.setdefault((n, holdout), Orders(1111, n, holdout=holdout))
 
-    found: list[tuple[Fold, float]] = []
-    for train, _ in stratified_folds(rows.labels, 10, 1111):
-        outer = rows.select(train)
-        for fit, dev in stratified_folds(outer.labels, 10, 1111):
-            fold = Fold(outer.select(fit), outer.select(dev), orders_of(len(fit)))
-            found += [(fold, decay) for decay in SENTEVAL.weight_decays]
+    found: list[Fold] = []
+    for outer, _ in rows.folds(10, 1111):
+        for fit, dev in outer.folds(10, 1111):
+            found += [Fold(fit, dev, orders_of(len(fit)), [decay]) for decay in SENTEVAL.weight_decays]
         draws = orders_of(len(outer), SENTEVAL.holdout)
-        found.append((Fold(outer.select(draws.kept), outer.select(draws.held_out), draws), SENTEVAL.weight_decays[0]))
+        found.append(Fold(outer.select(draws.kept), outer.select(draws.held_out), draws, SENTEVAL.weight_decays[:1]))
     return found
 
 
-def train_with_torch(fold: Fold, decay: float) -> tuple[int, float]:
+def train_with_torch(fold: Fold) -> tuple[int, float]:
     """SentEval's loop for one linear classifier; epochs trained and best accuracy."""
-    (block,), (dev_block,) = fold.train.pool.blocks(fold.train.at), fold.dev.pool.blocks(fold.dev.at)
+    (block,), (dev_block,) = fold.train.blocks(), fold.dev.blocks()
     x, y = torch.from_numpy(block.u[block.rows]), torch.from_numpy(fold.train.labels)
     dev_x, dev_y = torch.from_numpy(dev_block.u[dev_block.rows]), torch.from_numpy(fold.dev.labels)
     torch.manual_seed(1111)
     model, loss_of = nn.Linear(x.shape[1], 2), nn.CrossEntropyLoss()
-    optimiser = torch.optim.Adam(model.parameters(), weight_decay=decay)
+    optimiser = torch.optim.Adam(model.parameters(), weight_decay=fold.decays[0])
     best, failures, epochs = -1.0, 0, 0
     while epochs <= SENTEVAL.max_epochs and failures <= SENTEVAL.tenacity:
         for epoch in range(epochs, epochs + SENTEVAL.epoch_size):
             order = torch.from_numpy(fold.orders.epoch(epoch))
-            for start in range(0, len(order), SENTEVAL.batch_size):
-                at = order[start : start + SENTEVAL.batch_size]
+            for at in torch.split(order, SENTEVAL.batch_size):
                 loss = loss_of(model(x[at]), y[at])
                 optimiser.zero_grad()
                 torch.autograd.backward(loss)
@@ -170,9 +166,9 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
     chosen = [everything[i] for i in np.linspace(0, len(everything) - 1, sample).round().astype(int)]
     counts = sorted({1, torch.get_num_threads()})
 
-    def theirs(threads: int, some: list[tuple[Fold, float]]) -> list[tuple[int, float]]:
+    def theirs(threads: int, some: list[Fold]) -> list[tuple[int, float]]:
         torch.set_num_threads(threads)
-        return [train_with_torch(fold, decay) for fold, decay in some]
+        return [train_with_torch(fold) for fold in some]
 
     def ours(threads: int) -> object:
         return ProbeEvaluator(SENTEVAL, threads=threads)({"all": split}, embed, seed=0)
@@ -192,10 +188,8 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
     print(f"  same epochs and accuracy: {_agreeing(chosen, found)} of {sample} classifiers\n")
 
 
-def _agreeing(chosen: list[tuple[Fold, float]], found: list[tuple[int, float]]) -> int:
-    width = chosen[0][0].train.pool.width
-    trainer = CompiledTrainer(SENTEVAL, seed=1111, width=width, classes=2, threads=1)
-    mine = trainer.fit([fold for fold, _ in chosen], [(decay,) for _, decay in chosen])
+def _agreeing(chosen: list[Fold], found: list[tuple[int, float]]) -> int:
+    mine = CompiledSolver(SENTEVAL, ProbeRun(chosen[0].train.pool.width, 2)).fit(chosen)
     pairs = zip(mine, found, strict=True)
     return sum(t.epochs == epochs and abs(t.accuracy - best) < 1e-6 for (t,), (epochs, best) in pairs)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from stsbench.bench.workers import Report
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray, TokenIds
-from stsbench.evaluators.seams import Scores, by_name
+from stsbench.evaluators.seams import Scores
 
 TASK = """
 name = "{name}"
@@ -110,7 +110,7 @@ class SleepingProtocol:
 class SleepingEvaluator:
     """An evaluator that takes as long as a real one."""
 
-    PROTOCOLS: ClassVar[dict[str, SleepingProtocol]] = by_name(SleepingProtocol(name="sleeping"))
+    PROTOCOLS: ClassVar[dict[str, SleepingProtocol]] = {"sleeping": SleepingProtocol(name="sleeping")}
     ONE_SPLIT: ClassVar[bool] = True
 
     def __init__(self, protocol: SleepingProtocol, *, seconds: float, log: str) -> None:

@@ -13,11 +13,9 @@ from stsbench.evaluators.seams import Evaluator
 
 
 def _is_evaluator(found: object) -> bool:
-    """Whether it is made with protocols, which it names."""
     protocols = getattr(found, "PROTOCOLS", None)
-    if not isinstance(protocols, Mapping) or not callable(found):
-        return False
-    return len(protocols) > 0 and all(map(is_dataclass, protocols.values()))
+    named = isinstance(protocols, Mapping) and len(protocols) > 0 and all(map(is_dataclass, protocols.values()))
+    return named and callable(found)
 
 
 EVALUATORS = Registry(
@@ -50,12 +48,7 @@ def with_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN40
 
 
 def evaluator_of(task: str, card: TaskCard, protocol: Mapping[str, Any]) -> Evaluator:
-    """The evaluator of a task, made with the protocol that a Result of it records.
-
-    Args:
-        task: its name, for messages.
-        card: names the evaluator and its options.
-        protocol: its ``name``, and all fields of the evaluator's protocol of this name.
+    """The evaluator that a task's card names, made with the protocol that a Result of it records: its name and all its fields.
 
     Raises:
         StsbenchError: an evaluator or protocol that is not here, or a field that is missing, unknown or makes no sense.
@@ -64,14 +57,13 @@ def evaluator_of(task: str, card: TaskCard, protocol: Mapping[str, Any]) -> Eval
     usual = choose("protocol", name, factory.PROTOCOLS)
     if missing := [field.name for field in fields(usual) if field.name not in protocol]:
         raise ProtocolError(f"protocol '{name}': '{missing[0]}' is missing")
-    chosen = with_fields(usual, {key: value for key, value in protocol.items() if key != "name"})
-    return made_by(factory, chosen, card, task)
+    return made_by(factory, with_fields(usual, {k: value for k, value in protocol.items() if k != "name"}), card, task)
 
 
 def made_by(factory: Callable[..., Evaluator], protocol: object, card: TaskCard, task: str) -> Evaluator:
     """An evaluator with the options of a task's card; raises CardError where it has no such option."""
-    where = f"task {task}: [options]"
-    made: Evaluator = call_with_params(factory, {"protocol": protocol, **card.options}, where=where)
+    params = {"protocol": protocol, **card.options}
+    made: Evaluator = call_with_params(factory, params, where=f"task {task}: [options]")
     return made
 
 

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, get_args
+from threading import Event
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import softmax
 
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
-from stsbench.evaluators.probe.items import Orders, make_pool, token_counts
-from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, by_name
+from stsbench.evaluators.probe.evaluator import MinibatchProtocol
+from stsbench.evaluators.probe.items import Orders, ProbeItems, items_of
+from stsbench.evaluators.probe.minibatch import (
+    Fold,
+    Lockstep,
+    TrainedClassifier,
+    train_until_stopped,
+)
+from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, three_splits
 from stsbench.numbers.statistics import (
     CORRELATION_METHOD,
     CORRELATIONS,
@@ -60,42 +67,12 @@ class RelatednessProtocol:
     loss: Literal["mean", "sum"] = "mean"
 
 
-PROTOCOLS: dict[str, RelatednessProtocol] = by_name(
-    # SentEval. DeCLUTR's tables are senteval(metric=spearman): chosen by Pearson, scored by Spearman.
-    RelatednessProtocol(name="senteval"),
+PROTOCOLS = {
+    # DeCLUTR's tables are senteval(metric=spearman): chosen by Pearson, scored by Spearman.
+    "senteval": RelatednessProtocol(name="senteval"),
     # SimCSE's modified SentEval: STSBenchmark-finetune and SICKRelatedness-finetune.
-    RelatednessProtocol(name="senteval-spearman", metric="spearman", selection="spearman"),
-)
-
-
-class Regressor(NamedTuple):
-    """Weights (c, w) at the best check, the value of that check, and the epochs trained in all."""
-
-    weights: FloatArray
-    dev: float
-    epochs: int
-
-
-@dataclass(frozen=True)
-class OrderedPairs:
-    """One split in the toolkit's order, which is ``order`` (n,): embeddings u and v (n, d), gold scores (n,).
-
-    ``zeros`` counts the sentences whose embedding is a zero vector.
-    """
-
-    u: FloatArray
-    v: FloatArray
-    gold: Float64Array
-    order: npt.NDArray[np.int64]
-    zeros: int
-
-    def predict(self, weights: FloatArray) -> Float64Array:
-        """The score that the regressor expects of each pair, (n,): its probabilities dotted with 1..5."""
-        width = 2 * self.u.shape[1]
-        with np.errstate(over="ignore", invalid="ignore"):  # reported once predictions are seen not to be finite
-            features = np.concatenate([np.abs(self.u - self.v), self.u * self.v], axis=1)
-            probabilities = softmax(features @ weights[:, :width].T + weights[:, width], axis=1)
-        return probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1)
+    "senteval-spearman": RelatednessProtocol(name="senteval-spearman", metric="spearman", selection="spearman"),
+}
 
 
 class RelatednessEvaluator:
@@ -117,22 +94,44 @@ class RelatednessEvaluator:
 
         Raises:
             DataError: other splits, gold scores outside 0 to 5, or all the same.
-            EncoderError: embeddings of a wrong shape, not finite, or too large to train on.
+            EncoderError: embeddings too large to train on.
         """
-        if set(splits) != {"train", "validation", "test"}:
-            raise DataError(f"a regressor needs the splits train, validation and test; it has {sorted(splits)}")
-        train, validation, test = (make_pairs(splits[name], embed, name) for name in ("train", "validation", "test"))
-        regressor = train_regressor(train, validation, self.protocol, seed=self.protocol.base_seed + seed)
-        predictions, gold = np.empty_like(test.gold), np.empty_like(test.gold)
-        predictions[test.order], gold[test.order] = test.predict(regressor.weights), test.gold
+        rows = {
+            name: _pairs(name, split, embed)
+            for name, split in three_splits(splits, PairSplit, "relatedness", "sentence pairs with gold scores").items()
+        }
+        trained = self.train(rows["train"], rows["validation"], seed=self.protocol.base_seed + seed)
+        test = rows["test"]
+        predictions, gold = np.empty(len(test)), np.empty(len(test))
+        predictions[test.at], gold[test.at] = expected_scores(trained.weights, test), test.labels
         if not np.isfinite(predictions).all():
             raise EncoderError("the regressor's predictions are not finite: the embeddings are too large to train on")
         found = self.recompute({"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)})
-        zeros, notes = train.zeros + validation.zeros + test.zeros, list(found.notes)
+        zeros, notes = sum(one.pool.zero_rows for one in rows.values()), list(found.notes)
         if zeros:
             notes.insert(0, f"{zeros} sentences have a zero vector as embedding")
-        scores = {**found.scores, f"dev_{self.protocol.selection}": regressor.dev}
+        scores = {**found.scores, f"dev_{self.protocol.selection}": trained.accuracy}
         return replace(found, scores=scores, zero_vectors=zeros, notes=tuple(notes))
+
+    def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedClassifier:
+        """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
+        from stsbench.evaluators.probe.kernels import starting_weights
+
+        own = self.protocol
+        rules = MinibatchProtocol(
+            name=own.name,
+            optimiser=f"{own.optimiser},lr={own.learning_rate}",
+            batch_size=own.batch_size,
+            tenacity=own.tenacity,
+            epoch_size=own.epoch_size,
+            max_epochs=own.max_epochs,
+            loss=own.loss,
+        )
+        fold = Fold(replace(train, labels=soft_labels(train.labels)), validation, Orders(seed, len(train)), [0.0])
+        regressor = _Regressor(fold, starting_weights(seed, train.pool.width, CLASSES), rules, Event())
+        regressor.selection = own.selection
+        (trained,) = train_until_stopped(regressor, rules)
+        return trained
 
     def recompute(self, items: Items) -> Scores:
         """Correlate the regressor's ``prediction`` of each pair with its ``gold`` score."""
@@ -157,25 +156,6 @@ class RelatednessEvaluator:
         )
 
 
-def make_pairs(split: Split, embed: Embed, name: str) -> OrderedPairs:
-    """Embed a split and put it in the order in which the toolkit trains: by token counts, then gold score.
-
-    Raises:
-        DataError: no pairs with gold scores from 0 to 5, or all scores the same.
-        EncoderError: embeddings of a wrong shape, or not finite; names the sentence.
-    """
-    if not isinstance(split, PairSplit):
-        raise DataError("the evaluator 'relatedness' scores sentence pairs with gold scores")
-    if split.n < 2 or np.ptp(split.gold) == 0:
-        raise DataError(f"split '{name}' has fewer than two different gold scores; no correlation exists")
-    if not (split.gold.min() >= 0 and split.gold.max() <= CLASSES):
-        raise DataError(f"split '{name}' has gold scores outside 0 to {CLASSES}: no soft labels can be made of them")
-    order = np.lexsort([split.gold, token_counts(split.sentences2), token_counts(split.sentences1)])
-    pool = make_pool(split, embed, "abs_mul", MEMORY)
-    u, v = (side.take(order) for side in pool.sides)
-    return OrderedPairs(u, v, split.gold[order], order, pool.zero_rows)
-
-
 def soft_labels(gold: Float64Array) -> FloatArray:
     """Spread each score over the classes beside it, (n, 5): 3.2 is 0.8 of class 3 and 0.2 of class 4.
 
@@ -190,31 +170,35 @@ def soft_labels(gold: Float64Array) -> FloatArray:
     return np.ascontiguousarray(labels[:, 1:-1])
 
 
-def train_regressor(
-    train: OrderedPairs, validation: OrderedPairs, protocol: RelatednessProtocol, *, seed: int
-) -> Regressor:
-    """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
-    from stsbench.evaluators.probe.kernels import relatedness_loop, starting_weights
+class _Regressor(Lockstep):
+    """Checked by correlation; its classes are the scores 1 to 5."""
 
-    train_epoch = relatedness_loop()
-    targets, orders = soft_labels(train.gold), Orders(seed, len(train.gold))
-    weights = starting_weights(seed, 2 * train.u.shape[1], CLASSES)
-    first, second, kept = np.zeros_like(weights), np.zeros_like(weights), weights
-    best, failures, epochs, steps = -np.inf, 0, 0, 0
-    # The toolkit tests before each check: the last check comes after max_epochs, not at it.
-    while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
-        for epoch in range(epochs, epochs + protocol.epoch_size):
-            steps = train_epoch(
-                train.u, train.v, targets, orders.epoch(epoch), protocol.batch_size,
-                weights, first, second, protocol.learning_rate, steps, protocol.loss == "sum",
-            )  # fmt: skip
-        epochs += protocol.epoch_size
-        value = correlate(validation.predict(weights), validation.gold, protocol.selection)
-        if value > best:
-            best, kept = value, weights.copy()
-        else:
-            failures += 1
-    return Regressor(kept, best, epochs)
+    selection: CorrelationName
+
+    def accuracies(self) -> Float64Array:
+        return np.array(
+            [correlate(expected_scores(self.weights[0], self.fold.dev), self.fold.dev.labels, self.selection)]
+        )
+
+
+def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
+    """The score that the regressor expects of each pair, (n,): its probabilities dotted with 1..5."""
+    width, parts = pairs.pool.width, []
+    for block in pairs.blocks():
+        u, v = block.u[block.rows], block.v[block.rows]
+        with np.errstate(over="ignore", invalid="ignore"):  # reported once predictions are seen not to be finite
+            features = np.concatenate([np.abs(u - v), u * v], axis=1)
+            probabilities = softmax(features @ weights[:, :width].T + weights[:, width], axis=1)
+        parts.append(probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1))
+    return np.concatenate(parts)
+
+
+def _pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
+    if split.n < 2 or np.ptp(split.gold) == 0:
+        raise DataError(f"split '{name}' has fewer than two different gold scores; no correlation exists")
+    if not (split.gold.min() >= 0 and split.gold.max() <= CLASSES):
+        raise DataError(f"split '{name}' has gold scores outside 0 to {CLASSES}: no soft labels can be made of them")
+    return items_of(split, embed, "abs_mul", MEMORY)
 
 
 def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:

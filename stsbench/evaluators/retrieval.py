@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, Split
-from stsbench.encoders.base import Embed, Embeddings, FloatArray, IndexArray
-from stsbench.evaluators.seams import Count, FromZero, Inspected, Items, Positive, Scores, by_name, inspect
+from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
+from stsbench.evaluators.probe.items import first_weights
+from stsbench.evaluators.probe.minibatch import TrainedClassifier
+from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, inspect, three_splits
 from stsbench.numbers.statistics import IMAGE_METHOD, Sharing, share_interval
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 DEPTHS = (1, 5, 10)
@@ -56,7 +57,7 @@ class RetrievalProtocol:
     captions_per_image: Count = 5
 
 
-PROTOCOLS: dict[str, RetrievalProtocol] = by_name(RetrievalProtocol(name="senteval"))
+PROTOCOLS = {"senteval": RetrievalProtocol(name="senteval")}
 
 
 class RetrievalEvaluator:
@@ -73,8 +74,8 @@ class RetrievalEvaluator:
         Args:
             protocol: how the maps are trained, chosen and scored.
             device: a torch device; default: a GPU where there is one, for SentEval's data are hours of CPU.
-            memory: bytes of a split's image features and embeddings held on the device, or in memory on the
-                CPU; what is larger is gathered batch by batch.
+            memory: bytes of the training split's image features and embeddings held on the device; larger ones are
+                gathered batch by batch.
         """
         self.protocol, self.device, self.memory = protocol, device, memory
 
@@ -88,35 +89,37 @@ class RetrievalEvaluator:
 
         Raises:
             DataError: other splits, too few images or captions, or not in their images' order.
-            EncoderError: embeddings of a wrong shape, or not finite, or too large to train on.
+            EncoderError: embeddings too large to train on.
         """
         import torch
 
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        sides, looks = [], list[Inspected]()
-        for name, split in _checked_splits(splits, self.protocol).items():
+        found_splits = three_splits(splits, CaptionSplit, "retrieval", "captions of images")
+        _check(found_splits, self.protocol)
+        sides, looks = {}, []
+        for name, split in found_splits.items():
             view = embed(split.captions)
-            looks.append(inspect(view, split.captions))
+            looks.append(inspect(view))
             # Only those of the training split are worth holding.
-            memory = self.memory if name == "train" else 0
-            images, captions = place_rows([split.image_features, view], device, memory)
-            sides.append(CaptionSide(images, captions, split.image_of_caption))
-        train, validation, test = sides
-        trained = train_maps(train, validation, self.protocol, seed=self.protocol.base_seed + seed, device=device)
-        ranks = join(rank_folds(trained.maps, test, self.protocol))
-        items = {
-            "recall": recall_of_images(ranks),
-            "i2t_rank": ranks.i2t,
-            **{f"t2i_rank_{at + 1}": np.ascontiguousarray(column) for at, column in enumerate(ranks.t2i.T)},
-        }
-        found = self.recompute(items)
+            hold = name == "train" and 4 * (split.image_features.size + view.shape[0] * view.shape[1]) <= self.memory
+            images, captions = (PlacedRows(rows, device, hold=hold) for rows in (split.image_features, view))
+            sides[name] = CaptionSide(images, captions, split.image_of_caption)
+        trained = train_maps(
+            sides["train"], sides["validation"], self.protocol, seed=self.protocol.base_seed + seed, device=device
+        )
+        ranks = np.concatenate(rank_folds(trained.weights, sides["test"], self.protocol))
+        columns = zip(self._columns(), np.ascontiguousarray(ranks.T), strict=True)
+        found = self.recompute({"recall": recall_of_images(ranks), **dict(columns)})
         zeros, notes = sum(look.zeros for look in looks), list[str]()
         if zeros:
             notes.append(f"{zeros} captions have a zero vector as embedding")
         if all(look.constant for look in looks):
             notes.append("every caption of a split has the same embedding: only chance is left to find its image")
-        scores = {**found.scores, "dev_mean_recall": trained.recall / 600}
+        scores = {**found.scores, "dev_mean_recall": trained.accuracy / 600}
         return replace(found, scores=scores, zero_vectors=zeros, notes=tuple(notes))
+
+    def _columns(self) -> list[str]:
+        return ["i2t_rank", *(f"t2i_rank_{at + 1}" for at in range(self.protocol.captions_per_image))]
 
     def recompute(self, items: Items) -> Scores:
         """Make the recalls within folds of images from the ranks of each image and of its captions.
@@ -124,15 +127,13 @@ class RetrievalEvaluator:
         Raises:
             DataError: a column of ranks is missing, or ``recall`` is not what the ranks make.
         """
-        names = ["i2t_rank", *(f"t2i_rank_{at + 1}" for at in range(self.protocol.captions_per_image))]
-        if missing := [name for name in names if name not in items]:
+        if missing := [name for name in self._columns() if name not in items]:
             raise DataError(f"lacks the column '{missing[0]}'")
-        i2t, *t2i = (np.asarray(items[name]) for name in names)
-        ranks, size = Ranks(i2t, np.stack(t2i, axis=1)), self.protocol.fold_images
-        recall = recall_of_images(ranks)
+        ranks = np.stack([np.asarray(items[name]) for name in self._columns()], axis=1)
+        recall, size = recall_of_images(ranks), self.protocol.fold_images
         if not np.allclose(recall, np.asarray(items["recall"]), rtol=0, atol=1e-9):
             raise DataError("column 'recall' is not what the ranks make")
-        scores = mean_scores([Ranks(i2t[at : at + size], ranks.t2i[at : at + size]) for at in range(0, len(i2t), size)])
+        scores = mean_scores([ranks[at : at + size] for at in range(0, len(ranks), size)])
         recalls = [value for name, value in scores.items() if ".recall@" in name]
         score = sum(recalls) / len(recalls)
         return Scores(
@@ -145,45 +146,28 @@ class RetrievalEvaluator:
         )
 
 
-def _checked_splits(splits: Mapping[str, Split], protocol: RetrievalProtocol) -> dict[str, CaptionSplit]:
-    """The splits in the order train, validation, test.
-
-    Raises:
-        DataError: other splits, too few images or captions, or not in their images' order.
-    """
-    if set(splits) != {"train", "validation", "test"}:
-        raise DataError(f"retrieval needs the splits train, validation and test; it has {sorted(splits)}")
-    checked = {}
-    for name in ("train", "validation", "test"):
-        split = splits[name]
-        if not isinstance(split, CaptionSplit):
-            raise DataError("the evaluator 'retrieval' scores captions of images")
-        checked[name] = split
-    if checked["train"].n <= protocol.batch_size:
+def _check(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
+    """Raise DataError for too few images or captions, or such as are not in their images' order."""
+    if splits["train"].n <= protocol.batch_size:
         raise DataError(
-            f"split 'train' has {checked['train'].n} captions: more than a batch of {protocol.batch_size} are needed"
+            f"split 'train' has {splits['train'].n} captions: more than a batch of {protocol.batch_size} are needed"
         )
     images, per_image = protocol.folds * protocol.fold_images, protocol.captions_per_image
     in_order = np.repeat(np.arange(images), per_image)
     for name in ("validation", "test"):
-        split = checked[name]
+        split = splits[name]
         if len(split.image_features) < images:
             needed = f"{protocol.folds} folds of {protocol.fold_images}"
             raise DataError(f"split '{name}' has {len(split.image_features)} images, {needed} are needed")
         if not np.array_equal(split.image_of_caption[: len(in_order)], in_order):
             raise DataError(f"split '{name}' does not hold {per_image} captions of each image in turn")
-    return checked
 
 
-class Ranks(NamedTuple):
-    """Where the right answer came, from 0: ``i2t`` (i,), the best of an image's captions; ``t2i`` (i, c)."""
-
-    i2t: IndexArray
-    t2i: IndexArray
+# Ranks (i, 1 + c) say where the right answer came, from 0: for each image the best of its captions, then for each caption its image.
 
 
-def rank_fold(similarity: FloatArray) -> Ranks:
-    """Rank one fold, given the similarity (i, i * c) of its images and captions, c captions an image in turn."""
+def rank_fold(similarity: FloatArray) -> IndexArray:
+    """Rank one fold, (i, 1 + c), given the similarity (i, i * c) of its images and captions, c captions an image in turn."""
     images, captions = similarity.shape
     per_image = captions // images
     own = np.take_along_axis(similarity, np.arange(captions).reshape(images, per_image), axis=1)
@@ -191,7 +175,7 @@ def rank_fold(similarity: FloatArray) -> Ranks:
     best = per_image - 1 - own[:, ::-1].argmax(axis=1)
     i2t = ranks_of(similarity, np.arange(0, captions, per_image) + best)
     t2i = ranks_of(np.ascontiguousarray(similarity.T), np.repeat(np.arange(images), per_image))
-    return Ranks(i2t, t2i.reshape(images, per_image))
+    return np.column_stack([i2t, t2i.reshape(images, per_image)])
 
 
 def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
@@ -207,74 +191,55 @@ def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
     return ranks
 
 
-def join(folds: Sequence[Ranks]) -> Ranks:
-    """The ranks of all folds in one."""
-    return Ranks(np.concatenate([fold.i2t for fold in folds]), np.concatenate([fold.t2i for fold in folds]))
+def fold_scores(ranks: IndexArray) -> dict[str, list[float]]:
+    """Recall in points of the first 1, 5 and 10, and the median rank from 1, of both directions as the toolkit has them."""
+    found = {}
+    for direction, own in (("i2t", ranks[:, 0]), ("t2i", ranks[:, 1:])):
+        recalls = [100.0 * int((own < depth).sum()) / own.size for depth in DEPTHS]
+        found[direction] = [*recalls, float(np.floor(np.median(own)) + 1)]
+    return found
 
 
-def fold_scores(ranks: IndexArray) -> list[float]:
-    """Recall in points of the first 1, 5 and 10, and the median rank from 1, as the toolkit computes them."""
-    recalls = [100.0 * int((ranks < depth).sum()) / ranks.size for depth in DEPTHS]
-    return [*recalls, float(np.floor(np.median(ranks)) + 1)]
-
-
-def summed_recall(folds: Sequence[Ranks]) -> float:
+def summed_recall(folds: Sequence[IndexArray]) -> float:
     """The sum of the six recalls in points, averaged over folds: what chooses the weights.
 
     Sums in the toolkit's order, for two epochs are compared by ``>``.
     """
     total = 0.0
-    for fold in folds:
-        (i1, i5, i10, _), (t1, t5, t10, _) = fold_scores(fold.i2t), fold_scores(fold.t2i)
+    for scores in map(fold_scores, folds):
+        (i1, i5, i10, _), (t1, t5, t10, _) = scores["i2t"], scores["t2i"]
         total += (i1 + i5 + i10 + t1 + t5 + t10) / len(folds)
     return total
 
 
-def mean_scores(folds: Sequence[Ranks]) -> dict[str, float]:
+def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
     """Recalls in [0, 1] and median ranks of both directions, averaged over folds."""
     scores: dict[str, float] = {}
+    of_folds = list(map(fold_scores, folds))
     for direction in ("i2t", "t2i"):
-        table = np.array([fold_scores(getattr(fold, direction)) for fold in folds])
-        *recalls, median = table.mean(axis=0).tolist()
+        *recalls, median = np.mean([scores[direction] for scores in of_folds], axis=0).tolist()
         scores |= {f"{direction}.recall@{depth}": r / 100 for depth, r in zip(DEPTHS, recalls, strict=True)}
         scores[f"{direction}.median_rank"] = median
     return scores
 
 
-def recall_of_images(ranks: Ranks) -> npt.NDArray[np.float64]:
+def recall_of_images(ranks: IndexArray) -> npt.NDArray[np.float64]:
     """What each image gives to the mean recall, (i,): the mean over depths and both directions."""
-    i2t = np.mean([ranks.i2t < depth for depth in DEPTHS], axis=0)
-    t2i = np.mean([(ranks.t2i < depth).mean(axis=1) for depth in DEPTHS], axis=0)
+    i2t = np.mean([ranks[:, 0] < depth for depth in DEPTHS], axis=0)
+    t2i = np.mean([(ranks[:, 1:] < depth).mean(axis=1) for depth in DEPTHS], axis=0)
     return np.asarray((i2t + t2i) / 2)
 
 
-class Linear(NamedTuple):
-    """A linear map with a bias onto the unit sphere: ``weight`` (p, size), ``bias`` (p,)."""
+def onto_sphere(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Map rows (..., size) by a weight (p, size) and a bias (p,) to unit vectors (..., p)."""
+    from torch.nn import functional
 
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Map rows (..., size) to unit vectors (..., p)."""
-        from torch.nn import functional
-
-        mapped = functional.linear(rows, self.weight, self.bias)
-        return mapped / mapped.pow(2).sum(dim=-1, keepdim=True).sqrt()
-
-    def frozen(self) -> Linear:
-        """A copy that no longer changes."""
-        return Linear(self.weight.detach().clone(), self.bias.detach().clone())
+    mapped = functional.linear(rows, weight, bias)
+    return mapped / mapped.pow(2).sum(dim=-1, keepdim=True).sqrt()
 
 
-class Maps(NamedTuple):
-    """The maps of image features and of caption embeddings."""
-
-    images: Linear
-    captions: Linear
-
-    def frozen(self) -> Maps:
-        """A copy that no longer changes."""
-        return Maps(self.images.frozen(), self.captions.frozen())
+Maps = Sequence["Tensor"]
+"""Weight (p, f) and bias (p,) of the map of image features, then weight (p, d) and bias (p,) of that of embeddings."""
 
 
 class CaptionSide(NamedTuple):
@@ -283,28 +248,6 @@ class CaptionSide(NamedTuple):
     images: PlacedRows
     captions: PlacedRows
     image_of_caption: IndexArray
-
-
-class TrainedMaps(NamedTuple):
-    """The maps at their best check, the sum of recalls there, and the epochs trained in all."""
-
-    maps: Maps
-    recall: float
-    epochs: int
-
-
-def starting_maps(image_size: int, caption_size: int, projection: int, *, seed: int, device: str) -> Maps:
-    """The first weights that torch draws for the toolkit: the images' map, then the captions'."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    maps = []
-    for size in (image_size, caption_size):
-        weight = torch.empty(projection, size)
-        torch.nn.init.kaiming_uniform_(weight, a=5**0.5, generator=generator)
-        bias = torch.empty(projection).uniform_(-(size**-0.5), size**-0.5, generator=generator)
-        maps.append(Linear(weight.to(device).requires_grad_(), bias.to(device).requires_grad_()))
-    return Maps(*maps)
 
 
 def ranking_loss(
@@ -339,65 +282,66 @@ def draw_outside(rng: np.random.RandomState, order: IndexArray, start: int, stop
 
 def train_maps(
     train: CaptionSide, validation: CaptionSide, protocol: RetrievalProtocol, *, seed: int, device: str
-) -> TrainedMaps:
+) -> TrainedClassifier:
     """Train until the sum of recalls on the validation split has failed to improve too often."""
     import torch
 
-    maps = starting_maps(train.images.shape[1], train.captions.shape[1], protocol.projection, seed=seed, device=device)
-    optimiser = torch.optim.Adam([*maps.images, *maps.captions], lr=protocol.learning_rate)
+    sizes = train.images.shape[1], train.captions.shape[1]
+    tensors, _ = first_weights(seed, *((size, protocol.projection) for size in sizes))
+    maps = [tensor.to(device).requires_grad_() for tensor in tensors]
+    optimiser = torch.optim.Adam(maps, lr=protocol.learning_rate)
     rng = np.random.RandomState(seed)  # noqa: NPY002 - the toolkit's generator
-    best, kept, failures, epochs = -1.0, maps.frozen(), 0, 0
+    found, failures, epochs = TrainedClassifier(), 0, 0
     # The toolkit tests before each epoch: the last one comes after max_epochs, not at it.
     while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
-        _train_epoch(maps, optimiser, train, protocol, rng)
+        order = rng.permutation(len(train.image_of_caption))
+        for start in range(0, len(order), protocol.batch_size):
+            optimiser.zero_grad()
+            torch.autograd.backward(_loss_of_batch(maps, train, protocol, rng, order, start))
+            optimiser.step()
         epochs += 1
         recall = summed_recall(rank_folds(maps, validation, protocol))
-        if recall > best:
-            best, kept = recall, maps.frozen()
+        if recall > found.accuracy:
+            found.weights, found.accuracy = [tensor.detach().clone() for tensor in maps], recall
         else:
             failures += 1
-    return TrainedMaps(kept, best, epochs)
+    return replace(found, epochs=epochs)
 
 
-def _train_epoch(
+def _loss_of_batch(
     maps: Maps,
-    optimiser: torch.optim.Optimizer,
     train: CaptionSide,
     protocol: RetrievalProtocol,
     rng: np.random.RandomState,
-) -> None:
-    import torch
-
-    n, k = len(train.image_of_caption), protocol.contrasts
-    order = rng.permutation(n)
-    for start in range(0, n, protocol.batch_size):
-        stop = min(start + protocol.batch_size, n)
-        # Contrasts are drawn as captions, then their images taken: the right image may be among them.
-        other_images, other_captions = (draw_outside(rng, order, start, stop, k * (stop - start)) for _ in range(2))
-        loss = ranking_loss(
-            maps.images(train.images.take(train.image_of_caption[order[start:stop]])),
-            maps.captions(train.captions.take(order[start:stop])),
-            maps.images(train.images.take(train.image_of_caption[other_images])).view(stop - start, k, -1),
-            maps.captions(train.captions.take(other_captions)).view(stop - start, k, -1),
-            protocol.margin,
-        )
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        optimiser.step()
+    order: IndexArray,
+    start: int,
+) -> Tensor:
+    batch, k = order[start : start + protocol.batch_size], protocol.contrasts
+    stop = start + len(batch)
+    # Contrasts are drawn as captions, then their images taken: the right image may be among them.
+    other_images, other_captions = (draw_outside(rng, order, start, stop, k * len(batch)) for _ in range(2))
+    return ranking_loss(
+        onto_sphere(train.images.take(train.image_of_caption[batch]), *maps[:2]),
+        onto_sphere(train.captions.take(batch), *maps[2:]),
+        onto_sphere(train.images.take(train.image_of_caption[other_images]), *maps[:2]).view(len(batch), k, -1),
+        onto_sphere(train.captions.take(other_captions), *maps[2:]).view(len(batch), k, -1),
+        protocol.margin,
+    )
 
 
-def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> list[Ranks]:
+def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> list[IndexArray]:
     """Rank images and captions within each fold; a fold's captions follow each other, image by image.
 
     Raises:
         EncoderError: the maps have left the range of numbers.
     """
-    maps = maps.frozen()
+    maps = [tensor.detach() for tensor in maps]
     size, per_image = protocol.fold_images, protocol.captions_per_image
     folds = []
     for start in range(0, protocol.folds * size, size):
-        images = maps.images(side.images.take(np.arange(start, start + size)))
-        captions = maps.captions(side.captions.take(np.arange(start * per_image, (start + size) * per_image)))
+        images = onto_sphere(side.images.take(np.arange(start, start + size)), *maps[:2])
+        rows = side.captions.take(np.arange(start * per_image, (start + size) * per_image))
+        captions = onto_sphere(rows, *maps[2:])
         # NaN and overflow would pass for ranks.
         if not all(bool(((side.norm(dim=1) - 1).abs() < 1e-3).all()) for side in (images, captions)):
             raise EncoderError("the trained maps give no finite numbers: the embeddings are too large to train on")
@@ -408,18 +352,14 @@ def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> li
 class PlacedRows:
     """Rows (n, size) to be taken by index: held on the device as a whole, or copied there batch by batch."""
 
-    def __init__(self, source: FloatArray | Embeddings, device: str, *, hold: bool) -> None:
+    def __init__(self, source: EmbeddingRows, device: str, *, hold: bool) -> None:
         """Take an array or a view of embeddings; with ``hold``, all of it is brought to the device now."""
         import torch
 
-        self.shape: tuple[int, int] = (source.shape[0], source.shape[1])
-        self.device = device
-        self._source = np.asarray(source, dtype=np.float32) if hold else source
-        self._held: torch.Tensor | None = None
-        if hold and device != "cpu":
-            self._held = torch.from_numpy(np.array(self._source)).to(device)
+        self.shape, self.device, self._source = source.shape, device, source
+        self._held = torch.from_numpy(np.require(source, np.float32, ["C", "W"])).to(device) if hold else None
 
-    def take(self, indices: IndexArray) -> torch.Tensor:
+    def take(self, indices: IndexArray) -> Tensor:
         """The rows of these indices, (len(indices), size), on the device."""
         import torch
 
@@ -427,13 +367,3 @@ class PlacedRows:
             return self._held[torch.from_numpy(indices).to(self.device)]
         rows = self._source[indices] if isinstance(self._source, np.ndarray) else self._source.take(indices)
         return torch.from_numpy(np.array(rows, dtype=np.float32)).to(self.device)
-
-
-def place_rows(sources: Sequence[FloatArray | Embeddings], device: str, memory: int) -> list[PlacedRows]:
-    """Make rows of these, in turn held as long as they fit into this many bytes."""
-    placed = []
-    for source in sources:
-        size = 4 * source.shape[0] * source.shape[1]
-        placed.append(PlacedRows(source, device, hold=size <= memory))
-        memory -= size if size <= memory else 0
-    return placed

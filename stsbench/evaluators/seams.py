@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.core.errors import EncoderError, which_sentence
+from stsbench.core.errors import DataError
 from stsbench.data.splits import Split
-from stsbench.encoders.base import Embed, Embeddings, blocks
+from stsbench.encoders.base import Embed, EmbeddingRows, blocks
 
 # Types of protocols' fields: what a user gives is held to them where it is read.
 Count = Annotated[int, Meta(ge=1)]
 FromZero = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
-
-
-class Named(Protocol):
-    """What a table of protocols holds."""
-
-    @property
-    def name(self) -> str:
-        """The name that ``--protocol`` asks for."""
-        ...
-
-
-NamedT = TypeVar("NamedT", bound=Named)
-
-
-def by_name(*rows: NamedT) -> dict[str, NamedT]:
-    """Return a table of protocols by name; the first is the one that is used where none is asked for."""
-    return {row.name: row for row in rows}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +53,27 @@ class Evaluator(Protocol):
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Score the embeddings of these splits."""
-        ...
 
     def recompute(self, items: Items) -> Scores:
         """Make the scores again from per-item columns, or from those of some of the items; nothing is embedded.
 
         What training items or other splits decide is not among them. An evaluator of a user's own may lack this.
         """
-        ...
+
+
+SplitT = TypeVar("SplitT", bound=Split)
+
+
+def three_splits(splits: Mapping[str, Split], kind: type[SplitT], evaluator: str, scored: str) -> dict[str, SplitT]:
+    """The splits train, validation and test; raises DataError where it is not these, or one is of another kind."""
+    if set(splits) != {"train", "validation", "test"}:
+        raise DataError(
+            f"the evaluator '{evaluator}' needs the splits train, validation and test, not {sorted(splits)}"
+        )
+    found = {name: splits[name] for name in ("train", "validation", "test")}
+    if not all(isinstance(split, kind) for split in found.values()):
+        raise DataError(f"the evaluator '{evaluator}' scores {scored}")
+    return cast(dict[str, SplitT], found)
 
 
 class Inspected(NamedTuple):
@@ -87,20 +83,11 @@ class Inspected(NamedTuple):
     constant: bool
 
 
-def inspect(view: Embeddings, texts: Sequence[str]) -> Inspected:
-    """Look through the embeddings of texts, some rows at a time.
-
-    Raises:
-        EncoderError: a wrong shape, or an embedding that is not finite, with the number of its sentence.
-    """
-    if len(view.shape) != 2 or view.shape[0] != len(texts):
-        raise EncoderError(f"{len(texts)} sentences gave embeddings of shape {tuple(view.shape)}, not (n, d)")
-    zeros, constant, first, start = 0, True, view.take(np.zeros(1, dtype=np.int64)), 0
-    for rows in blocks(view):
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(bad):
-            raise EncoderError(f"NaN or infinity in the embedding of {which_sentence(texts, start + int(bad[0]))}")
-        zeros += int((~rows.any(axis=1)).sum())
-        constant = constant and bool((rows == first).all())
-        start += len(rows)
+def inspect(rows: EmbeddingRows) -> Inspected:
+    """Look through embeddings (n, d), some rows at a time."""
+    zeros, constant, first = 0, True, None
+    for block in blocks(rows):
+        first = block[:1] if first is None else first
+        zeros += int((~block.any(axis=1)).sum())
+        constant = constant and bool((block == first).all())
     return Inspected(zeros, constant)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, blocks
-from stsbench.evaluators.seams import Items, Scores, by_name
+from stsbench.evaluators.seams import Items, Scores
 from stsbench.numbers.similarity import SIMILARITIES, are_bits
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
@@ -56,16 +56,16 @@ class StsProtocol:
                 )
 
 
-PROTOCOLS: dict[str, StsProtocol] = by_name(
+PROTOCOLS = {
     # SBERT, SimCSE, ConSERT, SG-OPT, MTEB: one Spearman a year.
-    StsProtocol(name="simcse", metric="spearman", aggregation="all"),
+    "simcse": StsProtocol(name="simcse", metric="spearman", aggregation="all"),
     # BERT-flow and BERT-whitening.
-    StsProtocol(name="wmean", metric="spearman", aggregation="wmean"),
+    "wmean": StsProtocol(name="wmean", metric="spearman", aggregation="wmean"),
     # DeCLUTR.
-    StsProtocol(name="mean", metric="spearman", aggregation="mean"),
+    "mean": StsProtocol(name="mean", metric="spearman", aggregation="mean"),
     # The official rankings of SemEval 2013 to 2016.
-    StsProtocol(name="semeval", metric="pearson", aggregation="wmean"),
-)
+    "semeval": StsProtocol(name="semeval", metric="pearson", aggregation="wmean"),
+}
 SAME = 1e-12
 """Similarities this close are one: embeddings that differ in length alone differ in cosine by rounding."""
 

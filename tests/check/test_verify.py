@@ -21,7 +21,7 @@ from stsbench.evaluators.probe import ProbeEvaluator
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES
 from stsbench.evaluators.relatedness import RelatednessEvaluator
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVALS
-from stsbench.evaluators.retrieval import Ranks, RetrievalEvaluator, recall_of_images
+from stsbench.evaluators.retrieval import RetrievalEvaluator, recall_of_images
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
 from stsbench.results.record import Result, columns_digest, items_path, score_name
@@ -65,9 +65,9 @@ def of_regressor() -> Result:
 def of_retrieval() -> Result:
     protocol = dataclasses.replace(RETRIEVALS["senteval"], folds=2, fold_images=20)
     rng = np.random.default_rng(1)
-    ranks = Ranks(rng.integers(0, 30, 40), rng.integers(0, 15, (40, 5)))
-    items = {"recall": recall_of_images(ranks), "i2t_rank": ranks.i2t}
-    items |= {f"t2i_rank_{at + 1}": column for at, column in enumerate(ranks.t2i.T)}
+    ranks = np.column_stack([rng.integers(0, 30, 40), rng.integers(0, 15, (40, 5))])
+    items = {"recall": recall_of_images(ranks), "i2t_rank": ranks[:, 0]}
+    items |= {f"t2i_rank_{at}": ranks[:, at].copy() for at in range(1, 6)}
     return result_of("coco", protocol, RetrievalEvaluator(protocol).recompute(items))
 
 

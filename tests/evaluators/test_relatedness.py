@@ -15,14 +15,7 @@ from scipy import stats
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import LabelledSplit, PairSplit
 from stsbench.evaluators import EVALUATORS
-from stsbench.evaluators.relatedness import (
-    PROTOCOLS,
-    RelatednessEvaluator,
-    RelatednessProtocol,
-    make_pairs,
-    soft_labels,
-    train_regressor,
-)
+from stsbench.evaluators.relatedness import PROTOCOLS, RelatednessEvaluator, RelatednessProtocol, soft_labels
 from tests.evaluators.probe.helpers import Embedder, sentences
 
 FloatArray = npt.NDArray[np.float64]
@@ -112,53 +105,40 @@ def loop_labels(gold: FloatArray) -> npt.NDArray[np.float32]:
     return labels
 
 
+CHANGES: list[dict[str, Any]] = [
+    {}, {"metric": "spearman", "selection": "spearman"}, {"loss": "sum"}, {"tenacity": 0}, {"max_epochs": 3}, {"batch_size": 13},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "changed",
-    [{}, {"selection": "spearman"}, {"loss": "sum"}, {"tenacity": 0}, {"max_epochs": 3}, {"batch_size": 13}],
-)
-def test_training_is_that_of_the_literal_loops(changed: dict[str, Any], dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("changed", CHANGES)
+def test_training_and_scores_are_those_of_the_literal_loops(changed: dict[str, Any], dtype: torch.dtype) -> None:
     splits, embed = make_task()
-    protocol = replace(SMALL, **changed)
-    wanted = reference(splits, embed, protocol, seed=1111, dtype=dtype)
-    pairs = {name: make_pairs(split, embed, name) for name, split in splits.items()}
-    found = train_regressor(pairs["train"], pairs["validation"], protocol, seed=1111)
-    assert found.epochs == wanted.epochs
-    assert found.dev == pytest.approx(wanted.dev, abs=1e-5)
-    np.testing.assert_allclose(pairs["test"].predict(found.weights), wanted.predictions, atol=2e-5)
+    protocol, test, seed = replace(SMALL, **changed), splits["test"], 4 if "loss" in changed else 0
+    wanted = reference(splits, embed, protocol, seed=1111 + seed, dtype=dtype)
+    predictions = np.empty(test.n)
+    predictions[sorted_features(test, embed)[2]] = wanted.predictions
+    scores = RelatednessEvaluator(protocol)(splits, embed, seed=seed)
+    np.testing.assert_allclose(np.asarray(scores.per_item["prediction"], float), predictions, atol=2e-5)
+    assert scores.per_item["gold"] == pytest.approx(test.gold)
+    assert set(scores.scores) == {"pearson", "spearman", "mse", f"dev_{protocol.selection}"}
+    assert scores.scores["pearson"] == pytest.approx(stats.pearsonr(predictions, test.gold).statistic, abs=1e-5)
+    assert scores.scores["spearman"] == pytest.approx(stats.spearmanr(predictions, test.gold).statistic, abs=1e-3)
+    assert scores.scores["mse"] == pytest.approx(((predictions - test.gold) ** 2).mean(), abs=1e-5)
+    assert scores.scores[f"dev_{protocol.selection}"] == pytest.approx(wanted.dev, abs=1e-5)
+    assert scores.score == scores.scores[protocol.metric]
+    assert scores.interval[0] < scores.score < scores.interval[1]
+    assert scores.n == test.n
 
 
 def test_training_stops_early_and_late() -> None:
     """The cases above are worth something only if they stop at different places."""
-    splits, embed = make_task()
-    train, validation = (make_pairs(splits[name], embed, name) for name in ("train", "validation"))
     changes: list[dict[str, Any]] = [{}, {"tenacity": 0}, {"max_epochs": 3, "epoch_size": 2}]
     late, early, last = (
-        train_regressor(train, validation, replace(SMALL, **changed), seed=1111).epochs for changed in changes
+        reference(*make_task(), replace(SMALL, **changed), seed=1111, dtype=torch.float32).epochs for changed in changes
     )
     assert early < late < 105
     assert last == 4  # the first check beyond max_epochs
-
-
-@pytest.mark.parametrize("seed", [0, 4])
-def test_scores_are_those_of_the_reference(seed: int) -> None:
-    splits, embed = make_task()
-    test = splits["test"]
-    for protocol in (SMALL, replace(SMALL, metric="spearman", selection="spearman")):
-        wanted = reference(splits, embed, protocol, seed=1111 + seed, dtype=torch.float32)
-        predictions = np.empty(test.n)
-        predictions[sorted_features(test, embed)[2]] = wanted.predictions
-        scores = RelatednessEvaluator(protocol)(splits, embed, seed=seed)
-        np.testing.assert_allclose(np.asarray(scores.per_item["prediction"], float), predictions, atol=2e-5)
-        assert scores.per_item["gold"] == pytest.approx(test.gold)
-        assert set(scores.scores) == {"pearson", "spearman", "mse", f"dev_{protocol.selection}"}
-        assert scores.scores["pearson"] == pytest.approx(stats.pearsonr(predictions, test.gold).statistic, abs=1e-5)
-        assert scores.scores["spearman"] == pytest.approx(stats.spearmanr(predictions, test.gold).statistic, abs=1e-3)
-        assert scores.scores["mse"] == pytest.approx(((predictions - test.gold) ** 2).mean(), abs=1e-5)
-        assert scores.scores[f"dev_{protocol.selection}"] == pytest.approx(wanted.dev, abs=1e-5)
-        assert scores.score == scores.scores[protocol.metric]
-        assert scores.interval[0] < scores.score < scores.interval[1]
-        assert scores.n == test.n
 
 
 def test_runs_are_repeatable_and_seeds_differ() -> None:
@@ -206,14 +186,9 @@ def test_an_encoder_that_tells_nothing_scores_0_with_a_note() -> None:
 
 def test_embeddings_of_no_use_are_errors() -> None:
     splits, embed = make_task()
-    text = next(iter(embed.vectors))
-    with pytest.raises(EncoderError, match="NaN or infinity in the embedding of sentence 1 of 90 "):
-        RelatednessEvaluator(SMALL)(splits, Embedder({**embed.vectors, text: np.full(6, np.nan, np.float32)}), seed=0)
     huge = Embedder({key: row * np.float32(1e30) for key, row in embed.vectors.items()})
     with pytest.raises(EncoderError, match="too large"):
         RelatednessEvaluator(SMALL)(splits, huge, seed=0)
-    with pytest.raises(EncoderError, match="shape"):
-        RelatednessEvaluator(SMALL)(splits, lambda texts: embed(texts[1:]), seed=0)
 
 
 def test_data_of_no_use_are_errors() -> None:

@@ -1,95 +1,39 @@
-"""SentEval's classifier: its grid search, on the trainer that suits the classifier and the machine."""
+"""SentEval's probes: which items train, choose and test a classifier, and the scores that come of it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.base import Embed, IndexArray
-from stsbench.evaluators.probe.items import (
-    Features,
-    Orders,
-    ProbeItems,
-    ProbeProtocol,
-    ProbeRun,
-    Searched,
-    Solver,
-    make_pool,
-    stratified_folds,
-    toolkit_order,
-)
-from stsbench.evaluators.probe.minibatch import Decays, Fold, MinibatchSettings, MinibatchTrainer, TrainedClassifier
-from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, by_name
+from stsbench.evaluators.probe.items import Features, ProbeItems, ProbeProtocol, ProbeRun, Solver, items_of
+from stsbench.evaluators.probe.minibatch import CompiledSolver, Decays, MinibatchSettings, MinibatchSolver
+from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores
 from stsbench.numbers.statistics import SHARE_METHOD, sentence_columns, share_interval, sharing_from
 
 if TYPE_CHECKING:
     from stsbench.evaluators.probe.logreg import ConvergedSolver
 
 
-class MinibatchSolver:
-    """Early-stopped classifiers over the grid of weight decays."""
-
-    def __init__(self, protocol: MinibatchSettings, trainer: MinibatchTrainer, *, seed: int) -> None:
-        """Take the trainer, which holds the first weights drawn from the same seed."""
-        self.protocol, self.trainer, self.seed = protocol, trainer, seed
-        self._orders: dict[tuple[int, float], Orders] = {}
-
-    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
-        """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
-        jobs = [Fold(train, dev, self._orders_of(len(train), 0.0)) for train, dev in folds]
-        found = self.trainer.fit(jobs, [self.protocol.weight_decays] * len(jobs))
-        return Searched(np.array([[t.accuracy for t in row] for row in found]), [list(row) for row in found])
-
-    def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedClassifier]:
-        """Train on all items but a share drawn to stop the training."""
-        jobs = []
-        for rows in trains:
-            orders = self._orders_of(len(rows), self.protocol.holdout)
-            jobs.append(Fold(rows.select(orders.kept), rows.select(orders.held_out), orders))
-        found = self.trainer.fit(jobs, [(self.protocol.weight_decays[choice],) for choice in choices])
-        return [row[0] for row in found]
-
-    def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
-        """The class of each item, (m,)."""
-        return self.trainer.predict(classifier, rows)
-
-    def notes(self) -> tuple[str, ...]:
-        """Nothing: early stopping always ends."""
-        return ()
-
-    def _orders_of(self, n: int, holdout: float) -> Orders:
-        """The batch orders of n training items: one stream, shared by all classifiers of that size."""
-        if (n, holdout) not in self._orders:
-            self._orders[n, holdout] = Orders(self.seed, n, holdout=holdout)
-        return self._orders[n, holdout]
-
-
 @dataclass(frozen=True, kw_only=True)
 class MinibatchProtocol(MinibatchSettings):
     """SentEval's classifier: minibatch training stopped early on development accuracy."""
 
-    def solver(self, run: ProbeRun) -> Solver:
-        """The same first weights, drawn from the seed, for every classifier of the grid."""
-        seed = self.base_seed + run.seed
-        return MinibatchSolver(self, self._trainer(run, seed), seed=seed)
-
-    def _trainer(self, run: ProbeRun, seed: int) -> MinibatchTrainer:
+    def solver(self, run: ProbeRun) -> MinibatchSolver:
         """Compiled loops for linear classifiers on the CPU; torch for hidden layers and accelerators."""
         if self.nhid == 0 and run.device == "cpu":
-            from stsbench.evaluators.probe.minibatch import CompiledTrainer
+            return CompiledSolver(self, run)
+        from stsbench.evaluators.probe.stacked import StackedSolver
 
-            return CompiledTrainer(self, seed=seed, width=run.width, classes=run.classes, threads=run.threads)
-        from stsbench.evaluators.probe.stacked import StackedTrainer
-
-        return StackedTrainer(self, seed=seed, width=run.width, classes=run.classes, device=run.device)
+        return StackedSolver(self, run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,24 +55,19 @@ class ConvergedProtocol(ProbeProtocol):
         """All folds and penalties at once."""
         from stsbench.evaluators.probe.logreg import ConvergedSolver
 
-        return ConvergedSolver(
-            self.penalties,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            classes=run.classes,
-            device=run.device,
-        )
+        return ConvergedSolver(self.penalties, run, tolerance=self.tolerance, max_iterations=self.max_iterations)
 
 
-PROTOCOLS: dict[str, ProbeProtocol] = by_name(
+_FAST: dict[str, Any] = {"kfold": 5, "optimiser": "rmsprop", "batch_size": 128, "tenacity": 3, "epoch_size": 2}
+PROTOCOLS: dict[str, ProbeProtocol] = {
     # README: "comparable with the literature"; SimCSE's test mode.
-    MinibatchProtocol(name="senteval"),
+    "senteval": MinibatchProtocol(name="senteval"),
     # The same under the torch of 2018, which summed the loss over a batch.
-    MinibatchProtocol(name="senteval-sum", loss="sum"),
+    "senteval-sum": MinibatchProtocol(name="senteval-sum", loss="sum"),
     # README: "prototyping"; SimCSE's dev and fasttest modes.
-    MinibatchProtocol(name="senteval-fast", kfold=5, optimiser="rmsprop", batch_size=128, tenacity=3, epoch_size=2),
-    ConvergedProtocol(name="logreg"),
-)
+    "senteval-fast": MinibatchProtocol(name="senteval-fast", **_FAST),
+    "logreg": ConvergedProtocol(name="logreg"),
+}
 
 
 @dataclass(frozen=True)
@@ -143,80 +82,50 @@ class ProbeOutcome:
 def run_scheme(splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, solver: Solver, *, seed: int) -> ProbeOutcome:
     """Run the scheme that the splits' names stand for; their items are in the toolkit's order.
 
+    ``all``: every fold is predicted once, by a classifier whose penalty inner folds of the others chose. ``train`` and ``test``:
+    folds of the training split choose. With ``validation``, that split does; the toolkit's final classifier is the chosen
+    one trained over again, the same.
+
     Raises:
         DataError: no scheme has these splits.
     """
-    names = set(splits)
-    if names == {"all"}:
-        return _nested(splits["all"], protocol, solver)
-    if names == {"train", "test"}:
-        return _kfold(splits["train"], splits["test"], protocol, solver, seed=protocol.base_seed + seed)
-    if names == {"train", "validation", "test"}:
-        return _fixed(splits["train"], splits["validation"], splits["test"], protocol, solver)
-    raise DataError(
-        f"a probe needs the splits all, or train and test, or train, validation and test; it has {sorted(names)}"
-    )
-
-
-def _nested(rows: ProbeItems, protocol: ProbeProtocol, solver: Solver) -> ProbeOutcome:
-    """Every fold is predicted once, by a classifier whose penalty inner folds of the others chose."""
-    outer = stratified_folds(rows.labels, protocol.kfold, protocol.base_seed)
-    trains = [rows.select(train) for train, _ in outer]
-    folds = [fold for train in trains for fold in _folds(train, protocol.kfold, protocol.base_seed)]
-    found = solver.search(folds).accuracy.reshape(len(outer), protocol.kfold, -1)
-    chosen = [_choose([_mean(column) for column in inner.T], protocol.rounding) for inner in found]
-    classifiers = solver.refit(trains, [choice for choice, _ in chosen])
-
-    predictions = np.empty(len(rows), dtype=np.int64)
-    fold_accuracies = []
-    for (_, held_out), classifier in zip(outer, classifiers, strict=True):
-        items = rows.select(held_out)
+    k, names = protocol.kfold, sorted(splits)
+    if names == ["all"]:
+        rounds = splits["all"].folds(k, protocol.base_seed)
+        choosing = [train.folds(k, protocol.base_seed) for train, _ in rounds]
+    elif names in (["test", "train"], ["test", "train", "validation"]):
+        rounds, train = [(splits["train"], splits["test"])], splits["train"]
+        fixed = splits.get("validation")
+        choosing = [[(train, fixed)] if fixed is not None else train.folds(k, protocol.base_seed + seed)]
+    else:
+        raise DataError(
+            f"a probe needs the splits all, or train and test, or train, validation and test; it has {names}"
+        )
+    searched, rounding = solver.search(list(chain(*choosing))), protocol.rounding
+    chosen = [
+        _choose(searched.accuracy[at : at + len(choosing[0])], rounding)
+        for at in range(0, len(searched.accuracy), len(choosing[0]))
+    ]
+    if "validation" in splits:
+        classifiers = [searched.classifiers[0][chosen[0][0]]]
+    else:
+        classifiers = solver.refit([train for train, _ in rounds], [choice for choice, _ in chosen])
+    tested = splits["all" if "all" in splits else "test"]
+    predictions, points = np.empty(len(tested), dtype=np.int64), []
+    for (_, items), classifier in zip(rounds, classifiers, strict=True):
         predictions[items.at] = solver.predict(classifier, items)
-        fold_accuracies.append(_points(_accuracy(predictions, items), protocol.rounding))
-    accuracy = _accuracy(predictions, rows) if protocol.rounding is None else _mean_points(fold_accuracies, protocol)
-    return ProbeOutcome(accuracy, _mean_points([best for _, best in chosen], protocol), predictions)
+        points.append(_points(int((predictions[items.at] == items.labels).sum()) / len(items), rounding))
+    accuracy = _mean_points(points, rounding)
+    if rounding is None:
+        accuracy = int((predictions[tested.at] == tested.labels).sum()) / len(tested)
+    return ProbeOutcome(accuracy, _mean_points([best for _, best in chosen], rounding), predictions)
 
 
-def _kfold(train: ProbeItems, test: ProbeItems, protocol: ProbeProtocol, solver: Solver, *, seed: int) -> ProbeOutcome:
-    """Folds of the training split choose the penalty; a classifier trained on all of it is tested."""
-    accuracy = solver.search(_folds(train, protocol.kfold, seed)).accuracy
-    choice, dev = _choose([_mean(column) for column in accuracy.T], protocol.rounding)
-    (classifier,) = solver.refit([train], [choice])
-    return _tested(classifier, test, dev, protocol, solver)
-
-
-def _fixed(
-    train: ProbeItems, validation: ProbeItems, test: ProbeItems, protocol: ProbeProtocol, solver: Solver
-) -> ProbeOutcome:
-    """The validation split chooses; the toolkit's final classifier is the chosen one trained over again, the same."""
-    searched = solver.search([(train, validation)])
-    choice, dev = _choose([float(a) for a in searched.accuracy[0]], protocol.rounding)
-    return _tested(searched.classifiers[0][choice], test, dev, protocol, solver)
-
-
-def _tested(classifier: object, test: ProbeItems, dev: float, protocol: ProbeProtocol, solver: Solver) -> ProbeOutcome:
-    predictions = np.empty(len(test), dtype=np.int64)
-    predictions[test.at] = solver.predict(classifier, test)
-    accuracy = _points(_accuracy(predictions, test), protocol.rounding)
-    return ProbeOutcome(_mean_points([accuracy], protocol), _mean_points([dev], protocol), predictions)
-
-
-def _folds(rows: ProbeItems, k: int, seed: int) -> list[tuple[ProbeItems, ProbeItems]]:
-    return [(rows.select(train), rows.select(held_out)) for train, held_out in stratified_folds(rows.labels, k, seed)]
-
-
-def _accuracy(predictions: IndexArray, rows: ProbeItems) -> float:
-    return int((predictions[rows.at] == rows.labels).sum()) / len(rows)
-
-
-def _mean(accuracies: npt.NDArray[np.float64]) -> np.float64:
-    # A contiguous copy: numpy sums a column of a matrix in another order than a list of its values.
-    return np.float64(np.mean(accuracies.copy()))
-
-
-def _choose(accuracies: Sequence[float], rounding: int | None) -> tuple[int, float]:
-    """The place of the best accuracy after rounding, the first of equals, and that accuracy in points."""
-    points = [_points(accuracy, rounding) for accuracy in accuracies]
+def _choose(accuracy: Any, rounding: int | None) -> tuple[int, float]:  # noqa: ANN401 - (folds, grid)
+    """The place of the best mean accuracy after rounding, the first of equals, and that accuracy in points."""
+    # Contiguous copies: numpy sums a column of a matrix in another order than a list of its values.
+    means = [np.mean(column.copy()) if len(column) > 1 else float(column[0]) for column in accuracy.T]
+    points = [_points(mean, rounding) for mean in means]
     best = int(np.argmax(points))
     return best, float(points[best])
 
@@ -226,11 +135,11 @@ def _points(accuracy: float, rounding: int | None) -> float:
     return 100 * accuracy if rounding is None else round(100 * accuracy, rounding)
 
 
-def _mean_points(points: Sequence[float], protocol: ProbeProtocol) -> float:
+def _mean_points(points: Sequence[float], rounding: int | None) -> float:
     """The mean of accuracies in points, rounded again, as an accuracy in [0, 1]."""
-    if protocol.rounding is None:
+    if rounding is None:
         return float(np.mean(points)) / 100
-    return round(float(round(np.mean(points), protocol.rounding)) / 100, protocol.rounding + 2)
+    return round(float(round(np.mean(points), rounding)) / 100, rounding + 2)
 
 
 class ProbeEvaluator:
@@ -295,7 +204,6 @@ class ProbeEvaluator:
 
         Raises:
             DataError: splits that are not labelled, too small, or of no known scheme.
-            EncoderError: embeddings that are not finite, or of a wrong shape.
         """
         labelled = {name: _labelled(split) for name, split in splits.items()}
         classes = max(max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values())
@@ -303,9 +211,7 @@ class ProbeEvaluator:
             raise DataError("a probe needs at least two classes")
         rows: dict[str, ProbeItems] = {}
         for name, split in labelled.items():
-            free = self.memory - sum(r.pool.held for r in rows.values())
-            order = toolkit_order(split, second_first=self.features == "concat_mul_abs")
-            rows[name] = ProbeItems(make_pool(split, embed, self.features, free), order, split.labels[order])
+            rows[name] = items_of(split, embed, self.features, self.memory - sum(r.pool.held for r in rows.values()))
         width = next(iter(rows.values())).pool.width
         solver = self.protocol.solver(ProbeRun(width, classes, seed, self.device, self.threads))
         outcome = run_scheme(rows, self.protocol, solver, seed=seed)

@@ -21,13 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit, types
-from numba.core.imputils import impl_ret_borrowed
-from numba.extending import intrinsic
 
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.evaluators.probe.items import Features, first_weights
@@ -69,26 +66,6 @@ def entry(signature: object) -> Callable[[F], F]:
     return compile_
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _float_of_bits(_: object, bits: object) -> tuple[object, object]:
-    """Read an int32's bits as a float32."""
-
-    def generate(context: Any, builder: Any, _signature: object, args: Any) -> object:  # noqa: ANN401
-        return builder.bitcast(args[0], context.get_value_type(types.float32))
-
-    return types.float32(types.int32), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def read_only(_: object, array: Any) -> tuple[object, object]:  # noqa: ANN401 - numba's own
-    """The same array as one that is only read: of one type with embeddings, whose code then serves both."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> object:  # noqa: ANN401
-        return impl_ret_borrowed(context, builder, signature.return_type, args[0])
-
-    return array.copy(readonly=True)(array), generate
-
-
 @helper
 def exp(x: np.float32) -> np.float32:
     """E to the x to one unit in the last place (Cephes' ``expf``): unlike a call, it runs in SIMD lanes."""
@@ -102,8 +79,8 @@ def exp(x: np.float32) -> np.float32:
     y = y * r + np.float32(1.6666665459e-1)
     y = y * r + np.float32(5.0000001201e-1)
     y = y * r * r + r + ONE
-    scale: np.float32 = y * _float_of_bits((np.int32(n) + np.int32(127)) << np.int32(23))
-    return scale
+    result: np.float32 = y * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return result
 
 
 @helper
@@ -240,12 +217,16 @@ def take_logits(x: FloatArray, items: IndexArray, columns: int, directions: Floa
 
 @helper
 def learn(
-    x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, labels: IndexArray, k: int,
-    scale: np.float32, z: FloatArray, gradient: FloatArray,
+    x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, labels: IndexArray, targets: FloatArray,
+    k: int, scale: np.float32, z: FloatArray, gradient: FloatArray,
 ) -> None:  # fmt: skip
-    """Add what these items (g,) teach to the gradient (pk, w); those beyond the labels teach nothing."""
+    """Add what these items (g,) teach to the gradient (pk, w); those beyond the labels or targets teach nothing."""
     take_logits(x, items, columns, directions, z)
-    _residuals(z, labels, k, scale)
+    if len(targets):
+        softmax(z)
+        _soft_residuals(z, targets, scale)
+    else:
+        _residuals(z, labels, k, scale)
     add_gradient(x, items, columns, z, gradient)
     if columns < directions.shape[1]:
         for i in range(len(z)):
@@ -260,10 +241,13 @@ def where_they_lie(u: FloatArray, kind: int) -> bool:
 
 
 @helper
-def repeat_last(rows: IndexArray, items: IndexArray) -> None:
-    """Write the rows over the first of the items (g,), and the last row over those left."""
-    for r in range(len(items)):
-        items[r] = rows[min(r, len(rows) - 1)]
+def fetch(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, items: IndexArray, buffer: FloatArray) -> None:
+    """Make features in the buffer, or where they lie write the rows over the items (g,), the last over those left."""
+    if where_they_lie(u, kind):
+        for r in range(len(items)):
+            items[r] = rows[min(r, len(rows) - 1)]
+    else:
+        make_features(u, v, kind, rows, buffer)
 
 
 @helper
@@ -282,6 +266,22 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
             z[i, r] = (z[i, r] - np.float32(truth)) * scale
         for r in range(len(labels), z.shape[1]):
             z[i, r] = ZERO
+
+
+@helper
+def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> None:
+    """Turn probabilities z (c, g) into the gradient by their logits of half their squared error, times ``scale``.
+
+    With e = p - target, that of class k is p[k] (e[k] - sum_j p[j] e[j]): the softmax's Jacobian times e.
+    What lies beyond the targets (g', c) becomes 0.
+    """
+    for r in range(len(targets)):
+        target, mean = targets[r], ZERO
+        for k in range(len(z)):
+            mean += z[k, r] * (z[k, r] - target[k])
+        for k in range(len(z)):
+            z[k, r] *= scale * (z[k, r] - target[k] - mean)
+    z[:, len(targets) :] = ZERO
 
 
 @helper
@@ -337,16 +337,14 @@ def _differences(weights: FloatArray) -> FloatArray:
     return directions
 
 
-_F1, _F2 = (types.Array(types.float32, n, "C") for n in (1, 2))
-_F3 = types.Array(types.float32, 3, "C")
-_ROWS = types.Array(types.float32, 2, "C", readonly=True)
+_F1, _F2, _F3 = (types.Array(types.float32, n, "C") for n in (1, 2, 3))
 _IDS = types.Array(types.int64, 1, "C")
 _INT, _FLOAT = types.int64, types.float64
 
 
-@entry(_INT(_ROWS, _ROWS, _INT, _IDS, _IDS, _INT, _F3, _F3, _F3, _F1, _INT, _FLOAT, _FLOAT, _INT, types.boolean))
+@entry(_INT(_F2, _F2, _INT, _IDS, _IDS, _F2, _INT, _F3, _F3, _F3, _F1, _INT, _FLOAT, _FLOAT, _INT, types.boolean))
 def train_classifiers(
-    u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, labels: IndexArray, batch: int,
+    u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, labels: IndexArray, targets: FloatArray, batch: int,
     weights: FloatArray, first: FloatArray, second: FloatArray, decay: FloatArray,
     code: int, rate: float, momentum: float, step: int, summed: bool,
 ) -> int:  # fmt: skip
@@ -357,7 +355,8 @@ def train_classifiers(
         v: embeddings of second sentences, (n, d).
         kind: of features: U, ABS_MUL or CONCAT_MUL_ABS.
         rows: of the items in training order.
-        labels: of the items in training order.
+        labels: of the items in training order; the loss is their cross-entropy.
+        targets: soft labels in training order, (n, c) for one classifier, or none; the loss is their squared error.
         batch: items a step; a last, smaller batch is a step as well.
         weights: (p, c, w), changed in place, as are the optimiser's moments ``first`` and ``second``.
         first: moving mean of gradients (Adam), or their momentum (SGD).
@@ -372,22 +371,19 @@ def train_classifiers(
     p, c, w = weights.shape
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
-    items, x, columns = np.arange(GROUP), read_only(buffer), w
+    items, x, columns = np.arange(GROUP), buffer, w
     if where_they_lie(u, kind):
         x, columns = u, u.shape[1]
     directions, gradient = _differences(weights) if k == 1 else weights, np.zeros((p, k, w), np.float32)
     for start in range(0, len(rows), batch):
         end = min(start + batch, len(rows))
-        scale = ONE if summed else np.float32(1.0 / (end - start))
+        scale = (2.0 if len(targets) else 1.0) / (1 if summed else (end - start) * (c if len(targets) else 1))
         gradient[:] = ZERO
         flat, due = directions.reshape(p * k, w), gradient.reshape(p * k, w)
         for at in range(start, end, GROUP):
             to = min(at + GROUP, end)
-            if where_they_lie(u, kind):
-                repeat_last(rows[at:to], items)
-            else:
-                make_features(u, v, kind, rows[at:to], buffer)
-            learn(x, items, columns, flat, labels[at:to], k, scale, z, due)
+            fetch(u, v, kind, rows[at:to], items, buffer)
+            learn(x, items, columns, flat, labels[at:to], targets[at:to], k, np.float32(scale), z, due)
         step += 1
         for i in range(p):
             for j in range(c):
@@ -401,7 +397,7 @@ def train_classifiers(
     return step
 
 
-@entry(types.void(_ROWS, _ROWS, _INT, _IDS, _F3, types.Array(types.int64, 2, "C")))
+@entry(types.void(_F2, _F2, _INT, _IDS, _F3, types.Array(types.int64, 2, "C")))
 def predict(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, weights: FloatArray, classes: IndexArray
 ) -> None:
@@ -409,16 +405,13 @@ def predict(
     p, c, w = weights.shape
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
-    items, x, columns = np.arange(GROUP), read_only(buffer), w
+    items, x, columns = np.arange(GROUP), buffer, w
     if where_they_lie(u, kind):
         x, columns = u, u.shape[1]
     directions = _differences(weights) if k == 1 else weights
     for at in range(0, len(rows), GROUP):
         to = min(at + GROUP, len(rows))
-        if where_they_lie(u, kind):
-            repeat_last(rows[at:to], items)
-        else:
-            make_features(u, v, kind, rows[at:to], buffer)
+        fetch(u, v, kind, rows[at:to], items, buffer)
         take_logits(x, items, columns, directions.reshape(p * k, w), z)
         for i in range(p):
             for r in range(to - at):
@@ -428,70 +421,9 @@ def predict(
                     classes[i, at + r] = np.argmax(z[i * k : (i + 1) * k, r])
 
 
-@helper
-def _to_gradient(z: FloatArray, targets: FloatArray, rows: IndexArray, scale: np.float32) -> None:
-    """Turn probabilities z (5, g) into the gradient by their logits of half their squared error, times ``scale``.
-
-    With e = p - target, that of class k is p[k] (e[k] - sum_j p[j] e[j]): the softmax's Jacobian times e.
-    What lies beyond the rows becomes 0.
-    """
-    for r in range(len(rows)):
-        target, mean = targets[rows[r]], ZERO
-        for k in range(len(z)):
-            mean += z[k, r] * (z[k, r] - target[k])
-        for k in range(len(z)):
-            z[k, r] *= scale * (z[k, r] - target[k] - mean)
-    z[:, len(rows) :] = ZERO
-
-
-def _train_relatedness(
-    u: FloatArray, v: FloatArray, targets: FloatArray, order: IndexArray, batch: int,
-    weights: FloatArray, first: FloatArray, second: FloatArray, rate: float, step: int, summed: bool,
-) -> int:  # fmt: skip
-    """Train over all pairs in batches; return the number of steps done so far.
-
-    Args:
-        u: embeddings of first sentences, (n, d).
-        v: embeddings of second sentences, (n, d).
-        targets: soft labels, (n, 5).
-        order: of the pairs, (n,).
-        batch: pairs a step; a last, smaller batch is a step as well.
-        weights: (5, w), changed in place, as are Adam's moments ``first`` and ``second``.
-        first: moving mean of gradients.
-        second: moving mean of squared gradients.
-        rate: learning rate.
-        step: steps done before.
-        summed: sum the squared errors of a batch instead of taking their mean.
-    """
-    c, w = weights.shape
-    buffer, z, gradient = np.zeros((GROUP, w), np.float32), np.zeros((c, GROUP), np.float32), np.zeros_like(weights)
-    places = np.arange(GROUP)
-    for start in range(0, len(order), batch):
-        end = min(start + batch, len(order))
-        scale = np.float32(2.0) if summed else np.float32(2.0 / (c * (end - start)))
-        gradient[:] = ZERO
-        for at in range(start, end, GROUP):
-            rows = order[at : min(at + GROUP, end)]
-            make_features(u, v, ABS_MUL, rows, buffer)
-            logits(buffer, places, w, weights, z)
-            softmax(z)
-            _to_gradient(z, targets, rows, scale)
-            add_gradient(buffer, places, w, z, gradient)
-        step += 1
-        for k in range(c):
-            update(weights[k], first[k], second[k], gradient[k], ONE, ZERO, ADAM, rate, 0.0, step)
-    return step
-
-
 def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
     """The first weights with their biases in the column after them, padded with zeros as the loops want them."""
     (weight, bias), _ = first_weights(seed, (width, classes))
     start: FloatArray = np.zeros((classes, -(-(width + 1) // LANES) * LANES), dtype=np.float32)
     start[:, :width], start[:, width] = weight.numpy(), bias.numpy()
     return start
-
-
-@cache
-def relatedness_loop() -> Callable[..., int]:
-    """The loop of the relatedness regressor, compiled when it is first asked for."""
-    return entry(_INT(_ROWS, _ROWS, _F2, _IDS, _INT, _F2, _F2, _F2, _FLOAT, _INT, types.boolean))(_train_relatedness)

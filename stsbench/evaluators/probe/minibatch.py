@@ -1,4 +1,4 @@
-"""The settings of SentEval's classifier, and its notation of optimisers.
+"""SentEval's classifier: its settings, its grid search, its early stopping, and its linear form in compiled loops.
 
 Source: SentEval (arXiv 1803.05449), README and ``senteval/tools`` at 5d6dc11 (2020-09-25).
 """
@@ -6,19 +6,20 @@ Source: SentEval (arXiv 1803.05449), README and ``senteval/tools`` at 5d6dc11 (2
 from __future__ import annotations
 
 import threading
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.core.errors import StsbenchError, choose
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.evaluators.probe.items import Orders, ProbeItems, ProbeProtocol
+from stsbench.evaluators.probe.items import Orders, ProbeItems, ProbeProtocol, ProbeRun, Searched
 from stsbench.evaluators.seams import Count, FromZero
 
 Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
@@ -53,245 +54,236 @@ class MinibatchSettings(ProbeProtocol, ABC):
         parse_optimiser(self.optimiser)
 
 
-class Optimiser(NamedTuple):
-    """An optimiser and its settings; all else is torch's default."""
-
-    name: Literal["adam", "rmsprop", "sgd"]
-    learning_rate: float
-    momentum: float = 0.0
-
-
-_DEFAULTS: dict[str, Optimiser] = {
-    "adam": Optimiser("adam", 1e-3),
-    "rmsprop": Optimiser("rmsprop", 1e-2),
-    "sgd": Optimiser("sgd", float("nan")),
+OPTIMISERS: dict[str, dict[str, float]] = {
+    "adam": {"lr": 1e-3},
+    "rmsprop": {"lr": 1e-2},
+    "sgd": {"lr": float("nan"), "momentum": 0.0},
 }
+"""The settings of each optimiser that may be changed; all else is torch's default."""
 
 
-def parse_optimiser(text: str) -> Optimiser:
+def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
     """Read the toolkit's notation, ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``; blanks do for commas.
 
     Raises:
         UnknownName: an optimiser or a setting that does not exist here.
         StsbenchError: a setting that is no number, or ``sgd`` without ``lr``.
     """
-    name, *settings = text.replace(",", " ").split() or [""]
-    if name not in _DEFAULTS:
-        raise UnknownName("optimiser", name, _DEFAULTS)
-    optimiser = _DEFAULTS[name]
-    known = ["lr", "momentum"] if name == "sgd" else ["lr"]
-    for setting in settings:
+    name, *given = text.replace(",", " ").split() or [""]
+    settings = dict(choose("optimiser", name, OPTIMISERS))
+    for setting in given:
         key, _, value = setting.partition("=")
-        if key not in known:
-            raise UnknownName(f"setting of optimiser '{name}'", key, known)
+        choose(f"setting of optimiser '{name}'", key, settings)
         try:
-            number = float(value)
+            settings[key] = float(value)
         except ValueError:
             raise StsbenchError(f"optimiser '{text}': '{value}' is not a number") from None
-        optimiser = optimiser._replace(learning_rate=number) if key == "lr" else optimiser._replace(momentum=number)
-    if not optimiser.learning_rate > 0:
+    if not settings["lr"] > 0:
         raise StsbenchError(f"optimiser '{text}' needs a learning rate above 0, such as '{name},lr=0.1'")
-    return optimiser
-
-
-Mask = npt.NDArray[np.bool_]
+    return name, settings
 
 
 @dataclass(frozen=True)
 class Fold:
-    """What one classifier is trained on, what stops it, and the order of its batches."""
+    """What classifiers are trained on, what stops them, the order of their batches, and the weight decay of each."""
 
     train: ProbeItems
     dev: ProbeItems
     orders: Orders
+    decays: Sequence[float]
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainedClassifier:
     """A classifier at its best check: ``accuracy`` on the development items, ``epochs`` trained in all."""
 
-    weights: Any
-    accuracy: float
-    epochs: int
+    weights: Any = None
+    accuracy: float = -np.inf
+    epochs: int = 0
+    failures: int = 0
 
 
-class ClassifiersInTraining(Protocol):
-    """The m classifiers that take their steps together, numbered 0..m-1."""
+class InTraining(Protocol):
+    """Classifiers that take their steps together."""
+
+    members: npt.NDArray[np.int64]
+    """Their numbers, (m,)."""
 
     def train(self, epochs: range) -> None:
         """Train through these epochs."""
-        ...
 
-    def correct(self) -> IndexArray:
-        """Development items each classifier now has right, (m,); anything for one dropped before."""
-        ...
+    def accuracies(self) -> npt.NDArray[np.float64]:
+        """How good each now is on its development items, (m,)."""
 
-    def remember(self, members: Mask) -> None:
-        """Keep the present weights of these classifiers, (m,), as their best."""
-        ...
+    def weights_at(self, place: int) -> Any:  # noqa: ANN401 - whatever its solver predicts with
+        """A copy of the weights of the member at this place."""
 
-    def drop(self, members: Mask) -> None:
-        """Train these no longer, (m,)."""
-        ...
-
-    def best(self, member: int) -> Any:  # noqa: ANN401 - whatever its trainer predicts with
-        """The weights last remembered."""
-        ...
+    def keep(self, stay: npt.NDArray[np.bool_]) -> None:
+        """Train on with these, (m,); others may stay where they cost nothing."""
 
 
-class MinibatchTrainer(Protocol):
-    """Trains and applies classifiers of one shape, all from the same first weights."""
-
-    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
-        """Train one classifier a fold and weight decay; ``decays`` holds those of each fold."""
-        ...
-
-    def predict(self, trained: TrainedClassifier, rows: ProbeItems) -> IndexArray:
-        """The class of each item, (m,)."""
-        ...
-
-
-def train_until_stopped(
-    classifiers: ClassifiersInTraining, dev_sizes: Sequence[int], protocol: MinibatchSettings
-) -> list[TrainedClassifier]:
-    """Train until each classifier has failed to improve too often, or all epochs are over.
+def train_until_stopped(training: InTraining, protocol: MinibatchSettings) -> list[TrainedClassifier]:
+    """Train until each has failed to improve too often, or all epochs are over.
 
     Args:
-        classifiers: numbered 0..m-1.
-        dev_sizes: number of development items of each classifier, (m,).
+        training: its members are numbered 0..m-1.
         protocol: gives epochs a check, tenacity, most epochs.
     """
-    members = len(dev_sizes)
-    best, failures, ended = (np.full(members, start) for start in (-1, 0, 0))
-    alive = np.ones(members, dtype=bool)
+    found = [TrainedClassifier() for _ in training.members]
     epochs = 0
     # The toolkit tests before each check: the last check comes after max_epochs, not at it.
-    while alive.any() and epochs <= protocol.max_epochs:
-        classifiers.train(range(epochs, epochs + protocol.epoch_size))
+    while len(training.members) and epochs <= protocol.max_epochs:
+        training.train(range(epochs, epochs + protocol.epoch_size))
         epochs += protocol.epoch_size
-        ended[alive] = epochs
-        correct = classifiers.correct()
-        improved = alive & (correct > best)
-        best[improved] = correct[improved]
-        classifiers.remember(improved)
-        failures += alive & ~improved
-        stopped = alive & (failures > protocol.tenacity)
-        classifiers.drop(stopped)
-        alive &= ~stopped
-    return [TrainedClassifier(classifiers.best(m), int(best[m]) / dev_sizes[m], int(ended[m])) for m in range(members)]
+        members = [found[number] for number in training.members]
+        for place, (one, accuracy) in enumerate(zip(members, training.accuracies(), strict=True)):
+            if one.failures > protocol.tenacity:
+                continue
+            one.epochs = epochs
+            if accuracy > one.accuracy:
+                one.weights, one.accuracy = training.weights_at(place), float(accuracy)
+            else:
+                one.failures += 1
+        training.keep(np.array([one.failures <= protocol.tenacity for one in members]))
+    return found
+
+
+class MinibatchSolver(ABC):
+    """Early-stopped classifiers over the grid of weight decays, all from the same first weights, drawn from the seed."""
+
+    def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
+        """Keep the settings."""
+        self.protocol, self.run, self.seed = protocol, run, protocol.base_seed + run.seed
+        self._orders: dict[tuple[int, float], Orders] = {}
+
+    @abstractmethod
+    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
+        """Train one classifier a fold and weight decay of it."""
+
+    @abstractmethod
+    def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
+        """The class of each item, (m,)."""
+
+    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
+        """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
+        decays = self.protocol.weight_decays
+        found = self.fit([Fold(train, dev, self._orders_of(len(train), 0.0), decays) for train, dev in folds])
+        return Searched(np.array([[one.accuracy for one in row] for row in found]), [list(row) for row in found])
+
+    def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedClassifier]:
+        """Train on all items but a share drawn to stop the training."""
+        folds = []
+        for rows, choice in zip(trains, choices, strict=True):
+            orders = self._orders_of(len(rows), self.protocol.holdout)
+            kept, held_out = rows.select(orders.kept), rows.select(orders.held_out)
+            folds.append(Fold(kept, held_out, orders, [self.protocol.weight_decays[choice]]))
+        return [row[0] for row in self.fit(folds)]
+
+    def notes(self) -> tuple[str, ...]:
+        """Nothing: early stopping always ends."""
+        return ()
+
+    def _orders_of(self, n: int, holdout: float) -> Orders:
+        # One stream, shared by all classifiers of that size.
+        if (n, holdout) not in self._orders:
+            self._orders[n, holdout] = Orders(self.seed, n, holdout=holdout)
+        return self._orders[n, holdout]
 
 
 _LOCKSTEP_ROWS = 64
 """Weight rows trained in lockstep at most, so that they stay in the core's own cache."""
+_NOT_SOFT = np.empty((0, 0), dtype=np.float32)
 
 
-class CompiledTrainer:
-    """Trains linear classifiers with compiled loops on the CPU's cores."""
+class CompiledSolver(MinibatchSolver):
+    """Linear classifiers in compiled loops on the CPU's cores."""
 
-    def __init__(self, protocol: MinibatchSettings, *, seed: int, width: int, classes: int, threads: int) -> None:
-        """Draw the first weights, those of every classifier: (c, w)."""
+    def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
+        """Draw the first weights, (c, w)."""
         from stsbench.evaluators.probe.kernels import starting_weights
 
-        self.protocol, self.threads = protocol, threads
+        super().__init__(protocol, run)
         self._cancelled = threading.Event()
-        self.start = starting_weights(seed, width, classes)
+        self._start = starting_weights(self.seed, run.width, run.classes)
 
-    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
-        """Train one classifier a fold and weight decay."""
-        total = sum(map(len, decays))
-        step = max(1, min(_LOCKSTEP_ROWS // len(self.start), -(-total // self.threads)))
+    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
+        """Train one classifier a fold and weight decay of it."""
+        total = sum(len(fold.decays) for fold in folds)
+        step = max(1, min(_LOCKSTEP_ROWS // len(self._start), -(-total // self.run.threads)))
         jobs = [
-            (fold, fold_decays[at : at + step])
-            for fold, fold_decays in zip(folds, decays, strict=True)
-            for at in range(0, len(fold_decays), step)
+            replace(fold, decays=fold.decays[at : at + step])
+            for fold in folds
+            for at in range(0, len(fold.decays), step)
         ]
-        with ThreadPoolExecutor(self.threads) as pool:
-            futures = [pool.submit(self._fit_lockstep, *job) for job in jobs]
+        with ThreadPoolExecutor(self.run.threads) as pool:
             try:
-                for future in wait(futures, return_when=FIRST_EXCEPTION).done:
-                    future.result()
+                found = chain.from_iterable(list(pool.map(self._fit_lockstep, jobs)))
             except BaseException:  # Ctrl-C too: running jobs end with their epoch, waiting ones never start
                 self._cancelled.set()
-                pool.shutdown(cancel_futures=True)
                 raise
-        found = iter(futures)
-        return [[t for _ in range(0, len(own), step) for t in next(found).result()] for own in decays]
+        return [list(islice(found, len(fold.decays))) for fold in folds]
 
-    def _fit_lockstep(self, fold: Fold, decays: Sequence[float]) -> list[TrainedClassifier]:
-        classifiers = _Lockstep(fold, decays, self.start, self.protocol, self._cancelled)
-        return train_until_stopped(classifiers, [len(fold.dev)] * len(decays), self.protocol)
+    def _fit_lockstep(self, fold: Fold) -> list[TrainedClassifier]:
+        return train_until_stopped(Lockstep(fold, self._start, self.protocol, self._cancelled), self.protocol)
 
-    def predict(self, trained: TrainedClassifier, rows: ProbeItems) -> IndexArray:
+    def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
-        classes: IndexArray = _predict(trained.weights[None], rows)[0]
+        classes: IndexArray = _classes(classifier.weights[None], rows)[0]
         return classes
 
 
-class _Lockstep:
+class Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches."""
 
-    def __init__(
-        self,
-        fold: Fold,
-        decays: Sequence[float],
-        start: FloatArray,
-        protocol: MinibatchSettings,
-        cancelled: threading.Event,
-    ) -> None:
-        self.cancelled = cancelled
-        self.fold, self.protocol, self.optimiser = fold, protocol, parse_optimiser(protocol.optimiser)
-        self.members = np.arange(len(decays))
-        self.weights = np.repeat(start[None], len(decays), axis=0)
+    def __init__(self, fold: Fold, start: FloatArray, protocol: MinibatchSettings, cancelled: threading.Event) -> None:
+        """Start all from the same weights, (c, w)."""
+        self.fold, self.protocol, self.cancelled = fold, protocol, cancelled
+        self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
+        self.decay = np.array(fold.decays, dtype=np.float32)
+        self.members, self.steps = np.arange(len(self.decay)), 0
+        self.weights = np.repeat(start[None], len(self.decay), axis=0)
         self.first, self.second = np.zeros_like(self.weights), np.zeros_like(self.weights)
-        self.decay = np.array(decays, dtype=np.float32)
-        self.remembered = self.weights.copy()
-        self.steps = 0
 
     def train(self, epochs: range) -> None:
+        """Train through these epochs."""
         from stsbench.evaluators.probe import kernels
 
-        batch = self.protocol.batch_size
+        batch, kind = self.protocol.batch_size, kernels.KINDS[self.fold.train.pool.features]
         for epoch in epochs:
             if self.cancelled.is_set():
                 raise CancelledError
-            rows = self.fold.train.select(self.fold.orders.epoch(epoch))
-            done = 0
-            for block in rows.pool.blocks(rows.at, multiple_of=batch):
-                labels = rows.labels[done : done + len(block.rows)]
-                done += len(block.rows)
+            for block in self.fold.train.select(self.fold.orders.epoch(epoch)).blocks(multiple_of=batch):
+                labels, targets = (block.labels, _NOT_SOFT) if block.labels.ndim == 1 else (block.rows, block.labels)
                 self.steps = kernels.train_classifiers(
-                    block.u, block.v, kernels.KINDS[rows.pool.features], block.rows, labels, batch,
+                    block.u, block.v, kind, block.rows, labels, targets, batch,
                     self.weights, self.first, self.second, self.decay,
-                    kernels.OPTIMISERS[self.optimiser.name], self.optimiser.learning_rate, self.optimiser.momentum,
+                    kernels.OPTIMISERS[self.optimiser], self.settings["lr"], self.settings.get("momentum", 0.0),
                     self.steps, self.protocol.loss == "sum",
                 )  # fmt: skip
 
-    def correct(self) -> IndexArray:
-        found = np.zeros(len(self.remembered), dtype=np.int64)
-        found[self.members] = (_predict(self.weights, self.fold.dev) == self.fold.dev.labels).sum(axis=1)
-        return found
+    def accuracies(self) -> npt.NDArray[np.float64]:
+        """The share of development items that each has right, (m,)."""
+        right: npt.NDArray[np.float64] = (_classes(self.weights, self.fold.dev) == self.fold.dev.labels).mean(axis=1)
+        return right
 
-    def remember(self, members: Mask) -> None:
-        here = members[self.members]
-        self.remembered[self.members[here]] = self.weights[here]
+    def weights_at(self, place: int) -> FloatArray:
+        """A copy of the weights at this place, (c, w)."""
+        copy: FloatArray = self.weights[place].copy()
+        return copy
 
-    def drop(self, members: Mask) -> None:
-        stay = ~members[self.members]
+    def keep(self, stay: npt.NDArray[np.bool_]) -> None:
+        """Train on with these, (m,)."""
         if not stay.all():
             self.members, self.decay = self.members[stay], self.decay[stay]
             self.weights, self.first, self.second = self.weights[stay], self.first[stay], self.second[stay]
 
-    def best(self, member: int) -> FloatArray:
-        weights: FloatArray = self.remembered[member]
-        return weights
 
-
-def _predict(weights: FloatArray, rows: ProbeItems) -> IndexArray:
+def _classes(weights: FloatArray, rows: ProbeItems) -> IndexArray:
     """The class each classifier (p, c, w) gives each item, (p, n)."""
     from stsbench.evaluators.probe import kernels
 
     parts = []
-    for block in rows.pool.blocks(rows.at):
+    for block in rows.blocks():
         classes = np.empty((len(weights), len(block.rows)), dtype=np.int64)
         kernels.predict(block.u, block.v, kernels.KINDS[rows.pool.features], block.rows, weights, classes)
         parts.append(classes)

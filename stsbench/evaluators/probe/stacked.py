@@ -8,19 +8,20 @@ b items of a batch, w features, h hidden units, c classes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from stsbench.encoders.base import IndexArray
-from stsbench.evaluators.probe.items import EmbeddingBlock, Features, Pool, ProbeItems, combine_sides, first_weights
+from stsbench.evaluators.probe.items import ItemBlock, Pool, ProbeItems, ProbeRun, combine_sides, first_weights
 from stsbench.evaluators.probe.minibatch import (
     Fold,
-    Mask,
     MinibatchSettings,
+    MinibatchSolver,
     TrainedClassifier,
     parse_optimiser,
     train_until_stopped,
@@ -29,111 +30,101 @@ from stsbench.evaluators.probe.minibatch import (
 STACK_VALUES = 1 << 26
 """Weights and activations of one stack at most: 256 MiB each, a handful of times over for moments and gradients."""
 _SCORED_AT_ONCE = 8192
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+}
+Table = tuple[Tensor, Tensor]
+"""Embeddings of first and of second sentences, (n, d)."""
 
 
-class StackedTrainer:
-    """Trains classifiers of any shape as stacked tensors on one device."""
+class StackedSolver(MinibatchSolver):
+    """Classifiers of any shape as stacked tensors on one device."""
 
-    def __init__(self, protocol: MinibatchSettings, *, seed: int, width: int, classes: int, device: str) -> None:
+    def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
         """Draw the first weights, those of every classifier."""
-        self.protocol, self.device = protocol, torch.device(device)
-        sizes = (width, protocol.nhid, classes) if protocol.nhid else (width, classes)
-        self.start, generator = first_weights(seed, sizes)
+        super().__init__(protocol, run)
+        self.device = torch.device(run.device)
+        layers = [(run.width, protocol.nhid), (protocol.nhid, run.classes)] if protocol.nhid else [run[:2]]
+        self.start, generator = first_weights(self.seed, *layers)
         self.draws = generator.get_state()
-        self._tables: dict[int, tuple[Tensor, Tensor]] = {}
+        self._tables: dict[int, Table] = {}
 
-    def fit(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
-        """Train one classifier a fold and weight decay."""
+    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
+        """Train one classifier a fold and weight decay of it; folds of a stack stay within the memory for it."""
         groups: dict[tuple[int, int, int, object], list[int]] = defaultdict(list)
         for i, fold in enumerate(folds):
-            alone = i if not fold.train.pool.resident else -1
-            groups[id(fold.orders), id(fold.train.pool), len(decays[i]), alone].append(i)
+            alone = -1 if fold.train.pool.resident else i
+            groups[id(fold.orders), id(fold.train.pool), len(fold.decays), alone].append(i)
         found: dict[int, list[TrainedClassifier]] = {}
-        for group in groups.values():
-            size = self._folds_at_once(len(decays[group[0]]))
+        for (_, _, p, _), group in groups.items():
+            weights = p * sum(tensor.numel() for tensor in self.start)
+            activations = self.run.width + p * (self.protocol.nhid + self.run.classes)
+            size = max(1, STACK_VALUES // max(weights, self.protocol.batch_size * activations))
             for at in range(0, len(group), size):
                 members = group[at : at + size]
-                trained = self._fit_stack([folds[i] for i in members], [decays[i] for i in members])
-                found.update(zip(members, trained, strict=True))
+                trained = train_until_stopped(_Stack(self, [folds[i] for i in members]), self.protocol)
+                found.update({i: trained[p * place : p * (place + 1)] for place, i in enumerate(members)})
         return [found[i] for i in range(len(folds))]
 
-    def _folds_at_once(self, penalties: int) -> int:
-        """Folds whose weights and activations stay within bounds."""
-        width, hidden = self.start[0].shape[1], self.protocol.nhid
-        weights = penalties * sum(tensor.numel() for tensor in self.start)
-        activations = self.protocol.batch_size * (width + penalties * (hidden + self.start[-1].numel()))
-        return max(1, STACK_VALUES // max(weights, activations))
-
-    def _fit_stack(self, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> list[list[TrainedClassifier]]:
-        penalties = len(decays[0])
-        stack = _Stack(self, folds, decays)
-        sizes = [len(fold.dev) for fold in folds for _ in range(penalties)]
-        trained = train_until_stopped(stack, sizes, self.protocol)
-        return [trained[at : at + penalties] for at in range(0, len(trained), penalties)]
-
-    def predict(self, trained: TrainedClassifier, rows: ProbeItems) -> IndexArray:
+    def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
-        weights = [tensor[None, None] for tensor in trained.weights]
-        classes: IndexArray = self.classes(weights, rows)[:, 0].cpu().numpy()
+        classes: IndexArray = self.classes([w[None, None] for w in classifier.weights], rows)[:, 0].cpu().numpy()
         return classes
 
     @torch.no_grad()
     def classes(self, weights: Sequence[Tensor], rows: ProbeItems) -> Tensor:
         """The class each of one fold's classifiers, weights (1, p, …), gives each item: (n, p)."""
         parts = []
-        for block in rows.pool.blocks(rows.at):
-            table, places = self.on_device(rows.pool, block)
-            for at in torch.split(places, _SCORED_AT_ONCE):
-                x = _features(table, at, rows.pool.features)
+        for block in rows.blocks():
+            table = self.on_device(rows.pool, block)
+            for at in torch.split(torch.from_numpy(block.rows).to(self.device), _SCORED_AT_ONCE):
+                x = combine_sides(table[0][at], table[1][at], rows.pool.features)
                 parts.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(parts)
 
-    def on_device(self, pool: Pool, block: EmbeddingBlock) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """A block's embeddings and places as tensors; a resident pool's embeddings move once."""
-        places = torch.from_numpy(block.rows).to(self.device)
+    def on_device(self, pool: Pool, block: ItemBlock) -> Table:
+        """A block's embeddings as tensors; those of a pool in memory move once."""
         table = self._tables.get(id(pool))
         if table is None:
             u = torch.tensor(block.u, device=self.device)
-            table = (u, u if pool.features == "u" else torch.tensor(block.v, device=self.device))
+            table = (u, u if block.u is block.v else torch.tensor(block.v, device=self.device))
         if pool.resident:
             self._tables[id(pool)] = table
-        return table, places
+        return table
 
 
 class _Stack:
     """The classifiers of folds of one size, in training; member number ``fold * p + penalty``."""
 
-    def __init__(self, trainer: StackedTrainer, folds: Sequence[Fold], decays: Sequence[Sequence[float]]) -> None:
-        self.trainer, self.protocol, self.folds = trainer, trainer.protocol, list(folds)
-        self.alive = np.arange(len(folds))
-        k, p = len(folds), len(decays[0])
-        self.shape, self.dropped = (k, p), np.zeros((k, p), dtype=bool)
-        self.weights = [t.to(trainer.device).expand(k, p, *t.shape).clone().requires_grad_() for t in trainer.start]
-        self.optimiser = _make_optimiser(self.protocol.optimiser, self.weights)
-        self.remembered = [w.detach().clone() for w in self.weights]
-        self.decay = torch.tensor(decays, device=trainer.device)  # (k, p)
+    def __init__(self, solver: StackedSolver, folds: Sequence[Fold]) -> None:
+        self.solver, self.protocol, self.folds = solver, solver.protocol, list(folds)
+        self.decay = torch.tensor([fold.decays for fold in folds], device=solver.device)  # (k, p)
+        k, p = self.decay.shape
+        self.members = np.arange(k * p)
+        self.weights = [t.to(solver.device).expand(k, p, *t.shape).clone().requires_grad_() for t in solver.start]
+        name, settings = parse_optimiser(self.protocol.optimiser)
+        self.optimiser = OPTIMISERS[name](self.weights, **settings)
         self.generator = torch.Generator()
-        self.generator.set_state(trainer.draws)
+        self.generator.set_state(solver.draws)
 
     def train(self, epochs: range) -> None:
+        """A pool read by chunks has one fold."""
         for epoch in epochs:
             order = self.folds[0].orders.epoch(epoch)
-            rows = [fold.train.select(order) for fold in self.folds]
-            labels = torch.from_numpy(np.stack([r.labels for r in rows])).to(self.trainer.device)  # (k, n)
-            done = 0
-            for table, places in self._blocks(rows):
+            first, *others = (fold.train.select(order) for fold in self.folds)
+            for block in first.blocks(multiple_of=self.protocol.batch_size):
+                table = self.solver.on_device(first.pool, block)
+                places = self._tensor([block.rows, *(rows.at for rows in others)])  # (k, m)
+                labels = self._tensor([block.labels, *(rows.labels for rows in others)])
                 for at in range(0, places.shape[1], self.protocol.batch_size):
-                    batch = places[:, at : at + self.protocol.batch_size]
-                    x = _features(table, batch, rows[0].pool.features)  # (k, b, w)
-                    self._step(x, labels[:, done : done + batch.shape[1]])
-                    done += batch.shape[1]
+                    batch = slice(at, at + self.protocol.batch_size)
+                    sides = [side[places[:, batch]] for side in table]
+                    self._step(combine_sides(sides[0], sides[1], first.pool.features), labels[:, batch])
 
-    def _blocks(self, rows: Sequence[ProbeItems]) -> Iterator[tuple[tuple[Tensor, Tensor], Tensor]]:
-        """Embeddings and each fold's places in them, (k, m); a pool read by chunks has one fold."""
-        first, *others = rows
-        for block in first.pool.blocks(first.at, multiple_of=self.protocol.batch_size):
-            places = np.stack([block.rows, *(r.at for r in others)])
-            yield self.trainer.on_device(first.pool, EmbeddingBlock(block.u, block.v, places))
+    def _tensor(self, rows: list[npt.NDArray[np.int64]]) -> Tensor:
+        return torch.from_numpy(np.stack(rows)).to(self.solver.device)
 
     def _step(self, x: Tensor, labels: Tensor) -> None:
         """One step of every classifier on its fold's batch: x (k, b, w), labels (k, b)."""
@@ -153,46 +144,33 @@ class _Stack:
         if keep == 1 or not self.protocol.nhid:
             return None
         mask = torch.empty(b, self.protocol.nhid).bernoulli_(keep, generator=self.generator)
-        return (mask / keep).to(self.trainer.device)
+        return (mask / keep).to(self.solver.device)
 
-    def correct(self) -> IndexArray:
-        found = np.zeros(self.shape, dtype=np.int64)
-        for k, (fold, number) in enumerate(zip(self.folds, self.alive, strict=True)):
-            classes = self.trainer.classes([w[k : k + 1] for w in self.weights], fold.dev)
-            truth = torch.from_numpy(fold.dev.labels).to(classes.device)
-            found[number] = (classes == truth[:, None]).sum(dim=0).cpu().numpy()
-        return found.ravel()
+    def accuracies(self) -> npt.NDArray[np.float64]:
+        right = []
+        for k, fold in enumerate(self.folds):
+            classes = self.solver.classes([w[k : k + 1] for w in self.weights], fold.dev)
+            right.append((classes.cpu().numpy() == fold.dev.labels[:, None]).mean(axis=0))
+        return np.concatenate(right)
 
-    def remember(self, members: Mask) -> None:
-        mask = torch.from_numpy(members.reshape(self.shape)[self.alive]).to(self.trainer.device)
-        folds, penalties = mask.nonzero(as_tuple=True)
-        into = torch.from_numpy(self.alive).to(self.trainer.device)[folds]
-        for best, w in zip(self.remembered, self.weights, strict=True):
-            best[into, penalties] = w.detach()[folds, penalties]
+    def weights_at(self, place: int) -> list[Tensor]:
+        fold, penalty = divmod(place, self.decay.shape[1])
+        return [w[fold, penalty].detach().clone() for w in self.weights]
 
-    def drop(self, members: Mask) -> None:
+    def keep(self, stay: npt.NDArray[np.bool_]) -> None:
         """Leave out the folds that have no classifier left; one dropped alone trains on unheeded."""
-        self.dropped |= members.reshape(self.shape)
-        stay = np.flatnonzero(~self.dropped[self.alive].all(axis=1))
-        if len(stay) == len(self.alive):
+        of_fold = stay.reshape(self.decay.shape)
+        folds = np.flatnonzero(of_fold.any(axis=1))
+        if len(folds) == len(of_fold):
             return
-        self.alive, self.folds = self.alive[stay], [self.folds[i] for i in stay]
-        at = torch.from_numpy(stay).to(self.trainer.device)
+        self.members = self.members.reshape(of_fold.shape)[folds].ravel()
+        self.folds = [self.folds[i] for i in folds]
+        at = torch.from_numpy(folds).to(self.solver.device)
         self.decay = self.decay[at]
         for w in self.weights:
             w.data, w.grad = w.data[at], None
             moments = self.optimiser.state[w]
             moments.update({name: value[at] for name, value in moments.items() if value.ndim})
-
-    def best(self, member: int) -> list[Tensor]:
-        fold, penalty = divmod(member, self.shape[1])
-        return [tensor[fold, penalty] for tensor in self.remembered]
-
-
-def _features(table: tuple[Tensor, Tensor], at: Tensor, kind: Features) -> Tensor:
-    """Features (…, w) of the items at these places (…,) of tables of embeddings (n, d)."""
-    u = table[0][at]
-    return combine_sides(u, u if kind == "u" else table[1][at], kind)
 
 
 def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None) -> Tensor:
@@ -204,15 +182,3 @@ def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None)
         z = z if dropout is None else z * dropout[:, None]
         z = torch.einsum("kbph,kpch->kbpc", z.sigmoid(), rest[0]) + rest[1][:, None]
     return z
-
-
-def _make_optimiser(text: str, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
-    """Torch's optimiser of the name that the toolkit's notation gives, over these weights."""
-    name, learning_rate, momentum = parse_optimiser(text)
-    match name:
-        case "adam":
-            return torch.optim.Adam(weights, lr=learning_rate)
-        case "rmsprop":
-            return torch.optim.RMSprop(weights, lr=learning_rate)
-        case "sgd":
-            return torch.optim.SGD(weights, lr=learning_rate, momentum=momentum)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.model_selection import StratifiedKFold
+from torch.nn.functional import cross_entropy
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.encoders.base import FloatArray
@@ -106,55 +107,33 @@ def train_one(
     with torch.random.fork_rng():
         np.random.seed(seed)  # noqa: NPY002 - the toolkit's generator
         torch.manual_seed(seed)
-        return _train_one(x, y, dev, protocol, decay, classes)
-
-
-def _train_one(
-    x: FloatArray,
-    y: IntArray,
-    dev: tuple[FloatArray, IntArray] | None,
-    protocol: MinibatchProtocol,
-    decay: float,
-    classes: int,
-) -> One:
-    width = x.shape[1]
-    if protocol.nhid:
-        hidden = (torch.nn.Linear(width, protocol.nhid), torch.nn.Dropout(protocol.dropout), torch.nn.Sigmoid())
-        model = torch.nn.Sequential(*hidden, torch.nn.Linear(protocol.nhid, classes))
-    else:
-        model = torch.nn.Sequential(torch.nn.Linear(width, classes))
-    optimiser = OPTIMISERS[protocol.optimiser](model.parameters(), weight_decay=decay)
-    if dev is None:
-        drawn = np.random.permutation(len(x))  # noqa: NPY002
-        out = int(protocol.holdout * len(x))
-        dev = x[drawn[:out]], y[drawn[:out]]
-        x, y = x[drawn[out:]], y[drawn[out:]]
-    best, best_accuracy, failures, epochs = copy.deepcopy(model), -1.0, 0, 0
-    while epochs <= protocol.max_epochs:
-        for _ in range(protocol.epoch_size):
-            _train_epoch(model, optimiser, x, y, protocol)
-        epochs += protocol.epoch_size
-        accuracy = float((One(model, 0, 0).predict(dev[0]) == dev[1]).mean())
-        if accuracy > best_accuracy:
-            best, best_accuracy = copy.deepcopy(model), accuracy
-        elif failures == protocol.tenacity:
-            break
-        else:
-            failures += 1
+        layers: list[torch.nn.Module] = [torch.nn.Linear(x.shape[1], protocol.nhid or classes)]
+        if protocol.nhid:
+            layers += [torch.nn.Dropout(protocol.dropout), torch.nn.Sigmoid(), torch.nn.Linear(protocol.nhid, classes)]
+        model = torch.nn.Sequential(*layers)
+        optimiser = OPTIMISERS[protocol.optimiser](model.parameters(), weight_decay=decay)
+        if dev is None:
+            drawn = np.random.permutation(len(x))  # noqa: NPY002
+            out = int(protocol.holdout * len(x))
+            dev = x[drawn[:out]], y[drawn[:out]]
+            x, y = x[drawn[out:]], y[drawn[out:]]
+        best, best_accuracy, failures, epochs = copy.deepcopy(model), -1.0, 0, 0
+        while epochs <= protocol.max_epochs and failures <= protocol.tenacity:
+            for _ in range(protocol.epoch_size):
+                model.train()
+                order = torch.from_numpy(np.random.permutation(len(x)))  # noqa: NPY002
+                for batch in torch.split(order, protocol.batch_size):
+                    logits, truth = model(torch.from_numpy(x)[batch]), torch.from_numpy(y)[batch]
+                    optimiser.zero_grad()
+                    torch.autograd.backward(cross_entropy(logits, truth, reduction=protocol.loss))
+                    optimiser.step()
+            epochs += protocol.epoch_size
+            accuracy = float((One(model, 0, 0).predict(dev[0]) == dev[1]).mean())
+            if accuracy > best_accuracy:
+                best, best_accuracy = copy.deepcopy(model), accuracy
+            else:
+                failures += 1
     return One(best, best_accuracy, epochs)
-
-
-def _train_epoch(
-    model: torch.nn.Module, optimiser: torch.optim.Optimizer, x: FloatArray, y: IntArray, protocol: MinibatchProtocol
-) -> None:
-    model.train()
-    order = torch.from_numpy(np.random.permutation(len(x)))  # noqa: NPY002
-    for batch in torch.split(order, protocol.batch_size):
-        logits = model(torch.from_numpy(x)[batch])
-        loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(y)[batch], reduction=protocol.loss)
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        optimiser.step()
 
 
 class Reference(NamedTuple):
@@ -165,59 +144,36 @@ class Reference(NamedTuple):
     predictions: IntArray
 
 
-def nested_reference(x: FloatArray, y: IntArray, protocol: MinibatchProtocol, *, seed: int = 1111) -> Reference:
-    """Nested cross-validation, loop by loop."""
-    classes = int(y.max()) + 1
-    predictions, dev_scores, test_scores = np.empty(len(y), dtype=np.int64), [], []
-    for train, test in StratifiedKFold(protocol.kfold, shuffle=True, random_state=1111).split(x, y):
-        scores = []
+Cut = tuple[IntArray, IntArray]
+"""Positions to train on, and positions to predict."""
+
+
+def cuts(at: IntArray, y: IntArray, k: int, seed: int) -> list[Cut]:
+    """The k folds of the items at these positions."""
+    folds = StratifiedKFold(k, shuffle=True, random_state=seed).split(at, y[at])
+    return [(at[train], at[held_out]) for train, held_out in folds]
+
+
+def literal_reference(
+    x: FloatArray, y: IntArray, rounds: Sequence[tuple[Cut, Sequence[Cut]]], protocol: MinibatchProtocol, *, seed: int
+) -> Reference:
+    """In each round some cuts choose the weight decay; a lone one stops the final classifier too."""
+    classes, predictions = int(y.max()) + 1, np.full(len(y), -1)
+    dev_scores, test_scores = list[float](), list[float]()
+    for (train, test), choosing in rounds:
+        scores, alone = list[float](), len(choosing) == 1
         for decay in protocol.weight_decays:
-            found = []
-            for fit, dev in StratifiedKFold(protocol.kfold, shuffle=True, random_state=1111).split(x[train], y[train]):
-                held_out = x[train][dev], y[train][dev]
-                one = train_one(
-                    x[train][fit], y[train][fit], held_out, protocol, decay=decay, classes=classes, seed=seed
-                )
-                found.append(one.accuracy)
-            scores.append(round(100 * np.mean(found), 2))
+            found = [
+                train_one(x[fit], y[fit], (x[dev], y[dev]), protocol, decay=decay, classes=classes, seed=seed).accuracy
+                for fit, dev in choosing
+            ]
+            # A lone accuracy is Python's own number, a mean numpy's: they round unlike.
+            mean: Any = found[0] if alone else np.mean(found)
+            scores.append(round(100 * mean, 2))
         dev_scores.append(np.max(scores))
         decay = protocol.weight_decays[int(np.argmax(scores))]
-        one = train_one(x[train], y[train], None, protocol, decay=decay, classes=classes, seed=seed)
+        stop = (x[choosing[0][1]], y[choosing[0][1]]) if alone else None
+        one = train_one(x[train], y[train], stop, protocol, decay=decay, classes=classes, seed=seed)
         predictions[test] = one.predict(x[test])
         test_scores.append(round(100 * float((predictions[test] == y[test]).mean()), 2))
     return Reference(float(round(np.mean(test_scores), 2)), float(round(np.mean(dev_scores), 2)), predictions)
-
-
-def kfold_reference(
-    train: tuple[FloatArray, IntArray], test: tuple[FloatArray, IntArray], protocol: MinibatchProtocol, *, seed: int
-) -> Reference:
-    """Folds of train choose, test is tested."""
-    x, y = train
-    classes = int(y.max()) + 1
-    scores = []
-    for decay in protocol.weight_decays:
-        found = []
-        for fit, dev in StratifiedKFold(protocol.kfold, shuffle=True, random_state=seed).split(x, y):
-            one = train_one(x[fit], y[fit], (x[dev], y[dev]), protocol, decay=decay, classes=classes, seed=seed)
-            found.append(one.accuracy)
-        scores.append(round(100 * np.mean(found), 2))
-    decay = protocol.weight_decays[int(np.argmax(scores))]
-    predictions = train_one(x, y, None, protocol, decay=decay, classes=classes, seed=seed).predict(test[0])
-    return Reference(round(100 * float((predictions == test[1]).mean()), 2), np.max(scores), predictions)
-
-
-def fixed_reference(
-    train: tuple[FloatArray, IntArray],
-    dev: tuple[FloatArray, IntArray],
-    test: tuple[FloatArray, IntArray],
-    protocol: MinibatchProtocol,
-) -> Reference:
-    """The development split chooses, the chosen classifier is trained again and tested."""
-    classes = int(train[1].max()) + 1
-
-    def fit(decay: float) -> One:
-        return train_one(*train, dev, protocol, decay=decay, classes=classes)
-
-    scores = [round(100 * fit(decay).accuracy, 2) for decay in protocol.weight_decays]
-    predictions = fit(protocol.weight_decays[int(np.argmax(scores))]).predict(test[0])
-    return Reference(round(100 * float((predictions == test[1]).mean()), 2), max(scores), predictions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +19,7 @@ from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluat
 from stsbench.evaluators.probe import items as pool_module
 from stsbench.evaluators.probe.items import toolkit_order
 from stsbench.evaluators.seams import Scores
-from tests.evaluators.probe.helpers import (
-    Embedder,
-    IntArray,
-    View,
-    fixed_reference,
-    kfold_reference,
-    make_pairs,
-    make_split,
-    nested_reference,
-)
+from tests.evaluators.probe.helpers import Embedder, IntArray, View, cuts, literal_reference, make_pairs, make_split
 
 
 def predictions(scores: Scores) -> IntArray:
@@ -50,41 +42,32 @@ def three_splits(classes: int = 3) -> tuple[dict[str, LabelledSplit], Embedder]:
     return {name: split for name, (split, _) in made.items()}, Embedder(vectors)
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_nested_cross_validation_is_the_toolkits(seed):
-    split, embed = make_split(120)
-    x, y, order = sorted_arrays(split, embed)
-    expected = nested_reference(x, y, SMALL, seed=1111 + seed)
-    scores = ProbeEvaluator(SMALL)({"all": split}, embed, seed=seed)
+@pytest.mark.parametrize(
+    ("names", "nhid", "seed"),
+    [("all", 0, 3), ("train test", 0, 0), ("train test", 0, 1), ("train validation test", 0, 0), ("train validation test", 6, 0)],
+)  # fmt: skip
+def test_every_scheme_is_the_toolkits(names, nhid, seed):
+    given, embed = three_splits()
+    rules = replace(SMALL, nhid=nhid)
+    splits = {name: make_split(120)[0] if name == "all" else given[name] for name in names.split()}
+    embed.vectors.update(make_split(120)[1].vectors)
+    arrays = {name: sorted_arrays(split, embed) for name, split in splits.items()}
+    x, y = (np.concatenate([one[at] for one in arrays.values()]) for at in (0, 1))
+    ends = np.cumsum([split.n for split in splits.values()])
+    at = {name: np.arange(end - splits[name].n, end) for name, end in zip(splits, ends, strict=True)}
+    if names == "all":
+        rounds = [(cut, cuts(cut[0], y, 3, 1111)) for cut in cuts(at["all"], y, 3, 1111)]
+    else:
+        fixed = [(at["train"], at["validation"])] if "validation" in at else None
+        rounds = [((at["train"], at["test"]), fixed or cuts(at["train"], y, 3, 1111 + seed))]
+    expected = literal_reference(x, y, rounds, rules, seed=1111 + seed)
+    scores = ProbeEvaluator(rules)(splits, embed, seed=seed)
+    tested = "all" if names == "all" else "test"
     assert scores.score == scores.scores["accuracy"] == pytest.approx(expected.accuracy / 100, abs=1e-12)
     assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
     # Per item in the order of the split, not of the sorted rows.
-    assert predictions(scores)[order].tolist() == expected.predictions.tolist()
-    assert np.array_equal(scores.per_item["correct"], predictions(scores) == split.labels)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_folds_and_a_test_split_are_the_toolkits(seed):
-    splits, embed = three_splits()
-    del splits["validation"]
-    train, test = (sorted_arrays(splits[name], embed) for name in ("train", "test"))
-    expected = kfold_reference(train[:2], test[:2], SMALL, seed=1111 + seed)
-    scores = ProbeEvaluator(SMALL)(splits, embed, seed=seed)
-    assert scores.score == pytest.approx(expected.accuracy / 100, abs=1e-12)
-    assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
-    assert predictions(scores)[test[2]].tolist() == expected.predictions.tolist()
-
-
-@pytest.mark.parametrize("nhid", [0, 6])
-def test_fixed_splits_are_the_toolkits(nhid):
-    splits, embed = three_splits()
-    rules = replace(SMALL, nhid=nhid)
-    train, dev, test = (sorted_arrays(split, embed) for split in splits.values())
-    expected = fixed_reference(train[:2], dev[:2], test[:2], rules)
-    scores = ProbeEvaluator(rules)(splits, embed, seed=0)
-    assert scores.score == pytest.approx(expected.accuracy / 100, abs=1e-12)
-    assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
-    assert predictions(scores)[test[2]].tolist() == expected.predictions.tolist()
+    assert predictions(scores)[arrays[tested][2]].tolist() == expected.predictions[at[tested]].tolist()
+    assert np.array_equal(scores.per_item["correct"], predictions(scores) == splits[tested].labels)
 
 
 def test_scores_hold_what_readers_and_paired_tests_need():
@@ -115,36 +98,22 @@ def test_scores_are_rounded_as_the_toolkit_rounds_them():
     assert rounded.scores["f1"] == round(exact.scores["f1"], 4)
 
 
-def test_a_nested_score_without_rounding_is_the_share_of_items_right():
-    split, embed = make_split(97)
-    scores = ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=0)
-    assert scores.score == np.asarray(scores.per_item["correct"]).astype(float).mean()
-
-
 @pytest.mark.parametrize("protocol", ["small", "logreg"])
 def test_a_constant_embedding_is_scored_and_noted(protocol):
     labels = np.array([0] * 60 + [1] * 100)
     split = LabelledSplit(sentences=[f"w{i}" for i in range(160)], labels=labels)
-
-    def embed(sentences):
-        return View(np.full((len(sentences), 5), 0.25, dtype=np.float32))
-
     rules = SMALL if protocol == "small" else PROTOCOLS[protocol]
-    scores = ProbeEvaluator(rules)({"all": split}, embed, seed=0)
-    assert predictions(scores).tolist() == [1] * 160
-    assert scores.scores["majority"] == pytest.approx(100 / 160)
-    assert scores.score == pytest.approx(100 / 160, abs=1e-4)
-    assert scores.notes == (
-        "every sentence has the same embedding: the classifier can only learn how frequent classes are",
-    )
+    for value in (0.25, 0.0):
 
+        def embed(sentences, value=value):
+            return View(np.full((len(sentences), 5), value, dtype=np.float32))
 
-def test_zero_vectors_are_counted_and_noted():
-    split, embed = make_split(97)
-    embed.vectors[split.sentences[3]][:] = 0
-    scores = ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=0)
-    assert scores.zero_vectors == 1
-    assert scores.notes == ("1 embeddings are zero vectors",)
+        scores = ProbeEvaluator(rules)({"all": split}, embed, seed=0)
+        assert predictions(scores).tolist() == [1] * 160
+        assert scores.scores["majority"] == pytest.approx(100 / 160)
+        assert scores.score == pytest.approx(100 / 160, abs=1e-4)
+        same = "every sentence has the same embedding: the classifier can only learn how frequent classes are"
+        assert scores.notes == ((same,) if value else ("160 embeddings are zero vectors", same))
 
 
 @pytest.mark.parametrize("protocol", ["small", "logreg"])
@@ -216,26 +185,15 @@ def test_global_random_generators_are_left_alone():
     assert (np.random.rand(), torch.rand(1)) == expected  # noqa: NPY002
 
 
-def test_the_toolkits_seed_is_1111_plus_ours():
-    splits, embed = three_splits()
-    del splits["validation"]
-    ours = ProbeEvaluator(SMALL)(splits, embed, seed=7)
-    theirs = ProbeEvaluator(replace(SMALL, base_seed=1118))(splits, embed, seed=0)
-    assert predictions(ours).tolist() == predictions(theirs).tolist()
-
-
-def test_splits_of_no_scheme_are_refused():
-    split, embed = make_split(40)
-    with pytest.raises(DataError, match=r"it has \['test', 'validation'\]"):
-        ProbeEvaluator(SMALL)({"test": split, "validation": split}, embed, seed=0)
-
-
-def test_splits_without_classes_are_refused():
+def test_splits_of_no_scheme_or_without_classes_are_refused():
     split, embed = make_split(40)
     pairs = PairSplit(sentences1=["a"], sentences2=["b"], gold=np.ones(1), subset=[""])
-    with pytest.raises(DataError, match="that have a class"):
-        ProbeEvaluator(SMALL)({"all": pairs}, embed, seed=0)
-    with pytest.raises(DataError, match="at least two classes"):
-        ProbeEvaluator(SMALL)({"all": replace(split, labels=np.zeros(40, dtype=np.int64))}, embed, seed=0)
-    with pytest.raises(DataError, match="empty"):
-        ProbeEvaluator(SMALL)({"all": replace(split, sentences=[], labels=split.labels[:0])}, embed, seed=0)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"test": split, "validation": split}, r"it has \['test', 'validation'\]"),
+        ({"all": pairs}, "that have a class"),
+        ({"all": replace(split, labels=np.zeros(40, dtype=np.int64))}, "at least two classes"),
+        ({"all": replace(split, sentences=[], labels=split.labels[:0])}, "empty"),
+    ]
+    for splits, message in cases:
+        with pytest.raises(DataError, match=message):
+            ProbeEvaluator(SMALL)(splits, embed, seed=0)

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from stsbench.evaluators.probe import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, make_pool, toolkit_order
+from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, items_of, toolkit_order
 from stsbench.evaluators.probe.logreg import LogisticProblem, minimise
 from tests.evaluators.probe.helpers import IntArray, make_pairs, make_split
 
@@ -28,11 +28,10 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
     split, embed = make_split(200, classes=classes)
     for row in embed.vectors.values():
         row[:] = row * np.linspace(0.01, 3, 12) + shift  # scales and a mean far off zero, as encoders give
-    pool = make_pool(split, embed, "u", 1 << 20)
-    rows = ProbeItems(pool, np.arange(200), split.labels)
+    rows = ProbeItems(items_of(split, embed, "u", 1 << 20).pool, np.arange(200), split.labels)
     trains = [rows, rows.select(np.arange(0, 200, 3)), rows.select(np.arange(50, 150))]
     problems = [LogisticProblem(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
-    solver = TIGHT.solver(ProbeRun(width=12, classes=classes, seed=0, device="cpu", threads=1))
+    solver = TIGHT.solver(ProbeRun(12, classes))
     weights = solver.solve(problems).numpy()
     assert solver.notes() == ()
     for problem, found in zip(problems, weights, strict=True):
@@ -48,12 +47,12 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
 
 def test_the_protocols_tolerance_gives_the_optimums_predictions():
     split, embed = make_pairs(300, classes=3)
-    rows = ProbeItems(make_pool(split, embed, "abs_mul", 1 << 20), np.arange(300), split.labels)
+    rows = items_of(split, embed, "abs_mul", 1 << 20)
     penalties = PROTOCOLS["logreg"].penalties  # type: ignore[attr-defined]
     found = []
     for rules in (PROTOCOLS["logreg"], TIGHT):
         assert isinstance(rules, ConvergedProtocol)
-        solver = rules.solver(ProbeRun(width=24, classes=3, seed=0, device="cpu", threads=1))
+        solver = rules.solver(ProbeRun(24, 3))
         weights = solver.solve([LogisticProblem(rows, penalty) for penalty in penalties])
         found.append(np.stack([solver.predict(w, rows) for w in weights]))
     assert (found[0] == found[1]).mean() > 0.999
@@ -79,13 +78,6 @@ def test_nested_folds_choose_and_predict_as_scikit_learn_does():
             LogisticRegression(C=1 / best, tol=1e-8, max_iter=10_000).fit(x[train], y[train]).predict(x[test])
         )
     assert np.asarray(scores.per_item["prediction"])[order].tolist() == expected.tolist()
-
-
-def test_seeds_do_not_matter_where_folds_are_fixed():
-    split, embed = make_split(90)
-    one, other = (ProbeEvaluator(PROTOCOLS["logreg"])({"all": split}, embed, seed=seed) for seed in (0, 9))
-    assert one.scores == other.scores
-    assert np.array_equal(one.per_item["prediction"], other.per_item["prediction"])
 
 
 def test_a_classifier_that_does_not_converge_is_noted():

@@ -6,10 +6,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.core.errors import StsbenchError
 from stsbench.evaluators import with_fields
 from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.minibatch import Optimiser, parse_optimiser
+from stsbench.evaluators.probe.minibatch import parse_optimiser
 from stsbench.evaluators.relatedness import PROTOCOLS as RELATEDNESS
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVAL
 
@@ -50,10 +50,10 @@ def test_presets_differ_from_it_as_named():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("adam", Optimiser("adam", 0.001)),
-        ("rmsprop,lr=0.5", Optimiser("rmsprop", 0.5)),
-        ("sgd,lr=0.1", Optimiser("sgd", 0.1)),
-        ("sgd lr=0.1 momentum=0.9", Optimiser("sgd", 0.1, 0.9)),
+        ("adam", ("adam", {"lr": 0.001})),
+        ("rmsprop,lr=0.5", ("rmsprop", {"lr": 0.5})),
+        ("sgd,lr=0.1", ("sgd", {"lr": 0.1, "momentum": 0.0})),
+        ("sgd lr=0.1 momentum=0.9", ("sgd", {"lr": 0.1, "momentum": 0.9})),
     ],
 )
 def test_optimisers_are_read(text, expected):
@@ -66,14 +66,13 @@ def test_optimisers_are_read(text, expected):
         ("adma", "unknown optimiser 'adma'; did you mean 'adam'"),
         ("", "unknown optimiser ''"),
         ("adam,momentum=0.9", "unknown setting of optimiser 'adam' 'momentum'"),
+        ("sgd,momentun=0.9", "'momentum'"),
         ("sgd,lr=fast", "'fast' is not a number"),
         ("sgd", "needs a learning rate"),
         ("adam,lr=nan", "needs a learning rate"),
     ],
 )
 def test_wrong_optimisers_are_named(text, message):
-    with pytest.raises(StsbenchError, match=message):
-        parse_optimiser(text)
     with pytest.raises(StsbenchError, match=message):
         MinibatchProtocol(name="test", optimiser=text)
 
@@ -108,11 +107,6 @@ def test_a_task_may_fix_fields_and_the_result_sees_them():
     hidden = replace(PROTOCOLS["senteval"], nhid=50)  # type: ignore[call-arg]
     assert ProbeEvaluator(hidden, nhid=0).protocol == PROTOCOLS["senteval"]
     assert ProbeEvaluator(PROTOCOLS["logreg"], epoch_size=1, weight_decays=(1e-9,)).protocol == PROTOCOLS["logreg"]
-
-
-def test_unknown_names_offer_the_nearest():
-    with pytest.raises(UnknownName, match="'momentum'"):
-        parse_optimiser("sgd,momentun=0.9")
 
 
 def test_protocols_are_known_without_importing_anything_heavy():
