@@ -89,8 +89,6 @@ LONGEST = 200
 
 
 class _Config(msgspec.Struct, frozen=True):
-    """What is read of ``config_sentence_transformers.json``."""
-
     model_type: str = "SentenceTransformer"
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
@@ -260,7 +258,6 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
 
 
 def _plain_pooling(config: Mapping[str, Any], *, prompted: bool) -> str | None:
-    """Our name of the one pooling of a configuration, old or new."""
     known = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *_OLD_POOLINGS}
     if not known >= set(config) or (prompted and not config.get("include_prompt", True)):
         return None

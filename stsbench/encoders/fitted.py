@@ -314,7 +314,6 @@ def make_or_vary(
 
 
 def _takes(maker: Callable[..., Any], key: str) -> bool:
-    """Whether a parameter is the maker's own; an encoder that is made already takes none."""
     if not isinstance(maker, type) and can_encode(maker):
         return False
     takes = signature(maker).parameters

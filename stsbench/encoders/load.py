@@ -164,7 +164,6 @@ def _from_run(run: TrainedRun, name: str, extra: dict[str, Any], catalogue: Cata
 
 
 def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[], KnownEncoder]:
-    """What makes the encoder that a name stands for."""
     cards, own = catalogue.paths("baselines"), _entry_points()
     if spec.endswith(".toml"):
         path = Path(spec)
@@ -385,5 +384,4 @@ class LibraryModel(Function):
 
 
 def _is_of(given: object, package: str, name: str) -> bool:
-    """Whether this is of a class of a package that need not be imported to tell."""
     return any(kind.__module__.partition(".")[0] == package and kind.__name__ == name for kind in type(given).__mro__)

@@ -88,7 +88,6 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
 def _write(
     name: str | Path, out: Path, backend: str, file: str, write: Callable[[Encoder, RuntimeModel, Path], str]
 ) -> None:
-    """Copy the checkpoint's folder and write the file, and beside it how it was made; all of it or nothing."""
     if out.exists():
         raise OutputError(f"{out} is there already; give a folder that is not")
     encoder = load_encoder(name, params={"backend": backend})

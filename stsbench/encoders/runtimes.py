@@ -186,8 +186,6 @@ def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> 
 
 
 class _States:
-    """The hidden states that a file gives, by index."""
-
     def __init__(self, outputs: dict[str, torch.Tensor], depth: int, file: RuntimeFile) -> None:
         self.outputs, self.depth, self.file = outputs, depth, file
 
@@ -270,8 +268,6 @@ def _export(network: Network, path: Path) -> None:
 
 
 class _Asked(torch.nn.Module):
-    """A network that returns what is asked for, and no more."""
-
     def __init__(self, model: Any, earlier: list[int], *, through_head: bool) -> None:  # noqa: ANN401 - transformers
         super().__init__()
         self.model, self.earlier, self.through_head = model, earlier, through_head

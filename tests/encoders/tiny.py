@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +51,17 @@ def make_bert(folder: Path) -> Path:
     return save(folder, BertModel, config, tokenizer, **named)
 
 
-def make_roberta(folder: Path) -> Path:
+def make_roberta(folder: Path, kind: str = "Roberta") -> Path:
     """RoBERTa: positions that start behind the padding id, bytes as tokens."""
+    import transformers
     from tokenizers import processors
-    from transformers import RobertaConfig, RobertaModel
 
     tokenizer, vocab = bytes_tokenizer(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]))
-    config = RobertaConfig(
-        vocab_size=len(vocab), max_position_embeddings=LONGEST + 2, type_vocab_size=1, pad_token_id=1, **SIZES
-    )
+    sizes = {"max_position_embeddings": LONGEST + 2, "pad_token_id": 1, "type_vocab_size": 1, **SIZES}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=len(vocab), **sizes)
     named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
-    return save(folder, RobertaModel, config, tokenizer, **named)
+    return save(folder, getattr(transformers, f"{kind}Model"), config, tokenizer, **named)
 
 
 def make_gpt2(folder: Path) -> Path:
@@ -68,16 +69,8 @@ def make_gpt2(folder: Path) -> Path:
     from transformers import GPT2Config, GPT2Model
 
     tokenizer, vocab = bytes_tokenizer(["<|endoftext|>"])
-    config = GPT2Config(
-        vocab_size=len(vocab),
-        n_positions=LONGEST,
-        n_embd=16,
-        n_layer=3,
-        n_head=2,
-        initializer_range=0.4,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    sizes = {"n_positions": LONGEST, "n_embd": 16, "n_layer": 3, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    config = GPT2Config(vocab_size=len(vocab), initializer_range=0.4, **sizes)
     return save(folder, GPT2Model, config, tokenizer, eos_token="<|endoftext|>")
 
 
@@ -89,23 +82,9 @@ def make_qwen(folder: Path) -> Path:
     tokenizer, vocab = bytes_tokenizer(["<|endoftext|>"])
     end = ("<|endoftext|>", vocab["<|endoftext|>"])
     tokenizer.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[end])
-    config = Qwen2Config(
-        vocab_size=len(vocab), max_position_embeddings=LONGEST, num_key_value_heads=1, pad_token_id=0, **SIZES
-    )
-    named = {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
-    return save(folder, Qwen2Model, config, tokenizer, **named)
-
-
-def make_mpnet(folder: Path) -> Path:
-    """MPNet: an architecture without torch's fused attention."""
-    from tokenizers import processors
-    from transformers import MPNetConfig, MPNetModel
-
-    tokenizer, vocab = bytes_tokenizer(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]))
-    config = MPNetConfig(vocab_size=len(vocab), max_position_embeddings=LONGEST + 2, pad_token_id=1, **SIZES)
-    named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
-    return save(folder, MPNetModel, config, tokenizer, **named)
+    sizes = {"max_position_embeddings": LONGEST, "num_key_value_heads": 1, "pad_token_id": 0, **SIZES}
+    config = Qwen2Config(vocab_size=len(vocab), **sizes)
+    return save(folder, Qwen2Model, config, tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
 
 
 def bytes_tokenizer(specials: list[str]) -> tuple[Any, dict[str, int]]:
@@ -130,10 +109,11 @@ def save(folder: Path, kind: Any, config: Any, tokenizer: Any, **named: str) -> 
     return folder
 
 
-MAKES = {
+MAKES: dict[str, Callable[[Path], Path]] = {
     "bert": make_bert,
     "roberta": make_roberta,
     "gpt2": make_gpt2,
     "qwen": make_qwen,
-    "mpnet": make_mpnet,
+    # An architecture without torch's fused attention.
+    "mpnet": partial(make_roberta, kind="MPNet"),
 }

@@ -132,7 +132,6 @@ def device_budget(encoder: DeviceEncoder, memory: DeviceMemory, tokens: TokenIds
 
 
 def _fastest(encoder: DeviceEncoder, tokens: TokenIds, smallest: int, most: int) -> int:
-    """Double the batch for as long as that is faster and fits."""
     # Sentences of usual length: as many of them as the largest batch holds have nearly the same.
     order = np.argsort(tokens.lengths, kind="stable")
     usual = max(int(tokens.lengths[order[len(order) // 2]]), 1)
@@ -382,7 +381,6 @@ def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
 
 
 def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None) -> _Plan:
-    """Plan by tokens where the encoder lets us, else in chunks of texts of like length."""
     if isinstance(encoder, TokenEncoder):
         tokens = tokens_of(encoder, texts) if tokens is None else tokens
         batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))

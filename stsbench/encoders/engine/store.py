@@ -85,7 +85,6 @@ class StoredBlock:
 
 @lru_cache(maxsize=4096)
 def _is_whole(path: Path, changed: int, size: int) -> bool:
-    """Whether a block's bytes have the hash that it is named by; of one as it was, looked at once."""
     return file_digest(path)[:32] == path.stem
 
 
@@ -348,7 +347,6 @@ class Watch:
             self._write(record)
 
     def _samples(self) -> FloatArray | None:
-        """The samples' embeddings (n, d); None where they cannot be made."""
         try:
             rows = np.asarray(self.encoder.encode(SAMPLES), dtype=np.float32)
         except (Exception, SystemExit):  # whatever it raises is no fault of a run: these are no sentences of the user's

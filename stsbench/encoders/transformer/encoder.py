@@ -496,7 +496,6 @@ class SentenceTransformerEncoder:
         return not padded_alike(alone, together, self.backend.dtype)
 
     def _by_length(self, texts: Sequence[str]) -> FloatArray:
-        """Embeddings (n, d) of texts, each beside those of as many tokens alone."""
         lengths: list[int] = []
         for text in texts:
             mask = self.network.preprocess([text], prompt=self.prompt).get("attention_mask")

@@ -135,7 +135,6 @@ def _drawn(width: int, layer: torch.nn.Linear) -> torch.Tensor:
 
 
 def _alike(found: torch.Tensor, before: torch.Tensor) -> bool:
-    """Whether two are the same but for rounding."""
     share = sqrt(torch.finfo(before.dtype).eps)
     return torch.allclose(found, before, rtol=0, atol=share * float(before.abs().max()))
 

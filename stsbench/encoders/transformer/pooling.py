@@ -23,6 +23,9 @@ from stsbench.core.errors import CardError, EncoderError, did_you_mean
 if TYPE_CHECKING:
     import torch
 
+    States = Sequence[torch.Tensor]
+    Mask = torch.Tensor | None
+
 ALIASES = {
     "first_last": "mean(1,-1)",
     "static_last": "mean(0,-1)",
@@ -86,9 +89,7 @@ class Pooling(ABC):
         return self.layers
 
     @abstractmethod
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """Pool hidden states, one (b, t, h) for each of :meth:`states`, into embeddings (b, h).
 
         The mask is (b, t), 1 at tokens and 0 at padding; None means no padding at all. Tokens are ``chosen``, bool (b, t), where it
@@ -101,9 +102,7 @@ class FirstToken(Pooling):
 
     name, form, library = "cls_before_pooler", "cls(i)", "cls"
 
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
         return _one_token(states[0], mask, last=False)
 
@@ -119,9 +118,7 @@ class Mean(Pooling):
 
     name, form, library = "mean", "mean(i,j)", "mean"
 
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
         return masked_mean(reduce(add, map(_wide, states)), mask) / len(states)
 
@@ -131,9 +128,7 @@ class Max(Pooling):
 
     name, form, library = "max", "max(i)", "max"
 
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
         return masked_max(states[0], mask)
 
@@ -143,9 +138,7 @@ class LastToken(Pooling):
 
     name, library = "last_token", "lasttoken"
 
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
         return _one_token(states[0], mask, last=True)
 
@@ -155,9 +148,7 @@ class MaskToken(Pooling):
 
     name, of_mask_token = "mask", True
 
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
         return states[0][chosen]
 
@@ -167,9 +158,7 @@ class Echo(Pooling):
 
     name, of_second_copy = "echo", True
 
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
         return masked_mean(states[0], chosen)
 
@@ -183,9 +172,7 @@ class WordKernel(Pooling):
         """All layers from the first one on; raises EncoderError."""
         return wk_layers(self.layers[0], depth)
 
-    def pool(
-        self, states: Sequence[torch.Tensor], mask: torch.Tensor | None, chosen: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
         return wk_pool(states, mask)
 
@@ -227,14 +214,12 @@ def last_of(ids: torch.Tensor, token: int) -> torch.Tensor:
 
 
 def _wide(state: torch.Tensor) -> torch.Tensor:
-    """Sixteen bits are too few for sums."""
     import torch
 
     return state.to(torch.promote_types(state.dtype, torch.float32))
 
 
 def _one_token(state: torch.Tensor, mask: torch.Tensor | None, *, last: bool) -> torch.Tensor:
-    """The first or last token of each row, whichever side the padding is on."""
     import torch
 
     if mask is None:
