@@ -17,11 +17,11 @@ from stsbench.api.names import Names, chosen_results
 from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import Table
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, say, say_words, write_or_say
+from stsbench.cli.printing import complain, complain_of_all, cut, say, say_words, write_or_say
 from stsbench.cli.progress import shown_work
 from stsbench.cli.screen import print_rows
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, choose, one_line, split_names
+from stsbench.core.errors import DataError, StsbenchError, choose, split_names
 from stsbench.core.files import write_whole
 from stsbench.encoders.load import find_encoder
 from stsbench.plots import FIGURES
@@ -32,8 +32,6 @@ from stsbench.significance.comparison import compare
 
 MOST = 40
 """So many rows of a table are printed; files hold all."""
-LONGEST = 60
-"""Signs of a text in a table."""
 NAMES = ("encoder", "other", "recipe")
 """Columns of names."""
 
@@ -129,8 +127,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]], encoders: Container[str]) ->
 def cell_text(value: object) -> str:
     """A value as a table shows it: numbers with four digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        text = "–" if value is None else one_line(str(value))
-        return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+        return "–" if value is None else cut(str(value))
     return f"{value}" if isinstance(value, int) else "–" if math.isnan(value) else f"{value:.4f}"
 
 

@@ -15,11 +15,11 @@ from stsbench.bench.score import compared_sentences, measure_side
 from stsbench.boards.render import TERMINAL
 from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
 from stsbench.cli import options as opt
-from stsbench.cli.printing import NOT_SAME, complain, print_json, say, say_words, write_or_say
+from stsbench.cli.printing import NOT_SAME, complain, cut, print_json, say, say_words, write_or_say
 from stsbench.cli.progress import shown_work
 from stsbench.cli.screen import print_rows
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError, choose, one_line, visible
+from stsbench.core.errors import StsbenchError, choose
 from stsbench.core.files import write_whole
 from stsbench.encoders.load import find_encoder
 from stsbench.significance.comparison import Comparison, columns, compare, notes_below, sentences
@@ -85,8 +85,6 @@ def _print(comparison: Comparison) -> None:
 
 
 OF_TASKS = "of the tasks"
-LONGEST = 60
-"""Signs of a sentence in a table."""
 
 
 def parity_command(
@@ -157,11 +155,11 @@ def _print_parity(found: Parity) -> None:
     before, after = found.neighbour.cosines
     say_words(
         f"nearest neighbours: {100 * found.kept:.1f}% kept; the largest change of a cosine is {before:.3f} to {after:.3f}, "
-        f"'{_short(found.neighbour.text)}' and '{_short(found.neighbour.neighbour)}'"
+        f"'{cut(found.neighbour.text)}' and '{cut(found.neighbour.neighbour)}'"
     )
     if found.strays:
         say("\nsentences that differ most\n")
-        strays = [[f"{one.cosine:.5f}", one.kind, _short(one.text)] for one in found.strays]
+        strays = [[f"{one.cosine:.5f}", one.kind, cut(one.text)] for one in found.strays]
         print_rows(["cosine", "kind", "sentence"], strays, right=[0], names=[1])
     say("")
     heads, cells = columns(comparison.differences)
@@ -172,11 +170,6 @@ def _print_parity(found: Parity) -> None:
     say_words(f"verdict: {found.verdict}")
     for reason in found.reasons:
         say_words(f"* {reason}")
-
-
-def _short(text: str) -> str:
-    shown = visible(one_line(text))
-    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
 
 
 def _named(value: Any) -> Any:  # noqa: ANN401 - any part of a Parity

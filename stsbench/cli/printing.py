@@ -115,6 +115,12 @@ def folded(text: str, width: int, *, indent: str = "") -> list[str]:
     return [line if len(line) <= width else " " * max(width - len(line.lstrip()), 0) + line.lstrip() for line in lines]
 
 
+def cut(text: str, longest: int = 60) -> str:
+    """A text as one line, without its end where it is longer than so many signs."""
+    line = one_line(text)
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
 def note(line: str) -> None:
     """Print one line on stderr that is no complaint: how the work goes."""
     sys.stderr.write(visible(one_line(line)) + "\n")

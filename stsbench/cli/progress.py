@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stsbench.api.progress import Shown, duration, showing
 from stsbench.bench.listener import Crowd, Listener, Pace
-from stsbench.cli.printing import BUG, MISTAKE, complain, note, print_traceback, subject
+from stsbench.cli.printing import BUG, MISTAKE, complain, cut, note, print_traceback, subject
 from stsbench.core.errors import SourceError, StsbenchError, one_line, visible
 from stsbench.core.files import append_line, write_whole
 
@@ -97,8 +97,7 @@ class RunProgress:
         """It is this encoder's turn."""
         self.pace.began(part)
         place = [id(one) for one in self.parts].index(id(part)) + 1
-        name = part.name if len(part.name) <= SHOWN_NAME else f"{part.name[: SHOWN_NAME - 1]}…"
-        self.turn = f"{place}/{len(self.parts)} {name}"
+        self.turn = f"{place}/{len(self.parts)} {cut(part.name, SHOWN_NAME)}"
         self.to_score, self.scored_before = len(part.missing), self.scored
         self._show("loading")
 
