@@ -85,12 +85,7 @@ class RelatednessEvaluator:
         self.protocol = protocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``.
-
-        Args:
-            splits: three PairSplits of these names, gold scores from 0 to 5.
-            embed: sentences to embeddings.
-            seed: 0 is the published run.
+        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is the published run.
 
         Raises:
             DataError: other splits, gold scores outside 0 to 5, or all the same.

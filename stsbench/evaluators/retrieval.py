@@ -80,12 +80,7 @@ class RetrievalEvaluator:
         self.protocol, self.device, self.memory = protocol, device, memory
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``.
-
-        Args:
-            splits: three CaptionSplits of these names.
-            embed: sentences to embeddings.
-            seed: 0 is the published run.
+        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is the published run.
 
         Raises:
             DataError: other splits, too few images or captions, or not in their images' order.
@@ -255,12 +250,8 @@ def ranking_loss(
 ) -> Tensor:
     """How far the right partner fails to lead each contrast by the margin, summed.
 
-    Args:
-        images: unit vectors (b, p), each of the image of the same row of ``captions``.
-        captions: unit vectors (b, p).
-        other_images: unit vectors (b, k, p), contrasts to the image of each caption.
-        other_captions: unit vectors (b, k, p), contrasts to the caption of each image.
-        margin: of the hinge.
+    All are unit vectors: ``images`` and ``captions`` (b, p) row by row; ``other_images`` (b, k, p) contrasts to the image of each
+    caption, ``other_captions`` (b, k, p) to the caption of each image.
     """
     import torch
 

@@ -80,12 +80,7 @@ class StsEvaluator:
     protocol: StsProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Correlate similarity with gold scores.
-
-        Args:
-            splits: one PairSplit under any name.
-            embed: sentences to embeddings.
-            seed: changes nothing here.
+        """Correlate similarity with gold scores of one PairSplit under any name; the seed changes nothing here.
 
         Raises:
             DataError: every gold score is the same: of all pairs, or of a subset where the protocol averages over them.

@@ -195,12 +195,7 @@ class ProbeEvaluator:
         self.threads = threads or cores or 1
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train, choose and test classifiers on the embeddings of these splits.
-
-        Args:
-            splits: ``all``; ``train`` and ``test``; or those and ``validation``.
-            embed: sentences to embeddings.
-            seed: 0 is the published run; see :class:`ProbeProtocol`.
+        """Train, choose and test classifiers on the embeddings; seed 0 is the published run, see :class:`ProbeProtocol`.
 
         Raises:
             DataError: splits that are not labelled, too small, or of no known scheme.

@@ -350,23 +350,12 @@ def train_classifiers(
 ) -> int:  # fmt: skip
     """Train p classifiers over these items in batches; return the number of steps done so far.
 
-    Args:
-        u: embeddings of first (or only) sentences, (n, d).
-        v: embeddings of second sentences, (n, d).
-        kind: of features: U, ABS_MUL or CONCAT_MUL_ABS.
-        rows: of the items in training order.
-        labels: of the items in training order; the loss is their cross-entropy.
-        targets: soft labels in training order, (n, c) for one classifier, or none; the loss is their squared error.
-        batch: items a step; a last, smaller batch is a step as well.
-        weights: (p, c, w), changed in place, as are the optimiser's moments ``first`` and ``second``.
-        first: moving mean of gradients (Adam), or their momentum (SGD).
-        second: moving mean of squared gradients (Adam, RMSprop).
-        decay: L2 added to the gradient, (p,).
-        code: optimiser: ADAM, RMSPROP or SGD.
-        rate: learning rate.
-        momentum: of SGD.
-        step: steps done before.
-        summed: sum the loss over a batch instead of taking its mean.
+    ``u`` and ``v`` (n, d) are embeddings of first (or only) and of second sentences, ``kind`` is that of features, ``rows`` are the
+    items' in training order, as are ``labels``, of which the loss is the cross-entropy, and ``targets``: none, or soft labels (n, c)
+    of one classifier, of which it is the squared error. A last, smaller batch is a step as well. Changed in place: ``weights``
+    (p, c, w), ``first`` (the moving mean of gradients, or SGD's momentum) and ``second`` (that of squared gradients). ``decay`` (p,) is
+    L2 added to the gradient; ``code``, ``rate`` and ``momentum`` are the optimiser's; ``step`` counts steps done before; ``summed``
+    sums the loss over a batch instead of taking its mean.
     """
     p, c, w = weights.shape
     k = 1 if c == 2 else c
