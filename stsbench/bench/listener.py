@@ -44,7 +44,7 @@ class Crowd:
     first_embedded: float | None = None
     first_scored: float | None = None
     began: dict[int, float] = field(default_factory=dict)
-    """When each piece was first told of."""
+    """When each piece was first reported."""
     moved: float = 0.0
     said: float = 0.0
     """When anything last moved, and after how many seconds without that it was last said."""

@@ -224,8 +224,8 @@ class RowItems(Generic[RowKey]):
     def _read(self, task: int, rows: Mapping[RowKey, Sequence[Result]], score: str) -> None:
         self.lacking += [one for seeds in rows.values() for one in seeds if not has_columns(one)]
         whole = {key: seeds for key, seeds in rows.items() if all(map(has_columns, seeds))}
-        told = self._sentences.get(task)
-        items = pair_items(list(whole.values()), self._dependence, score, told) if whole else None
+        sentences = self._sentences.get(task)
+        items = pair_items(list(whole.values()), self._dependence, score, sentences) if whole else None
         if items is None:
             return
         if items.sentences is not None:

@@ -139,14 +139,14 @@ def mean_intervals(
         else:
             progress(next(done), len(rows))
     for same, keys in todo.items():
-        told = _Sentences({key: rows[key] for key in alike[same]})
+        sharing = _Sentences({key: rows[key] for key in alike[same]})
         for start in range(0, len(keys), ROWS_AT_ONCE):
             read = {}
             for key in keys[start : start + ROWS_AT_ONCE]:
                 read[key] = _with_columns(rows[key], found.lacking)
                 progress(next(done), len(rows))
             whole = {key: cells for key, cells in read.items() if cells is not None}
-            items = told.items_of(whole, scores)
+            items = sharing.items_of(whole, scores)
             for key, cells in whole.items():
                 silent = [at for at in items.tasks(key) if not items.known((at,))]
                 found.without_texts.extend(one for at in silent for one in rows[key][at])

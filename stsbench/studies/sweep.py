@@ -210,7 +210,7 @@ class Sweep:
                 raise CardError(f"{path}: {what}: a value stands there twice")
         found.check_development(card.decide.task, card.decide.split, where=f"{path}: [decide]")
         count_settings(card)
-        # A value that some recipe does not take, or that has it selected on a test, is told before anything is trained.
+        # A value that some recipe does not take, or that has it selected on a test, is refused before anything is trained.
         listed = {key: one if isinstance(one, list) else [one.low, one.high] for key, one in card.values.items()}
         first = {key: values[0] for key, values in listed.items()}
         for recipe in card.recipes:

@@ -172,7 +172,7 @@ LOST: list[tuple[Callable[[Path, Any], object], Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "how", "message"), LOST, ids=str)
+@pytest.mark.parametrize(("damage", "how", "message"), LOST)
 def test_what_is_lost_or_leads_elsewhere_is_one_line(folder, damage, how, message):
     damage(folder, how)
     assert message in refusal(folder)

@@ -145,8 +145,8 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
     for line in lines:
         if not line.further:
             made = ((column.head, line.row.cell(column.key).measured) for column in standings)
-            told = ", ".join(f"{head} {found.text}" for head, found in made if found)
-            rows[id(line.row)] = line.label + line.marks + (f" ({told})" if told else "")
+            stands = ", ".join(f"{head} {found.text}" for head, found in made if found)
+            rows[id(line.row)] = line.label + line.marks + (f" ({stands})" if stands else "")
     places = {row: place for place, row in enumerate(rows)}
     dots = [
         PanelDot(panel, places[id(line.row)], found.value, found.interval, filled=line.side != "published")

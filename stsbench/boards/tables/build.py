@@ -151,11 +151,11 @@ def _paper_rows(
     )
     yield row
     for other in measured[1:]:
-        cells, told = (
-            filler.cells("", {}, filler.measured(other, facts.protocol)),
+        own, cells = (
             f"{label} [{other.mark or other.encoder}]",
+            filler.cells("", {}, filler.measured(other, facts.protocol)),
         )
-        yield replace(row, label=told, cells=cells, key="", quoted="", misprint="", results=other.results)
+        yield replace(row, label=own, cells=cells, key="", quoted="", misprint="", results=other.results)
 
 
 def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Group]:

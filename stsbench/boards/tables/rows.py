@@ -127,12 +127,12 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
     if not facts.published:
         return [Group(rows=sorted(rows, key=_by_average))]
     alike = Counter(row.label for row in rows)
-    told = [
+    apart = [
         replace(row, label=f"{row.label} ({row.source})") if alike[row.label] > 1 and row.source else row
         for row in rows
     ]
     return [
-        Group(section=said, rows=sorted((row for row in told if row.traits.supervision == key), key=_order))
+        Group(section=said, rows=sorted((row for row in apart if row.traits.supervision == key), key=_order))
         for key, said in SECTIONS.items()
     ]
 

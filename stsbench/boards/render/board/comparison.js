@@ -58,8 +58,8 @@ function comparisonNotes(lines, alike) {
   notes.push(alike ? UNTESTED : OTHERWISE);
   const encoders = chosen.map((unit) => unit.lines[0].dataset.encoder);
   if (alike && sides.every((side) => side === "measured") && encoders.every(Boolean) && encoders[0] !== encoders[1]) {
-    const told = encoders.map((name) => (/^[\w./+=-]+$/.test(name) ? name : `'${name}'`));
-    notes.push(`A test over the same items: stsbench compare ${told.join(" ")}`);
+    const written = encoders.map((name) => (/^[\w./+=-]+$/.test(name) ? name : `'${name}'`));
+    notes.push(`A test over the same items: stsbench compare ${written.join(" ")}`);
   }
   return notes;
 }
