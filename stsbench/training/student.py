@@ -24,8 +24,7 @@ from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.described import write_saved
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
-from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling
-from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling, Prompt
 from stsbench.training.loop.on_cpu import Tokens, by_length, evaluating, is_unpadded, layout_of, padding_computed
 
 DROPOUT = re.compile(r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)")

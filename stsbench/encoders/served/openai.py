@@ -22,7 +22,7 @@ from stsbench.core.files import write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, valid_text
 from stsbench.encoders.served.link import Link, NotAsked, TooLarge
-from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.encoders.transformer.pooling import Prompt
 
 if TYPE_CHECKING:
     from stsbench.encoders.transformer.backbone import TokenCounter

@@ -35,8 +35,7 @@ from stsbench.encoders.checkpoint import Adapter, Checkpoint, find_checkpoint, l
 from stsbench.encoders.described import digests, named_prompt, read_modules, similarity_notes
 from stsbench.encoders.engine.embed import TOKEN_BUDGET, Engine, Progress, StoredEncoder, embed_all
 from stsbench.encoders.engine.store import Keys, Shelf
-from stsbench.encoders.transformer.pooling import Pooling, last_of
-from stsbench.encoders.transformer.prompt import Prompt, cut_to_fit, second_copies
+from stsbench.encoders.transformer.pooling import Pooling, Prompt, cut_to_fit, last_of, second_copies
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,7 @@ import torch
 from stsbench.core.cards import Positive
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder, TokenIds
-from stsbench.encoders.transformer.pooling import MaskToken, last_of
-from stsbench.encoders.transformer.prompt import PLACE, Prompt, cut_to_fit
+from stsbench.encoders.transformer.pooling import PLACE, MaskToken, Prompt, cut_to_fit, last_of
 from stsbench.training.loop.gather import check_negatives, gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import info_nce

@@ -1,4 +1,4 @@
-"""The text around a sentence."""
+"""Poolings against their loops, WK against a QR for every token and layer, and the text around a sentence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.transformer import pooling
-from stsbench.encoders.transformer.pooling import ALIASES, Pooling, wk_layers, wk_pool
-from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.encoders.transformer.pooling import ALIASES, Pooling, Prompt, wk_layers, wk_pool
 
 Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
 DEPTH, WIDTH = 4, 6
