@@ -36,7 +36,6 @@ def main(sentences: int = 300, rounds: int = 3) -> None:
     lengths = np.random.default_rng(0).integers(8, 41, size=sentences)
     threads = torch.get_num_threads()
     print(f"{sentences} sentences, {lengths.sum()} tokens, {LAYERS} layers of {WIDTH}, {threads} threads")
-    wk_pool([torch.randn(2, 3, WIDTH)] * LAYERS, None)  # compiles
     best: dict[str, float] = {}
     for _ in range(rounds):
         spent, worst = run(lengths, threads)

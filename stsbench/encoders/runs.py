@@ -191,7 +191,13 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, folder: Path) -> Start | None:
         """What the run in a folder was started with, None where that is not written; raises OutputError."""
         path = folder / STARTED
-        return decoded(path, cls, "is not the record of a run's start", OutputError) if path.exists() else None
+        try:
+            return decoded(path, cls, "is not the record of a run's start", OutputError)
+        except OutputError:
+            # A run that ends at this moment removes it.
+            if path.exists():
+                raise
+            return None
 
     def write(self, folder: Path) -> None:
         """Write it down."""
