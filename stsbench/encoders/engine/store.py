@@ -11,6 +11,7 @@ open files.
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import io
@@ -20,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -393,33 +393,46 @@ def conditions(encoder: Encoder) -> dict[str, str]:
     return found
 
 
-class _Imports(ModuleFinder):
-    """Finds what a module imports from its own package or folder, and what they import in turn; nothing is run."""
-
-    def __init__(self, root: Path, own: str) -> None:
-        super().__init__([str(root)])
-        self.own = own
-
-    def import_module(self, partname: str, fqname: str, parent: Any) -> Any:  # noqa: ANN401 - as ModuleFinder has it
-        mine = self.own in ("", fqname.partition(".")[0])
-        return super().import_module(partname, fqname, parent) if mine else None
-
-
 def _code(kind: type) -> str:
     """The hash of the file that a class is in, and of those of its package, or beside it, that it imports, and they in turn."""
-    name, file = kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if not file:
         return ""
-    path = Path(file)
+    name, path = kind.__module__, Path(file)
     root = path.parents[name.count(".") + (path.name == "__init__.py")]
     # Beside a module of no package lie the user's others, but where packages are installed anybody's.
     own = name.partition(".")[0] if "." in name or root.name in ("site-packages", "dist-packages") else ""
-    found = _Imports(root, own)
+    digests: dict[Path, str] = {}
+    left = [(name, path)]
     try:
-        found.import_hook(name)
-        files = [getattr(one, "__file__", None) for one in found.modules.values()]
-        others = {Path(one) for one in files if one} - {path}
-        return " ".join([file_digest(path), *sorted(map(file_digest, others))])
-    except (ImportError, OSError, ValueError, SyntaxError, RecursionError):
+        while left:
+            name, path = left.pop()
+            if path in digests:
+                continue
+            digests[path] = file_digest(path)
+            for one in _imported(name, path):
+                place = root.joinpath(*one.split("."))
+                if own in ("", one.partition(".")[0]):
+                    left += [
+                        (one, file) for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()
+                    ]
+    except (OSError, ValueError, SyntaxError, RecursionError):
         # What is no longer there, or no Python.
         return ""
+    own_digest = digests.pop(Path(file))
+    return " ".join([own_digest, *sorted(digests.values())])
+
+
+def _imported(name: str, path: Path) -> set[str]:
+    """The full names of what a module imports, and of the packages that these are in."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found.update((base, *(f"{base}.{alias.name}" for alias in node.names)))
+    parts = [one.split(".") for one in found if one]
+    return {".".join(words[:length]) for words in parts for length in range(1, len(words) + 1)}
