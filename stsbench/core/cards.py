@@ -78,14 +78,10 @@ def _endless(value: Any, key: str = "") -> str:  # noqa: ANN401 - any TOML value
     return next(filter(None, found), "")
 
 
-_PROBLEM = re.compile(r"(.*?)(?: - at `\$?\.?(.*)`)?", re.S)
-
-
 def _explain(message: str, record: type[msgspec.Struct]) -> str:
-    """Reword msgspec's message: which key, in which table, and the nearest right name."""
     # TOML has no null: what may be None is left out.
-    match = _PROBLEM.fullmatch(message.replace(" | null", ""))
-    what, place = (match[1], match[2] or "") if match else (message, "")
+    what, _, place = message.replace(" | null", "").partition(" - at `")
+    place = place.removesuffix("`").removeprefix("$").removeprefix(".")
     inside = f" in [{place}]" if place else ""
     if unknown := re.match(r"Object contains unknown field `(.*)`", what):
         return f"unknown key '{unknown[1]}'{inside}{did_you_mean(unknown[1], sorted(set(_keys(record))))}"
@@ -103,7 +99,6 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
 
 
 def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
-    """All keys of a record and of the records inside it."""
     for key, hint in get_type_hints(record).items():
         yield key
         stack = [hint]
@@ -381,7 +376,7 @@ class SelectionFacts(Record, frozen=True, kw_only=True):
     task: str = "stsb"
     split: str = "validation"
     measure: str = "cosine"
-    """What Spearman is of, one of the measures of ``recipes/prepare.py``: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
+    """What Spearman is of, one of the measures of ``recipes/plan.py``: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
     distance at each validation, is what sentence-transformers did while SBERT and IS-BERT were trained."""
     validation_pooling: str = ""
     """How embeddings are made for validation; default as in tests (ConSERT selects on the last layer, and tests on two)."""
@@ -501,7 +496,7 @@ class SweepCard(Record, frozen=True, kw_only=True):
     seeds: Annotated[list[Seed], Meta(min_length=1)] = field(default_factory=lambda: [0])
     """Those that every setting is trained for."""
     search: str = "grid"
-    """One of the searches of ``studies/searches.py``."""
+    """One of the searches of ``studies/sweep.py``."""
     search_seed: Seed = 0
     decide: DecideFacts = DecideFacts()
     budget: BudgetFacts = BudgetFacts()

@@ -17,11 +17,12 @@ Anything else is a bug: it keeps its traceback, and the exit code is 3.
 from __future__ import annotations
 
 import ast
+import copyreg
 import difflib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -41,16 +42,9 @@ class StsbenchError(Exception):
         self.problem, self.hint = message, hint
         super().__init__(f"{message}; {hint}" if hint else message)
 
-    def __reduce__(self) -> tuple[Callable[..., StsbenchError], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """The same error in another process, whatever its class is made with."""
-        return _restored, (type(self), self.args, self.__dict__)
-
-
-def _restored(kind: type[StsbenchError], args: tuple[Any, ...], facts: dict[str, Any]) -> StsbenchError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(facts)
-    return error
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class UnknownName(StsbenchError):
@@ -107,18 +101,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_fold = {k.casefold(): k for k in known}
     # Of a name with values replaced, or one state of several, the beginning may be meant.
     more = [fold for fold in by_fold if fold.startswith(tuple(f"{name.casefold()}{sign}" for sign in ("+", "@", " ")))]
-    near = more[:3] or _nearest(name.casefold(), by_fold)[:3]
-    if not near:
-        return ""
-    names = [f"'{by_fold[n]}'" for n in near]
-    return f"; did you mean {' or '.join(names)}?"
-
-
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Names that are like this one; of those equally near, the one that begins alike is meant rather."""
-    found = difflib.get_close_matches(name, known, n=9, cutoff=0.55)
-    ratios = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in found}
-    return sorted(found, key=lambda one: (-ratios[one], -len(os.path.commonprefix([one, name]))))
+    if not more:
+        fold = name.casefold()
+        ratios = {
+            one: difflib.SequenceMatcher(None, one, fold).ratio()
+            for one in difflib.get_close_matches(fold, by_fold, n=9, cutoff=0.55)
+        }
+        # Of those equally near, the one that begins alike is meant rather.
+        more = sorted(ratios, key=lambda one: (-ratios[one], -len(os.path.commonprefix([one, fold]))))
+    names = [f"'{by_fold[one]}'" for one in more[:3]]
+    return f"; did you mean {' or '.join(names)}?" if names else ""
 
 
 _TYPES = {"array": "a list", "object": "a table", "int": "a whole number", "float": "a number", "str": "text",
@@ -194,7 +186,6 @@ def has_gap(text: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between commas that no bracket or quote holds."""
     found: list[int] = []
     # What is open, each with how many commas stood before it.
     opened: list[tuple[str, int]] = []
@@ -240,7 +231,6 @@ def replaced_once(name: str, changes: Mapping[str, Any], given: Mapping[str, Any
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
-    """A value as names print it: Python's own way, or bare text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -252,11 +242,8 @@ def short_name(
 ) -> str:
     """A name as a table without a legend has it: ``minilm+…(1)``, where a key below says what (1) is in one piece.
 
-    Args:
-        name: the whole name.
-        numbers: those given already, by whole name; this one's joins them where it needs one.
-        with_settings: so many signs a name with settings may have.
-        longest: so many signs any name may have.
+    ``numbers`` are those given already, by whole name; this one's joins them where it needs one. A name with settings
+    may have ``with_settings`` signs, any name ``longest``.
     """
     found = LABEL.fullmatch(name)
     if found and found["settings"] and len(name) > with_settings:

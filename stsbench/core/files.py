@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
 from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError, one_line
 
@@ -151,11 +151,9 @@ def read_bounded(path: Path, largest: int) -> bytes:
 
 def remove(path: Path) -> None:
     """Remove a file if it is there and may be removed."""
-    try:
+    # A read-only folder: what cannot be removed could not have been written either.
+    with suppress(OSError, ValueError):
         path.unlink(missing_ok=True)
-    except (OSError, ValueError):
-        # A read-only folder: what cannot be removed could not have been written either.
-        return
 
 
 def remove_stale(folder: Path, *patterns: str) -> None:
@@ -187,13 +185,6 @@ def _sweep_once(folder: Path) -> None:
         remove_stale(folder)
 
 
-class Readable(Protocol):
-    """A file, or what decompresses one as it is read."""
-
-    def read(self, size: int, /) -> bytes:
-        """Read so many bytes at most."""
-
-
 PartT = TypeVar("PartT")
 MOST_BYTES = 2 << 30
 """So much any file may hold (SimCSE's archive of all SentEval is 90 MB)."""
@@ -218,7 +209,7 @@ def bounded(
         yield part
 
 
-def chunks(stream: Readable) -> Iterator[bytes]:
+def chunks(stream: IO[bytes]) -> Iterator[bytes]:
     """The bytes of a stream, in parts that take little memory."""
     while data := stream.read(_CHUNK):
         yield data

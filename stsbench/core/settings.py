@@ -13,12 +13,9 @@ from stsbench.core.errors import CardError, StsbenchError, one_line
 
 KERNEL = frozenset({"proc", "sys"})
 """What the kernel shows as folders at the top of Linux."""
-LONGEST_NAME = 200
-"""Signs of a package's name: more are no folder's."""
 
 
 def _folder(variable: str) -> Path | None:
-    """The folder that a variable names, there or not; raises StsbenchError where it can be no folder's name here."""
     value = os.environ.get(variable, "").strip()
     try:
         folder = Path(value).expanduser() if value else None
@@ -75,10 +72,8 @@ def ray_address() -> str:
 
 def for_workers() -> dict[str, str]:
     """What workers on other machines get of this environment: all that embeddings, fits and trainings depend on."""
-    return {name: os.environ[name] for name in _FOR_WORKERS if os.environ.get(name)}
-
-
-_FOR_WORKERS = ("OMP_NUM_THREADS", "STSBENCH_CORPORA", "STSBENCH_DATA", "STSBENCH_RUNS", "STSBENCH_VECTORS")
+    names = ("OMP_NUM_THREADS", "STSBENCH_CORPORA", "STSBENCH_DATA", "STSBENCH_RUNS", "STSBENCH_VECTORS")
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 def keep_ray_silent() -> None:
@@ -86,16 +81,10 @@ def keep_ray_silent() -> None:
 
     What the user says of either goes before.
     """
-    for name, value in _SILENT_RAY.items():
-        os.environ.setdefault(name, value)
-
-
-_SILENT_RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
     # Up to 2.50 there are two Ray Trains; this is the later one.
-    "RAY_TRAIN_V2_ENABLED": "1",
-}
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 
 
 def tokenize_in_one_thread() -> None:
@@ -171,16 +160,14 @@ _KEY = re.compile(r"(?=\S*\d)(\b(sk|pk|hf|pa|gsk|xai|jina|nvapi)[-_][\w-]{8,}|[\
 
 def hub_is_offline() -> bool:
     """Whether the user keeps the Hub's libraries off the network."""
-    return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in _OFFLINE)
-
-
-_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+    return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in names)
 
 
 def package_folder(package: str) -> Path | None:
     """The folder of an installed package, which is located and never imported; None where there is none."""
-    # Of one inside another, the other would be imported.
-    if not package.isidentifier() or package == "__main__" or len(package) > LONGEST_NAME:
+    # Of one inside another, the other would be imported; a longer name is no folder's.
+    if not package.isidentifier() or package == "__main__" or len(package) > 200:
         raise CardError(f"package '{package[:40]}' is not the name of an installed package; give one without dots")
     spec = find_spec(package)
     places = list(spec.submodule_search_locations or []) if spec is not None else []

@@ -52,6 +52,9 @@ def convert_coco(source: Path, target: Path) -> list[Converted]:
 
 
 def _convert(split: str, path: Path, target: Path) -> Converted:
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
     content = read_pickle(path)
     try:
         facts = {_made(key): value for key, value in content.items()}
@@ -64,7 +67,15 @@ def _convert(split: str, path: Path, target: Path) -> Converted:
         why = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{path}: is not SentEval's COCO data: {why}") from error
     write_whole(target / f"{split}.json", json.dumps(texts).encode())  # makes the folder, too
-    _write_features(target / f"{split}.safetensors", features)
+    array = target / f"{split}.safetensors"
+    scratch = scratch_beside(array)
+    try:
+        # Without holding the file's bytes beside the array.
+        save_file({"features": np.ascontiguousarray(features)}, scratch)
+        scratch.replace(array)
+    except (OSError, SafetensorError) as error:  # a full disk is either
+        remove(scratch)
+        raise OutputError(f"{target}: cannot be written: {one_line(error)}") from error
     return Converted(split, len(features), sum(map(len, texts)))
 
 
@@ -119,11 +130,6 @@ class _Unpickler(Unpickler):
     """Knows stand-ins only; every way of a pickle to a class or function leads through ``find_class``."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as in pickle
-        """Return what stands in for a name.
-
-        Raises:
-            UnpicklingError: nothing does.
-        """
         if (module, name) not in _ALLOWED:
             raise UnpicklingError(f"it asks for {module}.{name}, which an image's features do not need")
         return _ALLOWED[module, name]
@@ -145,7 +151,6 @@ def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
-    """What a pickle's value stands for: arrays and numbers of numpy's, text of Python 2 as the toolkit reads it, and containers of these."""
     if isinstance(value, _Array):
         _, shape, dtype, fortran, data = value.state
         return np.frombuffer(data, _dtype(dtype)).reshape(shape, order="F" if fortran else "C")
@@ -168,24 +173,9 @@ def _dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _made
 
 
 def _features(value: Any) -> FeatureArray:  # noqa: ANN401 - as _made
-    """The features of all images as one array: from an array, or from a list or dict of one array an image."""
     if isinstance(value, dict):
         value = [value[image] for image in range(len(value))]
     whole = np.stack([np.ravel(row) for row in value]) if isinstance(value, list) else np.asarray(value)
     if whole.ndim != 2 or whole.dtype.kind not in "fiu":
         raise DataError(f"'features' is an array of {whole.dtype} of shape {whole.shape}, not numbers (images, size)")
     return np.asarray(whole, dtype=np.float32)
-
-
-def _write_features(path: Path, features: FeatureArray) -> None:
-    """Write the array ``features``, whole or not at all, without holding the file's bytes beside it."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    scratch = scratch_beside(path)
-    try:
-        save_file({"features": np.ascontiguousarray(features)}, scratch)
-        scratch.replace(path)
-    except (OSError, SafetensorError) as error:  # a full disk is either
-        remove(scratch)
-        raise OutputError(f"{path.parent}: cannot be written: {one_line(error)}") from error

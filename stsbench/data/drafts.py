@@ -70,15 +70,9 @@ class Home:
 
 
 def find_home(out: Path, kind: str, name: str) -> Home:
-    """Return where a card of this name goes.
+    """Return where a card of this name goes; raises StsbenchError where it can be no id, or is that of another card.
 
-    Args:
-        out: the folder for ``--cards``; or the folder of one kind in it, ``cards/tasks``.
-        kind: ``tasks``, ``baselines`` or ``trainers``.
-        name: the id.
-
-    Raises:
-        StsbenchError: the name can be no id, or is that of another card.
+    ``out`` is the folder for ``--cards``, or the folder of one kind (``tasks``, ``baselines``, ``trainers``) in it.
     """
     if not NAME.fullmatch(name) or name in RESERVED:
         raise StsbenchError(
@@ -193,7 +187,6 @@ def _draft(
     card_of: CardOf,
     notes: Mapping[str, str],
 ) -> Draft:
-    """Draft a card from tables; ``card_of`` makes it of tables, roles and what the reader is given, facts are added."""
     every = found.columns()
     others = [one for one in every if one.key != found.column]
     decided = decide(others, _columns_given(columns, every, where=where), where=where)
@@ -226,7 +219,6 @@ def _draft(
 
 
 def _columns_given(columns: Mapping[str, str], every: Sequence[DataColumn], *, where: str) -> dict[str, ColumnKey]:
-    """The columns that a user names, by what they hold: by names, or by positions where columns have none."""
     keys = {str(column.key): column.key for column in every}
     for name in columns.values():
         if name not in keys:
@@ -235,7 +227,6 @@ def _columns_given(columns: Mapping[str, str], every: Sequence[DataColumn], *, w
 
 
 def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
-    """The tables under the names of splits that the evaluator reads."""
     splits = set(found.tables)
     if is_gold or splits in PROBES:
         tables = {split if split != WHOLE else "test": tables for split, tables in found.tables.items()}
@@ -269,7 +260,6 @@ def _task_card(name: str, roles: Roles, splits: Sequence[str]) -> TaskCard:
 
 
 def _reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> dict[str, Any]:
-    """What the reader is given: the columns, the classes, and which rows are of which split."""
     names = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
     params: dict[str, Any] = dict(zip(names, roles.sentences, strict=True))
     params["gold" if roles.is_gold else "label"] = roles.target
@@ -286,7 +276,6 @@ def _reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColum
 
 
 def _scale(splits: Mapping[str, Split]) -> tuple[tuple[float, float] | None, dict[str, str]]:
-    """The scale of the gold scores; and, where its ends are not among them, a line that says so."""
     gold = [split.gold for split in splits.values() if isinstance(split, PairSplit)]
     if not gold:
         return None, {}
@@ -310,7 +299,6 @@ def _facts(split: Split) -> SplitFacts:
 
 
 def _card_text(card: TaskCard, home: Home, *, unsure: Sequence[str], notes: Mapping[str, str]) -> str:
-    """A card as the text of a file, with comments; its folder of data is written as seen from where it goes."""
     comments = {**COMMENTS, **{key: f"unsure: {line}" for key, line in notes.items()}}
     top = _filled(card, "name", "evaluator", "languages", "paper", "license", "gold_range", "options", "score_split")
     if card.score_split == "test":
@@ -331,7 +319,6 @@ def _card_text(card: TaskCard, home: Home, *, unsure: Sequence[str], notes: Mapp
 
 
 def _filled(record: msgspec.Struct, *names: str) -> dict[str, Any]:
-    """These fields of a record, but for those that are empty."""
     found = {name: getattr(record, name) for name in names}
     return {name: value for name, value in found.items() if value not in (None, "", {}, [], 0)}
 
@@ -346,7 +333,6 @@ def seen_from(folder: Path, place: Path) -> str:
 
 
 def _hub_tables(where: str, repo: str, dataset: HubDataset) -> SplitTables:
-    """The splits under our names, with the columns of plain cells that all of them have."""
     flat = {split: _flat(columns) for split, columns in dataset.tables.items()}
     keys = [key for key in next(iter(flat.values())) if all(key in one for one in flat.values())]
     plain = [key for key in keys if all(isinstance(v, PLAIN) for one in flat.values() for v in one[key])]

@@ -138,7 +138,6 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
 def _sentences_by_content(
     columns: Sequence[DataColumn], taken: set[ColumnKey], where: str, unsure: list[str]
 ) -> tuple[ColumnKey, ...]:
-    """The two columns of most words, or the only one that holds text other than labels."""
     texts = [column for column in columns if not (column.is_number or column.is_labels or column.key in taken)]
     texts = [column for column in texts if column.words >= 2] or [
         column for column in texts if column.words and not column.is_id
@@ -164,7 +163,6 @@ def _best_targets(columns: Sequence[DataColumn], sentences: int) -> list[DataCol
 
 
 def _are_scores(column: DataColumn, unsure: list[str]) -> bool:
-    """Whether the numbers beside pairs are scores; text is labels."""
     if not column.is_number:
         return False
     if column.has_fractions:
@@ -232,7 +230,14 @@ def find_tables(source: Path) -> SplitTables:
                 f"{table.path}: its columns ({listed(table.header) or 'not named'}) are not those of {every[0].path.name} "
                 f"({listed(every[0].header) or 'not named'}); make them the same"
             )
-        unsure += _odd_rows(table)
+        # Rows that are longer than the first, as STS-B's are, and any that are shorter.
+        width = len(table.header or table.rows[0])
+        odd = sorted((len(row) > width, at) for at, row in enumerate(table.rows) if len(row) != width)
+        for longer, at in odd[:1]:
+            line = f"{table.place(at)}: {len(table.rows[at])} fields, expected {width}"
+            if not longer:
+                raise DataError(line)
+            unsure.append(f"{line}: cells beyond the last column that all rows have are not read")
     if not named:
         unsure.append("no line that names the columns was found: the first line is data, columns are counted from 0")
     found = SplitTables(tables=tables, named=named, unsure=unsure)
@@ -246,7 +251,6 @@ def splits_named(name: str) -> list[str]:
 
 
 def _files_of(folder: Path) -> tuple[dict[str, list[Path]], list[str]]:
-    """The files of each split; and which tables of the folder are left out."""
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in TABLE_FILES and path.is_file())
     if not files:
         raise DataError(f"{folder}: has no table ({', '.join(TABLE_FILES)}); give a file, or the folder that has them")
@@ -279,16 +283,6 @@ def _read(path: Path) -> TextTable:
     if not table.header and has_header([[cell or "" for cell in row] for row in table.rows]):
         table = read_table(path, FileLayout(), named=True)
     return table
-
-
-def _odd_rows(table: TextTable) -> list[str]:
-    """What to say of rows that are longer than the first, as STS-B's are; raises DataError where one is shorter."""
-    width = len(table.header or table.rows[0])
-    odd = sorted((len(row) > width, at) for at, row in enumerate(table.rows) if len(row) != width)
-    said = [f"{table.place(at)}: {len(table.rows[at])} fields, expected {width}" for _, at in odd[:1]]
-    if odd and not odd[0][0]:
-        raise DataError(said[0])
-    return [f"{line}: cells beyond the last column that all rows have are not read" for line in said]
 
 
 def _by_column(found: SplitTables) -> SplitTables:

@@ -112,7 +112,6 @@ _SEPARATORS = re.compile("[\x1b\x1e\x1f]")
 
 
 def _digest(rows: Iterable[Sequence[str]]) -> str:
-    """Hash rows of strings."""
     h = hashlib.sha256()
     for row in rows:
         h.update(row_bytes(row))

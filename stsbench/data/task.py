@@ -162,7 +162,6 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
 
 
 def _inside(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
-    """The local files as they lie in an archive, whose top is ``archive_folder``."""
     if local is None:
         raise CardError(f"task {task}: [hub] archive needs [local] to say what is in it")
     folder, top = PurePosixPath(local.folder), PurePosixPath(hub.archive_folder)

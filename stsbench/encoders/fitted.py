@@ -206,7 +206,7 @@ class Variant:
     @property
     def needs_texts(self) -> bool:
         """Whether the ranges of dimensions are taken from texts."""
-        return TYPES[self.embeddings].needs_ranges
+        return TYPES[self.embeddings].bits == 8
 
     def params(self) -> Mapping[str, Any]:
         """All that decides an embedding beside the base and the texts."""

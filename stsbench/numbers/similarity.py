@@ -124,11 +124,6 @@ class NumberType(NamedTuple):
     bits: int
     signed: bool = True
 
-    @property
-    def needs_ranges(self) -> bool:
-        """Whether the range of each dimension has to be known."""
-        return self.bits == 8
-
     def bytes(self, d: int) -> int:
         """The bytes of an embedding of size d."""
         return -(-d * self.bits // 8)
@@ -157,12 +152,9 @@ def truncate(embeddings: Float32Array, dimensions: int) -> Float32Array:
 
 
 def to_integers(embeddings: Float32Array, ranges: Float32Array, *, signed: bool) -> Float32Array:
-    """Return whole numbers from -128 to 127, or from 0 to 255, (n, d), which float32 holds exactly.
+    """Return whole numbers from -128 to 127 (``signed``), or from 0 to 255, (n, d), which float32 holds exactly.
 
-    Args:
-        embeddings: (n, d).
-        ranges: the smallest and the largest number of each dimension, (2, d).
-        signed: whether they begin at -128.
+    ``embeddings`` are (n, d), ``ranges`` the smallest and the largest number of each dimension, (2, d).
     """
     starts = ranges[0]
     steps = (ranges[1] - starts) / STEPS

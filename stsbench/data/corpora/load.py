@@ -28,8 +28,8 @@ from stsbench.core import settings
 from stsbench.core.cards import CorpusCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, UnknownName, choose, did_you_mean, one_line
-from stsbench.core.files import bounded, check_is_file, check_parquet, chunks, file_digest
-from stsbench.data.readers.table import LISTED, MARK, checked_text, listed, read_json_lines
+from stsbench.core.files import bounded, check_is_file, chunks, file_digest
+from stsbench.data.readers.table import LISTED, MARK, checked_text, listed, read_json_lines, read_parquet
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 
@@ -173,7 +173,6 @@ def _has_header(columns: Mapping[str, str | int]) -> bool:
 
 
 def _finished(name: str, table: pa.Table) -> Corpus:
-    """Cast columns to their types, make empty fields one space, and refuse what nothing can be learnt from."""
     blanks, done = 0, {}
     for column in table.column_names:
         kind = {"score": pa.float64(), "document_id": pa.int64()}.get(column, pa.large_string())
@@ -235,7 +234,6 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
 
 
 def _content(path: Path, lines: int | None) -> bytes:
-    """The bytes of a file, decompressed; of its first lines alone where so many are asked for."""
     content = bytearray()
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:
@@ -251,13 +249,6 @@ def _content(path: Path, lines: int | None) -> bytes:
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
     return bytes(content) if lines is None else b"".join(itertools.islice(io.BytesIO(content), lines))
-
-
-def _parquet(path: Path, content: bytes, header: bool) -> pa.Table:
-    from pyarrow import parquet
-
-    check_parquet(io.BytesIO(content), path, where=str(path))
-    return parquet.read_table(io.BytesIO(content))
 
 
 def _lines(path: Path, content: bytes, header: bool) -> pa.Table:
@@ -302,7 +293,7 @@ TEXT_FILES: Mapping[str, TextFile] = {
     ".csv": TextFile(lambda path, content, header: _delimited(path, content, header, ",", '"')),
     ".tsv": TextFile(lambda path, content, header: _delimited(path, content, header, "\t", False)),
     ".jsonl": TextFile(lambda path, content, header: read_json_lines(path, content)),
-    ".parquet": TextFile(_parquet, is_utf8=False),
+    ".parquet": TextFile(lambda path, content, header: read_parquet(path, content), is_utf8=False),
 }
 """By the end of a file's name."""
 

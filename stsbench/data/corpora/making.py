@@ -94,7 +94,6 @@ def make_corpus(
 
 
 def _first_rows(order: _Order) -> int:
-    """The first lines of another corpus."""
     facts = order.facts
     source = fetch_corpus(facts.of, choose("corpus", facts.of, order.cards), corpora=order.corpora)
     lines = read_training_text(source, header=False, limit=facts.rows).column(0).to_pylist()
@@ -127,7 +126,11 @@ def _long_documents(order: _Order) -> int:
     draft, record = path.with_name(f"{path.name}.unfinished"), path.with_name(f"{path.name}.unfinished.json")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        done = _done(draft, record, key)
+        done = _Done(key=key)
+        # Nothing of a draft that is made of something else, or cut.
+        with suppress(OSError, msgspec.DecodeError):
+            noted = msgspec.json.decode(record.read_bytes(), type=_Done)
+            done = noted if noted.key == key and draft.stat().st_size >= noted.size else done
         with draft.open("ab") as stream:
             stream.truncate(done.size)
             for name in list(digests)[done.files :]:
@@ -152,17 +155,7 @@ WAYS: Mapping[str, Callable[[_Order], int]] = {"first_rows": _first_rows, "long_
 """How a card's ``[make]`` says that its file is made; each writes it and returns its rows."""
 
 
-def _done(draft: Path, record: Path, key: str) -> _Done:
-    """How far a draft is; nothing of one that is made of something else, or cut."""
-    with suppress(OSError, msgspec.DecodeError):
-        done = msgspec.json.decode(record.read_bytes(), type=_Done)
-        if done.key == key and draft.stat().st_size >= done.size:
-            return done
-    return _Done(key=key)
-
-
 def _files_of(facts: MakeFacts) -> tuple[str, dict[str, str], Callable[[str], AbstractContextManager[Path]]]:
-    """The dataset for messages, a hash of each of its parquet files for training by its name, and what opens a file."""
     if Path(facts.of).is_dir():
         folder, where = Path(facts.of), f"dataset '{facts.of}'"
         names = _of_training(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
@@ -188,7 +181,6 @@ def _of_training(names: Iterable[str]) -> list[str]:
 
 
 def _long(file: Path, where: str, facts: MakeFacts, count: CountsTokens) -> Iterator[str]:
-    """The long documents of one file, white space made single spaces."""
     least = facts.tokens or 0
     for documents in _documents(file, where, facts.column):
         texts = [" ".join(document.split()) for document in documents]

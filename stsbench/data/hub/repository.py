@@ -172,11 +172,8 @@ def open_repository(repo: str, *, revision: str, kind: RepoKind, without: str | 
     Hub's library has noted when it fetched the whole of it. Without either, what the library's
     cache happens to have is listed, and ``unreached`` says why.
 
-    Args:
-        repo: ``owner/name``.
-        revision: a commit, branch or tag; ``unpinned`` is the main branch.
-        kind: what the repository holds.
-        without: what to do without the Hub, for errors; ``""`` says nothing of it.
+    ``revision`` is a commit, branch or tag; ``unpinned`` is the main branch. ``without`` is what to do without the Hub,
+    for errors; ``""`` says nothing of it.
 
     Raises:
         SourceError: there is no such repository or revision, or no answer and nothing known.
@@ -253,7 +250,6 @@ def _ask(address: Address) -> Listing:
 
 
 def _is_answer(listing: Listing, address: Address) -> bool:
-    """Whether a list names a commit, and the one that was asked for where a commit or its beginning was."""
     commit = str(listing.commit)
     return bool(GIT_HASH.fullmatch(commit)) and (not address.pinned or commit.startswith(address.revision))
 
@@ -413,7 +409,6 @@ def choose_files(names: Iterable[str], allow: Sequence[str]) -> tuple[list[str],
 
 
 def _readable(names: set[str]) -> list[str]:
-    """The weights of one folder to read: one safetensors file, else its shards, else PyTorch's own."""
     for whole, family in _FAMILIES:
         if whole in names:
             return [whole]

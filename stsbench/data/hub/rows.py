@@ -30,6 +30,7 @@ from stsbench.core.errors import CardError, DataError, SourceError, did_you_mean
 from stsbench.core.files import MOST_BYTES, check_unpacked_size, file_digest, scratch_beside
 from stsbench.data.hub.failures import detail, explained, quiet
 from stsbench.data.hub.repository import HubFolder, Repository, open_repository, path_within
+from stsbench.data.readers.table import listed
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
@@ -96,7 +97,6 @@ class _Dataset(NamedTuple):
         return [str(name) for name in self.builder.config.data_files or {}]
 
     def read(self, names: Sequence[str]) -> Any:  # noqa: ANN401 - a Dataset of the library
-        """The rows of splits one after another; raises DataError where there are none, SourceError for broken files."""
         where, page = f"{self.repository.address}, split '{'+'.join(names)}'", self.repository.address.page
         try:
             self.builder.download_and_prepare(verification_mode="no_checks")
@@ -151,7 +151,6 @@ def _opened(source: HubSource) -> Iterator[_Dataset]:
 
 
 def _readme(repository: Repository) -> dict[str, Any]:
-    """What the README of a dataset declares; raises SourceError."""
     from huggingface_hub import DatasetCard
 
     if "README.md" not in repository.listing.files:
@@ -165,7 +164,6 @@ def _readme(repository: Repository) -> dict[str, Any]:
 
 
 def _patterns(repository: Repository, config: str) -> list[str]:
-    """The patterns of the files needed to read a configuration, as the README declares it; none if it declares none."""
     address, declared = repository.address, _readme(repository).get("configs") or []
     configs: dict[str, Any] = {str(one["config_name"]): one for one in declared if "config_name" in one}
     if not configs:
@@ -174,7 +172,7 @@ def _patterns(repository: Repository, config: str) -> list[str]:
         _check_names([config], list(configs), str(address), "configuration")
     elif len(configs) > 1 and not any(e.get("default") or n == "default" for n, e in configs.items()):
         raise DataError(
-            f"{address}: has several configurations ({_some(list(configs))}); the card must name one as 'config'"
+            f"{address}: has several configurations ({listed(list(configs))}); the card must name one as 'config'"
         )
     # The library finds the format of every configuration from the files of the first.
     entries = [configs[config], next(iter(configs.values()))] if config else list(configs.values())
@@ -195,11 +193,10 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _inside(rows: Sequence[Any], name: str, where: str) -> list[Any]:
-    """The values of a field within a column of records, as ``labels.label`` names it."""
     top, _, field = name.partition(".")
     for row in rows:
         if not isinstance(row, Mapping) or field not in row:
-            known = _some(list(row)) if isinstance(row, Mapping) else "no fields"
+            known = listed(list(row)) if isinstance(row, Mapping) else "no fields"
             raise DataError(f"{where}: column '{top}' has no field '{field}' (has {known})")
     return [row[field] for row in rows]
 
@@ -207,7 +204,7 @@ def _inside(rows: Sequence[Any], name: str, where: str) -> list[Any]:
 def _check_names(wanted: Sequence[str], known: Sequence[str], where: str, what: str) -> None:
     for name in wanted:
         if name not in known:
-            raise DataError(f"{where}: there is no {what} '{name}' (has {_some(known)}){did_you_mean(name, known)}")
+            raise DataError(f"{where}: there is no {what} '{name}' (has {listed(known)}){did_you_mean(name, known)}")
 
 
 def _columns(source: HubSource, where: str) -> dict[str, str]:
@@ -237,7 +234,7 @@ def _to_split(
     names = [str(value) for value in rows[columns["label"]]]
     other = next((at for at, name in enumerate(names) if name not in places), None)
     if other is not None:
-        raise DataError(f"{where}: row {other + 1}: label '{names[other][:40]}' is not one of {_some(source.classes)}")
+        raise DataError(f"{where}: row {other + 1}: label '{names[other][:40]}' is not one of {listed(source.classes)}")
     labels = np.array([places[name] for name in names], dtype=np.int64)
     if "sentence" in texts:
         return LabelledSplit(sentences=texts["sentence"], labels=labels, classes=source.classes)
@@ -254,10 +251,6 @@ def _texts(values: Sequence[Any], column: str, where: str) -> list[str]:
 
 def _kind(value: object) -> str:
     return "missing" if value is None else f"{type(value).__name__} {one_line(repr(value))[:40]}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 MOST_MEMBERS = 20_000
@@ -287,7 +280,7 @@ def fetch_archive(source: HubSource) -> HubFolder:
 
 
 def _unpack_whole(archive: Path, folder: Path, where: str) -> None:
-    """Unpack beside the folder's place, then move there in one step: a killed run leaves no half of it."""
+    # Beside the folder's place, then moved there in one step: a killed run leaves no half of it.
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = scratch_beside(folder)
     draft.mkdir()
@@ -319,7 +312,6 @@ class Refused(Exception):
 class _Member(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Refuse a record before memory for it is asked for."""
         found = super().frombuf(buf, encoding, errors)
         if found.size > MOST_HEADER and found.type in HEADERS:
             raise Refused(f"a header in it asks for more than {MOST_HEADER >> 10} KiB")

@@ -12,7 +12,6 @@ from stsbench.core.registry import Registry
 
 
 def _is_reader(found: object) -> bool:
-    """Whether it takes files."""
     try:
         return callable(found) and "files" in inspect.signature(found).parameters
     except (TypeError, ValueError):

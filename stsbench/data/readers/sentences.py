@@ -146,7 +146,6 @@ def rows_of_split(
 
 
 def _sentences_of(table: TextTable, columns: Sequence[ColumnKey]) -> list[Sequence[str]]:
-    """The sentences of each row; of a pair in one column the two lines of the cell."""
     if len(columns) == 1 or columns[0] != columns[1]:
         return list(zip(*map(table.column, columns), strict=True))
     pairs = [cell.split("\n") for cell in table.column(columns[0])]
@@ -335,14 +334,12 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
 
 
 def _placed_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
-    """The lines of files, each with its place for messages."""
     for file in files:
         for at, line in enumerate(read_lines(file.path, encoding=encoding), start=1):
             yield f"{file.path}: line {at}", line
 
 
 def _labels(names: Iterable[tuple[str, str]], classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The places of labels among the classes; each comes with its place in the data, which names one that is unknown."""
     ids = {name: at for at, name in enumerate(classes)}
     found: list[int] = []
     for name, where in names:

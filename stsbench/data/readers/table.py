@@ -75,12 +75,8 @@ def checked_text(
 ) -> bytes:
     r"""Return the bytes of a text, ``\r\n`` as ``\n`` where every line ends so (SICK's test file does).
 
-    Args:
-        path: the file.
-        content: its bytes.
-        encoding: what they are.
-        mixed_ends: whether lines may end in either: rows of a table in one, lines within its quoted cells in the other.
-        refused: control characters that it may not hold.
+    With ``mixed_ends`` lines may end in either: rows of a table in one, lines within its quoted cells in the other.
+    ``refused`` are control characters that it may not hold.
 
     Raises:
         DataError: it holds one of these, or bytes that are not the encoding; names the line.
@@ -199,11 +195,8 @@ class FileLayout(NamedTuple):
 def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     """Read a file of any kind as a table of text.
 
-    Args:
-        path: the file.
-        layout: what its card says; of a file that is no delimited text, it can say nothing.
-        named: whether columns are asked for by name: then the first row of a text file holds their names, unless
-            the layout says otherwise.
+    Of a file that is no delimited text the layout can say nothing. ``named``: columns are asked for by name; then the
+    first row of a text file holds their names, unless the layout says otherwise.
 
     Raises:
         DataError: the file is broken, or has no row. CardError: the layout cannot be this file's.
@@ -236,11 +229,16 @@ def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
         raise DataError(f"{path}: not valid {kind}: {one_line(error)[:150]}") from error
 
 
-def _from_parquet(path: Path, content: bytes) -> TextTable:
+def read_parquet(path: Path, content: bytes) -> pa.Table:
+    """Read what a parquet file holds, which may not be far more than its size; raises as :func:`check_parquet`."""
     from pyarrow import parquet
 
     check_parquet(io.BytesIO(content), path, where=str(path))
-    found = parquet.read_table(io.BytesIO(content))
+    return parquet.read_table(io.BytesIO(content))
+
+
+def _from_parquet(path: Path, content: bytes) -> TextTable:
+    found = read_parquet(path, content)
     return _of_cells(path, found, range(1, found.num_rows + 1), "row")
 
 
@@ -254,8 +252,6 @@ def _from_json(path: Path, content: bytes) -> TextTable:
 
 
 def _of_cells(path: Path, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]) -> TextTable:
-    """The rows as text; None for what is missing, or holds more than a value."""
-
     def cell(value: Any) -> str | None:  # noqa: ANN401 - whatever a column holds
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -333,7 +329,6 @@ Rows = list[tuple[int, list[str]]]
 
 
 def _is_even(rows: Rows) -> bool:
-    """Whether there is more than one field a row, and in all rows equally many."""
     return bool(rows) and len(rows[0][1]) > 1 and len({len(cells) for _, cells in rows}) == 1
 
 
