@@ -129,7 +129,16 @@ class ProtocolChoice:
         self.asked: dict[str, dict[str, Any]] = {}
         self.texts: dict[str, str] = {}
         for part in split_names(text):
-            name, values = _parse(part)
+            match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", part)
+            if not match:
+                raise ProtocolError(f"--protocol '{part.strip()}': give a name, or name(field=value)")
+            # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
+            quoted = re.sub(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)", r'= "\1"', match[2] or "")
+            try:
+                values = tomllib.loads(f"fields = {{{quoted}}}")["fields"]
+            except ValueError as error:
+                raise ProtocolError(f"--protocol '{part.strip()}': cannot be read ({one_line(error)})") from error
+            name = match[1]
             if name in self.asked:
                 raise ProtocolError(f"--protocol names '{name}' twice; run once for each")
             self.asked[name], self.texts[name] = values, part
@@ -178,19 +187,6 @@ def protocol_as_asked(task: str, protocol: Mapping[str, Any], catalogue: Catalog
     recorded = {key: json.dumps(value) for key, value in protocol.items() if key in usual}
     other = [f"{key}={value}" for key, value in recorded.items() if value != json.dumps(usual[key])]
     return f"{protocol['name']}({', '.join(other)})" if other else str(protocol["name"])
-
-
-def _parse(text: str) -> tuple[str, dict[str, Any]]:
-    match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
-    if not match:
-        raise ProtocolError(f"--protocol '{text.strip()}': give a name, or name(field=value)")
-    # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
-    quoted = re.sub(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)", r'= "\1"', match[2] or "")
-    try:
-        values = tomllib.loads(f"fields = {{{quoted}}}")["fields"]
-    except ValueError as error:
-        raise ProtocolError(f"--protocol '{text.strip()}': cannot be read ({one_line(error)})") from error
-    return match[1], values
 
 
 Store = Path | str | None

@@ -221,8 +221,20 @@ class Cleaner:
         """
         self._asked, self._work = asked, work
         self._texts = {(task.name, task.split): task.splits[task.split].texts() for task in work.tasks.values()}
-        self._corpora = {part.name: self._corpora_of(part.name) for part in parts}
-        self._found = {names: self._find(names) for names in dict.fromkeys(self._corpora.values())}
+        self._corpora: dict[str, tuple[str, ...]] = {}
+        self._found: dict[tuple[str, ...], tuple[str, Held]] = {}
+        catalogue = work.plan.catalogue
+        for part in parts:
+            stem = part.name.partition("+")[0]
+            own = [catalogue.recipe(stem).data.corpus] if stem in catalogue.paths("trainers") else []
+            if OWN in asked.corpora and not own:
+                raise StsbenchError(
+                    f"--clean {OWN}: '{part.name}' is of no recipe, which would name its training text; give --clean CORPUS"
+                )
+            names = tuple(dict.fromkeys(name for one in asked.corpora for name in (own if one == OWN else [one])))
+            self._corpora[part.name] = names
+            if names not in self._found:
+                self._found[names] = self._find(names)
 
     def __call__(self, result: Result) -> Result:
         """The Result with its clean score, which is written; without, where it cannot be made, which is reported."""
@@ -245,15 +257,6 @@ class Cleaner:
             # Its per-item columns lie there already.
             write_result(msgspec.structs.replace(cleaned, per_item={}), plan.out)
         return cleaned
-
-    def _corpora_of(self, encoder: str) -> tuple[str, ...]:
-        catalogue, stem = self._work.plan.catalogue, encoder.partition("+")[0]
-        own = [catalogue.recipe(stem).data.corpus] if stem in catalogue.paths("trainers") else []
-        if OWN in self._asked.corpora and not own:
-            raise StsbenchError(
-                f"--clean {OWN}: '{encoder}' is of no recipe, which would name its training text; give --clean CORPUS"
-            )
-        return tuple(dict.fromkeys(name for one in self._asked.corpora for name in (own if one == OWN else [one])))
 
     def _find(self, names: Sequence[str]) -> tuple[str, Held]:
         plan, folder = self._work.plan, self._asked.folder
@@ -289,18 +292,25 @@ def forecast_run(plan: RunPlan, listener: Listener) -> Iterator[EncoderForecast]
         StsbenchError: as :func:`stsbench.bench.run.run`.
     """
     work = Work(plan, listener)
-    held = read_states(plan.out).results if plan.out.is_dir() else []
+    # How long earlier results took to score, whichever encoder's.
+    earlier: dict[tuple[str, str, str], list[float]] = {}
+    for one in read_states(plan.out).results if plan.out.is_dir() else ():
+        if isinstance(seconds := one.run.get("seconds"), int | float):
+            earlier.setdefault(_of(one), []).append(float(seconds))
     for part in work.parts():
-        seconds = [_usual_seconds(work.tasks[cell.task, cell.protocol], held) for cell in part.missing]
-        measured = [one for one in seconds if one is not None]
+        took = [earlier.get(_of(work.tasks[cell.task, cell.protocol]), []) for cell in part.missing]
         embedding = 0.0 if part.to_embed == 0 else None
         # What a server is sent is paid for: nothing is sent for a forecast.
         if part.to_embed and part.tokens is None:
             with isolated(part.name, plan, listener):
                 embedding = _seconds_to_embed(work, part)
-        yield EncoderForecast(
-            part=part, embedding=embedding, seconds=sum(measured) if len(measured) == len(seconds) else None
-        )
+        scoring = sum(map(median, took)) if all(took) else None
+        yield EncoderForecast(part=part, embedding=embedding, seconds=scoring)
+
+
+def _of(scored: Result | ScoredTask) -> tuple[str, str, str]:
+    name = scored.task if isinstance(scored, Result) else scored.name
+    return name, scored.split, protocol_key(scored.protocol)
 
 
 def _seconds_to_embed(work: Work, part: RunPart) -> float:
@@ -318,14 +328,6 @@ def _seconds_to_embed(work: Work, part: RunPart) -> float:
         if took > PROBE_SECONDS or size >= min(LAST_SAMPLE, len(by_length)):
             return took * (part.to_embed or 0) / len(sample)
         size *= 4
-
-
-def _usual_seconds(task: ScoredTask, held: Sequence[Result]) -> float | None:
-    """How long earlier results of a task took to score under its protocol, whichever encoder's: the median."""
-    same = (task.name, task.split, protocol_key(task.protocol))
-    took = [one.run.get("seconds") for one in held if (one.task, one.split, protocol_key(one.protocol)) == same]
-    found = [float(one) for one in took if isinstance(one, int | float)]
-    return median(found) if found else None
 
 
 def run(plan: RunPlan, listener: Listener, *, executor: Executor | None = None) -> Iterator[Result]:
@@ -364,13 +366,11 @@ GivenEncoders = GivenEncoder | Sequence[GivenEncoder] | Mapping[str, GivenEncode
 """The same, a list of them, or a dict of them by what results are to call them."""
 
 
-def _are_tasks(value: object) -> bool:
-    one = str | Task
-    return isinstance(value, one) or (isinstance(value, Sequence) and all(isinstance(part, one) for part in value))
-
-
 ARGUMENTS: Mapping[str, Kind | type] = {
-    "tasks": Kind(_are_tasks, "a name, a Task or a list of them"),
+    "tasks": Kind(
+        lambda given: all(isinstance(one, str | Task) for one in (given if isinstance(given, Sequence) else [given])),
+        "a name, a Task or a list of them",
+    ),
     "protocol": NAMES,
     "data": PLACE,
     "seed": SEED,
@@ -422,11 +422,15 @@ def iterate(
 
 def _found(given: GivenEncoders, name: str | None, catalogue: Catalogue) -> list[KnownEncoder | str]:
     """Encoders that are there already, and the names of those to be made; of one alone nothing is put off."""
+    is_path = False
+    # What is too long for a file's name is none.
+    with suppress(OSError):
+        is_path = isinstance(given, str) and bool(given) and Path(given).exists()
     if isinstance(given, Mapping):
         called: list[tuple[str | None, object]] = list(given.items())
     elif isinstance(given, list | tuple):
         called = [(None, one) for one in given]
-    elif isinstance(given, str) and not _is_path(given):
+    elif isinstance(given, str) and not is_path:
         called = [(None, one) for one in split_names(given)]
     else:
         called = [(None, given)]
@@ -448,13 +452,6 @@ def _found(given: GivenEncoders, name: str | None, catalogue: Catalogue) -> list
             _is_new(known, before)
             found.append(known)
     return found
-
-
-def _is_path(name: str) -> bool:
-    # What is too long for a file's name is none.
-    with suppress(OSError):
-        return bool(name) and Path(name).exists()
-    return False
 
 
 Before = dict[tuple[str, int | None], set[str | None]]

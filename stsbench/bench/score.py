@@ -21,7 +21,6 @@ from stsbench.core.provenance import same_encoder, without_texts
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import (
     Embed,
-    Encoder,
     FloatArray,
     KnownEncoder,
     WordEncoder,
@@ -137,6 +136,13 @@ class _TaskScorer:
         task, encoder = self.task, self.embedder.known(self.task)
         self.engine = self.engine or self.embedder.engine(task)
         scores: Scores = task.evaluator(task.splits, self.engine, seed=seed)
+        notes = [*encoder.assumed, *scores.notes, *task.notes(), *encoder.notes(), *self.embedder.notes(task)]
+        # Also of an encoder of words under a variant.
+        own = encoder.encoder if variant_of(encoder.encoder) is None else base_of(encoder.encoder) or encoder.encoder
+        if isinstance(own, WordEncoder):
+            texts = sorted(set(task.texts()))
+            if count := len(without_known_words(own, texts)):
+                notes.append(f"{count} of {len(texts)} distinct sentences have no word that the encoder knows")
         return Result(
             encoder=encoder.name,
             task=task.name,
@@ -158,14 +164,7 @@ class _TaskScorer:
             task_card=task.task.card_digest,
             data=task.digest,
             items=columns_digest(scores.per_item),
-            notes=[
-                *encoder.assumed,
-                *scores.notes,
-                *task.notes(),
-                *encoder.notes(),
-                *self.embedder.notes(task),
-                *_unknown_notes(encoder.encoder, task),
-            ],
+            notes=notes,
             run=self._run_facts(encoder, time.perf_counter() - started),
             per_item=dict(scores.per_item),
         )
@@ -201,16 +200,6 @@ class _TaskScorer:
             "dirty": dirty,
             **({"set_aside": aside} if aside else {}),
         }
-
-
-def _unknown_notes(encoder: Encoder, task: ScoredTask) -> list[str]:
-    """How many sentences hold no word that an encoder of words knows, or that under a variant."""
-    encoder = (base_of(encoder) or encoder) if variant_of(encoder) is not None else encoder
-    if not isinstance(encoder, WordEncoder):
-        return []
-    texts = sorted(set(task.texts()))
-    count = len(without_known_words(encoder, texts))
-    return [f"{count} of {len(texts)} distinct sentences have no word that the encoder knows"] if count else []
 
 
 MOST = 20_000

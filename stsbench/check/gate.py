@@ -24,7 +24,7 @@ from stsbench.core.provenance import same_encoder
 from stsbench.results.comparable import suite_mean, why_not_comparable
 from stsbench.results.folder import columns_of
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.comparison import Effort, Measured, compare_column, mean_difference
+from stsbench.significance.comparison import Effort, compare_column, mean_difference
 from stsbench.significance.items import Column
 from stsbench.significance.paired import holm
 
@@ -34,8 +34,6 @@ Outcome = Literal[
 ]
 STOPPING: tuple[Outcome, ...] = ("not comparable", "missing", "unreadable", "not checked")
 """Outcomes beside which a check is never fine: something was not looked at."""
-
-
 Pair = tuple[Entry, Entry]
 """A new cell and the old one that it is compared with."""
 
@@ -234,41 +232,35 @@ def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
 
     The test is paired where both sides have their items, else by their intervals, which excuse no fall.
     """
+    from scipy import special
+
     try:
-        measured = [_measured(new, old, effort) for new, old in pairs]
-    except DataError as error:
-        return Tested(1.0, "none", problem=str(error))
-    paired = [one for one in measured if one is not None]
+        columns = [(_result(new, old), _result(old, new)) for new, old in pairs]
+        paired = [
+            one
+            for ours, theirs in columns
+            if ours is not None and theirs is not None
+            for one in compare_column(
+                Column(ours.task, ours.split, ours.protocol, [[theirs], [ours]]), ["old", "new"], effort
+            )
+        ]
+    except DataError as broken:
+        return Tested(1.0, "none", problem=str(broken))
     if len(paired) == len(pairs):
         difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
         if difference.p is not None:
             return Tested(difference.p, "paired test")
-    return _of_intervals(pairs)
-
-
-def _of_intervals(pairs: Sequence[Pair]) -> Tested:
-    """The test of independent normal scores whose 95% intervals are known: it does not see that items are the same."""
-    from scipy import special
-
+    # Of independent normal scores whose 95% intervals are known: it does not see that items are the same.
     widths = [high - low for pair in pairs for low, high in (cell.interval for cell, _ in pair)]
     error = sum((width / (2 * special.ndtri(0.975))) ** 2 for width in widths) ** 0.5
-    difference = abs(sum(new.score - old.score for (new, _), (old, _) in pairs))
-    p = float(2 * special.ndtr(-difference / error)) if error else 0.0
+    apart = abs(sum(new.score - old.score for (new, _), (old, _) in pairs))
+    p = float(2 * special.ndtr(-apart / error)) if error else 0.0
     locked = [cell for pair in pairs for cell, result in pair if result is None]
     if any(cell.paired is None for cell in locked):
         why = "the lock holds no per-item values; lock again beside them"
     else:
         why = "two locks hold no gold scores" if len(locked) > len(pairs) else "no paired test is known"
     return Tested(p, "from the intervals", problem=why)
-
-
-def _measured(new: Entry, old: Entry, effort: Effort) -> Measured | None:
-    ours, theirs = _result(new, old), _result(old, new)
-    if ours is None or theirs is None:
-        return None
-    column = Column(ours.task, ours.split, ours.protocol, [[theirs], [ours]])
-    (measured,) = compare_column(column, ["old", "new"], effort)
-    return measured
 
 
 def _result(entry: Entry, other: Entry) -> Result | None:
@@ -424,12 +416,9 @@ def match_cells(
 
 
 def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
-    left: dict[str, list[LockedCell]] = {}
-    for cell, _ in old.cells:
-        if cell.encoder not in names.values():
-            left.setdefault(cell.encoder, []).append(cell)
+    left = {cell.encoder: [one for one, _ in old.cells if one.encoder == cell.encoder] for cell, _ in old.cells}
     hint = "choose others with --encoder, or allow it with --allow-missing"
-    for first, *others in left.values():
+    for first, *others in (cells for encoder, cells in left.items() if encoder not in names.values()):
         reason = f"the new results have no encoder of this name; {hint}"
         one = replace(_bare(first), outcome="missing", reason=reason)
         yield replace(one, task=f"all {1 + len(others)} cells", protocol="") if others else one
@@ -468,6 +457,5 @@ def _judge(new: Entry | None, old: Entry | None, tolerances: Mapping[str, Tolera
     if why is not None:
         return Judged(replace(bare, outcome="not comparable", reason=why), [])
     tolerance = tolerances[classify(ours, theirs).name]
-    points = tolerance.allowed(ours.n)
-    difference = ours.score - theirs.score
+    points, difference = tolerance.allowed(ours.n), ours.score - theirs.score
     return Judged(within(bare, difference, points=points, name=tolerance.name, why=tolerance.why), [(new, old)])

@@ -30,7 +30,6 @@ PackedKind = Literal["ranks", "levels", "right"]
 LEVEL_BITS = 16
 """A value that is no rank is one of 65,536 levels between the lowest and the highest."""
 MOST_BITS = 32
-Codes = npt.NDArray[np.uint32]
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -56,42 +55,33 @@ def pack(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -
     tested = tested_column(columns, protocol)
     if tested is None:
         return None
-    name, values = tested.name, np.asarray(columns[tested.name])
+    kind: PackedKind
+    values, low, high = np.asarray(columns[tested.name]), 0.0, 1.0
     if tested.metric is not None and tested.metric.by_rank:
-        _, ranks = np.unique(values, return_inverse=True)
-        codes = ranks.astype(np.uint32)
-        bits = max(1, int(codes.max()).bit_length())
-        return Packed(column=name, kind="ranks", bits=bits, text=_text(codes, bits))
-    if values.dtype == np.bool_:
-        return Packed(column=name, kind="right", bits=1, text=_text(values.astype(np.uint32), 1))
-    low, high = float(values.min()), float(values.max())
-    steps = (values.astype(np.float64) - low) / ((high - low) or 1.0) * (2**LEVEL_BITS - 1)
-    codes = np.rint(steps).astype(np.uint32)
-    return Packed(column=name, kind="levels", bits=LEVEL_BITS, low=low, high=high, text=_text(codes, LEVEL_BITS))
+        _, codes = np.unique(values, return_inverse=True)
+        kind, bits = "ranks", max(1, int(codes.max()).bit_length())
+    elif values.dtype == np.bool_:
+        kind, bits, codes = "right", 1, values
+    else:
+        kind, bits, low, high = "levels", LEVEL_BITS, float(values.min()), float(values.max())
+        codes = np.rint((values.astype(np.float64) - low) / ((high - low) or 1.0) * (2**LEVEL_BITS - 1))
+    each = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
+    text = base64.b64encode(np.packbits(each[:, MOST_BITS - bits :]).tobytes()).decode()
+    return Packed(column=tested.name, kind=kind, bits=bits, low=low, high=high, text=text)
 
 
 def unpack(packed: Packed, n: int) -> Float64Array | npt.NDArray[np.bool_]:
     """The column, (n,): ranks, levels as values, or whether items are right."""
-    codes = _codes(packed, n)
+    each = np.unpackbits(np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits)
+    rows = np.zeros((n, MOST_BITS), dtype=np.uint8)
+    rows[:, MOST_BITS - packed.bits :] = each.reshape(n, packed.bits)
+    codes = np.packbits(rows, axis=1).view(">u4").ravel()
     if packed.kind == "right":
         return codes.astype(np.bool_)
     if packed.kind == "ranks":
         return codes.astype(np.float64)
     levels: Float64Array = packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
     return levels
-
-
-def _text(codes: Codes, bits: int) -> str:
-    each = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
-    return base64.b64encode(np.packbits(each[:, MOST_BITS - bits :]).tobytes()).decode()
-
-
-def _codes(packed: Packed, n: int) -> Codes:
-    each = np.unpackbits(np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits)
-    rows = np.zeros((n, MOST_BITS), dtype=np.uint8)
-    rows[:, MOST_BITS - packed.bits :] = each.reshape(n, packed.bits)
-    codes: Codes = np.packbits(rows, axis=1).view(">u4").ravel().astype(np.uint32)
-    return codes
 
 
 VERSION = 3
@@ -137,13 +127,9 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return fields_digest({**msgspec.to_builtins(self), "digest": ""})
 
 
-class _Version(msgspec.Struct, frozen=True):
-    lock: int
-
-
 class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lock: int
-    cells: list[LockedCell]
+    cells: msgspec.Raw
 
 
 Entry = tuple[LockedCell, Result | None]
@@ -209,11 +195,11 @@ def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> li
     takes over what an earlier lock, ``kept``, holds of the very same items. Raises DataError where they are broken.
     """
     earlier = {(cell.encoder, cell.task, cell.items): cell.paired for cell in kept if cell.paired is not None}
-    return [lock_cell(one, _paired(one) or earlier.get((one.encoder, one.task, one.items))) for one in results]
-
-
-def _paired(result: Result) -> Packed | None:
-    return pack(columns_of(result), result.protocol) if has_columns(result) else None
+    cells = []
+    for one in results:
+        paired = pack(columns_of(one), one.protocol) if has_columns(one) else None
+        cells.append(lock_cell(one, paired or earlier.get((one.encoder, one.task, one.items))))
+    return cells
 
 
 def to_lock(cells: Iterable[LockedCell]) -> bytes:
@@ -235,27 +221,27 @@ def read_lock(path: Path) -> list[LockedCell]:
         raise OutputError(f"{path}: cannot be read: No such file or directory; 'stsbench lock' makes a lock file")
     content = read_bounded(path, LARGEST)
     try:
-        version = msgspec.json.decode(content, type=_Version).lock
-        lock = msgspec.json.decode(content, type=_Lock) if version == VERSION else None
-        edited = [cell for cell in (lock.cells if lock else []) if cell.digest != cell.digest_due()]
+        lock = msgspec.json.decode(content, type=_Lock)
+        cells = msgspec.json.decode(lock.cells, type=list[LockedCell]) if lock.lock == VERSION else []
+        edited = [cell for cell in cells if cell.digest != cell.digest_due()]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: is not a lock file: {one_line(error)[:300]}; 'stsbench lock' makes one") from error
-    if lock is None:
-        raise DataError(f"{path}: is a lock file of version {version}, this stsbench reads {VERSION}; lock again")
+    if lock.lock != VERSION:
+        raise DataError(f"{path}: is a lock file of version {lock.lock}, this stsbench reads {VERSION}; lock again")
     if edited:
         named = f"{cut(edited[0].encoder)} on {cut(edited[0].task)}"
         raise DataError(
             f"{path}: {named}: was edited after it was locked: its digest is that of other fields; lock again"
         )
-    seen: set[tuple[object, ...]] = set()
-    for cell in lock.cells:
+    seen = set[tuple[object, ...]]()
+    for cell in cells:
         key = cell.encoder, cell.task, cell.split, protocol_key(cell.protocol), cell.seeds
         if key in seen:
             raise DataError(
                 f"{path}: {cut(cell.encoder)} on {cut(cell.task)}: is locked twice, and nothing says which of the two counts; lock again"
             )
         seen.add(key)
-    return lock.cells
+    return cells
 
 
 def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
@@ -273,10 +259,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
     found.problems.extend(lost(path))
     cells: list[Entry] = [(lock_cell(one), one) for one in found.results if tasks is None or one.task in tasks]
     older = [one for one in found.older if tasks is None or one.task in tasks]
-    return Side(cells, [one for one in found.problems if tasks is None or _may_be_of(tasks, one)], older)
-
-
-def _may_be_of(tasks: Sequence[str], problem: Problem) -> bool:
-    """Whether a file that cannot be read may be of one of these tasks: not where its name is that of another's result."""
-    named = re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", problem.path.name)
-    return named is None or named[1] in [file_part(task, NAME_LENGTH) for task in tasks]
+    # A file that cannot be read may be of one of these tasks, unless its name is that of another's result.
+    named = [(one, re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", one.path.name)) for one in found.problems]
+    parts = None if tasks is None else [file_part(task, NAME_LENGTH) for task in tasks]
+    return Side(cells, [one for one, of in named if parts is None or of is None or of[1] in parts], older)

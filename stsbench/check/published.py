@@ -44,25 +44,15 @@ def check_published(
 
 def _of_encoder(runs: Runs, catalogue: Catalogue, tolerances: Mapping[str, Tolerance]) -> Iterator[Verdict]:
     for row in [published_row(key) for key in (runs.card.published if runs.card else [])]:
-        for score in _trusted(row):
-            if score.task in catalogue.paths("tasks"):
-                facts = ColumnFacts(task=score.task, split=score.split)
-                wanted, _ = wanted_of(facts, score.protocol, score.metric, catalogue)
-                measured = list(series(runs, wanted).values())
-                if measured:
-                    result = next(r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split))
-                    yield _judge(row, score, wanted, result, measured, tolerances)
-
-
-def _trusted(row: PublishedRow) -> Sequence[Score]:
-    wrong = misprints()
-    return [
-        score
-        for score in row.scores
-        if score.protocol in protocols()
-        and score.verified not in ("figure", "no")
-        and not {(row.key, ""), (row.key, score.task)} & set(wrong)
-    ]
+        for score in row.scores:
+            is_wrong = score.verified in ("figure", "no") or {(row.key, ""), (row.key, score.task)} & {*misprints()}
+            if is_wrong or score.protocol not in protocols() or score.task not in catalogue.paths("tasks"):
+                continue
+            facts = ColumnFacts(task=score.task, split=score.split)
+            wanted, _ = wanted_of(facts, score.protocol, score.metric, catalogue)
+            if measured := list(series(runs, wanted).values()):
+                result = next(r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split))
+                yield _judge(row, score, wanted, result, measured, tolerances)
 
 
 def _judge(

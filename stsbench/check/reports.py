@@ -42,15 +42,9 @@ def junit(check: Check) -> bytes:
     What XML 1.0 cannot hold is written out, with all other control characters.
     """
     kinds = {verdict: _kind(check, verdict) for verdict in check.verdicts}
-    counts = {kind: str(sum(found == kind for found in kinds.values())) for kind in ("failure", "error", "skipped")}
-    suite = ElementTree.Element(
-        "testsuite",
-        name="stsbench check",
-        tests=str(len(kinds)),
-        failures=counts["failure"],
-        errors=counts["error"],
-        skipped=counts["skipped"],
-    )
+    found, named = list(kinds.values()), (("failure", "failures"), ("error", "errors"), ("skipped", "skipped"))
+    counts = {name: str(found.count(kind)) for kind, name in named}
+    suite = ElementTree.Element("testsuite", {"name": "stsbench check", "tests": str(len(found)), **counts})
     for verdict, kind in kinds.items():
         case = ElementTree.SubElement(
             suite, "testcase", classname=visible(verdict.encoder), name=visible(name(verdict))

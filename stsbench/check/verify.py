@@ -16,7 +16,7 @@ from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS, evaluator_of
-from stsbench.evaluators.seams import Evaluator, Items, Scores
+from stsbench.evaluators.seams import Evaluator, Items
 from stsbench.numbers.statistics import COLUMNS
 from stsbench.results.folder import has_columns, lost, read_items, read_states
 from stsbench.results.record import ROUNDING, Result, columns_digest, score_name
@@ -111,9 +111,7 @@ def verify(
         if columns is not None and not one.problems:
             if evaluator is not None:
                 _make_again(one, result, {**columns, **labels}, evaluator)
-            of_data: dict[str, npt.NDArray[Any]] = {
-                name: columns[name] for name in ("gold", "subset") if name in columns
-            }
+            of_data = {name: column for name, column in columns.items() if name in ("gold", "subset")}
             golds += [(one, columns_digest(of_data))] if of_data else []
         progress(done, len(found.results))
     _compare_gold(golds)
@@ -149,19 +147,17 @@ def _make_again(one: Verified, result: Result, items: Items, evaluator: Evaluato
         return
     with _noted(one.problems):
         made = evaluator.recompute(items)
-        one.problems += _unlike(result, made)
-        if made.interval_method != result.interval_method:
+        scores = {name: value for name, value in result.scores.items() if name != score_name(result.protocol)}
+        one.problems += _differing("field 'scores'", scores, made.scores)
+        for (name, values), again in zip(result.per_subset.items(), made.per_subset.values(), strict=False):
+            one.problems += _differing(f"field 'per_subset': '{cut(name)}'", values, again)
+        (low, high), (low_due, high_due) = result.interval, made.interval
+        if made.interval_method == result.interval_method:
+            if max(abs(low - low_due), abs(high - high_due)) > OFF:
+                said = f"field 'interval': {low:.6g} to {high:.6g}, the items make {low_due:.6g} to {high_due:.6g}"
+                one.problems.append(said)
+        else:
             one.unknown.append(f"its interval was made in another way ('{cut(result.interval_method)}')")
-
-
-def _unlike(result: Result, made: Scores) -> Iterator[str]:
-    scores = {name: value for name, value in result.scores.items() if name != score_name(result.protocol)}
-    yield from _differing("field 'scores'", scores, made.scores)
-    for (name, values), again in zip(result.per_subset.items(), made.per_subset.values(), strict=False):
-        yield from _differing(f"field 'per_subset': '{cut(name)}'", values, again)
-    (low, high), (low_due, high_due) = result.interval, made.interval
-    if made.interval_method == result.interval_method and max(abs(low - low_due), abs(high - high_due)) > OFF:
-        yield f"field 'interval': {low:.6g} to {high:.6g}, the items make {low_due:.6g} to {high_due:.6g}"
 
 
 def _differing(where: str, values: Mapping[str, float], made: Mapping[str, float]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from stsbench.results.record import Result
 
 
 class _Scored(Protocol):
-    """What both a Result and a row of a lock file tell of the way a score was made; a card's hash may be unknown."""
+    """What both a Result and a row of a lock file tell of the way a score was made."""
 
     @property
     def split(self) -> str: ...
@@ -25,17 +25,19 @@ class _Scored(Protocol):
     @property
     def n(self) -> int: ...
     @property
-    def task_card(self) -> str | None: ...
+    def task_card(self) -> str: ...
 
 
 def why_not_comparable(first: _Scored, second: _Scored) -> str | None:
     """The first thing that keeps two scores of a task apart, as part of a sentence; None where nothing does."""
     if first.split != second.split:
         return f"split differs: '{first.split}' against '{second.split}'"
-    field = differing_field(first.protocol, second.protocol)
-    if field is not None:
-        ours, theirs = (_shown(protocol, field) for protocol in (first.protocol, second.protocol))
-        return f"protocol field '{field}' differs: {ours} against {theirs}"
+    fields = [key for key in dict.fromkeys([*first.protocol, *second.protocol]) if key != "name"]
+    # The name only where nothing else differs, for it says least.
+    for field in [*fields, "name"]:
+        ours, theirs = (_shown(one.protocol, field) for one in (first, second))
+        if ours != theirs:
+            return f"protocol field '{field}' differs: {ours} against {theirs}"
     return why_another_version(first, second)
 
 
@@ -45,8 +47,8 @@ def why_another_version(first: _Scored, second: _Scored) -> str | None:
         return f"data hash differs: {first.data[:12]} against {second.data[:12]}"
     if first.n != second.n:
         return f"number of items differs: {first.n} against {second.n}"
-    if None not in (first.task_card, second.task_card) and first.task_card != second.task_card:
-        return f"task card's hash differs: {str(first.task_card)[:12]} against {str(second.task_card)[:12]}"
+    if first.task_card != second.task_card:
+        return f"task card's hash differs: {first.task_card[:12]} against {second.task_card[:12]}"
     return None
 
 
@@ -82,12 +84,6 @@ def side_by_side(results: Iterable[Result], catalogue: Catalogue) -> tuple[list[
                     hint="run the task again with one of them, or choose encoders",
                 )
     return [result for result in given if id(result) not in away], left_out
-
-
-def differing_field(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
-    """The protocol field that differs; the name only where nothing else does, for it says least."""
-    fields = [key for key in dict.fromkeys([*first, *second]) if key != "name"]
-    return next((key for key in [*fields, "name"] if _shown(first, key) != _shown(second, key)), None)
 
 
 def _shown(protocol: Mapping[str, Any], field: str) -> str:

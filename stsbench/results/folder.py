@@ -383,7 +383,8 @@ def lost(folder: Path) -> list[Problem]:
     """
     items = [*folder.glob("*.items.parquet"), *folder.glob("*/*.items.parquet")]
     beside = {file.with_name(file.name.replace(".items.parquet", ".json")) for file in items}
-    folders = {path for pattern in (_NAME, f"*/{_NAME}") for path in folder.glob(pattern) if path.is_dir()}
+    name = f"*.*.{'[0-9a-f]' * 8}.json"
+    folders = {path for pattern in (name, f"*/{name}") for path in folder.glob(pattern) if path.is_dir()}
     return [
         *(Problem(path, f"{path}: is a folder, and no result") for path in sorted(folders)),
         *(
@@ -392,9 +393,6 @@ def lost(folder: Path) -> list[Problem]:
             if not os.path.lexists(path)
         ),
     ]
-
-
-_NAME = f"*.*.{'[0-9a-f]' * 8}.json"
 
 
 USUAL = ("simcse", "senteval")

@@ -17,16 +17,10 @@ from stsbench.results.record import OVERLAPS, Result
 
 MARK = 6
 """So many signs of a fingerprint tell encoders apart, or more where they begin alike."""
-
-
 FEWEST = 4
 """A mark of fewer signs is taken for a part of the name."""
-
-
 NAMED = 3
 """So many older states a line names."""
-
-
 NOT_THE_CARDS = " (not the card's)"
 """Behind a card's or recipe's name: results that carry another hash than the card's, or none."""
 

@@ -213,11 +213,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("n", "median_rank"), (1.0, sys.float_info.max)),
 }
 """Between which values numbers lie; those of other names may be any."""
-NEAR = 0.01
-"""A score may lie so far outside a narrow interval: folds are rounded."""
 ANY = (-sys.float_info.max, sys.float_info.max)
-SCALARS = frozenset({type(None), bool, int, float, str})
-HASH = re.compile("[0-9a-f]{64}")
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """What no name holds: control characters, and halves of characters that no file can."""
 

@@ -34,7 +34,12 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
             given = [shop.data or settings.data_folder(), shop.corpora or settings.corpora_folder()]
             check_seen(ray, [Path(sweep.card.base or "."), *given, *shop.catalogue.folders], settings.runs_folder())
             check_seen(ray, [], sweep.folder)
-        each, many = _slices(ray, cores)
+        here = ray.cluster_resources()
+        held, each, many = int(here.get("CPU", 0)), {"num_cpus": 1, "num_gpus": 1}, int(here.get("GPU", 0))
+        if not many:
+            if held < cores:
+                raise StsbenchError(f"--cores {cores}: there are {held} cores; give at most as many")
+            each, many = {"num_cpus": cores}, held // cores
         # A worker that is lost has its cell tried again by Ray.
         work, under_way = ray.remote(_work).options(max_retries=TRIES - 1, **each), dict[Reference, SweepCell]()
         started = time.monotonic()
@@ -50,15 +55,6 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
             raise Stopped("stopped; the same command goes on") from error
         finally:
             stop(ray, list(under_way))
-
-
-def _slices(ray: Ray, cores: int) -> tuple[dict[str, int], int]:
-    here = ray.cluster_resources()
-    if gpus := int(here.get("GPU", 0)):
-        return {"num_cpus": 1, "num_gpus": 1}, gpus
-    if (held := int(here.get("CPU", 0))) < cores:
-        raise StsbenchError(f"--cores {cores}: there are {held} cores; give at most as many")
-    return {"num_cpus": cores}, held // cores
 
 
 def _work(sweep: Sweep, cell: SweepCell, halving: str, folder: str) -> CellScore | Exception:

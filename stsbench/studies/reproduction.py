@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -213,14 +213,16 @@ def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -
     columns = [column for column in filler.plan.columns if column.kind in ("task", "average")]
     printed = [filler.published(published_row(line.published)) if line.published else {} for line in ablation.lines]
     measured = [_measured(filler, columns, one) for one in had]
-    shown = [
-        made
-        for column in columns
-        for made in _sides(column, any(column.key in one for one in printed), apart=not ablation.is_small)
-    ]
+    shown = list[TableColumn]()
+    for column in columns:
+        key, head, is_printed = column.key, column.head, any(column.key in one for one in printed)
+        ours = replace(column, head=f"{head}, here" if is_printed else head, kind="task", wanted=None)
+        theirs = replace(ours, key=f"{key} printed", head=f"{head}, paper")
+        apart = replace(ours, key=f"{key} apart", head="Δ", kind="delta", better="")
+        shown += ([theirs, ours] if ablation.is_small else [theirs, ours, apart]) if is_printed else [ours]
     groups: dict[str, list[Row]] = {}
-    for line, one, paper, ours in zip(ablation.lines, had, printed, measured, strict=True):
-        groups.setdefault(line.group, []).append(_row(line, one, _cells(shown, paper, ours)))
+    for line, one, paper, found in zip(ablation.lines, had, printed, measured, strict=True):
+        groups.setdefault(line.group, []).append(_row(line, one, _cells(shown, paper, found)))
     return Table(
         name=ablation.name,
         title=card.title,
@@ -230,15 +232,6 @@ def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -
         groups=[Group(title=title, rows=rows) for title, rows in groups.items()],
         notes=list(_notes(ablation)),
     )
-
-
-def _sides(column: TableColumn, is_printed: bool, *, apart: bool) -> Iterator[TableColumn]:
-    head = column.head
-    if is_printed:
-        yield replace(column, key=f"{column.key} printed", head=f"{head}, paper", kind="task", wanted=None)
-    yield replace(column, head=f"{head}, here" if is_printed else head, kind="task", wanted=None)
-    if is_printed and apart:
-        yield replace(column, key=f"{column.key} apart", head="Δ", kind="delta", better="", wanted=None)
 
 
 def _cells(shown: Sequence[TableColumn], printed: Numbers, measured: Numbers) -> dict[str, TableCell]:
@@ -276,7 +269,12 @@ def _measured(filler: Filler, columns: Sequence[TableColumn], had: Had) -> Numbe
             values = [value for run in had.runs if (value := _of_training(run, wanted.metric)) is not None]
         elif wanted is not None and wanted.task in filler.catalogue.suites() and wanted.printed == "validation":
             tasks = filler.catalogue.suites()[wanted.task].tasks
-            means = (suite_mean(tasks, one.get) for one in _development_scores(had.results, wanted.protocol))
+            by_seed: dict[int | None, dict[str, float]] = {}
+            for result in had.results:
+                if result.protocol["name"] == wanted.protocol and "dev_accuracy" in result.scores:
+                    score = 100 * result.scores["dev_accuracy"]
+                    by_seed.setdefault(result.train_seed, {})[result.task] = score
+            means = (suite_mean(tasks, scores.get) for scores in by_seed.values())
             values = [mean for mean in means if mean is not None]
         else:
             continue
@@ -294,14 +292,6 @@ def _of_training(run: TrainedRun, metric: str) -> float | None:
         return chosen.step
     points = [point for point in run.facts["curve"] if point.get("step") == chosen.step and metric in point]
     return float(points[0][metric]) if points else None
-
-
-def _development_scores(results: Sequence[Result], protocol: str) -> Iterable[Mapping[str, float]]:
-    by_seed: dict[int | None, dict[str, float]] = {}
-    for result in results:
-        if result.protocol["name"] == protocol and "dev_accuracy" in result.scores:
-            by_seed.setdefault(result.train_seed, {})[result.task] = 100 * result.scores["dev_accuracy"]
-    return by_seed.values()
 
 
 class Reproduction(NamedTuple):
@@ -355,16 +345,12 @@ def reproduce(
         mine = [one for one in outcomes if any(trial in one.planned.trials for trial in trials)]
         results = [result for one in mine for result in one.results]
         if line.encoder:
-            params = _checkpoint(line.encoder, reproduction.base, catalogue)
+            # The base is the checkpoint of an encoder whose card names none, or whose own base's card does.
+            card = catalogue.encoder(line.encoder.partition("+")[0])
+            over = card.params.get("base")
+            card = catalogue.encoder(over) if over in catalogue.paths("baselines") else card
+            names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {*card.params}
+            params = {} if names_one or not reproduction.base else {"model": reproduction.base}
             results = score_encoder(line.encoder, workshop, tasks, scoring, params=params)
         had.append(Had(results, [one.run for one in mine if one.run is not None]))
     return table_beside(ablation, had, catalogue)
-
-
-def _checkpoint(encoder: str, base: str, catalogue: Catalogue) -> dict[str, str]:
-    """The base as the checkpoint of an encoder whose card names none, or whose own base's card does."""
-    card = catalogue.encoder(encoder.partition("+")[0])
-    over = card.params.get("base")
-    card = catalogue.encoder(over) if over in catalogue.paths("baselines") else card
-    names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {*card.params}
-    return {} if names_one or not base else {"model": base}

@@ -117,7 +117,13 @@ def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None
 
     if len(known) >= count_settings(card):
         return None
-    spaces = {key: _distribution(axis) for key, axis in axes(card).items()}
+    spaces = dict[str, Any]()
+    for key, axis in axes(card).items():
+        if isinstance(axis, Range):
+            high = axis.high if axis.step is None else axis.points()[-1]
+            spaces[key] = optuna.distributions.FloatDistribution(axis.low, high, log=axis.log, step=axis.step)
+        else:
+            spaces[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
     if SEARCHES[card.search].sampler:
         places = _drawn(card, known, spaces)
     else:
@@ -147,15 +153,6 @@ def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]
         if all(places != one.params for one in known):
             return places
     return None
-
-
-def _distribution(axis: Axis) -> Any:  # noqa: ANN401 - optuna's
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
-
-    if not isinstance(axis, Range):
-        return CategoricalDistribution(range(len(axis)))
-    high = axis.points()[-1] if axis.step is not None else axis.high
-    return FloatDistribution(axis.low, high, log=axis.log, step=axis.step)
 
 
 class SweepCell(NamedTuple):
@@ -255,7 +252,12 @@ class Sweep:
     def cells(self, setting: SweepSetting) -> list[SweepCell]:
         """The trainings of a setting; what a recipe says already is not replaced, so that runs of before are found."""
         whole = self._trial(setting)
-        needed = {key: value for key, value in whole.replaced.items() if not self._is_same(whole, key)}
+        needed = dict(whole.replaced)
+        for key in whole.replaced:
+            without = {other: value for other, value in whole.replaced.items() if other != key}
+            ours, theirs = (plan_of(one, self.workshop).card for one in (whole, replace(whole, replaced=without)))
+            if all(getattr(ours, table) == getattr(theirs, table) for table in DECIDING):
+                del needed[key]
         return [SweepCell(setting, self._planned(whole, needed, seed)) for seed in self.card.seeds]
 
     def _planned(self, whole: Trial, needed: Mapping[str, Any], seed: int) -> PlannedTrial:
@@ -267,11 +269,6 @@ class Sweep:
             (planned,) = plan_trials([long], self.workshop)
         self._selected(planned.plan)
         return planned
-
-    def _is_same(self, trial: Trial, key: str) -> bool:
-        without = {other: value for other, value in trial.replaced.items() if other != key}
-        cards = [plan_of(one, self.workshop).card for one in (trial, replace(trial, replaced=without))]
-        return all(getattr(cards[0], table) == getattr(cards[1], table) for table in DECIDING)
 
     def study(self, name: str) -> Any:  # noqa: ANN401 - optuna's
         """Optuna's study of this name in the sweep's folder.

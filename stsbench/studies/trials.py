@@ -119,7 +119,8 @@ def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTria
     of_folder: dict[Path, bytes] = {}
     for trial in trials:
         plan = plan_of(trial, workshop)
-        key = _key(plan)
+        decides = {table: getattr(plan.card, table) for table in DECIDING}
+        key = msgspec.json.encode([decides, plan.base, plan.seed], order="sorted")
         if of_folder.setdefault(plan.folder, key) != key:
             raise TrainingError(
                 f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards; their runs would lie in one "
@@ -158,11 +159,6 @@ def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
         checkpoint_seconds=workshop.checkpoint_seconds,
         catalogue=workshop.catalogue,
     )
-
-
-def _key(plan: TrainPlan) -> bytes:
-    decides = {table: getattr(plan.card, table) for table in DECIDING}
-    return msgspec.json.encode([decides, plan.base, plan.seed], order="sorted")
 
 
 def carry_out_trials(

@@ -14,9 +14,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from stsbench.core.cards import RecipeCard, convert, toml_tables
-from stsbench.core.errors import CardError, OutputError, StsbenchError, UnknownName
+from stsbench.core.errors import CardError, OutputError, StsbenchError, TrainingError, UnknownName
 from stsbench.encoders.runs import unfinished_runs
-from stsbench.recipes.plan import read_recipe
+from stsbench.recipes.plan import TrainPlan, read_recipe
+from stsbench.recipes.train import carry_out
 from stsbench.studies.sweep import CARRIERS, JOURNAL, Book, CellScore, SweepSetting, winner_card
 from stsbench.studies.trials import Trial, TrialWatcher, carry_out_trials, plan_trials
 
@@ -145,11 +146,17 @@ def test_a_sweep_trains_each_cell_once_and_finds_runs_of_before(sweep, trained):
         local(Book(sweep(more='metric = "pearson"')), "local", 1, TrialWatcher())
 
 
-def test_what_fails_is_noted_and_the_others_go_on(sweep):
-    book = Book(sweep(("[0.05, 0.5]", "[-1.0, 0.05]")))
+def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):
+    def carried_out(plan: TrainPlan, **options: Any) -> Any:
+        if plan.card.params["temperature"] == 0.5:
+            raise TrainingError("temperature 0.5 is too warm")
+        return carry_out(plan, **options)
+
+    monkeypatch.setattr("stsbench.studies.trials.carry_out", carried_out)
+    book = Book(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
     failed, fine = book.rows()
-    assert all("temperature -1.0" in one.failure for one in failed.cells.values()) and fine.whole
+    assert all("too warm" in one.failure for one in failed.cells.values()) and fine.whole
     assert book.winners() == [fine]
 
 
