@@ -51,13 +51,13 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 class Method(Protocol):
     """A way to change embeddings by what is learned from texts: how that is learned, and with which parameters."""
 
+    libraries: ClassVar[Sequence[str]] = ()
+    """The packages that fit, as far as another version of them may learn something else."""
+
     @property
     def reads_embeddings(self) -> bool:
         """Whether it fits on the base's embeddings as they are, and so on stored ones."""
-
-    @property
-    def libraries(self) -> Sequence[str]:
-        """The packages that fit, as far as another version of them may learn something else."""
+        return True
 
     def params(self) -> Mapping[str, Any]:
         """All that decides what is learned, its code's version among it; JSON values."""
@@ -70,6 +70,7 @@ class Method(Protocol):
 
     def notes(self, learned: Tensors) -> list[str]:
         """What a reader of its scores should know."""
+        return []
 
 
 class PostProcessed:
@@ -185,14 +186,12 @@ CALIBRATION = "stsb.train"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(Method):
     """What is made of each embedding, a :class:`Method`; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
 
     dimensions: int | None = None
     embeddings: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
     calibration: str = ""
-    reads_embeddings: ClassVar = True
-    libraries: ClassVar = ()
 
     def __post_init__(self) -> None:
         """Refuse values of no sense, and texts that nothing would read."""

@@ -21,7 +21,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray
 from stsbench.encoders.engine.embed import OfRows
-from stsbench.encoders.fitted import PostProcessed, Tensors
+from stsbench.encoders.fitted import Method, PostProcessed, Tensors
 from stsbench.encoders.load import find_base
 
 CODE_VERSION = 1
@@ -160,10 +160,6 @@ class DecayedAdam:
         self.named = list(flow.named_parameters())
         self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.named]
 
-    def is_decayed(self, name: str) -> bool:
-        """Whether the parameter of this name is decayed."""
-        return self.method.decay == "tf" or not name.endswith("last.bias")
-
     def step(self, loss: torch.Tensor) -> None:
         """Take one step down the gradient of a loss."""
         gradients = torch.autograd.grad(loss, [p for _, p in self.named])
@@ -175,13 +171,13 @@ class DecayedAdam:
                 m.mul_(MOMENTS[0]).add_(g, alpha=1 - MOMENTS[0])
                 v.mul_(MOMENTS[1]).addcmul_(g, g, value=1 - MOMENTS[1])
                 update = m / (v.sqrt() + self.method.epsilon)
-                if self.is_decayed(name):
+                if self.method.decay == "tf" or not name.endswith("last.bias"):
                     update = update + self.method.weight_decay * p
                 p.sub_(update, alpha=self.method.learning_rate)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowMethod:
+class FlowMethod(Method):
     """How a flow is fitted on an encoder's embeddings of texts.
 
     The defaults are those for a task's own texts (appendix B and the released code).
@@ -202,7 +198,7 @@ class FlowMethod:
     seed: int = 1234
     dropout: bool = False
     """Whether the base's own dropout is on while fitting."""
-    libraries: ClassVar[tuple[str, ...]] = ("torch",)
+    libraries: ClassVar[Sequence[str]] = ("torch",)
     """Training makes more of a last digit than rounding."""
 
     @property
@@ -271,10 +267,6 @@ class FlowMethod:
             return z.astype(np.float32)
 
         return embed
-
-    def notes(self, learned: Tensors) -> list[str]:
-        """None."""
-        return []
 
 
 def flow_encoder(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.engine.embed import OfRows
-from stsbench.encoders.fitted import PostProcessed, Tensors
+from stsbench.encoders.fitted import Method, PostProcessed, Tensors
 from stsbench.encoders.load import find_base
 
 CODE_VERSION = 1
@@ -130,13 +130,11 @@ def _blas() -> ThreadpoolController:
 
 
 @dataclass(frozen=True)
-class WhiteningMethod:
+class WhiteningMethod(Method):
     """How a whitening is fitted on an encoder's embeddings of texts, and lengths are made 1 where that is wanted."""
 
     k: int | None
     normalise: bool = True
-    reads_embeddings: ClassVar[bool] = True
-    libraries: ClassVar[tuple[str, ...]] = ()
 
     def params(self) -> Mapping[str, Any]:
         """All that decides the result."""
@@ -197,14 +195,12 @@ def whitened_encoder(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationMethod:
+class CalibrationMethod(Method):
     """How embeddings are calibrated on those of texts: by a mean (d,), deviations (d,) and directions (d, k)."""
 
     standardise: bool
     remove: int
     """The number of directions."""
-    reads_embeddings: ClassVar[bool] = True
-    libraries: ClassVar[tuple[str, ...]] = ()
 
     def params(self) -> Mapping[str, Any]:
         """All that decides the result."""
@@ -239,10 +235,6 @@ class CalibrationMethod:
             return (scaled - (scaled @ directions) @ directions.T).astype(np.float32)
 
         return calibrate
-
-    def notes(self, learned: Tensors) -> list[str]:
-        """None."""
-        return []
 
 
 def calibrated_encoder(

@@ -24,7 +24,7 @@ from stsbench.training.loop.loop import TrainingOutcome, check_step, prepare_ste
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
 from stsbench.training.loop.selection import OnProgress, Run, is_due
 from stsbench.training.seams import Learner
-from stsbench.training.student import Student
+from stsbench.training.student import Student, dropouts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,8 @@ class LoopTrainer:
         )
         with staying(f"recipe {plan.name}: [params]"):
             learner = method(**{**params, "student": student})
-        if learner.by_dropout and card.student.dropout is None and not student.has_dropout:
+        has_dropout = any(dropouts(student.model.config.to_dict()).values())
+        if learner.by_dropout and card.student.dropout is None and not has_dropout:
             raise CardError(
                 f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone this method tells the two views "
                 "of a sentence apart; give --set dropout=0.1, or --set dropout=0 if that is meant"
@@ -79,7 +80,8 @@ class LoopTrainer:
         corpus = as_documents(corpus) if "document" in learner.needs else corpus
         corpus.require(*learner.needs)
         teachers = Teachers.find(learner.teachers, plan.catalogue)
-        learner.take_taught(teachers.of(corpus.column("text"), plan.place) if learner.teachers else [])
+        if learner.teachers:
+            learner.taught = teachers.of(corpus.column("text"), plan.place)
         learner.prepare(values_of(corpus, learner.needs))
         return cls(plan=plan, learner=learner, corpus=corpus, teachers=teachers, validate=validate, started=started)
 

@@ -69,7 +69,7 @@ class _Traits(torch.nn.Module, ABC):
     by_dropout: bool = False
     """Whether the two views of a sentence differ by their dropout alone."""
     teachers: Sequence[str] = ()
-    """The encoders whose embeddings of its texts it learns from, by name; given by :meth:`Learner.take_taught`."""
+    """The encoders whose embeddings of its texts it learns from, by name; what gives them is set as ``taught``."""
 
     def __new__(cls, *args: Any, **params: Any) -> Self:  # noqa: ANN401 - what __init__ takes
         """Make a module, so that fields can be set."""
@@ -103,10 +103,7 @@ class Learner(_Traits):
     def prepare(self, columns: Columns) -> None:
         """Take the corpus. Its texts are tokenised a batch at a time: of a million, no more than a run reads."""
         self.columns = columns
-
-    def take_taught(self, taught: Sequence[Taught]) -> None:
-        """Take what gives the embeddings of each of its ``teachers``; called before ``prepare``."""
-        self.taught = taught
+        self.taught: Sequence[Taught]
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
         """The order of the corpus's rows in one epoch, (count,); by default shuffled.
@@ -140,8 +137,15 @@ class Learner(_Traits):
         return {**tokens, "input_ids": hidden, "labels": labels}
 
     def guessing_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The mean cross-entropy of guessing the tokens that :meth:`hide` hid, over all ranks."""
-        return masked_language_model_loss(self.student.language_model, hidden, chunk=self.student.chunk)
+        """The mean cross-entropy of guessing the tokens that :meth:`hide` hid, of all ranks; 0 where none is hidden."""
+        model: Any = self.student.language_model
+
+        def lose(part: Tokens) -> torch.Tensor:
+            states = model.base_model(input_ids=part["input_ids"], attention_mask=part["attention_mask"])
+            return row_losses(model, states.last_hidden_state, part["labels"])
+
+        losses = by_length(hidden, lose, chunk=self.student.chunk, unpadded=is_unpadded(model.base_model))
+        return mean_of_rows(losses, hidden["labels"])
 
     @abstractmethod
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -204,21 +208,6 @@ def mask_tokens(
     hidden = torch.where(chosen & (fate < 0.8), mask_token, ids)
     hidden = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), random_ids, hidden)
     return hidden, torch.where(chosen, ids, IGNORED)
-
-
-def masked_language_model_loss(model: Any, hidden: Tokens, *, chunk: int | None = None) -> torch.Tensor:  # noqa: ANN401
-    """The mean cross-entropy over all hidden tokens, of all ranks together; 0 where none is hidden.
-
-    ``hidden`` has ``input_ids`` with tokens hidden, ``attention_mask`` and ``labels``, (b, t) each. Of ``chunk`` texts at a
-    time no activations are kept.
-    """
-
-    def lose(part: Tokens) -> torch.Tensor:
-        states = model.base_model(input_ids=part["input_ids"], attention_mask=part["attention_mask"]).last_hidden_state
-        return row_losses(model, states, part["labels"])
-
-    unpadded = is_unpadded(model.base_model)
-    return mean_of_rows(by_length(hidden, lose, chunk=chunk, unpadded=unpadded), hidden["labels"])
 
 
 def row_losses(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401

@@ -182,11 +182,6 @@ class Student(torch.nn.Module):
         return cast(torch.device, next(self.model.parameters()).device)
 
     @property
-    def has_dropout(self) -> bool:
-        """Whether its model drops anything in training."""
-        return any(dropouts(self.model.config.to_dict()).values())
-
-    @property
     def unpadded(self) -> bool:
         """Whether its model leaves a batch's padding out, as training on a CPU lets it."""
         return is_unpadded(self.model)
@@ -265,11 +260,6 @@ class Student(torch.nn.Module):
 
         handle: RemovableHandle = embeddings.register_forward_hook(change)
         return handle
-
-    def compile_model(self) -> None:
-        """Compile the model, for batches of any size; its weights keep their names."""
-        self.model.compile(dynamic=True)
-        self.compiled = True
 
     def encoder(self, name: str = "student") -> StudentEncoder:
         """The student as validation sees it, as it is now."""

@@ -12,13 +12,7 @@ import torch
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.fitted import PostProcessed
-from stsbench.encoders.flow import (
-    EPSILON,
-    DecayedAdam,
-    FlowMethod,
-    GlowFlow,
-    flow_encoder,
-)
+from stsbench.encoders.flow import EPSILON, DecayedAdam, FlowMethod, GlowFlow, flow_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder, embed_with_dropout
 from tests.encoders.fakes import Plain
 from tests.encoders.tiny import SENTENCES
@@ -98,14 +92,6 @@ def test_the_ports_values_and_steps(levels):
         adam.step(loss)
     np.testing.assert_allclose([*losses, flow.loss(y).item()], [*due["losses"], due["after"]], rtol=1e-4)
     np.testing.assert_allclose(flow(y)[0, :4].detach(), due["z_after"], atol=1e-3)
-
-
-def test_what_is_decayed():
-    flow = GlowFlow(8)
-    names = [name for name, _ in flow.named_parameters()]
-    port, tf = (DecayedAdam(flow, FlowMethod(decay=decay)) for decay in ("port", "tf"))
-    assert [n for n in names if not port.is_decayed(n)] == [f"couplings.{i}.last.bias" for i in range(6)]
-    assert all(map(tf.is_decayed, names))
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])

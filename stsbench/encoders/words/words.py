@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, DataError, EncoderError, OutputError, SourceError, choose, one_line
+from stsbench.core.errors import CardError, EncoderError, OutputError, SourceError, choose, one_line
 from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, check_sentences
@@ -266,12 +266,10 @@ class WordsEncoder(BagEncoder):
         name: str = "",
         tokens: str = "whitespace",
         limit: int | None = None,
-        sha256: str = "",
     ) -> None:
         """Find the file, a path or a name in ``STSBENCH_VECTORS``, and check every choice.
 
-        ``tokens`` is the recipe, ``whitespace`` or ``sbert``; ``limit`` takes so many vectors, from the file's start;
-        ``sha256`` is what the file must hash to.
+        ``tokens`` is the recipe, ``whitespace`` or ``sbert``; ``limit`` takes so many vectors, from the file's start.
         """
         self.recipe = choose("tokens", tokens, RECIPES)
         if limit is not None and limit < 1:
@@ -279,11 +277,6 @@ class WordsEncoder(BagEncoder):
         self.name, self.tokens, self.limit = name or file, tokens, limit
         self.path = find_vectors(file)
         self.sha256 = remembered_digest(self.path)
-        if sha256 and self.sha256 != sha256:
-            raise DataError(
-                f"{self.path}: not the file its card names (sha256 {self.sha256[:12]}, card {sha256[:12]}); "
-                "restore the file, or give other vectors by a card of your own"
-            )
 
     @cached_property
     def fingerprint(self) -> str:

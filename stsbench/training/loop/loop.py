@@ -66,7 +66,9 @@ def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
             new = getattr(student.model, "activation_checkpointing_enable", None)
             (new or getattr(student.model, OLD_NAME))({"use_reentrant": False})
         if facts.compile:
-            student.compile_model()
+            # For batches of any size; weights keep their names.
+            student.model.compile(dynamic=True)
+            student.compiled = True
     speed_up(learner, compiled=facts.compile)
 
 
@@ -121,7 +123,8 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
         raise Stopped(
             f"stopped after step {trainer.state.global_step} of {plan.steps}; to resume, run it again without --fresh"
         )
-    selection.restore()
+    if selection.best_weights is not None:
+        learner.load_state_dict(selection.best_weights)
     return TrainingOutcome(curve=selection.curve, chosen=selection.kept, steps=trainer.state.global_step)
 
 

@@ -127,13 +127,11 @@ class LengthGroups:
         self._taken = torch.from_numpy(np.pad(where, (0, round_up(at) - at)))
         self._back = torch.from_numpy(back)
 
-    def sort(self, values: torch.Tensor) -> torch.Tensor:
-        """Values (N, h, d) of heads as those of all groups (P h, d); at padding anything."""
-        return values.reshape(-1, values.shape[-1]).index_select(0, self._taken)
-
-    def sort_with_zeros(self, values: torch.Tensor) -> torch.Tensor:
-        """The same with zeros at padding."""
+    def sort(self, values: torch.Tensor, *, zeros: bool = False) -> torch.Tensor:
+        """Values (N, h, d) of heads as those of all groups (P h, d); at padding anything, or ``zeros``."""
         rows = values.reshape(-1, values.shape[-1])
+        if not zeros:
+            return rows.index_select(0, self._taken)
         groups = rows.new_zeros((len(self._taken), rows.shape[1]))
         return groups.index_copy_(0, self._back[: self._own], rows[: self._own])
 
@@ -197,7 +195,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401 - torch's own
         q, k, v, *rest = ctx.saved_tensors
         groups = ctx.groups.groups
-        due = ctx.groups.sort_with_zeros(gradient)
+        due = ctx.groups.sort(gradient, zeros=True)
         of_q, of_k, of_v = (torch.empty_like(part) for part in (q, k, v))
         for group, weights, keep in zip(groups, rest[: len(groups)], rest[len(groups) :], strict=True):
             used = _dropped(weights, keep, ctx.grown)
@@ -421,21 +419,16 @@ def by_length(
     results. ``generator`` is what it draws from beside torch's own. ``unpadded``: it leaves padding out by itself, and nothing
     is cut for its sake.
     """
-    parts = list(_parts(tokens["attention_mask"], chunk, unpadded=unpadded))
+    mask = tokens["attention_mask"]
+    # Lengths are on the host on a CPU alone: a GPU would have to be waited for.
+    whole = unpadded or mask.device.type != "cpu"
+    alike = [(torch.arange(len(mask), device=mask.device), mask.shape[1])] if whole else parts_by_length(mask)
+    parts = [(some, width) for rows, width in alike for some in torch.split(rows, chunk or len(mask))]
     if len(parts) < 2:
         return compute(tokens)
     run = _computed_twice(compute, generator) if chunk and torch.is_grad_enabled() else compute
     pieces = [run({name: values[rows][:, :width] for name, values in tokens.items()}) for rows, width in parts]
     return torch.cat(pieces)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
-
-
-def _parts(mask: torch.Tensor, chunk: int | None, *, unpadded: bool) -> Iterator[tuple[torch.Tensor, int]]:
-    """Each part's rows and width. Lengths are on the host on a CPU alone: a GPU would have to be waited for."""
-    n, t = mask.shape
-    whole = unpadded or mask.device.type != "cpu"
-    parts = [(torch.arange(n, device=mask.device), t)] if whole else parts_by_length(mask)
-    for rows, width in parts:
-        yield from ((some, width) for some in torch.split(rows, chunk or n))
 
 
 def _computed_twice(

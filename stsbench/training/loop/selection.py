@@ -276,11 +276,6 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             return self.curve[-1] if self.curve else None
         return self.best
 
-    def restore(self) -> None:
-        """Give the learner the best weights back, where they are the ones to keep."""
-        if self.best_weights is not None:
-            self.learner.load_state_dict(self.best_weights)
-
     def save(self, folder: Path) -> None:
         """Write curve and best weights into a checkpoint."""
         facts = {"curve": self.curve, "best": self.best, "watched": self.losses.state()}

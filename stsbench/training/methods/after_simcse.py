@@ -232,15 +232,11 @@ class RankCSE(TwoViews):
         if self.consistency_weight:
             parts["consistency"] = ranking_consistency(*views, temperature=self.temperature, formulas=self.formulas)
         if self.teachers:
-            own, theirs = rankings(*views, temperature=self.ranking_temperature), self.taught_rankings(batch["taught"])
+            own = rankings(*views, temperature=self.ranking_temperature)
+            all_taught = [gather_views(batch["taught"][name]) for name in self.teachers]
+            each = [rankings(taught, taught, temperature=self.teacher_temperature) for taught in all_taught]
+            # The mean of the teachers' cosines, (b, b), by their weights.
+            theirs = torch.stack([share * one for share, one in zip(self.shares, each, strict=True)]).sum(dim=0)
             whole_order = self.ranking == "listmle"
             parts["ranking"] = list_mle(own, theirs, formulas=self.formulas) if whole_order else list_net(own, theirs)
         return weighted_sum(parts, {"consistency": self.consistency_weight, "ranking": self.ranking_weight})
-
-    def taught_rankings(self, taught: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The teachers' cosines of all sentences of the batch with all over the temperature, their weighted mean, (b, b)."""
-        each = []
-        for share, name in zip(self.shares, self.teachers, strict=True):
-            of_all = gather_views(taught[name])
-            each.append(share * rankings(of_all, of_all, temperature=self.teacher_temperature))
-        return torch.stack(each).sum(dim=0)

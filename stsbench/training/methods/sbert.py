@@ -6,7 +6,6 @@ from collections import deque
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from stsbench.core.cards import NotNegative, Positive
@@ -17,9 +16,6 @@ from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns, library_loss, pairs_in_batch
 from stsbench.training.seams import Batch, Columns, Learner, Losses, Rows, weighted_sum
 
-GoldScores = npt.NDArray[np.float64]
-"""One of each pair, (n,)."""
-
 
 class ScoredPairs(Learner):
     """A batch is pairs and their scores; a method says what of the scores it learns from."""
@@ -28,24 +24,16 @@ class ScoredPairs(Learner):
     needs = ("first", "second", "score")
 
     def prepare(self, columns: Columns) -> None:
-        """Take the scores; raises as :meth:`learned_scores`."""
+        """Take the scores, (n,); raises DataError where one is no number."""
         super().prepare(columns)
         scores = np.array(list(columns["score"]), dtype=np.float64)
-        self.scores = torch.from_numpy(self.learned_scores(scores)).float()
-
-    def learned_scores(self, scores: GoldScores) -> GoldScores:
-        """What is learned from the scores of all pairs, (n,); by default they themselves.
-
-        Raises:
-            DataError: one is no number; says which.
-        """
         if len(wrong := np.flatnonzero(~np.isfinite(scores))):
             raise DataError(f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is no number; leave the pair out")
-        return scores
+        self.scores = torch.from_numpy(scores)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and their scores (b,)."""
-        return {"views": self.inputs(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)]}
+        return {"views": self.inputs(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)].float()}
 
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
@@ -125,19 +113,15 @@ class SBERTRegression(ScoredPairs):
 
         self.loss = CosineSimilarityLoss(GivenEmbeddings())
 
-    def learned_scores(self, scores: GoldScores) -> GoldScores:
-        """The scores from 0 to 1.
-
-        Raises:
-            DataError: a score below 0 or above the highest.
-        """
-        wrong = np.flatnonzero(~((scores >= 0) & (scores <= self.highest_score)))
-        if len(wrong):
+    def prepare(self, columns: Columns) -> None:
+        """Bring the scores to 0 to 1; raises DataError where one is below 0 or above the highest."""
+        super().prepare(columns)
+        if len(wrong := np.flatnonzero((self.scores < 0) | (self.scores > self.highest_score))):
             raise DataError(
-                f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}; "
+                f"row {wrong[0] + 1}: score {self.scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}; "
                 "set highest_score to the corpus's"
             )
-        return scores / self.highest_score
+        self.scores /= self.highest_score
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The mean squared error."""

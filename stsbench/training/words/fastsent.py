@@ -86,7 +86,6 @@ def _learn_word(
     nodes: FloatArray,
     rate: np.float32,
     mean: bool,
-    table: FloatArray,
 ) -> float:
     """Let a sentence's words (t,) predict one word, given its way down the tree; returns minus its log probability."""
     share = np.float32(1.0) / np.float32(max(len(sources), 1))
@@ -104,13 +103,10 @@ def _learn_word(
             product += state[j] * node[j]
         side = product if codes[k] == 0 else -product
         loss += max(-side, 0.0) + np.log1p(np.exp(-abs(side)))
-        if not len(table):
-            probability = np.float32(1.0) / (np.float32(1.0) + np.exp(-product))
-        elif product <= -LIMIT or product >= LIMIT:
+        if product <= -LIMIT or product >= LIMIT:
             continue
-        else:
-            # The released step of the table: 1000 / 6 / 2 in whole numbers.
-            probability = table[int((product + np.float32(LIMIT)) * np.float32(len(table) // 6 // 2))]
+        # The released step of the table: 1000 / 6 / 2 in whole numbers.
+        probability = SIGMOID[int((product + np.float32(LIMIT)) * np.float32(TABLE // 6 // 2))]
         step = (np.float32(1 - codes[k]) - probability) * rate
         for j in range(len(state)):
             error[j] += step * node[j]
@@ -135,12 +131,11 @@ def _learn_block(
     rate: np.float32,
     autoencode: bool,
     mean: bool,
-    table: FloatArray,
 ) -> tuple[float, int]:
     """Learn from some sentences and their neighbours, word by word; returns the summed loss and how many words.
 
     What is read is ``ids``, what is predicted ``targets``: the same words, or two draws of them. ``source`` (words, d)
-    and ``nodes`` (words, d) are changed in place. An empty ``table`` takes the true sigmoid, and every node.
+    and ``nodes`` (words, d) are changed in place.
     """
     loss, count = 0.0, 0
     for i in centres:
@@ -150,7 +145,7 @@ def _learn_block(
                 continue
             for word in targets[target_offsets[neighbour] : target_offsets[neighbour + 1]]:
                 way = slice(tree.offsets[word], tree.offsets[word + 1])
-                loss += _learn_word(sources, tree.points[way], tree.codes[way], source, nodes, rate, mean, table)
+                loss += _learn_word(sources, tree.points[way], tree.codes[way], source, nodes, rate, mean)
                 count += 1
     return loss, count
 
@@ -169,7 +164,6 @@ class FastSentTraining(StandaloneMethod):
     autoencode: bool = False
     """Predict the sentence's own words too (FastSent+AE)."""
     mean: bool = False
-    exact_sigmoid: bool = False
     min_count: int = 10
     sample: float = 0.0
     """Read and predict words more frequent than this share of all only at times, as word2vec; 0 for always."""
@@ -244,10 +238,7 @@ class FastSentTraining(StandaloneMethod):
         rate: float,
     ) -> tuple[float, int]:
         """Learn from the sentences ``inner``, given the words to read and those to predict; the summed loss of so many words."""
-        table = np.zeros(0, np.float32) if self.exact_sigmoid else SIGMOID
         read, predicted = ((draw.ids, draw.offsets) for draw in draws)
         step = np.float32(rate)
-        loss, words = _learn_block(
-            inner, *read, *predicted, tree, source, nodes, step, self.autoencode, self.mean, table
-        )
+        loss, words = _learn_block(inner, *read, *predicted, tree, source, nodes, step, self.autoencode, self.mean)
         return float(loss), int(words)

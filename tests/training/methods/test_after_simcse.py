@@ -180,7 +180,7 @@ TAUGHT: list[Callable[..., Any]] = [lambda rows, of=of: of[rows].astype(np.float
 
 def ranked(folder: Path, **params: Any) -> RankCSE:
     learner = RankCSE(student(folder), **{"teachers": list(TEACHERS), **params})
-    learner.take_taught(TAUGHT if learner.teachers else [])
+    learner.taught = TAUGHT
     learner.prepare({"text": RANKCSE_TEXTS})
     return learner.train()
 

@@ -22,7 +22,7 @@ NODES = (np.arange(28).reshape(7, 4) % 7 - 3) / 8
 
 
 def released(
-    source: np.ndarray, nodes: np.ndarray, *, autoencode: bool, mean: bool, rate: float, table: bool
+    source: np.ndarray, nodes: np.ndarray, *, autoencode: bool, mean: bool, rate: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The released inner loop, word by word in float64; returns minus the words' log probabilities, summed."""
     source, nodes, loss = source.astype(float).copy(), nodes.astype(float).copy(), 0.0
@@ -38,9 +38,9 @@ def released(
             for code, point in zip(*tree[word], strict=True):
                 product = state @ nodes[point]
                 loss += np.log1p(np.exp(-product if code == 0 else product))
-                if table and abs(product) >= 6:
+                if abs(product) >= 6:
                     continue
-                value = SIGMOID[int((product + 6) * 83)] if table else 1 / (1 + np.exp(-product))
+                value = SIGMOID[int((product + 6) * 83)]
                 step = (1 - code - value) * rate
                 work += step * nodes[point]
                 nodes[point] += step * state
@@ -54,13 +54,12 @@ def learn(
     autoencode: bool,
     mean: bool,
     rate: float = 0.5,
-    table: bool = True,
     scale: float = 1.0,
     sentences: list[list[int]] = SENTENCES,
 ) -> tuple[np.ndarray, np.ndarray, float, int]:
     from stsbench.encoders.base import TokenIds
 
-    training = FastSentTraining(size=4, autoencode=autoencode, mean=mean, exact_sigmoid=not table)
+    training = FastSentTraining(size=4, autoencode=autoencode, mean=mean)
     source, nodes = (SOURCE * scale).astype(np.float32), (NODES * scale).astype(np.float32)
     inner = np.arange(1, len(sentences) - 1)
     tokens = TokenIds.from_lists(sentences)
@@ -71,10 +70,10 @@ def learn(
 @pytest.mark.parametrize("autoencode", [False, True])
 @pytest.mark.parametrize("mean", [False, True])
 # With weights four times as large some products leave the table.
-@pytest.mark.parametrize(("table", "scale"), [(False, 1.0), (True, 1.0), (True, 4.0)])
-def test_updates_are_the_released_ones(autoencode, mean, table, scale):
-    due = released(SOURCE * scale, NODES * scale, autoencode=autoencode, mean=mean, rate=0.5, table=table)
-    source, nodes, loss, count = learn(autoencode=autoencode, mean=mean, table=table, scale=scale)
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_updates_are_the_released_ones(autoencode, mean, scale):
+    due = released(SOURCE * scale, NODES * scale, autoencode=autoencode, mean=mean, rate=0.5)
+    source, nodes, loss, count = learn(autoencode=autoencode, mean=mean, scale=scale)
     np.testing.assert_allclose(source, due[0], atol=2e-5)
     np.testing.assert_allclose(nodes, due[1], atol=2e-5)
     assert loss == pytest.approx(due[2], rel=1e-5)
@@ -82,10 +81,10 @@ def test_updates_are_the_released_ones(autoencode, mean, table, scale):
 
 
 def test_one_update_of_the_released_numpy_code():
-    # train_fastsent_pair of the release, run on the same numbers: word 1 predicted by words 2, 0, 0.
-    source, nodes, _, _ = learn(autoencode=False, mean=False, table=False, sentences=[[1], [2, 0, 0], []])
-    np.testing.assert_allclose(source[[0, 2]], RELEASED_SOURCE, atol=1e-6)
-    np.testing.assert_allclose(nodes[[5, 3]], RELEASED_NODES, atol=1e-6)
+    # train_fastsent_pair of the release, run on the same numbers: word 1 predicted by words 2, 0, 0. It has no table.
+    source, nodes, _, _ = learn(autoencode=False, mean=False, sentences=[[1], [2, 0, 0], []])
+    np.testing.assert_allclose(source[[0, 2]], RELEASED_SOURCE, atol=4e-3)
+    np.testing.assert_allclose(nodes[[5, 3]], RELEASED_NODES, atol=4e-3)
 
 
 def test_rate_falls_in_a_line():
