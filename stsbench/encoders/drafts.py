@@ -39,8 +39,7 @@ class Described(NamedTuple):
 def draft_encoder(source: Path, home: Home) -> Draft:
     """Draft the card of an encoder: of a checkpoint's folder, or of a file of word vectors.
 
-    Raises:
-        EncoderError: it is neither, or cannot be used. DataError: the word vectors cannot be read.
+    Raises EncoderError: it is neither, or cannot be used; DataError: the word vectors cannot be read.
     """
     if not source.exists():
         raise EncoderError(f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors")

@@ -97,10 +97,7 @@ class GlowFlow(nn.Module):
         """Draw the weights; :meth:`initialise` must see a batch before the flow means anything.
 
         After each of the ``levels`` but the last, half of the d channels leave; a level has ``depth`` steps, whose
-        coupling networks have hidden layers of ``width``.
-
-        Raises:
-            EncoderError: d does not halve ``levels`` times.
+        coupling networks have hidden layers of ``width``. Raises EncoderError: d does not halve ``levels`` times.
         """
         super().__init__()
         if d % 2**levels:

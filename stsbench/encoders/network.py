@@ -37,8 +37,7 @@ class RuntimeFile:
     def parts(self) -> list[Path]:
         """The file, and those that it takes its weights from.
 
-        Raises:
-            EncoderError: it is broken, one of them is not there, or it points out of its folder.
+        Raises EncoderError: it is broken, one of them is not there, or it points out of its folder.
         """
         beside = [self.path.with_suffix(".bin").name] if self.path.suffix == ".xml" else sorted(self._graph.locations)
         for name in beside:
@@ -101,8 +100,7 @@ class _Graph(NamedTuple):
 def find_file(folder: Path, name: str, *, usual: str, suffixes: Sequence[str]) -> RuntimeFile | None:
     """Return the file of this name in a checkpoint's folder; without a name the usual one, None where it is not there.
 
-    Raises:
-        UnknownName: there is no such file, or it lies elsewhere; says which there are.
+    Raises UnknownName: there is no such file, or it lies elsewhere; says which there are.
     """
     if not name:
         return RuntimeFile(folder, usual) if (folder / usual).is_file() else None

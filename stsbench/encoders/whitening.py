@@ -44,11 +44,7 @@ class Moments:
         self.count, self.mean, self.scatter = 0, np.zeros(0), np.zeros((0, 0))
 
     def add(self, x: npt.ArrayLike) -> None:
-        """Add embeddings (n, d).
-
-        Raises:
-            EncoderError: not of two axes.
-        """
+        """Add embeddings (n, d). Raises EncoderError: not of two axes."""
         rows: Array = np.asarray(x, dtype=np.float64)
         if rows.ndim != 2:
             raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
@@ -88,11 +84,7 @@ class Whitening:
         self.k = k
 
     def fit(self, x: npt.ArrayLike) -> Whitening:
-        """Fit on embeddings (n, d).
-
-        Raises:
-            EncoderError: fewer than two, or all the same.
-        """
+        """Fit on embeddings (n, d). Raises EncoderError: fewer than two, or all the same."""
         moments = Moments()
         moments.add(x)
         return self.fit_moments(moments)
@@ -209,8 +201,7 @@ class CalibrationMethod(Method):
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean, deviations (1 where dimensions keep their scale) and directions of the embeddings of these sentences.
 
-        Raises:
-            EncoderError: fewer than two, or fewer directions than are to be removed.
+        Raises EncoderError: fewer than two, or fewer directions than are to be removed.
         """
         moments = Moments.of_texts(base, sentences)
         if moments.count < 2:
@@ -251,10 +242,7 @@ def calibrated_encoder(
     """Make the kind ``calibration``: any encoder's embeddings, standardised or without their main directions.
 
     ``standardise`` gives each dimension mean 0 and deviation 1, ``remove`` is the number of directions of the largest
-    variance to remove; the others as of :func:`whitened_encoder`.
-
-    Raises:
-        CardError: nothing is to be done.
+    variance to remove; the others as of :func:`whitened_encoder`. Raises CardError: nothing is to be done.
     """
     if remove < 0 or not (standardise or remove):
         raise CardError(f"standardise = {standardise}, remove = {remove} change nothing; give remove = 1 or more")

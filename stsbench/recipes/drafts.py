@@ -98,8 +98,7 @@ I have read this book twice.,This is a book that I read two times.
 def draft_method(home: Home) -> Draft:
     """Draft a method's module and pairs, in the current folder, and its recipe.
 
-    Raises:
-        StsbenchError: the name is no name of a module, or one that Python finds elsewhere.
+    Raises StsbenchError: the name is no name of a module, or one that Python finds elsewhere.
     """
     name = home.name
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():

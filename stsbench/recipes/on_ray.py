@@ -54,8 +54,7 @@ class RayTraining:
     def carry_out(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
         """Train a plan; workers that are lost are started again, and go on from the last checkpoint.
 
-        Raises:
-            StsbenchError: as :func:`stsbench.recipes.train.carry_out`; or machines do not share what they need.
+        Raises StsbenchError: as :func:`stsbench.recipes.train.carry_out`; or machines do not share what they need.
         """
         if (done := find_finished(plan)) is not None:
             return done
@@ -80,8 +79,7 @@ class RayTraining:
     def _workers(self) -> tuple[int, bool]:
         """How many train together, and whether on GPUs.
 
-        Raises:
-            StsbenchError: the cluster has fewer, or no GPU and nobody has said how many cores.
+        Raises StsbenchError: the cluster has fewer, or no GPU and nobody has said how many cores.
         """
         here = self.ray.cluster_resources()
         kind = "GPU" if here.get("GPU") else "CPU"
@@ -168,8 +166,7 @@ def _work(given: Mapping[str, Any]) -> None:
 def check_seen(ray: Ray, read: Iterable[Path | None], written: Path) -> None:
     """Refuse to train where some machine lacks the current folder, one that is read, or sees another that is written.
 
-    Raises:
-        TrainingError: names the first.
+    Raises TrainingError: names the first.
     """
     needed = [Path.cwd(), *(path.absolute() for path in read if path is not None and path.exists())]
     lacking = [path for path in needed if not is_everywhere(ray, path)]

@@ -166,11 +166,7 @@ class _Seen:
 
 
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:
-    """Make a method with a recipe's values.
-
-    Raises:
-        CardError: a value that the method does not take.
-    """
+    """Make a method with a recipe's values. Raises CardError: a value that the method does not take."""
     plain = TrainingFacts(batch_size=card.training.batch_size, learning_rate=card.training.learning_rate)
     tables: Mapping[str, tuple[Record, Record, tuple[str, ...]]] = {
         "base": (card.base, BaseFacts(), ("note",)),
@@ -203,8 +199,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
 def values_taken(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:
     """Return a recipe as plain values, with what a run of its method takes where it is silent, and no more.
 
-    Raises:
-        CardError: as :func:`make_training`.
+    Raises CardError: as :func:`make_training`.
     """
     training = make_training(name, card, method)
     values = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}

@@ -428,9 +428,7 @@ SBERT's table 6 tries others, given feature by feature: (u, v), (|u-v|), (u*v), 
 def feature_names(kinds: str | Sequence[str]) -> tuple[str, ...]:
     """Return the features of a preset, or those named one by one; a classifier has d inputs for each.
 
-    Raises:
-        UnknownName: no such preset or feature.
-        StsbenchError: none at all.
+    Raises UnknownName: no such preset or feature; StsbenchError: none at all.
     """
     if isinstance(kinds, str):
         if kinds not in PAIR_FEATURES:

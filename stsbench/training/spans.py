@@ -45,11 +45,9 @@ def sample_spans(
     a start anywhere in the document, is not what the code draws, nor does it say how anchors are kept apart.)
 
     Positives of ``strategy`` ``both`` overlap their anchor, lie next to it or inside it; of ``subsuming`` inside it; of
-    ``adjacent`` next to it. The draws come from ``rng`` in the official code's order.
-
-    Raises:
-        DataError: the document, called ``where``, is too short: it needs ``2 * anchors * max_len`` tokens.
-        CardError: numbers that fit no document. UnknownName: no such strategy.
+    ``adjacent`` next to it. The draws come from ``rng`` in the official code's order. Raises DataError: the document,
+    called ``where``, is too short: it needs ``2 * anchors * max_len`` tokens; CardError: numbers that fit no document;
+    UnknownName: no such strategy.
     """
     draw = choose("span strategy", strategy, STRATEGIES)
     if anchors < 1 or positives < 1:

@@ -188,11 +188,8 @@ def load_synonyms(source: str) -> Synonyms:
 
     WordNet's are the other single words of every synset that a word or its base form is in. Function words have
     none (WordNet knows "a" as a vitamin), nor have words of one letter. A table is a file with a word and its synonyms
-    on each line, divided by tabs; case is ignored in the word.
-
-    Raises:
-        StsbenchError: nltk is not installed. SourceError: WordNet's data are not on this machine.
-        DataError: the table is missing or broken.
+    on each line, divided by tabs; case is ignored in the word. Raises StsbenchError: nltk is not installed;
+    SourceError: WordNet's data are not on this machine; DataError: the table is missing or broken.
     """
     if source != "wordnet":
         table: dict[str, tuple[str, ...]] = {}

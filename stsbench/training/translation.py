@@ -88,10 +88,8 @@ class Translator:
     ) -> None:
         """Find the model, a checkpoint's folder or its name on the Hub; it is loaded when there is something to translate.
 
-        Raises:
-            StsbenchError: the packages that read Marian's vocabularies are not installed.
-            SourceError: the model cannot be had.
-            EncoderError: the folder is no checkpoint of a Marian model.
+        Raises StsbenchError: the packages that read Marian's vocabularies are not installed; SourceError: the model
+        cannot be had; EncoderError: the folder is no checkpoint of a Marian model.
         """
         for package in PACKAGES:
             if find_spec(package) is None:
@@ -122,9 +120,8 @@ class Translator:
     def translate(self, sentences: Sequence[str], progress: Progress | None = None) -> list[Translation]:
         """Translate sentences, each distinct one once, the longest first.
 
-        Raises:
-            EncoderError: the model cannot be loaded or is no translation model.
-            OutputError: the cache folder cannot be written.
+        Raises EncoderError: the model cannot be loaded or is no translation model; OutputError: the cache folder cannot
+        be written.
         """
         known = _read_kept(self.kept)
         # A sentence without a letter or digit is its own translation; models make something up.
@@ -244,11 +241,8 @@ def write_back_translations(
     """Write a CSV file of ``anchor`` and ``positive``, a row for each row of the corpus, and a record beside it.
 
     A corpus without a column ``text`` gives the distinct sentences of all its columns. ``forward`` translates into the
-    other language, ``backward`` back.
-
-    Raises:
-        OutputError: the output is there, is no ``.csv``, or cannot be written.
-        EncoderError: a model cannot be loaded.
+    other language, ``backward`` back. Raises OutputError: the output is there, is no ``.csv``, or cannot be written;
+    EncoderError: a model cannot be loaded.
     """
     record = check_output(output)
     report = progress or (lambda direction, done, total: None)

@@ -92,9 +92,7 @@ class Link:
 
         ``key_variable`` is the environment variable that holds the key, "" for none; default OPENAI_API_KEY at OpenAI's
         own address, else none. ``timeout`` is the seconds that a request may take in all. Rates of 0 are no limit.
-
-        Raises:
-            CardError: it is no address, or holds what does not belong there.
+        Raises CardError: it is no address, or holds what does not belong there.
         """
         self._given = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
         scheme, host = _checked(url)
@@ -115,11 +113,7 @@ class Link:
         return Link, self._given
 
     def key(self) -> str:
-        """The key to send, empty where none is.
-
-        Raises:
-            StsbenchError: the environment lacks it.
-        """
+        """The key to send, empty where none is. Raises StsbenchError: the environment lacks it."""
         return settings.secret(self.key_variable) if self.key_variable else ""
 
     def ask_about(self, path: str) -> dict[str, Any] | None:
@@ -135,9 +129,8 @@ class Link:
     def post(self, path: str, body: Mapping[str, Any], *, tokens: int, stop: threading.Event) -> Any:  # noqa: ANN401 - JSON
         """Send a request and return the answer's JSON; what may pass is tried again, until ``stop`` is set.
 
-        Raises:
-            TooLarge: the server wants fewer texts at once.
-            SourceError: it cannot be reached, or gives up. EncoderError: it refuses.
+        Raises TooLarge: the server wants fewer texts at once; SourceError: it cannot be reached, or gives up;
+        EncoderError: it refuses.
         """
         why = ""
         for attempt in range(self.retries + 1):

@@ -65,10 +65,8 @@ class Api(NamedTuple):
     def read(self, answer: object, n: int) -> tuple[FloatArray, str]:
         """The embeddings (n, d) of an answer in the order of the texts, and the model that it names, "" where it names none.
 
-        Where the server gave no number stands NaN.
-
-        Raises:
-            EncoderError: it is not one embedding a text, all of one size.
+        Where the server gave no number stands NaN. Raises EncoderError: it is not one embedding a text, all of one
+        size.
         """
         try:
             found = msgspec.convert(answer, self.answer)
@@ -164,8 +162,7 @@ class OpenAIEncoder:
     ) -> None:
         """Check what is given, each as docs/encoders.md tells; nothing is sent yet.
 
-        Raises:
-            CardError: a value that cannot be.
+        Raises CardError: a value that cannot be.
         """
         sizes = {"batch": batch, "batch_tokens": batch_tokens, "in_flight": in_flight, "dimensions": dimensions or 1}
         rates = {"requests_a_minute": requests_a_minute, "tokens_a_minute": tokens_a_minute}
@@ -271,9 +268,8 @@ class OpenAIEncoder:
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
         """Hand on the embeddings (m, d) of some rows (m,) as they come, until all have.
 
-        Raises:
-            SourceError: the server cannot be reached, or gives up; EncoderError: it refuses, or answers nonsense.
-            What had been asked by then has been handed on.
+        Raises SourceError: the server cannot be reached, or gives up; EncoderError: it refuses, or answers nonsense.
+        What had been asked by then has been handed on.
         """
         texts = self._texts(sentences)
         full = np.array([bool(text.strip()) for text in texts], dtype=bool)
@@ -305,8 +301,7 @@ class OpenAIEncoder:
     def ask(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
         """Send one request: its embeddings (n, d), NaN where the server gave no number.
 
-        Raises:
-            NotAsked: ``stop`` was set before it could be sent; others as :meth:`embed_into`.
+        Raises NotAsked: ``stop`` was set before it could be sent; others as :meth:`embed_into`.
         """
         size = {} if self.dimensions is None else {"dimensions": self.dimensions}
         body = {**self.body, **self.api.request(texts, self.model, self.encoding), **size}

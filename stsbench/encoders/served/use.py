@@ -36,11 +36,9 @@ class UniversalSentenceEncoder:
     def __init__(self, model: str, *, name: str = "", batch: int = 128) -> None:
         """Find the SavedModel; TensorFlow is imported when the first sentence comes.
 
-        ``model`` is a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub; ``batch`` sentences a call.
-
-        Raises:
-            EncoderError: TensorFlow is not installed, or the folder holds no SavedModel.
-            SourceError: there is no such folder, or the handle cannot be fetched.
+        ``model`` is a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub; ``batch`` sentences
+        a call. Raises EncoderError: TensorFlow is not installed, or the folder holds no SavedModel; SourceError: there
+        is no such folder, or the handle cannot be fetched.
         """
         if batch < 1:
             raise CardError(f"batch {batch}: give 1 or more")

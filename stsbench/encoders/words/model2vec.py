@@ -48,9 +48,7 @@ class Model2VecEncoder:
         """Find the folder; it is read when the first sentence comes.
 
         Longest input in tokens and whether embeddings get length 1 are by default as the folder says, else 512 and not.
-
-        Raises:
-            SourceError: it cannot be had. EncoderError: it is no such folder.
+        Raises SourceError: it cannot be had; EncoderError: it is no such folder.
         """
         self.name = name or model
         self.folder, self.revision = locate_checkpoint(model, revision=revision)

@@ -149,8 +149,7 @@ Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 def filled(make: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, where: object) -> nn.Module:
     """Return a network with these weights; no memory is taken for what a configuration alone asks for.
 
-    Raises:
-        EncoderError: a weight is missing, unknown, or of another shape.
+    Raises EncoderError: a weight is missing, unknown, or of another shape.
     """
     with torch.device("meta"):
         network = make()
@@ -460,11 +459,8 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
     """Convert ``infersent1.pkl`` or ``infersent2.pkl`` (a table of tensors) and return the folder's description.
 
     The version, 1 (GloVe) or 2 (fastText), says which words stand around a sentence, what the maximum takes, and which
-    word vectors belong to it where no file of them is named.
-
-    Raises:
-        SourceError: there is no such file.
-        EncoderError: it holds more than tensors, or not those of InferSent.
+    word vectors belong to it where no file of them is named. Raises SourceError: there is no such file; EncoderError:
+    it holds more than tensors, or not those of InferSent.
     """
     if not source.is_file():
         raise SourceError(f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent")
@@ -493,11 +489,8 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
 def convert_skip_thoughts(source: Path, out: Path) -> Path:
     """Convert the published folder (``uni_skip.npz``, ``bi_skip.npz``, tables and ``dictionary.txt``).
 
-    The ``.pkl`` files beside them are not needed and never read.
-
-    Raises:
-        SourceError: a file is missing.
-        EncoderError: one is broken, or not what it should be.
+    The ``.pkl`` files beside them are not needed and never read. Raises SourceError: a file is missing; EncoderError:
+    one is broken, or not what it should be.
     """
     for name in ("uni_skip.npz", "bi_skip.npz", *TABLES.values(), "dictionary.txt"):
         if not (source / name).is_file():
@@ -544,10 +537,8 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
     Each half's word table is fitted by least squares, with an intercept, from the vectors of the
     words that both have; words with an underscore are left out, as in the papers' code, and the
     encoder's own words keep their own vectors.
-    ``limit`` takes so many of the file's vectors, from its start.
-
-    Raises:
-        EncoderError: the vocabularies share too few words to fit the map.
+    ``limit`` takes so many of the file's vectors, from its start. Raises EncoderError: the vocabularies share too few
+    words to fit the map.
     """
     from sklearn.linear_model import LinearRegression
 

@@ -51,8 +51,7 @@ class VectorBlock(NamedTuple):
 def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     """Read a file of word vectors, or its first ``limit`` ones, in blocks of some megabytes.
 
-    Raises:
-        DataError: the file is not as it must be; names the line, or the row of an ``.npz``.
+    Raises DataError: the file is not as it must be; names the line, or the row of an ``.npz``.
     """
     check_is_file(path)
     count = 0
@@ -88,7 +87,6 @@ def _text_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
 
 
 def _lines(path: Path) -> Iterator[list[bytes]]:
-    """The lines of a file, some megabytes at a time."""
     rest = b""
     with path.open("rb") as stream:
         if stream.read(8).startswith(_PACKED):
@@ -167,7 +165,6 @@ def _is_text(words: list[bytes]) -> bool:
 
 
 def _fault(line: bytes, width: int) -> str:
-    """What is wrong with a line that cannot be read."""
     if b"\0" in line:
         return "has a NUL byte; is it a binary file? Give vectors as text or .npz"
     if not _is_text([line]):
@@ -254,14 +251,8 @@ class WordVectors:
 def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVectors:
     """Open a text or ``.npz`` file's vectors, or its first ``limit`` ones, which are converted when they are first seen.
 
-    Args:
-        path: the file.
-        sha256: the hash of its bytes, by which the converted folder is found again.
-        limit: how many vectors to take.
-
-    Raises:
-        DataError: the file is not as it must be; names the line.
-        OutputError: the cache folder cannot be written.
+    ``sha256`` is the hash of its bytes, by which the converted folder is found again. Raises DataError: the file is not as it
+    must be; names the line; OutputError: the cache folder cannot be written.
     """
     folder = settings.cache_folder() / "vectors" / fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
     if not is_sealed(folder):

@@ -45,11 +45,8 @@ def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     """Return the function that parts a sentence into words.
 
     NLTK's rules need no data of NLTK's: a text of several sentences is read as one, so that only
-    its last full stop is parted from its word. The papers' code splits sentences first.
-
-    Raises:
-        UnknownName: no tokeniser of this name.
-        EncoderError: it needs NLTK, which is not installed.
+    its last full stop is parted from its word. The papers' code splits sentences first. Raises UnknownName: no
+    tokeniser of this name; EncoderError: it needs NLTK, which is not installed.
     """
     split = choose("tokens", name, TOKENISERS).make()
     return (lambda sentence: split(sentence.lower())) if lowercase else split
@@ -103,9 +100,7 @@ class SavedEncoder(Generic[ConfigT]):
     def __init__(self, record: type[ConfigT], model: str, name: str, revision: str, tokens: str) -> None:
         """Find the folder, a path or a Hub id, and read its configuration; its other files are read when they are asked for.
 
-        Raises:
-            SourceError: it cannot be had.
-            EncoderError: it holds no weights, or its configuration has a wrong key.
+        Raises SourceError: it cannot be had; EncoderError: it holds no weights, or its configuration has a wrong key.
         """
         self.name = name or model
         self.folder, self.revision = locate_checkpoint(model, revision=revision)
@@ -168,9 +163,7 @@ def write_word_folder(
     """Write an encoder's folder, which ``load_encoder`` opens with these ``params``; files of the same names are replaced.
 
     ``config`` is its architecture and how it reads text, ``words`` its vocabulary in the order of the table's rows.
-
-    Raises:
-        OutputError: the folder cannot be written, or a word holds a line end.
+    Raises OutputError: the folder cannot be written, or a word holds a line end.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -349,8 +342,7 @@ HOMES = {
 def find_vectors(file: str) -> Path:
     """Find a file of word vectors: as a path, or in ``STSBENCH_VECTORS``.
 
-    Raises:
-        SourceError: it is nowhere; says what to get and where to put it.
+    Raises SourceError: it is nowhere; says what to get and where to put it.
     """
     folder = settings.vectors_folder()
     for place in (Path(file).expanduser(), *([folder / file] if folder else [])):

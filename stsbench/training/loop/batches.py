@@ -26,11 +26,8 @@ class BatchPlan:
     """How many batches a recipe's run over a corpus of ``count`` rows has, and what is in each.
 
     Every rank takes its own ``batch_size`` rows of each batch. Many ranks leave the last rows
-    of an epoch out where they are too few for all; one rank makes a smaller batch of them.
-
-    Raises:
-        CardError: the recipe says neither epochs nor steps, or both.
-        TrainingError: the corpus is smaller than one batch of two rows.
+    of an epoch out where they are too few for all; one rank makes a smaller batch of them. Raises CardError: the recipe
+    says neither epochs nor steps, or both; TrainingError: the corpus is smaller than one batch of two rows.
     """
 
     facts: TrainingFacts

@@ -33,11 +33,7 @@ OLD_NAME = "gradient_checkpointing_enable"
 
 
 def check_step(learner: Learner, facts: TrainingFacts) -> None:
-    """Refuse what the method or the model cannot be run with.
-
-    Raises:
-        CardError: says which key to leave out.
-    """
+    """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
     method, model, training = type(learner).__name__, learner.student.model, learner.training
     problem = ""
     if facts.chunk is not None and not learner.chunks:
@@ -91,11 +87,9 @@ class TrainingOutcome:
 def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> TrainingOutcome:
     """Train, and leave the learner with the weights that selection keeps.
 
-    ``resume`` from the folder's last complete checkpoint, or start from the beginning where there is none.
-
-    Raises:
-        TrainingError: the loss is not finite; says what was kept. OutputError: a checkpoint cannot be written.
-        Stopped: by Ctrl-C, after the step under way and with a checkpoint.
+    ``resume`` from the folder's last complete checkpoint, or start from the beginning where there is none. Raises
+    TrainingError: the loss is not finite; says what was kept; OutputError: a checkpoint cannot be written; Stopped: by
+    Ctrl-C, after the step under way and with a checkpoint.
     """
     place, interrupt = run.place, Interrupt(alone=run.place.ranks == 1)
     plan = BatchPlan(run.training, run.rows, run.seed, place.rank, place.ranks)

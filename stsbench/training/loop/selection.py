@@ -245,7 +245,6 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         )
 
     def _look(self, step: int) -> None:
-        """Validate now, and remember the weights if they are the best yet."""
         scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]  # type: ignore[misc]
         score = max(scores, key=worth)
         seen = {**self.losses.means(), **self.rate, **seen_with(score)}
@@ -261,7 +260,6 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             call(point)
 
     def _out_of_patience(self) -> bool:
-        """Whether too many validations have passed without a gain."""
         if not self.facts.patience:
             return False
         scores = [worth(point["score"]) for point in self.curve]

@@ -69,8 +69,7 @@ class ContrastiveTension(TwoStudents):
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts.
 
-        Raises:
-            TrainingError: fewer than three distinct texts: none is left for a pair of two others.
+        Raises TrainingError: fewer than three distinct texts: none is left for a pair of two others.
         """
         super().prepare(columns)
         (self.texts,) = number_texts(columns["text"])

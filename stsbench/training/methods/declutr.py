@@ -73,8 +73,7 @@ class DeCLUTR(Learner):
     def prepare(self, columns: Columns) -> None:
         """Take the documents, and check that the shortest are long enough.
 
-        Raises:
-            DataError: one is too short; says which. Of a large corpus another one may be found in training.
+        Raises DataError: one is too short; says which. Of a large corpus another one may be found in training.
         """
         super().prepare(columns)
         lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)

@@ -24,8 +24,7 @@ from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_
 class MaskTemplate:
     """A prompt with one place for a sentence and one mask token, as a student's tokenizer reads it.
 
-    Raises:
-        CardError: the tokenizer has no mask token, or the prompt not one of it or of places for a sentence.
+    Raises CardError: the tokenizer has no mask token, or the prompt not one of it or of places for a sentence.
     """
 
     def __init__(self, prompt: Prompt, student: Student) -> None:

@@ -74,11 +74,7 @@ class SBERT(Learner):
         self.softmax.to(self.student.device)
 
     def prepare(self, columns: Columns) -> None:
-        """Number the labels.
-
-        Raises:
-            DataError: a label that is not one of the three.
-        """
+        """Number the labels. Raises DataError: a label that is not one of the three."""
         super().prepare(columns)
         found = list(columns["label"])
         for name in dict.fromkeys(found):

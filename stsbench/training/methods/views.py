@@ -64,7 +64,8 @@ class ConSERT(Learner):
         # Adversarial noise is a gradient taken within the model.
         self.chunks = "adversarial" not in self.views
         self.kinds: tuple[str, ...] = self.views if self.contrasts else ("none",)
-        if self.positions_from_zero and not ("shuffle" in self.kinds and self._counts_on()):
+        counts_on = bool(self.student.backbone.positions(torch.ones(1, 1)).any())
+        if self.positions_from_zero and not ("shuffle" in self.kinds and counts_on):
             raise CardError(
                 "positions_from_zero changes nothing here: it is of view 'shuffle', for models like RoBERTa"
             )
@@ -106,9 +107,6 @@ class ConSERT(Learner):
         if self.classifies:
             batch["labels"] = torch.from_numpy(self.labels[rows])
         return {**batch, "seed": seed + 1}
-
-    def _counts_on(self) -> bool:
-        return bool(self.student.backbone.positions(torch.ones(1, 1)).any())
 
     def _shuffled(self, mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         own = self.student.backbone.positions(mask)

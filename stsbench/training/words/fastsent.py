@@ -151,7 +151,6 @@ def _learn_block(
 
 
 def _drawn(tokens: TokenIds, often: npt.NDArray[np.float64], rng: np.random.Generator) -> TokenIds:
-    """Leave out frequent words at random."""
     kept = rng.random(len(tokens.ids)) < often[tokens.ids]
     return TokenIds(tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
 

@@ -135,10 +135,8 @@ class StandaloneMethod(ABC):
 
         The best weights by ``validate`` are kept, without it the last; ``untrained`` is given the score of the first.
         ``resume`` goes on from the last round of a training that was stopped, to the same weights: all draws are made
-        again, and the batches of earlier rounds passed over.
-
-        Raises:
-            TrainingError: the loss is not finite, or there is nothing to learn from.
+        again, and the batches of earlier rounds passed over. Raises TrainingError: the loss is not finite, or there is
+        nothing to learn from.
         """
         torch.manual_seed(seed)
         lesson, clock = self.prepare(columns, seed), clock or Clock(self.seconds)
@@ -285,8 +283,7 @@ class Vocabulary:
     ) -> Vocabulary:
         """Count words that occur ``min_count`` times, ``limit`` of them with the specials; of equals by the alphabet.
 
-        Raises:
-            TrainingError: no word is left.
+        Raises TrainingError: no word is left.
         """
         counted = Counter(word for sentence in sentences for word in sentence if word not in specials)
         kept = sorted((word for word, n in counted.items() if n >= min_count), key=lambda w: (-counted[w], w))
@@ -311,10 +308,8 @@ def read_ordered(
 ) -> tuple[list[list[str]], npt.NDArray[np.int64], Vocabulary]:
     """Read ordered text: each sentence's words, the number of its document (n,), and a vocabulary made as by ``counting``.
 
-    Text without the column ``document_id`` is one document, as the papers' code reads books.
-
-    Raises:
-        TrainingError: fewer than three sentences, or no word is left.
+    Text without the column ``document_id`` is one document, as the papers' code reads books. Raises TrainingError:
+    fewer than three sentences, or no word is left.
     """
     texts = columns["text"]
     if len(texts) < 3:
