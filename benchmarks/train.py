@@ -51,8 +51,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
     from stsbench.core.cards import SelectionFacts, TrainingFacts
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.loop.gather import Place
-    from stsbench.training.loop.loop import train_learner
-    from stsbench.training.loop.selection import Run
+    from stsbench.training.loop.loop import Run, train_learner
     from stsbench.training.methods.simcse import SimCSE
     from stsbench.training.student import Student
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stsbench.results.record import Result
 
     # Loads torch, before which mistakes are refused.
-    from stsbench.training.loop.selection import OnProgress, TrainingProgress
+    from stsbench.training.loop.loop import OnProgress, TrainingProgress
 
 LOG = "run.log"
 SHOWN_NAME = 30

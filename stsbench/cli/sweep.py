@@ -47,7 +47,7 @@ from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell, 
 from stsbench.studies.trials import STATES, PlannedTrial, TrialWatcher, Workshop
 
 if TYPE_CHECKING:
-    from stsbench.training.loop.selection import OnProgress
+    from stsbench.training.loop.loop import OnProgress
 
 SHOWN = 40
 """So many settings are drawn, the best of all."""

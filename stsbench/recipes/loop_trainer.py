@@ -20,9 +20,16 @@ from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of
 from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used
 from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
-from stsbench.training.loop.loop import TrainingOutcome, check_step, prepare_step, train_learner
+from stsbench.training.loop.loop import (
+    OnProgress,
+    Run,
+    TrainingOutcome,
+    check_step,
+    is_due,
+    prepare_step,
+    train_learner,
+)
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
-from stsbench.training.loop.selection import OnProgress, Run, is_due
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student, dropouts
 

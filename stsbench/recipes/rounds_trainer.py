@@ -21,8 +21,7 @@ from stsbench.data.corpora.load import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.recipes.plan import KEYS, TrainPlan, load_text, load_validation, values_of
 from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used
-from stsbench.training.loop.loop import TrainingOutcome
-from stsbench.training.loop.selection import CurveFile, OnProgress, Point, TrainingProgress
+from stsbench.training.loop.loop import CurveFile, OnProgress, Point, TrainingOutcome, TrainingProgress
 from stsbench.training.seams import seen_with
 from stsbench.training.words.rounds import Clock, Round, StandaloneMethod, count_learnt
 

@@ -39,8 +39,7 @@ from stsbench.recipes.trainer import Trainer, load_trainer
 if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
-    from stsbench.training.loop.loop import TrainingOutcome
-    from stsbench.training.loop.selection import OnProgress, TrainingProgress
+    from stsbench.training.loop.loop import OnProgress, TrainingOutcome, TrainingProgress
 
 
 WORSE: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.gather import Place
-    from stsbench.training.loop.loop import TrainingOutcome
-    from stsbench.training.loop.selection import OnProgress
+    from stsbench.training.loop.loop import OnProgress, TrainingOutcome
     from stsbench.training.seams import Taught
 
 

@@ -41,7 +41,7 @@ from stsbench.studies.trials import (
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from stsbench.training.loop.selection import OnProgress, TrainingProgress
+    from stsbench.training.loop.loop import OnProgress, TrainingProgress
 
 Axis = Sequence[Any] | Range
 RECIPE = "recipe"

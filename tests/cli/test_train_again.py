@@ -187,9 +187,9 @@ def test_what_no_run_can_be_as_long_or_fast_as_is_refused(stsbench, cards, maske
 
 def stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any:
     """Train, and press Ctrl-C while the step is under way."""
-    from stsbench.training.loop import selection
+    from stsbench.training.loop import loop
 
-    report = vars(selection.Selection)["report_progress"]
+    report = vars(loop.Selection)["report_progress"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def pressed(self: Any, at: int) -> None:
@@ -198,7 +198,7 @@ def stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any:
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(selection.Selection, "report_progress", pressed)
+        patch.setattr(loop.Selection, "report_progress", pressed)
         try:
             return stsbench(*call)
         finally:

@@ -11,7 +11,7 @@ import pytest
 import transformers
 
 from stsbench.encoders.runs import CURVE, UnfinishedRun
-from stsbench.training.loop.selection import Selection
+from stsbench.training.loop.loop import Selection
 from tests.cli.little_recipe import cards
 from tests.cli.test_train_again import stop_at
 

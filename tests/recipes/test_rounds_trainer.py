@@ -9,7 +9,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.runs import STATE, trained_runs
 from stsbench.recipes.rounds_trainer import make_training
-from stsbench.training.loop.selection import TrainingProgress
+from stsbench.training.loop.loop import TrainingProgress
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from tests.training.words.ordered_text import STORY
 

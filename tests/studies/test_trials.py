@@ -27,7 +27,7 @@ from stsbench.studies.trials import (
     carry_out_trials,
     plan_trials,
 )
-from stsbench.training.loop.selection import OnProgress, TrainingProgress
+from stsbench.training.loop.loop import OnProgress, TrainingProgress
 
 QUICK = [ScoredOn(tasks="quickstart-en")]
 

@@ -11,7 +11,7 @@ import torch
 from stsbench.core.cards import SelectionFacts, TrainingFacts
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop.gather import Place
-from stsbench.training.loop.selection import Run
+from stsbench.training.loop.loop import Run
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 from tests.encoders.made_checkpoints import save_bert

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stsbench.core.errors import Stopped, TrainingError
 from stsbench.encoders import runs as unfinished
-from stsbench.training.loop import loop, selection
+from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches, BatchPlan
-from stsbench.training.loop.selection import Interrupt, Losses
+from stsbench.training.loop.loop import Interrupt, Losses
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.students import run_facts, sentences, student, weights
 
@@ -71,7 +71,7 @@ def test_means_leave_out_what_overflowed_and_start_anew(tmp_path):
 
 @pytest.mark.parametrize("options", [{"checkpoint_seconds": 0.0}, {"selection": {"every": 4}}, {}])
 def test_nothing_is_kept_that_a_loss_not_yet_read_has_spoilt(masked_lm, tmp_path, monkeypatch, options):
-    monkeypatch.setitem(selection.READ_EVERY, "cpu", 100)
+    monkeypatch.setitem(loop.READ_EVERY, "cpu", 100)
     heard: list[Any] = []
     with pytest.raises(TrainingError, match="the loss is nan at step 4; lower"):
         loop.train_learner(learner(masked_lm, Breaking), run_facts(tmp_path, 50, on_progress=heard.append, **options))
@@ -99,7 +99,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     """On a CPU as it would be on a GPU: what is read at each step is what the model's own library reads."""
-    monkeypatch.setitem(selection.READ_EVERY, "cpu", selection.ELSEWHERE)
+    monkeypatch.setitem(loop.READ_EVERY, "cpu", loop.ELSEWHERE)
     monkeypatch.setattr(loop, "speed_up", lambda learner, **options: None)
     counts = {}
     for steps in (10, 20):
