@@ -6,7 +6,6 @@ A device says nothing of an embedding: it stands in no name and in no fingerprin
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
@@ -73,13 +72,17 @@ FARTHEST_QUANTISED = 0.5
 """How far a runtime's hidden states may be from torch's, as a share of their length; rounding in float32 comes to 1e-6."""
 
 
-class Backend(ABC):
-    """One way to run a network; made without loading anything, of what :func:`backend_kind` has checked."""
+class TorchBackend:
+    """PyTorch itself, and what other ways to run a network begin from; made of what :func:`backend_kind` has checked, without loading."""
 
-    dtypes: ClassVar[Sequence[str]]
+    dtypes: ClassVar[Sequence[str]] = DTYPES
     """The types of numbers that it computes in."""
     libraries: ClassVar[Sequence[str]] = ()
     """The packages whose versions may change what it computes, beside those of every transformer."""
+    usual: ClassVar[str] = ""
+    """Where its file lies in a checkpoint, as sentence-transformers and optimum write it."""
+    suffixes: ClassVar[Sequence[str]] = ()
+    """What names of its files end in; none: it takes no file."""
     facts: Mapping[str, Any] = {}
     """What of it decides an embedding, as JSON values; nothing of torch, whose encoders keep their fingerprints."""
     notes: Sequence[str] = ()
@@ -90,50 +93,23 @@ class Backend(ABC):
 
         Raises CardError: it takes no file. UnknownName: there is no such file.
         """
+        if file and not self.suffixes:
+            raise CardError(f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it")
         self.folder, self.dtype, self.device = folder, dtype, device
-        self.precision = dtype
+        self.found = find_file(folder, file, usual=self.usual, suffixes=self.suffixes) if self.suffixes else None
+        self.precision = f"int{self.found.bits}" if self.found is not None and self.found.bits else dtype
         """The type of the numbers, for results: that of a quantised file is the file's."""
-
-    @classmethod
-    def check(cls, name: str, *, device: str) -> None:
-        """Refuse what cannot be used here; raises EncoderError, or CardError where a device is none of its own."""
-        check_device(device)
 
     @classmethod
     def on_hub(cls, file: str) -> list[str]:
         """What those of its files are called that a checkpoint on the Hub may have."""
-        return []
+        path = PurePosixPath(file or cls.usual)
+        if path.suffix not in cls.suffixes:
+            return []
+        return [str(one) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")]
 
-    @abstractmethod
     def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
         """Return what is called as a model of transformers is, loaded; raises EncoderError."""
-
-    @abstractmethod
-    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
-        """Return a ``SentenceTransformer`` that ``load`` makes for a dtype and a device, its transformer run here.
-
-        ``state`` is what decides its numbers. Raises EncoderError.
-        """
-
-    @cached_property
-    def place(self) -> torch.device:
-        """The device that it runs on; raises EncoderError where there is none."""
-        return open_device(self.device)
-
-
-class TorchBackend(Backend):
-    """PyTorch itself."""
-
-    dtypes = DTYPES
-
-    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
-        """See :class:`Backend`."""
-        if file:
-            raise CardError(f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it")
-        super().__init__(folder, file=file, dtype=dtype, device=device)
-
-    def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
-        """See :meth:`Backend.model`."""
         from stsbench.encoders.transformer.kernels import pack_linears, use_flash_attention
 
         model = network.make(self.dtype).to(self.place)
@@ -143,53 +119,36 @@ class TorchBackend(Backend):
             use_flash_attention(model)
         return model
 
-    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see Backend
-        """See :meth:`Backend.library`."""
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
+        """Return a ``SentenceTransformer`` that ``load`` makes for a dtype and a device, its transformer run here.
+
+        ``state`` is what decides its numbers. Raises EncoderError.
+        """
         return load(dtype=self.dtype, device=pick_device(self.device))
 
+    @cached_property
+    def place(self) -> torch.device:
+        """The device that it runs on; raises EncoderError where there is none."""
+        return open_device(self.device)
 
-class RuntimeBackend(Backend):
+
+class RuntimeBackend(TorchBackend):
     """A runtime beside torch: takes the checkpoint's own file for it, or has torch export one into the cache folder."""
 
-    usual: ClassVar[str]
-    """Where its file lies in a checkpoint, as sentence-transformers and optimum write it."""
-    suffixes: ClassVar[Sequence[str]]
     runtime: ClassVar[str]
     """As :data:`stsbench.encoders.runtimes.OPENERS` calls it."""
     called: ClassVar[str]
     """What fingerprints call it."""
 
-    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
-        """See :class:`Backend`."""
-        super().__init__(folder, file=file, dtype=dtype, device=device)
-        self.found = find_file(folder, file, usual=self.usual, suffixes=self.suffixes)
-        if self.found is not None and self.found.bits:
-            self.precision = f"int{self.found.bits}"
-
-    @classmethod
-    def check(cls, name: str, *, device: str) -> None:
-        """See :meth:`Backend.check`."""
-        if device not in ("auto", "cpu"):
-            raise CardError(f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out")
-        if lacking := [one for one in (*cls.libraries, "onnx", "onnxscript") if find_spec(one) is None]:
-            raise EncoderError(f"backend '{name}' needs {', '.join(lacking)}; run: pip install 'stsbench[{name}]'")
-
-    @classmethod
-    def on_hub(cls, file: str) -> list[str]:
-        """See :meth:`Backend.on_hub`."""
-        path = PurePosixPath(file or cls.usual)
-        named = [str(one) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")]
-        return named if path.suffix in cls.suffixes else []
-
     @cached_property
     def facts(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """See :class:`Backend`."""
+        """See :class:`TorchBackend`."""
         file = self.found.digests() if self.found is not None else "exported"
         return {"backend": self.called, "code": CODE_VERSION, "file": file, "precision": self.precision}
 
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
-        """See :class:`Backend`."""
+        """See :class:`TorchBackend`."""
         run = f"run by {' and '.join(f'{name} {version(name)}' for name in self.libraries)} from "
         if self.found is None:
             return [f"{run}a file exported from the checkpoint"]
@@ -197,8 +156,8 @@ class RuntimeBackend(Backend):
         line = f"{run}its file {self.found.name}{alone if self.found.hangs_on_batch else ''}"
         return [line, *([f"{self.found.name} was {self.found.made}"] if self.found.made else [])]
 
-    def model(self, network: Network) -> Any:  # noqa: ANN401 - see Backend
-        """See :meth:`Backend.model`."""
+    def model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
+        """See :meth:`TorchBackend.model`."""
         from stsbench.encoders.runtimes import RuntimeModel, Session, check_like_torch, exported
 
         file = self.found or exported(network)
@@ -206,8 +165,8 @@ class RuntimeBackend(Backend):
         check_like_torch(model, network, FARTHEST.get(self.precision, FARTHEST_QUANTISED))
         return model
 
-    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see Backend
-        """See :meth:`Backend.library`."""
+    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
+        """See :meth:`TorchBackend.library`."""
         library = load(dtype="float32", device="cpu")
         first = library[0]
         if first.config.output_hidden_states:
@@ -234,11 +193,11 @@ class OpenVinoBackend(RuntimeBackend):
     runtime = "OpenVINO"
 
 
-BACKENDS: dict[str, type[Backend]] = {"torch": TorchBackend, "onnx": OnnxBackend, "openvino": OpenVinoBackend}
+BACKENDS: dict[str, type[TorchBackend]] = {"torch": TorchBackend, "onnx": OnnxBackend, "openvino": OpenVinoBackend}
 """Every backend; adding one is a class above and its name here."""
 
 
-def backend_kind(name: str, *, dtype: str, device: str) -> type[Backend]:
+def backend_kind(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
     """Return the backend of this name, checked before a checkpoint is looked for.
 
     Raises UnknownName: there is none; offers the nearest. CardError: it has no such type or device. EncoderError: it
@@ -248,5 +207,10 @@ def backend_kind(name: str, *, dtype: str, device: str) -> type[Backend]:
     if dtype not in kind.dtypes:
         near = f" of backend '{name}'" if dtype in DTYPES else did_you_mean(dtype, kind.dtypes)
         raise CardError(f"unknown dtype '{dtype}'{near}; known: {', '.join(kind.dtypes)}")
-    kind.check(name, device=device)
+    if not kind.suffixes:
+        check_device(device)
+    elif device not in ("auto", "cpu"):
+        raise CardError(f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out")
+    elif lacking := [one for one in (*kind.libraries, "onnx", "onnxscript") if find_spec(one) is None]:
+        raise EncoderError(f"backend '{name}' needs {', '.join(lacking)}; run: pip install 'stsbench[{name}]'")
     return kind

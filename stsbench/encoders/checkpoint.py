@@ -87,13 +87,6 @@ class Checkpoint:
         ]
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
 
-    def allowed_length(self, given: int | None) -> int | None:
-        """The longest input in tokens: the one given, else :meth:`max_length`; raises CardError below 1 and above the positions."""
-        length, positions = self.max_length() if given is None else given, self.positions()
-        if length is not None and not 1 <= length <= (positions or length):
-            raise CardError(f"max_length {given}: give 1 to {positions or 'any number'}, the model's positions")
-        return length
-
     def positions(self) -> int | None:
         """The tokens that the model has positions for, None where its configuration does not say."""
         config = self.config()
@@ -153,17 +146,13 @@ def find_checkpoint(
     sha256: Mapping[str, str] | None = None,
     **where: Any,  # noqa: ANN401 - of locate_checkpoint
 ) -> Checkpoint:
-    """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one.
-
-    Raises SourceError: it cannot be had; says why and what to do. EncoderError: the folder is no checkpoint, or a
-    file is not the one the card names.
-    """
+    """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one, as :func:`open_checkpoint`."""
     located = locate_checkpoint(model, **where)
     return open_checkpoint(located.folder, revision=located.revision, sha256=sha256 or {})
 
 
 def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, str]) -> Checkpoint:
-    """Check that a folder is a checkpoint and its files are those the card names."""
+    """Check that a folder is a checkpoint and its files are those the card names; raises EncoderError."""
     path = folder / "config.json"
     if not path.is_file():
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
@@ -245,16 +234,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def check_padding(path: Path) -> None:
-    """Refuse a ``tokenizer_config.json`` that pads on neither side; not every transformers says what is wrong.
-
-    Raises EncoderError: names the key and its value.
-    """
-    side = read_json(path).get("padding_side", "right") if path.is_file() else "right"
-    if side not in ("left", "right"):
-        raise EncoderError(f"{path}: 'padding_side' is {shown(side)}; give 'left' or 'right'")
-
-
 def _number(path: Path, key: str) -> int | None:
     value = read_json(path).get(key) if path.is_file() else None
     if not isinstance(value, int | float) or not math.isfinite(value):
@@ -264,10 +243,6 @@ def _number(path: Path, key: str) -> int | None:
     return int(value)
 
 
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "type_vocab_size",
-         "max_position_embeddings")  # fmt: skip
-SLACK, SPARE = 2.0, 50_000_000
-"""A model may have so many times the values of its weights, and so many more: tied ones are written once, a head may be missing."""
 MOST: Mapping[str, int] = {
     r"(.*_)?(n_|num_)?(layers?|blocks|depth)": 1_000,
     # Heads, experts, labels.
@@ -290,27 +265,6 @@ def check_counts(config: Mapping[str, Any], path: Path) -> None:
             most = next((most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), math.inf)
             if math.isfinite(most) and not 0 <= value <= most:
                 raise EncoderError(f"{path}: '{key}' is {value:.6g}; what is read is 0 to {most:,}")
-
-
-def odd_sizes(config: Mapping[str, Any]) -> str:
-    """Which sizes of a configuration are not whole numbers, to be added to why it cannot be loaded; none: ""."""
-    odd = [f"'{key}' is {shown(config[key])}" for key in SIZES if key in config and type(config[key]) is not int]
-    return f"; in config.json {', '.join(odd)}" if odd else ""
-
-
-def check_size(model: Any, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
-    """Refuse a model without memory (on torch's device ``meta``) that its weights cannot fill.
-
-    Raises EncoderError: it has far more values than the files; or a file is broken.
-    """
-    asked = sum(parameter.numel() for parameter in model.parameters())
-    held = sum(math.prod(shape) for path in weights for shape in shapes(path).values())
-    most = int(SLACK * held + SPARE)
-    if asked > most:
-        raise EncoderError(
-            f"{weights[0].parent}: config.json asks for a model of {asked:,} values, its weights hold {held:,}; "
-            f"the most that is read is {most:,}"
-        )
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -480,7 +434,6 @@ def as_safetensors(weights: Path) -> Path:
 
 
 def _tensors(weights: Path) -> dict[str, torch.Tensor]:
-    """The tensors by name, as they lie in the file; those that share memory each for itself."""
     import torch
 
     try:

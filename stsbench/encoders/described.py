@@ -43,24 +43,6 @@ def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
     write_whole(folder / FILE, f"{text}\n".encode())
 
 
-def read_saved(folder: Path) -> SavedEncoder | None:
-    """Return how the encoder in a folder is to be run; None where the folder does not say.
-
-    Raises EncoderError: the file is broken, or says what is not for a checkpoint to say. UnknownName: it names a kind
-    that no folder holds.
-    """
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    saved = decoded(path, SavedEncoder, "cannot be read")
-    if saved.kind not in KINDS:
-        raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=f"{path}: it is one of {', '.join(KINDS)}")
-    for key in saved.params:
-        if key in OUTSIDE:
-            raise EncoderError(f"{path}: the params say '{key}', which is not for a checkpoint to say; remove it")
-    return saved
-
-
 CONFIG = "config_sentence_transformers.json"
 _POOLINGS = {kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head}
 """The library's names to ours; its ``cls`` never goes through the model's head."""
@@ -238,10 +220,8 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
         return None
     modules = _modules(folder)
     first = folder / modules[0].path
-    kinds = [m.kind.rpartition(".")[2] for m in modules if m.kind.startswith("sentence_transformers.")]
-    known = kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) and len(kinds) == len(
-        modules
-    )
+    kinds = [m.kind.rpartition(".")[2] if m.kind.startswith("sentence_transformers.") else "" for m in modules]
+    known = kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
     if not known or (first / "adapter_config.json").is_file():
         return None
     config, prompt = _config(folder), named_prompt(folder, None)
@@ -350,13 +330,14 @@ def assumptions(family: Family | None, *, has_modules: bool, given: Mapping[str,
 
 def cards_of(model: str, catalogue: Catalogue) -> list[str]:
     """The encoder cards whose checkpoint is this model of the Hub."""
-    found = []
-    for name in catalogue.paths("baselines"):
-        card = catalogue.encoder(name)
-        same = str(card.params.get("model", "")).casefold() == model.casefold() and not card.params.get("subfolder")
-        # A server's name for a model says nothing of its weights.
-        found += [name] if same and card.kind not in SERVED else []
-    return found
+    cards = {name: catalogue.encoder(name) for name in catalogue.paths("baselines")}
+    # A server's name for a model says nothing of its weights.
+    own = {
+        name: card.params
+        for name, card in cards.items()
+        if card.kind not in SERVED and not card.params.get("subfolder")
+    }
+    return [name for name, params in own.items() if str(params.get("model", "")).casefold() == model.casefold()]
 
 
 class Description(NamedTuple):
@@ -371,18 +352,23 @@ class Description(NamedTuple):
     for_sts: str = ""
     """The name of a prompt for STS that the files have and that is not their default; empty where there is none."""
 
-    def beside(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters that stand beside those which a user gives: a prompt chosen by its name takes the default's place."""
-        return {key: value for key, value in self.params.items() if key != "prompt" or "prompt_name" not in given}
-
 
 def describe(folder: Path) -> Description:
     """Return how a checkpoint's own files have it run.
 
-    Raises EncoderError: one of them is broken. UnknownName: it names a kind that no folder holds.
+    Raises EncoderError: one of them is broken, or says what is not for a checkpoint to say. UnknownName: it names a kind that no folder holds.
     """
-    if (saved := read_saved(folder)) is not None:
-        return Description(saved.kind, dict(saved.params), is_saved=True)
+    path = folder / FILE
+    if path.is_file():
+        saved = decoded(path, SavedEncoder, "cannot be read")
+        if saved.kind not in KINDS:
+            hint = f"{path}: it is one of {', '.join(KINDS)}"
+            raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=hint)
+        if outside := [key for key in saved.params if key in OUTSIDE]:
+            raise EncoderError(
+                f"{path}: the params say '{outside[0]}', which is not for a checkpoint to say; remove it"
+            )
+        return Description(saved.kind, saved.params, is_saved=True)
     if is_model2vec(folder):
         return Description("model2vec", {}, has_modules=True)
     plain = plain_transformer_params(folder)

@@ -217,7 +217,6 @@ class Variant(Method):
             raise EncoderError(f"dimensions = {self.dimensions}: the embeddings have {d}; give {d} or fewer")
 
     def _shorten(self, embeddings: FloatArray) -> FloatArray:
-        """The first dimensions at length 1, (n, d) to (n, k), or the embeddings as they are."""
         self.check_size(embeddings.shape[1])
         return embeddings if self.dimensions is None else truncate(embeddings, self.dimensions)
 
@@ -241,13 +240,9 @@ class Variant(Method):
 
         def smaller(embeddings: FloatArray) -> FloatArray:
             short = self._shorten(embeddings)
-            if self.embeddings == FLOAT:
-                return short
-            return (
-                to_integers(short, learned["ranges"], signed=kept.signed)
-                if self.needs_texts
-                else to_bits(short, signed=kept.signed)
-            )
+            if self.needs_texts:
+                return to_integers(short, learned["ranges"], signed=kept.signed)
+            return short if self.embeddings == FLOAT else to_bits(short, signed=kept.signed)
 
         return smaller
 
@@ -262,10 +257,6 @@ class VariantEncoder(FittedEncoder):
     """An encoder whose embeddings are its base's, made smaller by what needs no texts."""
 
     learned: Tensors = {}
-
-    def __init__(self, base: Encoder, variant: Variant, *, name: str) -> None:
-        """Keep the base and what is made of its embeddings."""
-        super().__init__(base, variant, (), name=name)
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -292,7 +283,9 @@ def make_or_vary(
     Parameters of :class:`Variant` are the maker's own where it takes them; messages begin with ``where``. Raises CardError: a parameter is
     wrong, or a variant of an encoder that is fitted on texts is asked for.
     """
-    asked = {key: value for key, value in params.items() if key in KEYS and not _takes(maker, key)}
+    takes = {} if not isinstance(maker, type) and can_encode(maker) else signature(maker).parameters
+    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in takes.values())
+    asked = {key: value for key, value in params.items() if key in KEYS and key not in takes and not takes_all}
     own = {key: value for key, value in params.items() if key not in asked}
     known = f"{found_by} {sorted(own.items())} {catalogue.folders if catalogue else ()}"
     made = _BASES.get(known) if asked else None
@@ -308,15 +301,8 @@ def make_or_vary(
     if isinstance(made, TextFitted):
         raise CardError(f"{where}: '{min(asked)}' is for encoders that are not fitted on texts, and this one is")
     if not variant.needs_texts:
-        return VariantEncoder(made, variant, name=made.name)
+        return VariantEncoder(made, variant, (), name=made.name)
     return PostProcessed(made, variant, name=made.name, fit=variant.calibration or CALIBRATION)
-
-
-def _takes(maker: Callable[..., Any], key: str) -> bool:
-    if not isinstance(maker, type) and can_encode(maker):
-        return False
-    takes = signature(maker).parameters
-    return key in takes or any(one.kind is Parameter.VAR_KEYWORD for one in takes.values())
 
 
 _BASES: WeakValueDictionary[str, Encoder] = WeakValueDictionary()

@@ -61,21 +61,12 @@ def _ends(path: Path) -> list[str]:
 def load_encoder(
     name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> Encoder:
-    """Return the encoder of this name.
+    """Return the encoder of this name; one that is fitted on texts (whitening, flow) wants some by ``fit_texts`` before it embeds.
 
-    Args:
-        name: a recipe that has been trained (``recipe@3``: of seed 3), a card's id, a card file, a
-            checkpoint folder, a Hub id, ``package.module:Name`` of your own class, or the name of
-            an entry point in the group ``stsbench.encoders``.
-        params: parameters that replace the card's.
-        catalogue: cards to look names up in; default the project's.
-
-    Raises:
-        UnknownName: none of these; offers the nearest card.
-        EncoderError: the checkpoint cannot be used; SourceError: it cannot be had.
-
-    An encoder that is fitted on texts (whitening, flow) has to be given some, by its
-    ``fit_texts``, before it embeds.
+    The name is that of a recipe that has been trained (``recipe@3``: of seed 3), a card's id, a card file, a checkpoint folder, a Hub
+    id, ``package.module:Name`` of your own class, or that of an entry point in the group ``stsbench.encoders``; ``params`` replace the
+    card's. Raises UnknownName: none of these; offers the nearest card. EncoderError: the checkpoint cannot be used; SourceError: it
+    cannot be had.
     """
     return keep_known(find_encoder(str(name), params=params, catalogue=catalogue))
 
@@ -138,7 +129,6 @@ def _stem(spec: str) -> str:
 
 
 def _trained(spec: str, catalogue: Catalogue) -> tuple[str, dict[str, Any], list[TrainedRun]]:
-    """The recipe that a name is of, the parameters that the name replaces, and its finished runs: none of an untrained one."""
     stem, cards = _stem(spec), catalogue.paths("baselines")
     # A folder of runs may answer to a recipe's name, and to no other thing's.
     other = stem in cards or stem.endswith(".toml") or stem in _entry_points() or {*stem} & {*"/:"}
@@ -206,7 +196,6 @@ def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderEr
 
 
 def _from_hub(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
-    """A Hub id: as the card says that describes it, where there is one and no more."""
     cards = cards_of(spec, catalogue)
     if len(cards) == 1:
         known = _from_card(cards[0], catalogue.paths("baselines")[cards[0]], extra, catalogue)
@@ -252,7 +241,6 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
 
 
 def _base_params(params: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any]:
-    """All parameters of the encoder that one is made over: its card's, those in its name, those given beside it."""
     name, changes = list(variants(str(params["base"])))[-1]
     described = cards_of(name, catalogue) if "/" in name else []
     name = described[0] if len(described) == 1 else name
@@ -262,14 +250,12 @@ def _base_params(params: Mapping[str, Any], catalogue: Catalogue) -> dict[str, A
 
 
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
-    """A user's own class, function or ready-made encoder; called by its address where a card has its name."""
     made = make_or_vary(ENCODERS.load(spec), "", extra, f"encoder '{spec}'", found_by=spec)
     name = spec if catalogue.is_taken(made.name) else made.name
     return KnownEncoder(name=variant_name(name, extra), encoder=made)
 
 
 def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
-    """A folder or Hub id without a card: run as its own files say, by our engine where it can."""
     local = _is_folder(spec)
     if unfinished := UnfinishedRun.read(Path(spec)) if local else None:
         raise EncoderError(str(unfinished))
@@ -289,7 +275,9 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
     family = None if local else family_of(spec)
     usual = {} if described.has_modules or family is None else family.params()
-    params = {"model": spec, **usual, **described.beside(extra), **extra}
+    # A prompt chosen by its name takes the default's place.
+    own = {key: value for key, value in described.params.items() if key != "prompt" or "prompt_name" not in extra}
+    params = {"model": spec, **usual, **own, **extra}
     encoder = make_or_vary(ENCODERS.load(described.kind), names[0], params, spec, found_by=described.kind)
     assumed = assumptions(family, has_modules=described.has_modules, given=extra, for_sts=described.for_sts)
     asked = str(extra.get("revision", "unpinned"))
@@ -297,7 +285,7 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
 
 
 def _check_revision(given: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Refuse a revision that nothing would read: what lies on this machine has none."""
+    # What lies on this machine has none.
     place = params.get("package") or params.get("model")
     if ("package" in params or _is_folder(str(place))) and given.get("revision", "unpinned") != "unpinned":
         raise CardError(f"'revision' names a commit on the Hub, and '{place}' is on this machine; leave 'revision' out")

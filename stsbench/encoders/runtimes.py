@@ -151,9 +151,8 @@ class RuntimeModel(torch.nn.Module):
         else:
             found = self.session.run(_feeds(ids, mask), own)
         outputs = {name: torch.from_numpy(found[named]) for name, named in self.names.items()}
-        states = _States(outputs, self.config.num_hidden_layers, self.file)
         return BaseModelOutputWithPooling(
-            last_hidden_state=outputs[LAST], pooler_output=outputs.get(HEAD), hidden_states=states
+            last_hidden_state=outputs[LAST], pooler_output=outputs.get(HEAD), hidden_states=_States(self, outputs)
         )
 
 
@@ -186,24 +185,22 @@ def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> 
 
 
 class _States:
-    def __init__(self, outputs: dict[str, torch.Tensor], depth: int, file: RuntimeFile) -> None:
-        self.outputs, self.depth, self.file = outputs, depth, file
+    def __init__(self, model: RuntimeModel, outputs: dict[str, torch.Tensor]) -> None:
+        self.model, self.outputs = model, outputs
 
     def __getitem__(self, layer: int) -> torch.Tensor:
-        name = output_of(layer, self.depth)
-        if name not in self.outputs:
-            raise EncoderError(f"{self.file.path}: gives no hidden states of layer {layer}; leave 'backend' out")
-        return self.outputs[name]
+        if (found := self.outputs.get(output_of(layer, self.model.config.num_hidden_layers))) is not None:
+            return found
+        raise EncoderError(f"{self.model.file.path}: gives no hidden states of layer {layer}; leave 'backend' out")
 
 
 def _feeds(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-    """All inputs that files ask for, (b, t) each."""
     positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (len(ids), 1))
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids), "position_ids": positions}
 
 
 def _padded(array: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
-    """One row of an output, (1, t, h), with zeros up to so many tokens; what has no tokens, (1, h), as it is."""
+    # (1, t, h) with zeros up to so many tokens; what has no tokens, (1, h), as it is.
     return array if array.ndim == 2 else np.pad(array, ((0, 0), (0, width - array.shape[1]), (0, 0)))
 
 
@@ -241,23 +238,22 @@ def exported(network: Network) -> RuntimeFile:
 
 
 def _export(network: Network, path: Path) -> None:
-    model = network.in_torch
-    depth = model.config.num_hidden_layers
-    ids = torch.arange(EXAMPLE[0] * EXAMPLE[1]).reshape(EXAMPLE) % model.get_input_embeddings().num_embeddings
+    words = network.in_torch.get_input_embeddings().num_embeddings
+    ids = torch.arange(EXAMPLE[0] * EXAMPLE[1]).reshape(EXAMPLE) % words
     mask = torch.ones_like(ids)
     mask[1, EXAMPLE[1] // 2 :] = 0
     sizes = {0: torch.export.Dim("sentences"), 1: torch.export.Dim("tokens")}
     try:
         with quiet():
             torch.onnx.export(
-                _Asked(model, network.earlier(depth), through_head=network.through_head),
+                _Asked(network),
                 (ids, mask),
                 path,
                 dynamo=True,
                 verbose=False,
                 external_data=True,
                 input_names=["input_ids", "attention_mask"],
-                output_names=network.outputs(depth),
+                output_names=network.outputs(network.in_torch.config.num_hidden_layers),
                 dynamic_shapes={"input_ids": sizes, "attention_mask": sizes},
             )
     except OSError:
@@ -268,9 +264,10 @@ def _export(network: Network, path: Path) -> None:
 
 
 class _Asked(torch.nn.Module):
-    def __init__(self, model: Any, earlier: list[int], *, through_head: bool) -> None:  # noqa: ANN401 - transformers
+    def __init__(self, network: Network) -> None:
         super().__init__()
-        self.model, self.earlier, self.through_head = model, earlier, through_head
+        self.model, self.through_head = network.in_torch, network.through_head
+        self.earlier = network.earlier(self.model.config.num_hidden_layers)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=bool(self.earlier))

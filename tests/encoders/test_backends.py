@@ -126,7 +126,9 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
         np.testing.assert_allclose(other.encode(SENTENCES), embeddings, **close)
     if make == "bert":
         with pytest.raises(EncoderError, match="gives no hidden states of layer 1; leave 'backend' out"):
-            encoder.hidden_states(encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), left=False), [1])
+            encoder.backbone.hidden_states(
+                encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), left=False), [1]
+            )
 
 
 def test_a_checkpoint_of_the_library_runs_its_transformer_in_a_runtime(onnx, saved, capfd):

@@ -83,8 +83,7 @@ def check_embeddings(
 ) -> None:
     """Check what an encoder returned, and against the size ``d`` of its earlier embeddings.
 
-    Raises:
-        EncoderError: not float32 (n, d), or NaN or infinity, with the sentence's number ``among`` those that were asked for.
+    Raises EncoderError: not float32 (n, d), or NaN or infinity, with the sentence's number ``among`` those that were asked for.
     """
     if embeddings.ndim != 2 or len(embeddings) != len(sentences):
         raise EncoderError(
@@ -290,7 +289,7 @@ class Engine:
             self.shelf.watch.complete()
 
     def _in_turn(self, plan: _Plan, batches: Sequence[IndexArray]) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
-        """The batches with their embeddings; while a device computes one, the next is laid out and sent to it."""
+        # While a device computes one, the next is laid out and sent to it.
         if not plan.on_device:
             yield from ((rows, self._embedded(plan, rows)) for rows in batches)
             return

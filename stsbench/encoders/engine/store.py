@@ -66,11 +66,10 @@ class StoredBlock:
         if self.path is None:
             return np.asarray(self.rows)
         try:
-            rows: FloatArray = _map(self.path)["embedding"][0]
+            return _map(self.path)["embedding"][0]  # type: ignore[no-any-return]
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "it is damaged"
             raise OutputError(f"{self.path}: cannot be read again: {why}; run the same command to resume") from error
-        return rows
 
     def is_sound(self) -> bool:
         """Whether the file's bytes have the hash that it is named by; looked at once."""
@@ -105,8 +104,7 @@ class Shelf:
 
         Raises OutputError: the folder cannot be made or read.
         """
-        self.folder, self.watch, self.only_look = folder, watch, only_look
-        self.dropped = 0
+        self.folder, self.watch, self.only_look, self.dropped = folder, watch, only_look, 0
         self._blocks: list[StoredBlock] = []
         self._index: _Index | None = None
         self._pending: list[tuple[Keys, FloatArray]] = []
@@ -245,22 +243,18 @@ class StoredEmbeddings:
 
 
 def _map(path: Path) -> npt.NDArray[Any]:
-    mapped: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return mapped
+    return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
 
 def _open_block(path: Path) -> StoredBlock | None:
-    """Read a block's keys; None for a file that is no block, cut short, or gone by now.
-
-    Raises OSError: the file may be a block and cannot be read.
-    """
+    # None for a file that is no block, cut short, or gone by now; OSError: it may be a block and cannot be read.
     try:
         (record,) = _map(path)
         keys, (n, width) = np.array(record["key"]), record["embedding"].shape
         return StoredBlock(keys, width, path=path, checked=False) if keys.dtype == KEY and keys.shape == (n,) else None
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            return None
+    except FileNotFoundError:
+        return None
+    except OSError:
         raise
     except Exception:
         # A damaged header makes numpy's parser raise many kinds, tokenize.TokenError among them.
@@ -354,7 +348,7 @@ class Watch:
         return rows if rows.ndim == 2 and len(rows) == len(SAMPLES) and np.isfinite(rows).all() else None
 
     def _moved(self, record: StoredFacts) -> str:
-        """By how much the samples moved, in words; nothing where by rounding alone."""
+        # In words; nothing where by rounding alone.
         before = np.frombuffer(base64.b64decode(record.rows), dtype="<f4").astype(np.float64)
         now = self._samples()
         if not len(before):

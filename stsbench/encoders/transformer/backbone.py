@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from logging.handlers import BufferingHandler
-from math import sqrt
+from math import prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,27 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from stsbench.core.errors import EncoderError, one_line
+from stsbench.core.errors import EncoderError, one_line, shown
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import Backend, sent_to
+from stsbench.encoders.backends import TorchBackend, sent_to
 from stsbench.encoders.base import DeviceMemory, TokenIds, valid_text
-from stsbench.encoders.checkpoint import Adapter, Checkpoint, check_padding, check_size, odd_sizes, read_json
+from stsbench.encoders.checkpoint import Adapter, Checkpoint, read_json, shapes
 from stsbench.encoders.network import Network
 from stsbench.encoders.transformer.pooling import Pooling
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "type_vocab_size",
+         "max_position_embeddings")  # fmt: skip
+SLACK, SPARE = 2.0, 50_000_000
+"""A model may have so many times the values of its weights, and so many more: tied ones are written once, a head may be missing."""
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
     """Load a checkpoint's tokenizer; raises EncoderError where it cannot be loaded, or knows no words."""
-    check_padding(checkpoint.folder / "tokenizer_config.json")
+    path = checkpoint.folder / "tokenizer_config.json"
+    # Not every transformers says what is wrong.
+    if path.is_file() and (side := read_json(path).get("padding_side", "right")) not in ("left", "right"):
+        raise EncoderError(f"{path}: 'padding_side' is {shown(side)}; give 'left' or 'right'")
     with quiet():
         tokenizer = _load(transformers.AutoTokenizer, checkpoint.folder)
     check_vocabulary(tokenizer, checkpoint.folder)
@@ -116,12 +123,14 @@ def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - tra
             else f"{type(error).__name__}: {one_line(error)[:300]}"
         )
         # Not every transformers names the key.
-        odd = "" if panicked else odd_sizes(read_json(folder / "config.json"))
-        raise EncoderError(f"{folder}: the {what} cannot be loaded: {why}{odd}") from error
+        config = {} if panicked else read_json(folder / "config.json")
+        odd = [f"'{key}' is {shown(config[key])}" for key in SIZES if key in config and type(config[key]) is not int]
+        also = f"; in config.json {', '.join(odd)}" if odd else ""
+        raise EncoderError(f"{folder}: the {what} cannot be loaded: {why}{also}") from error
 
 
 def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
-    """Refuse a configuration that asks for more than its weights hold, before any memory is asked for."""
+    # Before any memory is asked for.
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         with torch.device("meta"):
@@ -129,7 +138,14 @@ def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # no
     except Exception:
         # It cannot be made at all: loading says why.
         return
-    check_size(model, weights)
+    asked = sum(parameter.numel() for parameter in model.parameters())
+    held = sum(prod(shape) for path in weights for shape in shapes(path).values())
+    most = int(SLACK * held + SPARE)
+    if asked > most:
+        raise EncoderError(
+            f"{folder}: config.json asks for a model of {asked:,} values, its weights hold {held:,}; "
+            f"the most that is read is {most:,}"
+        )
 
 
 class TokenCounter:
@@ -235,7 +251,7 @@ class Backbone:
     def load(
         cls,
         checkpoint: Checkpoint,
-        backend: Backend,
+        backend: TorchBackend,
         *,
         pooling: Pooling,
         adapters: Sequence[Adapter] = (),
@@ -253,13 +269,25 @@ class Backbone:
             halved = checkpoint.config().get("model_type") in ENCODER_ALONE
             kind = transformers.AutoModelForTextEncoding if halved else transformers.AutoModel
             model, missing = load_model(kind, checkpoint, dtype=dtype)
-            _check_pooler(missing, checkpoint, needs_pooler=pooling.through_head)
+            # They would be random; a pooler's matter only where it is used.
+            if lost := [key for key in missing if pooling.through_head or "pooler" not in key]:
+                headless = all("pooler" in key for key in lost)
+                what = f"the weights lack '{lost[0]}' ({len(lost)} tensors in all)"
+                head = (
+                    "the checkpoint has no pooler weights, so its head would be random; use pooling 'cls_before_pooler'"
+                )
+                raise EncoderError(f"{checkpoint.folder}: {head if headless else what}")
             for adapter in adapters:
                 model = adapter.merged_into(model)
             model = model.eval()
             if bidirectional:
                 _attend_both_ways(model)
-            _check_runs(model, checkpoint)
+            try:
+                with torch.inference_mode():
+                    model(input_ids=torch.ones((1, 2), dtype=torch.long))
+            except Exception as error:  # whatever a model of others raises: one whose decoder wants a beginning, say
+                what = f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a sentence alone"
+                raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
             return model
 
         state = {
@@ -368,7 +396,7 @@ class Backbone:
 
 
 def _attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Let each token of a decoder see those after it, as transformers does where a configuration is not causal."""
+    # As transformers does where a configuration is not causal.
     model.config.is_causal = False
     for module in model.modules():
         if hasattr(module, "is_causal"):
@@ -379,25 +407,3 @@ def _attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is unt
         first, second = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
     if torch.equal(first, second):
         raise EncoderError(f"{type(model).__name__} cannot attend both ways here; leave 'bidirectional' out")
-
-
-@torch.inference_mode()
-def _check_runs(model: Any, checkpoint: Checkpoint) -> None:  # noqa: ANN401 - transformers is untyped
-    """Refuse a model that wants more than token ids, as one whose decoder wants the beginning of its text."""
-    try:
-        model(input_ids=torch.ones((1, 2), dtype=torch.long))
-    except Exception as error:  # whatever a model of others raises
-        what = f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a sentence alone"
-        raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
-
-
-def _check_pooler(missing: Sequence[str], checkpoint: Checkpoint, *, needs_pooler: bool) -> None:
-    """Refuse weights that would be random, a pooler's only where it is used."""
-    lost = [key for key in missing if needs_pooler or "pooler" not in key]
-    if lost and all("pooler" in key for key in lost):
-        raise EncoderError(
-            f"{checkpoint.folder}: the checkpoint has no pooler weights, so its head would be random; "
-            "use pooling 'cls_before_pooler'"
-        )
-    if lost:
-        raise EncoderError(f"{checkpoint.folder}: the weights lack '{lost[0]}' ({len(lost)} tensors in all)")

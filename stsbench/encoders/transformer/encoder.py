@@ -86,8 +86,7 @@ class TransformerEncoder:
         file: str = "",
     ) -> None:
         """Find the checkpoint and check every choice against it."""
-        self.name = name or model or package or ""
-        self.pooling = Pooling.parse(pooling)
+        self.name, self.device, self.pooling = name or model or package or "", device, Pooling.parse(pooling)
         kind = backend_kind(backend, dtype=dtype, device=device)
         if padding_side not in ("left", "right"):
             raise CardError(f"padding_side '{padding_side}' is neither 'left' nor 'right'")
@@ -108,9 +107,11 @@ class TransformerEncoder:
             raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
         self.bidirectional, self.adapters = bidirectional, [Adapter.find(one) for one in adapters]
         self.revision = self.checkpoint.revision
-        self.max_length = self.checkpoint.allowed_length(max_length)
+        self.max_length = self.checkpoint.max_length() if max_length is None else max_length
+        positions = self.checkpoint.positions()
+        if self.max_length is not None and not 1 <= self.max_length <= (positions or self.max_length):
+            raise CardError(f"max_length {max_length}: give 1 to {positions or 'any number'}, the model's positions")
         self.normalise, self.padding_side = normalise, padding_side
-        self.device = device
 
     @property
     def dtype(self) -> str:
@@ -187,10 +188,6 @@ class TransformerEncoder:
     def device_memory(self) -> DeviceMemory | None:
         """Return what its device has left for batches; None on a CPU."""
         return self.backbone.memory()
-
-    def hidden_states(self, batch: Mapping[str, Any], layers: Sequence[int]) -> list[torch.Tensor]:
-        """Return the hidden states (b, t, h) of these layers for a batch made by ``collate``."""
-        return self.backbone.hidden_states(batch, layers)
 
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch.
@@ -303,22 +300,18 @@ def pooled_by(pooling: Pooling) -> Pooled:
     return pool
 
 
-class OnePass:
+class _OnePass:
     """A transformer whose embeddings (n, k * h) are k poolings side by side."""
 
     fingerprint = None
 
     def __init__(self, base: TransformerEncoder, ways: Sequence[Pooled]) -> None:
-        """Keep the transformer and the k ways to pool."""
         self.base, self.ways, self.name, self.tokenize = base, ways, base.name, base.tokenize
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, k * h)."""
         return embed_all(self, sentences)
 
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
-        """Return the embeddings (b, k * h) of some of the tokenised sentences as one batch."""
-
         def pooled(batch: Mapping[str, Any], rows: IndexArray) -> Iterator[torch.Tensor]:
             backbone, ids = self.base.backbone, batch["input_ids"]
             states, mask = backbone.hidden_states(batch, range(backbone.depth + 1)), batch.get("attention_mask")
@@ -327,29 +320,25 @@ class OnePass:
         return self.base.embed_each(tokens, rows, pooled, len(self.ways))
 
 
-class SplitShelf(Shelf):
+class _SplitShelf(Shelf):
     """Several shelves, filled together: embeddings (n, k * h) are cut into k parts of one size."""
 
     width = None
 
     def __init__(self, shelves: Sequence[Shelf]) -> None:
-        """Keep the shelves."""
         super().__init__(None)
         self.shelves = shelves
 
     def find(self, keys: Keys) -> IndexArray:
-        """Return -1 for each key that one of the shelves lacks, (n,)."""
         return np.min([shelf.find(keys) for shelf in self.shelves], axis=0)  # type: ignore[no-any-return]
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
-        """Add each part to its shelf, where that lacks it."""
         for shelf, part in zip(self.shelves, np.split(embeddings, len(self.shelves), axis=1), strict=True):
             new = shelf.find(keys) < 0
             if new.any():
                 shelf.add(keys[new], np.ascontiguousarray(part[new]))
 
     def flush(self) -> None:
-        """Write all shelves."""
         for shelf in self.shelves:
             shelf.flush()
 
@@ -364,7 +353,7 @@ def fill(
 ) -> None:
     """Embed what the shelves of some engines lack, one for each way to pool, all in one forward pass a sentence."""
     shelves = [engine.shelf for engine in engines]
-    Engine(OnePass(base, ways), SplitShelf(shelves), progress=progress).prepare(sentences)
+    Engine(_OnePass(base, ways), _SplitShelf(shelves), progress=progress).prepare(sentences)
     for shelf in shelves:
         if shelf.watch is not None:
             shelf.watch.complete()
@@ -403,7 +392,7 @@ class SentenceTransformerEncoder:
         ``prompt_name`` is by default the prompt that the checkpoint names, ``""`` none at all; ``prompt`` takes its place. ``normalise``
         and ``max_length`` are by default as the checkpoint has them.
         """
-        self.name = name or model
+        self.name, self.device = name or model, device
         kind = backend_kind(backend, dtype=dtype, device=device)
         if prompt and prompt_name is not None:
             raise CardError("give 'prompt' or 'prompt_name', not both")
@@ -417,7 +406,6 @@ class SentenceTransformerEncoder:
         self.backend = kind(self.folder / first.path, file=file, dtype=dtype, device=device)
         self.prompt = prompt or named_prompt(self.folder, prompt_name)
         self.max_length, self.normalise = max_length, normalise
-        self.device = device
 
     @property
     def dtype(self) -> str:
@@ -489,7 +477,13 @@ class SentenceTransformerEncoder:
         """Whether embeddings depend on the longer sentences beside them: those of a CNN over a padding that is not zero, say."""
         from stsbench.encoders.transformer.backbone import padded_alike
 
-        texts = _made_sentences(self.network)
+        tokenizer: Any = getattr(self.network, "tokenizer", None)
+        known = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
+        # Marks of a word's beginning are no part of it.
+        words = [word for token in known if (word := token.lstrip("▁Ġ")).isalpha()] or ["a"]
+        step, sizes = max(1, len(words) // 64), (*range(1, 14), 40)
+        # Of words that the model knows, for sentence length alone to differ.
+        texts = [" ".join(words[place * step % len(words)] for place in range(size)) for size in sizes]
         together = self._embed(texts)
         alone = np.concatenate([self._embed([text]) for text in texts])
         return not padded_alike(alone, together, self.backend.dtype)
@@ -516,16 +510,6 @@ class SentenceTransformerEncoder:
             normalize_embeddings=self.normalise is True,
         )
         return np.ascontiguousarray(embeddings, dtype=np.float32)
-
-
-def _made_sentences(network: Any) -> list[str]:  # noqa: ANN401 - see network
-    """Texts of 1 to 13 words that a model knows, and one of 40, for sentence length alone to differ."""
-    tokenizer: Any = getattr(network, "tokenizer", None)
-    known = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
-    # Marks of a word's beginning are no part of it.
-    words = [word for token in known if (word := token.lstrip("▁Ġ")).isalpha()] or ["a"]
-    step = max(1, len(words) // 64)
-    return [" ".join(words[place * step % len(words)] for place in range(size)) for size in (*range(1, 14), 40)]
 
 
 def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network

@@ -102,10 +102,17 @@ class FirstToken(Pooling):
     """The first token's state as the layer leaves it."""
 
     name, form, library = "cls_before_pooler", "cls(i)", "cls"
+    last: ClassVar[bool] = False
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
-        return _one_token(states[0], mask, last=False)
+        import torch
+
+        state = states[0]
+        if mask is None:
+            return state[:, -1 if self.last else 0]
+        at = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1) if self.last else mask.argmax(dim=1)
+        return state[torch.arange(len(state), device=state.device), at]
 
 
 class HeadPooling(FirstToken):
@@ -134,14 +141,10 @@ class Max(Pooling):
         return masked_max(states[0], mask)
 
 
-class LastToken(Pooling):
+class LastToken(FirstToken):
     """The last token's state, whichever side the padding is on: of decoders."""
 
-    name, library = "last_token", "lasttoken"
-
-    def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """See :meth:`Pooling.pool`."""
-        return _one_token(states[0], mask, last=True)
+    name, form, library, last = "last_token", "", "lasttoken", True
 
 
 class MaskToken(Pooling):
@@ -178,16 +181,8 @@ class WordKernel(Pooling):
         return wk_pool(states, mask)
 
 
-POOLINGS: dict[str, type[Pooling]] = {
-    HeadPooling.name: HeadPooling,
-    FirstToken.name: FirstToken,
-    Mean.name: Mean,
-    Max.name: Max,
-    LastToken.name: LastToken,
-    MaskToken.name: MaskToken,
-    Echo.name: Echo,
-    WordKernel.name: WordKernel,
-}
+_KINDS: list[type[Pooling]] = [HeadPooling, FirstToken, Mean, Max, LastToken, MaskToken, Echo, WordKernel]
+POOLINGS: dict[str, type[Pooling]] = {kind.name: kind for kind in _KINDS}
 """Every pooling; adding one is a class above and its name here."""
 
 
@@ -218,15 +213,6 @@ def _wide(state: torch.Tensor) -> torch.Tensor:
     import torch
 
     return state.to(torch.promote_types(state.dtype, torch.float32))
-
-
-def _one_token(state: torch.Tensor, mask: torch.Tensor | None, *, last: bool) -> torch.Tensor:
-    import torch
-
-    if mask is None:
-        return state[:, -1 if last else 0]
-    at = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1) if last else mask.argmax(dim=1)
-    return state[torch.arange(len(state), device=state.device), at]
 
 
 # SBERT-WK (Wang and Kuo, 2020, https://arxiv.org/abs/2002.06652): tokens and layers weighted by how much each adds to its neighbours. The
@@ -399,8 +385,7 @@ def with_full_stop(sentence: str) -> str:
 def cut_to_fit(tokenizer: Any, prompt: Prompt, sentences: Sequence[str], max_length: int | None) -> list[str]:  # noqa: ANN401 - transformers
     """The sentences as text that can be tokenised, cut at their ends where they and their template have more tokens than ``max_length``.
 
-    Raises:
-        CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
+    Raises CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
     """
     texts = [valid_text(sentence) for sentence in sentences]
     if max_length is None or not texts:
