@@ -98,7 +98,7 @@ def _write(
     if isinstance(encoder, TransformerEncoder):
         folder, model = encoder.checkpoint.folder, encoder.backbone.model
     else:
-        folder, model = encoder.folder, encoder.network[0].model
+        folder, model = encoder.root, encoder.network[0].model
     scratch = scratch_beside(out)
     path = scratch / encoder.backend.folder.relative_to(folder) / file
     try:

@@ -59,14 +59,9 @@ def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any)
     folder = checkpoint.weights[0].parent
     with quiet():
         _check_size(kind, folder, checkpoint.weights)
-        model, info = _load(
-            kind,
-            folder,
-            dtype=getattr(torch, dtype),
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # the loading info names them, refused below
-            **options,
-        )
+        # The loading info names sizes that do not match, refused below.
+        checked = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        model, info = _load(kind, folder, dtype=getattr(torch, dtype), **checked, **options)
     wrong = sorted(f"'{key}' {tuple(found)}, not {tuple(due)}" for key, found, due in info.get("mismatched_keys") or [])
     if wrong:
         raise EncoderError(f"{checkpoint.folder}: the weights have {wrong[0]} ({len(wrong)} tensors in all)")
@@ -117,11 +112,7 @@ def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - tra
         if not isinstance(error, Exception) and not panicked:
             raise
         what = "tokenizer" if kind is transformers.AutoTokenizer else "model"
-        why = (
-            one_line(error)[:300]
-            if isinstance(error, OSError | ValueError)
-            else f"{type(error).__name__}: {one_line(error)[:300]}"
-        )
+        why = f"{'' if isinstance(error, OSError | ValueError) else f'{type(error).__name__}: '}{one_line(error)[:300]}"
         # Not every transformers names the key.
         config = {} if panicked else read_json(folder / "config.json")
         odd = [f"'{key}' is {shown(config[key])}" for key in SIZES if key in config and type(config[key]) is not int]
@@ -262,8 +253,7 @@ class Backbone:
         Raises EncoderError: weights are missing or do not fit, or there is no such device; or an adapter is of
         another model, or attention cannot be made bidirectional.
         """
-        place = backend.place
-        tokenizer = load_tokenizer(checkpoint)
+        place, tokenizer = backend.place, load_tokenizer(checkpoint)
 
         def make(dtype: str) -> Any:  # noqa: ANN401 - transformers
             halved = checkpoint.config().get("model_type") in ENCODER_ALONE
@@ -290,14 +280,10 @@ class Backbone:
                 raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
             return model
 
-        state = {
-            "files": checkpoint.digests(),
-            "adapters": [one.digests() for one in adapters],
-            "bidirectional": bidirectional,
-        }
+        changes = {"adapters": [one.digests() for one in adapters], "bidirectional": bidirectional}
         network = Network(
             folder=checkpoint.weights[0].parent,
-            state=state,
+            state={"files": checkpoint.digests(), **changes},
             make=make,
             layers=pooling.states,
             through_head=pooling.through_head,

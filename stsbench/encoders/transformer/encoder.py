@@ -47,7 +47,27 @@ CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
 
 
-class TransformerEncoder:
+class _OfCheckpoint:
+    backend: TorchBackend
+    root: Path
+    """Where the files lie that say how the checkpoint is run."""
+
+    @property
+    def dtype(self) -> str:
+        return self.backend.precision
+
+    @property
+    def notes(self) -> list[str]:
+        """What runs it, where that is not torch, and by what else than cosine its files compare."""
+        return [*self.backend.notes, *similarity_notes(self.root)]
+
+    @property
+    def device_used(self) -> str | None:
+        loaded = [held for key, held in vars(self).items() if key in ("backbone", "network")]
+        return str(loaded[0].device) if loaded else None
+
+
+class TransformerEncoder(_OfCheckpoint):
     """Embeds with a transformer checkpoint.
 
     Nothing heavy happens before the first sentence: the fingerprint needs the files' hashes
@@ -98,10 +118,10 @@ class TransformerEncoder:
             model, revision=revision, package=package, subfolder=subfolder, sha256=sha256, also=kind.on_hub(file)
         )
         self.backend = kind(self.checkpoint.folder, file=file, dtype=dtype, device=device)
-        # The files that say how it is run lie above the subfolder of its transformer.
+        # Above the subfolder of its transformer.
         above = len(PurePath(subfolder).parts)
-        self._root = self.checkpoint.folder.parents[above - 1] if above else self.checkpoint.folder
-        text = named_prompt(self._root, prompt_name) if prompt_name else prompt
+        self.root = self.checkpoint.folder.parents[above - 1] if above else self.checkpoint.folder
+        text = named_prompt(self.root, prompt_name) if prompt_name else prompt
         self.prompt = Prompt(text, prompt_template, add_full_stop)
         if self.pooling.of_second_copy and self.prompt.places != 2:
             raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
@@ -112,16 +132,6 @@ class TransformerEncoder:
         if self.max_length is not None and not 1 <= self.max_length <= (positions or self.max_length):
             raise CardError(f"max_length {max_length}: give 1 to {positions or 'any number'}, the model's positions")
         self.normalise, self.padding_side = normalise, padding_side
-
-    @property
-    def dtype(self) -> str:
-        """The type of the network's numbers."""
-        return self.backend.precision
-
-    @property
-    def notes(self) -> list[str]:
-        """What runs the network, where that is not torch, and by what else than cosine its files compare."""
-        return [*self.backend.notes, *similarity_notes(self._root)]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -163,11 +173,6 @@ class TransformerEncoder:
         if self.pooling.of_mask_token and backbone.mask_token is None:
             raise CardError(f"pooling 'mask': the tokenizer of {self.checkpoint.folder} has no mask token")
         return backbone
-
-    @property
-    def device_used(self) -> str | None:
-        """The device the model is on; None where it was never loaded."""
-        return str(self.backbone.device) if "backbone" in self.__dict__ else None
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
@@ -365,7 +370,7 @@ BATCH = 32
 _MISSING = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
 
 
-class SentenceTransformerEncoder:
+class SentenceTransformerEncoder(_OfCheckpoint):
     """Embeds with a sentence-transformers checkpoint.
 
     Code of the checkpoint's own is never run. The model is loaded when the first sentence comes;
@@ -398,24 +403,14 @@ class SentenceTransformerEncoder:
             raise CardError("give 'prompt' or 'prompt_name', not both")
         if max_length is not None and max_length < 1:
             raise CardError(f"max_length {max_length} leaves nothing of a sentence")
-        self.folder, self.revision = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
-        self.modules = read_modules(self.folder)
+        self.root, self.revision = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
+        self.modules = read_modules(self.root)
         first = self.modules[0]
         if kind is not TorchBackend and not first.kind.endswith(".Transformer"):
-            raise CardError(f"backend '{backend}' runs transformers; {self.folder} begins with a {first.kind}")
-        self.backend = kind(self.folder / first.path, file=file, dtype=dtype, device=device)
-        self.prompt = prompt or named_prompt(self.folder, prompt_name)
+            raise CardError(f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}")
+        self.backend = kind(self.root / first.path, file=file, dtype=dtype, device=device)
+        self.prompt = prompt or named_prompt(self.root, prompt_name)
         self.max_length, self.normalise = max_length, normalise
-
-    @property
-    def dtype(self) -> str:
-        """The type of the network's numbers."""
-        return self.backend.precision
-
-    @property
-    def notes(self) -> list[str]:
-        """What runs the transformer, where that is not torch, and by what else than cosine its files compare."""
-        return [*self.backend.notes, *similarity_notes(self.folder)]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -427,7 +422,7 @@ class SentenceTransformerEncoder:
                 "code": LIBRARY_CODE,
                 # Named beside the hash too; results made before that was done are found again.
                 "library": version("sentence-transformers"),
-                "files": digests(self.folder),
+                "files": digests(self.root),
                 "prompt": self.prompt,
                 "max_length": self.max_length,
                 "normalise": self.normalise,
@@ -439,30 +434,25 @@ class SentenceTransformerEncoder:
         )
 
     def _transformers(self) -> list[Checkpoint]:
-        folders = [self.folder / module.path for module in self.modules if module.kind.endswith("Transformer")]
+        folders = [self.root / module.path for module in self.modules if module.kind.endswith("Transformer")]
         return [Checkpoint(folder=folder, revision=None, weights=()) for folder in folders]
 
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
         """The loaded model."""
-        network = self.backend.library(partial(_load_library, self.folder), state=digests(self.folder))
+        network = self.backend.library(partial(_load_library, self.root), state=digests(self.root))
         if self.max_length is not None:
             positions = [limit for checkpoint in self._transformers() if (limit := checkpoint.positions())]
             if min(positions, default=self.max_length) < self.max_length:
-                raise CardError(f"max_length {self.max_length}: {self.folder} has {min(positions)} positions")
+                raise CardError(f"max_length {self.max_length}: {self.root} has {min(positions)} positions")
             try:
                 network.max_seq_length = self.max_length
             except AttributeError as error:
-                what = f"max_length {self.max_length}: {self.folder} reads any length, and cannot cut"
+                what = f"max_length {self.max_length}: {self.root} reads any length, and cannot cut"
                 raise CardError(what) from error
         while self.normalise is False and type(network[-1]).__name__ == "Normalize":
             network.pop(-1)
         return network
-
-    @property
-    def device_used(self) -> str | None:
-        """The device the model is on; None where it was never loaded."""
-        return str(self.network.device) if "network" in self.__dict__ else None
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""

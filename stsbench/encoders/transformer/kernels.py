@@ -54,11 +54,6 @@ class PackedLinear(torch.nn.Module):
         product = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], kind)
         return cast(torch.Tensor, product)
 
-    def added(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return x W^T + b + residual (..., k)."""
-        total = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
-        return cast(torch.Tensor, total)
-
 
 class PackedOutput(torch.nn.Module):
     """The end of a block of BERT and its kin: a linear layer, what went into the block added, normalised."""
@@ -69,19 +64,16 @@ class PackedOutput(torch.nn.Module):
         self.dense, self.LayerNorm = PackedLinear(module.dense), module.LayerNorm
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return the normalised sum (..., k)."""
-        total: torch.Tensor = self.LayerNorm(self.dense.added(x, residual))
-        return total
-
-
-def pack_linears(model: torch.nn.Module) -> None:
-    """Pack every linear layer of a model in evaluation mode, in place, where this processor's oneDNN takes its type."""
-    if hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch._C._has_mkldnn:
-        _pack(model)
+        """Return the normalised sum x W^T + b + residual (..., k)."""
+        total = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.dense.weight, self.dense.bias, "add")
+        return cast(torch.Tensor, self.LayerNorm(total))
 
 
 @torch.inference_mode()
-def _pack(model: torch.nn.Module) -> None:
+def pack_linears(model: torch.nn.Module) -> None:
+    """Pack every linear layer of a model in evaluation mode, in place, where this processor's oneDNN takes its type."""
+    if not (hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch._C._has_mkldnn):
+        return
     for name, child in model.named_children():
         if _can_pack(child):
             setattr(model, name, PackedLinear(cast(torch.nn.Linear, child)))
@@ -89,7 +81,7 @@ def _pack(model: torch.nn.Module) -> None:
             setattr(model, name, packed)
         else:
             _take_activation(child)
-            _pack(child)
+            pack_linears(child)
 
 
 def _can_pack(layer: object) -> bool:
@@ -99,7 +91,7 @@ def _can_pack(layer: object) -> bool:
 
 
 def _take_activation(module: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Put the activation of a feed-forward layer of BERT and its kin into the product, where oneDNN knows it."""
+    # That of a feed-forward layer of BERT and its kin, into the product, where oneDNN knows it.
     if not (hasattr(module, "intermediate_act_fn") and hasattr(module, "dense") and _can_pack(module.dense)):
         return
     act, dense = module.intermediate_act_fn, module.dense
