@@ -96,10 +96,8 @@ def test_a_file_comes_from_the_hub_with_its_checkpoint(exported, hub: Hub, monke
     hub.add("model", "owner/bert", files)
     monkeypatch.setattr(torch.onnx, "export", no_export)
     encoder = TransformerEncoder("owner/bert", backend="onnx")
-    assert (
-        encoder.encode(["a dog"]).tobytes()
-        == TransformerEncoder(str(exported), backend="onnx").encode(["a dog"]).tobytes()
-    )
+    local = TransformerEncoder(str(exported), backend="onnx")
+    assert encoder.encode(["a dog"]).tobytes() == local.encode(["a dog"]).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -126,9 +124,8 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
         np.testing.assert_allclose(other.encode(SENTENCES), embeddings, **close)
     if make == "bert":
         with pytest.raises(EncoderError, match="gives no hidden states of layer 1; leave 'backend' out"):
-            encoder.backbone.hidden_states(
-                encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), left=False), [1]
-            )
+            batch = encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), left=False)
+            encoder.backbone.hidden_states(batch, [1])
 
 
 def test_a_checkpoint_of_the_library_runs_its_transformer_in_a_runtime(onnx, saved, capfd):

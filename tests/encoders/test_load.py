@@ -8,13 +8,7 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, SourceError
 from stsbench.core.files import file_digest
-from stsbench.encoders.base import (
-    KnownEncoder,
-    is_maker,
-    known_as,
-    make_encoder,
-    variant_name,
-)
+from stsbench.encoders.base import KnownEncoder, is_maker, known_as, make_encoder, variant_name
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.runs import RunRecord, TrainedRun
 from tests.encoders.fakes import Plain

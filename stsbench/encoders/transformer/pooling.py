@@ -226,7 +226,7 @@ def _wide(state: torch.Tensor) -> torch.Tensor:
 # number, so all is float64: states of a float32 model that differ by an angle v carry a relative error of 6e-8 / v already, elimination
 # adds 1e-16 / v**2, which is smaller down to v = 2e-9, finer than float32 resolves.
 #
-# Of the published codes, the authors' and the one in sentence-transformers before 2.0, one quirk is kept as ``released_window``. The
+# Of the published codes, the authors' and the one in sentence-transformers before 2.0, one quirk is kept. The
 # neighbours of layer k are those at most ``window`` away, and both codes take the lower ones with the slice [k - window : k]. Where its
 # start is negative it counts from the end, and the slice is empty: with window 2 layer 1 misses layer 0. The published scores have it.
 Floats = npt.NDArray[np.float64]
@@ -256,16 +256,13 @@ def wk_layers(start: int, depth: int) -> tuple[int, ...]:
     return layers
 
 
-def wk_pool(
-    states: Sequence[torch.Tensor], mask: torch.Tensor | None, *, window: int = WINDOW, released_window: bool = True
-) -> torch.Tensor:
+def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
     """Pool three consecutive hidden states or more, each (b, t, h), into embeddings (b, h), float32 or wider.
 
     ``mask`` is (b, t), 1 at tokens and 0 at padding on either side; None means no padding. [CLS]
     is kept; the last token, [SEP], is left out unless it is the only one. A token is the sum of
     its states weighted by alignment and novelty, a sentence the sum of its tokens weighted by
-    the variance of the cosines between adjacent layers. ``released_window`` repeats the
-    published codes' window; False gives every layer its neighbours, as the paper has it.
+    the variance of the cosines between adjacent layers.
 
     Where the formula divides 0 by 0 the weights are equal: layers that are all alike, tokens
     whose cosines do not vary. A zero state has no alignment and no novelty. NaN and infinity
@@ -281,7 +278,10 @@ def wk_pool(
     attended = np.ones((b, t), dtype=np.bool_) if mask is None else mask.cpu().numpy() != 0
     after = attended[:, ::-1].cumsum(axis=1)[:, ::-1]  # attended tokens from here on
     kept = np.flatnonzero(attended & ((after > 1) | (attended.sum(axis=1, keepdims=True) == 1)))
-    neighbours = _neighbours(len(states), window, released_window)
+    # Of each layer and then itself, (l, 2 window + 1); -1 for one that it has not. The first slice is that of the published codes.
+    every = range(len(states))
+    rows = [[*every[k - WINDOW : k], *every[k + 1 : k + 1 + WINDOW]] for k in every]
+    neighbours = np.array([[-1] * (2 * WINDOW - len(row)) + [*row, k] for k, row in enumerate(rows)])
     total, weight = np.zeros((b, h)), np.zeros((b, 1))
     for start in range(0, len(kept), CHUNK):
         tokens = kept[start : start + CHUNK]
@@ -293,14 +293,6 @@ def wk_pool(
         np.add.at(weight, tokens // t, spread)
     # A row without any token has weight 0 and stays 0, as in mean pooling.
     return torch.from_numpy(total / np.maximum(weight, _FLOOR / 2)).to(states[0].device, dtype)
-
-
-def _neighbours(layers: int, window: int, released: bool) -> npt.NDArray[np.int64]:
-    """The neighbours of each layer and then itself, (l, 2 window + 1); -1 for one that it has not."""
-    every = range(layers)
-    below = [len(every[k - window : k]) if released else min(k, window) for k in every]
-    rows = [[*range(k - below[k], k), *range(k + 1, min(k + window + 1, layers))] for k in every]
-    return np.array([[-1] * (2 * window - len(row)) + [*row, k] for k, row in enumerate(rows)])
 
 
 def _weights(x: Floats, neighbours: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:

@@ -53,9 +53,7 @@ def test_a_plain_encoder_gets_chunks_of_like_length():
     embeddings = np.asarray(Engine(encoder)(TEXTS))
     assert embeddings.tolist() == [hashed(text) for text in TEXTS]
     assert sorted(text for call in encoder.calls for text in call) == sorted(set(TEXTS))
-    assert [len(call) for call in encoder.calls] == [16] * (distinct() // 16) + [distinct() % 16] * (
-        distinct() % 16 > 0
-    )
+    assert [len(call) for call in encoder.calls] == [16] * 7 + [8]
     lengths = [len(text) for call in encoder.calls for text in call]
     assert lengths == sorted(lengths, reverse=True)
 

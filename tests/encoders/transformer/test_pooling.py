@@ -180,9 +180,9 @@ def waves(layers: int, tokens: int, width: int, shift: int = 0) -> npt.NDArray[n
     return states
 
 
-def literal_wk(states: Array, *, window: int = 2, released: bool = True) -> Array:
+def literal_wk(states: Array) -> Array:
     """WK of one sentence (l, t, h), [SEP] included, as published: a QR for every token and layer."""
-    tokens = [_literal_token(states[:, i], window, released) for i in range(states.shape[1] - 1)]
+    tokens = [_literal_token(states[:, i]) for i in range(states.shape[1] - 1)]
     spreads = []
     for i in range(states.shape[1] - 1):
         unit = states[:, i] / np.linalg.norm(states[:, i], axis=1, keepdims=True)
@@ -191,13 +191,12 @@ def literal_wk(states: Array, *, window: int = 2, released: bool = True) -> Arra
     return embedding
 
 
-def _literal_token(x: Array, window: int, released: bool) -> Array:
+def _literal_token(x: Array) -> Array:
     alignment, novelty = [], []
     for k in range(len(x)):
-        below = x[max(k - window, 0) : k]
-        if released and k < window <= len(x):
-            below = x[:0]
-        stack = np.concatenate([below, x[k + 1 : k + 1 + window], x[k : k + 1]])
+        # Window 2 of the published codes: layers 0 and 1 have no neighbour below.
+        below = x[k - 2 : k] if k >= 2 else x[:0]
+        stack = np.concatenate([below, x[k + 1 : k + 3], x[k : k + 1]])
         triangle = np.linalg.qr(stack.T)[1]
         r = triangle[:, -1]
         columns = triangle[:-1, :-1] / np.linalg.norm(triangle[:-1, :-1], axis=0)
@@ -209,9 +208,9 @@ def _literal_token(x: Array, window: int, released: bool) -> Array:
     return token
 
 
-def pool_one(states: Array, **options: bool | int) -> Array:
+def pool_one(states: Array) -> Array:
     """Our embedding of one sentence (l, t, h)."""
-    pooled: Array = wk_pool([torch.tensor(state)[None] for state in states], None, **options)[0].numpy()  # type: ignore[arg-type]
+    pooled: Array = wk_pool([torch.tensor(state)[None] for state in states], None)[0].numpy()
     return pooled
 
 
@@ -230,14 +229,10 @@ def padded(
     return list(torch.tensor(batch)), torch.tensor(mask)
 
 
-@pytest.mark.parametrize("released", [True, False])
-@pytest.mark.parametrize(
-    ("layers", "tokens", "width", "window"), [(3, 2, 8, 2), (5, 9, 6, 2), (9, 6, 32, 2), (9, 5, 16, 1), (7, 4, 16, 3)]
-)
-def test_agrees_with_a_qr_for_every_token_and_layer(layers, tokens, width, window, released):
+@pytest.mark.parametrize(("layers", "tokens", "width"), [(3, 2, 8), (5, 9, 6), (9, 6, 32)])
+def test_agrees_with_a_qr_for_every_token_and_layer(layers, tokens, width):
     states = np.random.default_rng(layers).normal(size=(layers, tokens, width)) + 0.7
-    expected = literal_wk(states, window=window, released=released)
-    np.testing.assert_allclose(pool_one(states, window=window, released_window=released), expected, rtol=1e-9)
+    np.testing.assert_allclose(pool_one(states), literal_wk(states), rtol=1e-9)
 
 
 def test_published_values():
@@ -260,8 +255,8 @@ def test_a_padded_batch_is_its_single_sentences(left):
 def test_short_sentences():
     states = waves(5, 3, 12)
     # [CLS] [SEP]: all the weight is on [CLS]. One token alone is kept. Nothing at all gives zeros.
-    np.testing.assert_allclose(pool_one(states[:, :2]), _literal_token(states[:, 0], 2, True), rtol=1e-12)
-    np.testing.assert_allclose(pool_one(states[:, :1]), _literal_token(states[:, 0], 2, True), rtol=1e-12)
+    np.testing.assert_allclose(pool_one(states[:, :2]), _literal_token(states[:, 0]), rtol=1e-12)
+    np.testing.assert_allclose(pool_one(states[:, :1]), _literal_token(states[:, 0]), rtol=1e-12)
     np.testing.assert_array_equal(pool_one(states[:, :0]), np.zeros(12))
 
 
