@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -45,11 +46,7 @@ def read_results(
     """Read all Results of a results folder, or of the folder of one encoder in it.
 
     Every file is checked as the command line does: its fields, and its score against the per-item columns beside it.
-
-    Args:
-        folder: the results folder.
-        on_error: ``skip`` leaves out files that are no Results, with a warning for each.
-        catalogue: cards to look names up in.
+    ``on_error="skip"`` leaves out files that are no Results, with a warning for each.
 
     Raises:
         DataError: a file is broken, or its columns do not make its score.
@@ -107,10 +104,10 @@ def compare(
     def refuse(line: str) -> None:
         raise DataError(line)
 
-    def tell(line: str) -> None:
-        warnings.warn(line, stacklevel=5)
-
-    found = compared_results(named, Path(results), catalogue, skipped=refuse, older=tell) if named else {}
+    found: dict[str, Sequence[Result]] = {}
+    if named:
+        warn = partial(warnings.warn, stacklevel=4)
+        found = compared_results(named, Path(results), catalogue, skipped=refuse, older=warn)
     # Together, so that two states of one encoder are kept apart.
     for runs in Results(handed, catalogue=catalogue).runs:
         if runs.name in found:

@@ -5,6 +5,7 @@ Which results a name means is decided here, for commands and for Python alike.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
@@ -124,11 +125,7 @@ class Names:
         return name
 
     def to_load(self, parts: Sequence[str], results: Path = Path("results")) -> list[str]:
-        """Names as an encoder or a recipe is loaded by them.
-
-        Raises:
-            StsbenchError: a name that tells one of several results; says what to give instead.
-        """
+        """Names as an encoder or a recipe is loaded by them; one that tells some of several results is refused."""
         return list(dict.fromkeys(self._to_load(name, results) for name in self.whole(parts)))
 
     def one_to_load(self, name: str) -> str:
@@ -137,7 +134,9 @@ class Names:
 
     def _is_clear(self, name: str) -> bool:
         # A card's or recipe's, a path or code: no other meaning is looked for.
-        return re.split("[@+]", name, maxsplit=1)[0] in self.ids or ":" in name or _is_path(name)
+        is_card = re.split("[@+]", name, maxsplit=1)[0] in self.ids
+        # No file has a name that is too long for one, which Path would raise.
+        return is_card or ":" in name or name.endswith(".toml") or os.path.exists(name)  # noqa: PTH110
 
     def _to_load(self, name: str, results: Path) -> str:
         stem, changes = list(variants(name))[-1]
@@ -171,14 +170,6 @@ def _plain(name: str) -> str:
     """A name without the marks of tables, and without what tells one state of an encoder from another."""
     found = STATE.fullmatch(name.rstrip(MARKS))
     return found["plain"] if found else name
-
-
-def _is_path(name: str) -> bool:
-    try:
-        return name.endswith(".toml") or Path(name).exists()
-    except OSError:
-        # Too long for a file's name.
-        return False
 
 
 def _held_name(name: str, results: Path) -> str:
@@ -296,12 +287,7 @@ def compared_results(
 
 
 def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Added]:
-    """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut.
-
-    Raises:
-        UnknownName: there are no results of one.
-        StsbenchError: nothing stands behind a colon.
-    """
+    """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut."""
     names, found, at = Names(catalogue), list[Added](), 0
     while at < len(given):
         # A title may have a comma in it, and a label only within quotes, where no list is cut.
@@ -310,10 +296,7 @@ def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, w
         at, one = next(whole, (at, None))
         if one is None:
             name = given[at].rpartition(":")[0] or given[at]
-            if not name:
-                raise StsbenchError(f"--add '{given[at]}': no name stands before the colon; give NAME:LABEL")
-            quoted = "; a label with a comma stands within quotes: NAME:'Ours, small'" if at and found[-1].label else ""
-            raise UnknownName("encoder", name, encoders.names, hint=f"{where} has no results of it{quoted}")
+            raise UnknownName("encoder", name, encoders.names, hint=f"{where} has no results of it")
         found.append(one)
     return found
 

@@ -94,7 +94,7 @@ class Shown:
 
 
 @contextmanager
-def showing(what: str = "", *, say: Callable[[str], None] = LOGGER.info) -> Iterator[Shown]:
+def showing(what: str = "reading data", *, say: Callable[[str], None] = LOGGER.info) -> Iterator[Shown]:
     """Show work on stderr until the end of the block, as a terminal can, or as lines, which ``say`` takes."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield Shown(say=say)
@@ -111,8 +111,7 @@ def showing(what: str = "", *, say: Callable[[str], None] = LOGGER.info) -> Iter
     )
     with Progress(*columns, console=screen, transient=True) as bars:
         shown = Shown(bars)
-        if what:
-            shown.update("work", what=what)
+        shown.update("work", what=what)
         yield shown
 
 

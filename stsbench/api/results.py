@@ -240,11 +240,7 @@ def compared(
     seed: int = 0,
     independent: bool = False,
 ) -> EncoderComparison:
-    """Compare every two encoders, by what they are called; see :func:`stsbench.significance.comparison.compare`.
-
-    Raises:
-        StsbenchError: there are fewer than two.
-    """
+    """Compare every two encoders, by what they are called; see :func:`stsbench.significance.comparison.compare`."""
     if len(encoders) < 2:
         there = f"; there is '{next(iter(encoders))}' alone" if encoders else ""
         raise StsbenchError(f"compare needs at least two encoders{there}")
@@ -351,10 +347,6 @@ class Results(Sequence[Result]):
         )
 
     def _repr_html_(self) -> str:
-        return self._html
-
-    @cached_property
-    def _html(self) -> str:
         if not self:
             return grid_html([], [], [repr(self)[1:-1], *map(str, self.failures)])
         more = len(self.runs) - MOST_ROWS
@@ -368,10 +360,8 @@ class Results(Sequence[Result]):
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
         """The results as a DataFrame of pandas, a row a Result, in their order.
 
-        Scores and the ends of intervals are never times 100.
-
-        Args:
-            scores: whether all that was measured has a column too, such as ``pearson.all``.
+        Scores and the ends of intervals are never times 100. With ``scores`` all that was measured has a column too, such
+        as ``pearson.all``.
         """
         import pandas as pd
 
@@ -396,11 +386,7 @@ class Results(Sequence[Result]):
         return compared(by_name, self._catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
 
     def plot(self) -> Chart:
-        """Draw each score as a dot with its 95% interval, by task, as a figure of matplotlib (extra ``plots``).
-
-        Raises:
-            StsbenchError: there is nothing to draw, or matplotlib is not installed.
-        """
+        """Draw each score as a dot with its 95% interval, by task, as a figure of matplotlib (extra ``plots``)."""
         from stsbench.plots.draw import Dot, draw_dots
 
         dots = [

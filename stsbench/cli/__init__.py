@@ -11,7 +11,7 @@ from traceback import walk_tb
 from typer import Exit
 from typer.exceptions import TyperException
 
-from stsbench.cli.printing import BUG, MISTAKE, STOPPED, complain, complain_of_bug, guarded_streams
+from stsbench.cli.printing import BUG, MISTAKE, STOPPED, complain, guarded_streams, print_traceback
 from stsbench.core.errors import Stopped, StsbenchError
 from stsbench.core.settings import share_cores
 
@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 # Nothing of ours makes a long name but from what the user named.
                 complain(f"'{error.filename}': the name is too long for this system")
                 return MISTAKE
-            complain_of_bug(error)
+            print_traceback(error)
+            complain("this is a bug, in stsbench or in your own code; the lines above show where")
             return BUG
 
 

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,7 +42,6 @@ from stsbench.core.files import append_line, write_whole
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import expand_names
 from stsbench.numbers.statistics import sentence_columns
-from stsbench.results.record import Result
 
 SHORT = 24
 """A table of more rows shows those that matter."""
@@ -236,17 +236,9 @@ def verify_command(
     catalogue, at = Catalogue(cards), data or settings.data_folder()
     if at is not None and not at.is_dir():
         raise SourceError(f"data folder '{at}' does not exist")
-    known: dict[tuple[str, str], Known | None] = {}
-
-    def data_of(result: Result) -> Known | None:
-        """The data of a Result's task and split, read once."""
-        key = result.task, result.split
-        if key not in known:
-            known[key] = _read(*key, catalogue, at)
-        return known[key]
-
+    read = cache(_read)
     with shown_count("results verified") as progress:
-        found = verify(results, catalogue, data_of, progress)
+        found = verify(results, catalogue, lambda one: read(one.task, one.split, catalogue, at), progress)
     if as_json:
         rows = [_row(one) for one in found.files]
         print_json({"exit": found.exit_code, "summary": found.summary, "results": rows})

@@ -35,9 +35,7 @@ class Settings(Record, frozen=True, kw_only=True):
 def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
     """What stands in the place of options that are not typed, by the names of a command's parameters.
 
-    Args:
-        given: the file that ``--config`` names; else the one of this folder or above is taken, if there is any.
-        of_run: whether the command is ``run``, which takes all keys; others take folders alone.
+    It is read from the ``given`` file, else the one of this folder or above; only ``run`` takes all keys, others folders alone.
 
     Raises:
         StsbenchError: the file cannot be read, has an unknown key, or belongs to another user.
@@ -78,11 +76,7 @@ def _joined(value: Sequence[object] | None) -> str:
 
 @cache
 def found_config(folder: Path) -> Path | None:
-    """The file of a folder or the nearest above it: ``stsbench.toml``, or a ``pyproject.toml`` that has our table.
-
-    Raises:
-        StsbenchError: it belongs to another user.
-    """
+    """The file of a folder or the nearest above it: ``stsbench.toml``, or a ``pyproject.toml`` that has our table."""
     for home in (folder, *folder.parents):
         for name in (FILE, PROJECT):
             path = home / name
@@ -108,8 +102,10 @@ def read_config(path: Path) -> Settings:
 def resolved(settings: RunPlan) -> str:
     """What a run was asked for, as the text of a file in its results folder: ``--config`` of it repeats the run."""
     here = settings.out.resolve()
+    # No folder has a name that is too long for one, which Path would raise.
+    places = {one for one in settings.encoders if one.endswith(".toml") or os.path.isdir(one)}  # noqa: PTH112
     facts: Mapping[str, object] = {
-        "encoders": [_relative(one, here) if _is_place(one) else one for one in settings.encoders],
+        "encoders": [_relative(one, here) if one in places else one for one in settings.encoders],
         "names": list(settings.called.values()),
         "tasks": split_names(str(settings.tasks)),
         "protocols": split_names(str(settings.protocol or "")),
@@ -122,14 +118,6 @@ def resolved(settings: RunPlan) -> str:
     }
     lines = [f"{key} = {toml(value)}" for key, value in facts.items() if value]
     return "\n".join(["# The settings of the last run into this folder; --config of this file repeats it.", *lines, ""])
-
-
-def _is_place(encoder: str) -> bool:
-    try:
-        return encoder.endswith(".toml") or Path(encoder).is_dir()
-    except OSError:
-        # Too long for a file's name.
-        return False
 
 
 def _relative(path: str | Path, folder: Path) -> str:

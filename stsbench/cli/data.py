@@ -122,13 +122,8 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
         return {**row, "verdict": one_line(error)}
     read, verdict = loaded.split, "; ".join(loaded.differences) or "OK"
     mean = f"{np.mean(read.gold):.6f}" if isinstance(read, PairSplit) else ""
-    return {
-        **row,
-        "rows": read.n,
-        "characters": " + ".join(map(str, characters(read))),
-        "mean": mean,
-        "verdict": verdict,
-    }
+    signs = " + ".join(map(str, characters(read)))
+    return {**row, "rows": read.n, "characters": signs, "mean": mean, "verdict": verdict}
 
 
 def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None:

@@ -130,30 +130,24 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 
 
 def _versions() -> Iterator[dict[str, Any]]:
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
     # A wheel carries it beside the cards, a checkout holds it at its top.
     path = card_folder("tasks").parent / "constraints.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    made_with = {
-        _plain(name): version.strip() for name, pin, version in (line.partition("==") for line in lines) if pin
-    }
+    pins = [line.partition("==") for line in lines]
+    made_with = {canonicalize_name(name): version.strip() for name, _, version in pins}
     asked: list[str] = []
-    with suppress(metadata.PackageNotFoundError, KeyError):
-        asked.append(f"python{metadata.metadata('stsbench')['Requires-Python'] or ''}")
+    with suppress(metadata.PackageNotFoundError):
+        asked.append(f"python{metadata.metadata('stsbench')['Requires-Python']}")
         asked += metadata.requires("stsbench") or []
-    for line in asked:
-        with suppress(InvalidRequirement):
-            one = Requirement(line)
-            if one.marker is None:
-                here, package = version_of(one.name), _plain(one.name)
-                fits = bool(here) and one.specifier.contains(here, prereleases=True)
-                facts = {"package": package, "here": here or "missing", "allowed": str(one.specifier)}
-                yield {**facts, "results": made_with.get(package, ""), "fits": fits}
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+    for one in map(Requirement, asked):
+        if one.marker is None:
+            here, package = version_of(one.name), canonicalize_name(one.name)
+            fits = bool(here) and one.specifier.contains(here, prereleases=True)
+            facts = {"package": package, "here": here or "missing", "allowed": str(one.specifier)}
+            yield {**facts, "results": made_with.get(package, ""), "fits": fits}
 
 
 def _devices() -> Iterator[dict[str, str]]:
@@ -185,28 +179,19 @@ def _folders() -> Iterator[dict[str, str]]:
         ("the Hub's cache (HF_HOME)", hub, not_made),
     ]
     for name, path, otherwise in folders:
-        there = path is not None and path.is_dir()
-        state = "not set" if path is None else "found" if there else otherwise
-        # Of the cache the parts say it.
-        yield {
-            "folder": name,
-            "state": state,
-            "size": _size(path) if path is not None and there and path != cache else "",
-        }
-
-
-def _size(folder: Path) -> str:
-    # Links in the Hub's cache point to its own blobs.
-    size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_symlink() and path.is_file())
-    return f"{size / 1e6:,.1f} MB"
+        state, size = "not set" if path is None else otherwise, ""
+        if path is not None and path.is_dir():
+            state = "found"
+            # Of the cache the parts say it. Links in the Hub's cache point to its own blobs.
+            files = (one for one in path.rglob("*") if path != cache and not one.is_symlink() and one.is_file())
+            size = f"{sum(one.lstat().st_size for one in files) / 1e6:,.1f} MB" if path != cache else ""
+        yield {"folder": name, "state": state, "size": size}
 
 
 def _state(card: TaskCard, data: Path | None) -> str:
-    if card.package is not None:
-        return "found"
     place = place_of(card.local, data) if card.local is not None else None
-    if card.local is None or place is None:
-        return "missing"
+    if card.package is not None or card.local is None or place is None:
+        return "missing" if card.package is None else "found"
     files = [(place / fact.path, fact) for facts in card.local.files.values() for fact in facts]
     gone = [path.name for path, _ in files if not path.is_file()]
     if gone:
@@ -270,9 +255,9 @@ def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[dict[str, str]]:
     with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
         steps = _Steps(trial, catalogue, Path(folder))
         for step, needs in NEEDS.items():
-            missing = [need for need in needs if found[need]["verdict"] != "fine"]
-            verdict, detail = "not tried", f"needs {''.join(missing[:1])}"
-            if not missing:
+            if missing := [need for need in needs if found[need]["verdict"] != "fine"]:
+                verdict, detail = "not tried", f"needs {missing[0]}"
+            else:
                 try:
                     verdict, detail = "fine", getattr(steps, step.lower())()
                 except StsbenchError as error:

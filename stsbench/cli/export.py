@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from stsbench.api.names import chosen_results
@@ -80,23 +81,22 @@ def _model_index(results: Sequence[Result], out: Path | None, catalogue: Catalog
         say(f"wrote {out}" if out is not None else to_yaml(index).rstrip("\n"))
 
 
-def _one_file(text: str, out: Path | None, as_json: bool) -> None:
+def _one_file(
+    results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool, *, is_of_hub: bool
+) -> None:
+    mine = _of_one(results, catalogue, "a file of the Hub's" if is_of_hub else "a record").results
+    if is_of_hub:
+        made = eval_results(mine, catalogue)
+        text = made.text
+        complain_of_all("left out", made.left_out)
+    else:
+        text = every_eval_ever(mine, catalogue)
     if out is not None:
         write_whole(out, text.encode())
     if as_json:
         print_json({"out": str(out) if out is not None else None, "text": text})
     else:
         say(f"wrote {out}" if out is not None else text.rstrip("\n"))
-
-
-def _eval_results(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
-    made = eval_results(_of_one(results, catalogue, "a file of the Hub's").results, catalogue)
-    complain_of_all("left out", made.left_out)
-    _one_file(made.text, out, as_json)
-
-
-def _every_eval_ever(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
-    _one_file(every_eval_ever(_of_one(results, catalogue, "a record").results, catalogue), out, as_json)
 
 
 def _of_one(results: Sequence[Result], catalogue: Catalogue, what: str) -> Runs:
@@ -107,9 +107,9 @@ def _of_one(results: Sequence[Result], catalogue: Catalogue, what: str) -> Runs:
     return runs[0]
 
 
-FORMATS = {
+FORMATS: Mapping[str, Callable[..., None]] = {
     "mteb": _mteb,
     "model-index": _model_index,
-    "eval-results": _eval_results,
-    "every-eval-ever": _every_eval_ever,
+    "eval-results": partial(_one_file, is_of_hub=True),
+    "every-eval-ever": partial(_one_file, is_of_hub=False),
 }

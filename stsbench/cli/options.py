@@ -53,11 +53,7 @@ all_names = completion("tasks", "baselines", "trainers", "suites")
 
 
 def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
-    """The names of an option that may be repeated, each a comma list.
-
-    Raises:
-        StsbenchError: the option was given, and names nothing, or nothing between two commas.
-    """
+    """The names of an option that may be repeated, each a comma list; none of them may be empty."""
     from stsbench.core.errors import has_gap, split_names
 
     if gap := next(filter(has_gap, given), None):

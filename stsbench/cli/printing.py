@@ -132,25 +132,15 @@ def complain_of_all(what: str, problems: Iterable[str]) -> None:
         complain(f"{what}: {problem}")
 
 
-def complain_of_bug(error: BaseException) -> None:
-    """Print an error's traceback on stderr, and that it is no mistake of who gave the command."""
-    print_traceback(error)
-    complain("this is a bug, in stsbench or in your own code; the lines above show where")
-
-
 def print_traceback(error: BaseException) -> None:
     """Print the traceback of a bug on stderr: where the user's own code raised it, from there on, else the whole of it."""
     # The user's code is neither ours nor Python's nor a package's.
     folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    others = [Path(__file__).parents[1], *map(Path, filter(None, folders))]
-
-    def is_own(file: str) -> bool:
-        return not file.startswith("<frozen") and not any(Path(file).is_relative_to(other) for other in others)
-
+    others = ("<frozen", *(f"{one}{os.sep}" for one in (Path(__file__).parents[1], *filter(None, folders))))
     whole = traceback.TracebackException.from_exception(error)
     one: traceback.TracebackException | None = whole
     while one is not None:
-        first = next((at for at, frame in enumerate(one.stack) if is_own(frame.filename)), 0)
+        first = next((at for at, frame in enumerate(one.stack) if not frame.filename.startswith(others)), 0)
         del one.stack[:first]
         one = one.__cause__ or one.__context__
     sys.stderr.write(visible("".join(whole.format())))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,8 @@ NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment"
 """What of a curve's point the line leaves to the file of the curve, or says otherwise."""
 
 
-@contextmanager
-def shown_work(what: str = "reading data") -> Iterator[Shown]:
-    """Show work of any kind."""
-    with showing(what, say=note) as shown:
-        yield shown
+shown_work = partial(showing, say=note)
+"""Shows work of any kind."""
 
 
 @contextmanager
@@ -53,9 +51,8 @@ class RunProgress:
     ) -> None:
         """Nothing has happened yet: a log and the ``settings`` are kept in ``out``; ``events`` are said in JSON, one a line."""
         self.settings, self.events, self.shown = settings, events, shown or Shown(say=note)
-        self.failures: list[str] = []
-        self.failed: list[tuple[str, str]] = []
-        """The same as what failed, and why."""
+        self.failures: dict[str, tuple[str, str]] = {}
+        """A line for each, and the same as what failed and why."""
         self.code = 0
         self.log, self.pace = out and out / LOG, Pace()
         self.parts: Sequence[RunPart] = ()
@@ -172,9 +169,8 @@ class RunProgress:
         line = f"{subject(what, error)}{why}"
         if line in self.failures:
             return
-        self.failures.append(line)
-        self.failed.append((what, why))
-        self._event("failed", what=what, why=self.failed[-1][1])
+        self.failures[line] = what, why
+        self._event("failed", what=what, why=why)
         self._keep(f"failed: {line}")
         if isinstance(error, SourceError) and not self.parts:
             self.without_data.append(what)

@@ -128,7 +128,7 @@ def _carry_out(settings: RunPlan, plot: Path | None, *, of_variants: bool, verbo
         results = list(run(settings, progress.listener()))
         progress.end()
     if as_json:
-        print_json({"results": [json.loads(result_to_json(one)) for one in results], "failures": progress.failures})
+        print_json({"results": [json.loads(result_to_json(one)) for one in results], "failures": [*progress.failures]})
         return progress.code
     folders = {one.path_in(out).parent for one in results}
     if of_variants and results:
@@ -142,10 +142,10 @@ def _carry_out(settings: RunPlan, plot: Path | None, *, of_variants: bool, verbo
             print_boards(results, catalogue)
     if results:
         say(f"Results: {folders.pop() if len(folders) == 1 and not of_variants else out}/")
-    if settings.on != "local" and progress.failed:
+    if settings.on != "local" and progress.failures:
         # Of a run of many workers the lines that said so are long gone.
         say("\nFailed\n")
-        print_rows(["what", "why"], progress.failed)
+        print_rows(["what", "why"], [*progress.failures.values()])
     return progress.code
 
 
@@ -163,7 +163,7 @@ def _forecast(settings: RunPlan, *, as_json: bool) -> int:
     with run_progress(None, resolved(settings), events=as_json) as progress:
         forecasts = list(forecast_run(settings, progress.listener()))
     if as_json:
-        print_json({"encoders": [_facts(one) for one in forecasts], "failures": progress.failures})
+        print_json({"encoders": [_facts(one) for one in forecasts], "failures": [*progress.failures]})
         return progress.code
     lines = [
         [part.name, task, protocol, *(_seeds(cells, task, protocol) for cells in (part.done, part.missing))]

@@ -232,15 +232,15 @@ VARIANT_COLUMNS = ("embeddings", "dimensions", "bytes", "score", "difference", "
 
 
 class VariantRow(NamedTuple):
-    """One variant: its results by task, and how its embeddings are kept; None where older results do not say."""
+    """One variant: its score, and how its embeddings are kept; None where older results do not say."""
 
     type: str
     dimensions: int | None
     bytes: int | None
     score: float
     """The mean over tasks of the mean over seeds."""
-    difference: tuple[float, tuple[float, float]] | None
-    """From the largest embedding, with its paired interval."""
+    change: tuple[float, float, float] | None
+    """The difference from the largest embedding, and the ends of its paired interval."""
 
 
 class VariantTable(NamedTuple):
@@ -256,11 +256,7 @@ class VariantTable(NamedTuple):
 def chosen_variants(
     names: Sequence[str], given: Sequence[str], params: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, Any]]:
-    """The encoders of a run with variants (``key=value,value`` each), and the parameters that all of them take.
-
-    Raises:
-        StsbenchError: a list is wrong, or a parameter is given twice.
-    """
+    """The encoders of a run with variants (``key=value,value`` each), and the parameters that all of them take."""
     lists = opt.parse_pairs("--variants", given, "key=value,value, such as dimensions=256,128,64")
     for key in lists:
         choose("key of --variants", key, dict.fromkeys(GRID))
@@ -278,11 +274,7 @@ def chosen_variants(
 
 
 def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path | None) -> None:
-    """Print a table for each encoder and protocol, and draw it.
-
-    Raises:
-        StsbenchError: there are several tables, and one figure; or matplotlib is not installed.
-    """
+    """Print a table for each encoder and protocol, and draw it where there is one."""
     groups: dict[tuple[str, str], dict[str, dict[str, list[Result]]]] = {}
     for result in results:
         stem, changes = list(variants(result.encoder))[-1]
@@ -321,7 +313,7 @@ def _variant_table(
             sizes[name],
             kept[name],
             fmean(fmean(one.score for one in seeds) for seeds in mine),
-            (found[name].difference, found[name].interval()) if name in found else None,
+            (found[name].difference, *found[name].interval()) if name in found else None,
         )
         for name, mine in cells.items()
     ]
@@ -335,19 +327,16 @@ def _variant_table(
 
 def _print_variants(found: VariantTable) -> None:
     say(f"{found.encoder}: {found.what}, {found.protocol}\n")
-    rows, any_known = [], any(row.difference for row in found.rows)
+    rows = []
     for row in found.rows:
         size = ["–" if one is None else f"{one}" for one in (row.dimensions, row.bytes)]
-        change = ["", ""]
-        if row.difference:
-            difference, (low, high) = row.difference
-            change = [f"{100 * difference:+.2f}", f"{100 * low:+.2f} to {100 * high:+.2f}"]
-        rows.append([row.type, *size, f"{100 * row.score:.2f}", *change])
+        difference, low, high = (f"{100 * one:+.2f}" for one in row.change) if row.change else ("", "", "")
+        rows.append([row.type, *size, f"{100 * row.score:.2f}", difference, low and f"{low} to {high}"])
     print_rows(VARIANT_COLUMNS, rows, right=range(1, 6), sparse=True)
     say("")
     if len(found.tasks) > 1:
         say_words(f"tasks: {', '.join(found.tasks)}")
-    if any_known:
+    if any(row.change for row in found.rows):
         say_words("Scores are times 100. difference: from the largest embedding, with its paired 95% interval.")
 
 
@@ -356,9 +345,9 @@ def _variants_figure(found: VariantTable) -> Any:  # noqa: ANN401 - matplotlib i
     for row in found.rows:
         if row.bytes is not None:
             ends = None
-            if row.difference:
+            if row.change:
                 # Of the difference, around the score: whether two scores differ is what is asked.
-                change, (low, high) = row.difference
+                change, low, high = row.change
                 ends = (100 * (row.score - change + low), 100 * (row.score - change + high))
             points.append(LinePoint(row.type, row.bytes, 100 * row.score, ends))
     return draw_lines(

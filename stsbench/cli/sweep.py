@@ -40,6 +40,7 @@ from stsbench.core.errors import StsbenchError
 from stsbench.core.files import write_whole
 from stsbench.encoders.runs import TrainedRun
 from stsbench.plots.draw import Dot, draw_dots
+from stsbench.recipes.plan import find_missing
 from stsbench.recipes.trainer import load_trainer
 from stsbench.results.record import Result
 from stsbench.studies.reproduction import Reproduction, load_ablation, plan_reproduction, reproduce
@@ -329,9 +330,6 @@ class _Progress:
 
 
 def _forecast_rows(planned: Reproduction, *, as_json: bool) -> int:
-    from stsbench.recipes.plan import find_missing
-    from stsbench.recipes.trainer import load_trainer
-
     facts, missing = list[dict[str, Any]](), dict[str, None]()
     tried: dict[str, float | None] = {}
     for one in planned.planned:

@@ -122,19 +122,16 @@ def _plan(name: str, catalogue: Catalogue, **more: Any) -> TrainPlan:  # noqa: A
     return TrainPlan(name=name, card=card, **rest, **more)
 
 
-class Stopwatch:
-    """A function that adds up how long its calls take."""
+def _timed(work: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+    """The same function, which notes how long each call takes."""
 
-    def __init__(self, work: Callable[..., Any]) -> None:
-        """Start at zero."""
-        self.work, self.seconds, self.calls = work, 0.0, 0
-
-    def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the function takes
-        """Do the work and return what it returns."""
+    def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the function takes
         started = perf_counter()
-        done = self.work(*args, **options)
-        self.seconds, self.calls = self.seconds + perf_counter() - started, self.calls + 1
+        done = work(*args, **options)
+        seconds.append(perf_counter() - started)
         return done
+
+    return call
 
 
 def _fitted(encoder: TextFitted, texts: Sequence[str]) -> tuple[Encoder, Facts]:
@@ -152,18 +149,19 @@ def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
     """What a recipe trains, and how long its whole takes; where fewer steps are taken, that is estimated from them."""
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
-        whole, card, validate = trainer.batches.steps, plan.card, Stopwatch(trainer.validate)
+        whole, card, in_all, validations = trainer.batches.steps, plan.card, list[float](), list[float]()
         encoder, *others = trainer.learner.encoders()
         encoder.encode(["a sentence"])
         if steps is not None and steps < whole:
             fewer = msgspec.structs.replace(card.training, steps=steps, epochs=None)
             card = msgspec.structs.replace(card, training=fewer)
-        loop = Stopwatch(replace(trainer, plan=replace(trainer.plan, card=card), validate=validate).run_loop)
-        measured = loop().steps
-    a_step = (loop.seconds - validate.seconds) / measured
-    a_validation = validate.seconds / max(validate.calls, 1) * (1 + len(others))
+        validate = _timed(trainer.validate, validations)
+        made = replace(trainer, plan=replace(trainer.plan, card=card), validate=validate)
+        measured = _timed(made.run_loop, in_all)().steps
+    a_step = (in_all[0] - sum(validations)) / measured
+    a_validation = sum(validations) / max(len(validations), 1) * (1 + len(others))
     estimated = a_step * whole + a_validation * trainer.validations
-    facts = {"seconds": loop.seconds if measured == whole else estimated, "steps": whole, "measured": measured}
+    facts = {"seconds": in_all[0] if measured == whole else estimated, "steps": whole, "measured": measured}
     facts |= {"validations": trainer.validations, "corpus": trainer.corpus.name}
     # It is chosen no more, but used.
     trainer.learner.student.validation_pooling = trainer.learner.student.test_pooling
@@ -172,15 +170,13 @@ def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
 
 
 def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: int) -> Facts:
-    width, batches, at_once = encoder.encode(sentences[:size]).shape[1], [], []
+    width, batches, at_once = encoder.encode(sentences[:size]).shape[1], list[list[float]](), list[float]()
     for _ in range(rounds):
-        some, whole = Stopwatch(encoder.encode), Stopwatch(encoder.encode)
+        batches.append([])
         for start in range(0, len(sentences), size):
-            some(sentences[start : start + size])
-        whole(sentences)
-        batches.append(some.seconds)
-        at_once.append(whole.seconds)
-    return {"inference": median(batches), "at_once": median(at_once), "size": width}
+            _timed(encoder.encode, batches[-1])(sentences[start : start + size])
+        _timed(encoder.encode, at_once)(sentences)
+    return {"inference": median(map(sum, batches)), "at_once": median(at_once), "size": width}
 
 
 def to_layout(found: Facts) -> Layout:

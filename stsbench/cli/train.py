@@ -114,12 +114,10 @@ def train_command(
             with train_progress(plan) as on_progress:
                 runs.append(carry_out(plan, on_progress=on_progress))
     if plans[0].place.rank == 0:
-        _print_runs(runs, done, as_json=as_json)
-    if plans[0].place.rank == 0 and not as_json:
         # Names are looked for in the usual folder of runs alone.
         named = out is None or out.resolve() == settings.runs_folder().resolve()
         encoders = [first.name] if named else [str(plan.folder) for plan in plans]
-        say(f"score it: {shlex.join(['stsbench', 'run', *encoders, *opt.retyped(context, '--cards')])}")
+        _print_runs(runs, done, ["stsbench", "run", *encoders, *opt.retyped(context, "--cards")], as_json=as_json)
     return 0
 
 
@@ -148,7 +146,7 @@ def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
         raise Stopped("nothing was deleted; without --fresh the run resumes")
 
 
-def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bool) -> None:
+def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], next: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         facts = [{"folder": str(run.folder), "trained_already": run.folder in done, **run.facts} for run in runs]
         print_json(facts)
@@ -172,6 +170,7 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], *, as_json: bo
     if len(scores) > 1:
         mean, deviation = spread(scores)
         say(f"mean {mean:.2f} ± {deviation:.2f} over {len(scores)} seeds")
+    say(f"score it: {shlex.join(next)}")
 
 
 def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> int:

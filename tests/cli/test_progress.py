@@ -149,7 +149,12 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
         "stsbench: a note",
     ]
     assert progress.code == 2
-    assert progress.failures == ["a: no data for a", "b: no data for b", "c: no data for c", "one on d: no number"]
+    assert list(progress.failures) == [
+        "a: no data for a",
+        "b: no data for b",
+        "c: no data for c",
+        "one on d: no number",
+    ]
 
 
 def test_events_are_an_object_a_line(tmp_path, monkeypatch, capsys):

@@ -293,9 +293,6 @@ def test_versions_can_be_named(stsbench, tmp_path):
     assert found.code == 0 and "1 cell: 1 fine" in found.out
 
 
-# --- names given back ---
-
-
 # --- Hub ids ---
 
 
