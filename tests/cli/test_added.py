@@ -103,7 +103,6 @@ def test_results_without_a_row_are_one_line(stsbench, results):
         (("--add", ","), "--add ',' is empty"),
         (("--add", "part", "--show", "published"), "--add has no effect with --show published"),
         (("--add", "part", "--show", "difference"), "--add has no effect with --show difference"),
-        (("--add", "part", "--results", "gone"), "results folder 'gone' does not exist"),
         (("--rows-only",), "--rows-only has no effect in the terminal, only with --format latex, markdown or csv"),
         (("--add", "my-checkpoint", "--rows-only", "--format", "html"), "rows do not stand alone as html; choose mark"),
     ],

@@ -27,10 +27,7 @@ def test_verify_the_packaged_tasks(stsbench):
     ("files", "verdict"),
     [
         ({"gs_txt": GOLD.replace("2\n", "1\n")}, "gs.txt: differs from the file that its card names"),
-        ({"gs_txt": "5\n4\n"}, "in.txt: 4 pairs, but gs.txt has 2 lines"),
-        ({"gs_txt": b"\xff\n"}, "gs.txt: line 1: not valid UTF-8"),
         ({"gs_txt": GOLD.replace("\n", "\r\n")}, "its line ends are CRLF"),
-        ({"gs_txt": b""}, "gs.txt: the file is empty"),
     ],
 )
 def test_verify_a_broken_folder_names_the_fault_and_goes_on(stsbench, tmp_path, files, verdict):

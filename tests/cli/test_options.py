@@ -108,7 +108,6 @@ def test_options_are_typed_again_as_they_were():
         ("run --tasks ''", "no value is given after '--tasks'; is a variable of the shell empty?"),
         ("check a --against b --tasks=", "no value is given after '--tasks'; is a variable of the shell empty?"),
         ("show ''", "no value is given after 'show'"),
-        ("lock -e ,", "--encoder ',' is empty"),
     ],
 )  # fmt: skip
 def test_an_option_that_would_be_passed_over_is_refused(stsbench, tmp_path, line, says):
