@@ -158,7 +158,7 @@ def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, c
     say(f"{path}: {rows:,} rows")
 
 
-def _open_tokenizer(model: str, *, revision: str) -> CountsTokens:
+def _open_tokenizer(model: str, revision: str) -> CountsTokens:
     # Imports torch, which few corpora need.
     from stsbench.encoders.transformer.backbone import TokenCounter
 

@@ -147,11 +147,7 @@ def call_with_params(
     """Call a factory with a card's ``[params]``, checked against its signature and its types first.
 
     ``where`` is the card and its table, for the message; ``others`` are keys of its other tables, one of which may have
-    been meant.
-
-    Raises:
-        CardError: a parameter the factory does not take, one that it needs and is missing, or
-            one of the wrong type.
+    been meant. Raises CardError for a parameter that the factory does not take, or of the wrong type, or missing.
     """
     given = check_params(factory, params, where=where, others=others)
     with staying(where):

@@ -172,8 +172,8 @@ def draft_hub_task(source: HubSource, home: Home, *, columns: Mapping[str, str])
 
     found = _hub_tables(where, source.repo, dataset)
     every = found.columns()
-    decided = decide(every, _columns_given(columns, every, where=where), where=where)
-    found = _without_secret(found, decided.roles)
+    roles, _ = decide(every, _columns_given(columns, every, where=where), where=where)
+    found = _without_secret(found, roles)
     notes = {} if dataset.languages else {"languages": ASSUMED}
     return _draft(found, home, columns, where=where, card_of=card_of, notes=notes)
 
@@ -189,8 +189,7 @@ def _draft(
 ) -> Draft:
     every = found.columns()
     others = [one for one in every if one.key != found.column]
-    decided = decide(others, _columns_given(columns, every, where=where), where=where)
-    roles = decided.roles
+    roles, doubts = decide(others, _columns_given(columns, every, where=where), where=where)
     found = _fitting(found, is_gold=roles.is_gold, where=where)
     params = _reader_params(found, roles, every)
     card = card_of(found, roles, params)
@@ -204,7 +203,7 @@ def _draft(
         for name, split in facts.items()
         if (lost := [one for one, count in split.labels.items() if not count])
     ]
-    unsure, notes = [*found.unsure, *decided.unsure, *poor], {**unsure_scale, **notes}
+    unsure, notes = [*found.unsure, *doubts, *poor], {**unsure_scale, **notes}
     what = f"{'pairs' if len(roles.sentences) == 2 else 'sentences'} with {'scores' if roles.is_gold else 'labels'}"
     counts = ", ".join(f"{split} {one.n:,}" for split, one in facts.items())
     used = [one for key, one in params.items() if key not in ("classes", "split_values")]

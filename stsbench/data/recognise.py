@@ -89,16 +89,10 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     return any(column.is_number or (cell and (plain_name(cell) in NAMES or column.is_labels)) for column, cell in pairs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """The roles of columns, and one line for each that is unsure."""
+def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, where: str) -> tuple[Roles, Sequence[str]]:
+    """Decide which columns hold the sentences and what is scored, with a line for each that is unsure.
 
-    roles: Roles
-    unsure: Sequence[str]
-
-
-def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, where: str) -> Decision:
-    """Decide which columns hold the sentences and what is scored; those ``given`` by what they hold are not doubted.
+    Those ``given`` by what they hold are not doubted.
 
     Raises:
         DataError: nothing fits; says what can be given.
@@ -115,7 +109,7 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
         raise DataError(f"{where}: one sentence has no gold score; give sentence1 and sentence2, or label")
     target = given.get("gold", given.get("label"))
     if target is not None:
-        return Decision(roles=Roles(sentences, target, is_gold="gold" in given), unsure=unsure)
+        return Roles(sentences, target, is_gold="gold" in given), unsure
     named = columns_called(header, (*GOLD, *LABELS)) if len(sentences) == 2 else columns_called(header, LABELS)
     likely = [column for column in others if column.key in named and (column.is_number or column.words <= MOST_WORDS)]
     best = likely or _best_targets([column for column in others if not column.is_id], len(sentences))
@@ -132,7 +126,7 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
     elif not likely and not chosen.is_number:
         unsure.append(f"column {chosen.key!r} is taken for what is scored, by what it holds")
     is_gold = len(sentences) == 2 and _are_scores(chosen, unsure)
-    return Decision(roles=Roles(sentences, chosen.key, is_gold=is_gold), unsure=unsure)
+    return Roles(sentences, chosen.key, is_gold=is_gold), unsure
 
 
 def _sentences_by_content(

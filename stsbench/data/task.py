@@ -142,7 +142,13 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
     """
     from stsbench.data.hub import fetch_archive
 
-    source = _inside(task, card.local, hub)
+    # The local files as they lie in the archive.
+    if card.local is None:
+        raise CardError(f"task {task}: [hub] archive needs [local] to say what is in it")
+    folder, top = card.local.folder, hub.archive_folder
+    if not PurePosixPath(folder).is_relative_to(top):
+        raise CardError(f"task {task}: [hub] archive_folder '{top}' is not a parent of [local] folder '{folder}'")
+    source = msgspec.structs.replace(card.local, folder=PurePosixPath(folder).relative_to(top).as_posix())
     root, commit = fetch_archive(hub)
     where = f"{task} ({split}) in {hub.archive} of the Hub's {hub.repo}"
     files = _files(source, split, root)
@@ -159,17 +165,6 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
     found = ((path.name, difference(path, fact)) for path, fact in files)
     differences = tuple(f"{name} in {hub.archive} {how}; {fits}" for name, how in found if how)
     return Loaded(split=read, source="hub", revision=commit, differences=differences)
-
-
-def _inside(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
-    if local is None:
-        raise CardError(f"task {task}: [hub] archive needs [local] to say what is in it")
-    folder, top = PurePosixPath(local.folder), PurePosixPath(hub.archive_folder)
-    if not folder.is_relative_to(top):
-        raise CardError(
-            f"task {task}: [hub] archive_folder '{hub.archive_folder}' is not a parent of [local] folder '{local.folder}'"
-        )
-    return msgspec.structs.replace(local, folder=folder.relative_to(top).as_posix())
 
 
 def _from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Loaded:

@@ -131,8 +131,6 @@ def work(tasks: str | Sequence[str], *, seed: int = 0, out: Path | None = None) 
 
 
 call: Any = work
-
-
 """For calls that types refuse."""
 
 

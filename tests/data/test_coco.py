@@ -167,7 +167,7 @@ def test_other_ways_to_a_function_are_closed(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "ran").exists()
 
 
-def test_stand_ins_do_nothing_with_what_they_are_told(tmp_path: Path) -> None:
+def test_stand_ins_do_nothing_with_what_a_pickle_says(tmp_path: Path) -> None:
     """A dtype's state that numpy would act on is refused before numpy sees it."""
     features = python2(np.zeros((2, 4), dtype="<f4")).replace(python2(b"f4"), python2(b"O8"))
     raw = written(content("train")).replace(python2(content("train")[b"features"]), features)

@@ -168,7 +168,7 @@ def test_subsets_are_kept(tmp_path):
     assert card.gold_range == (0.0, 5.0)
 
 
-def test_a_class_that_a_split_lacks_is_told(tmp_path):
+def test_a_class_that_a_split_lacks_is_noted(tmp_path):
     put(tmp_path / "d" / "train.csv", "text,label\na b,x\nc d,y\ne f,x\ng h,y\n")
     put(tmp_path / "d" / "test.csv", "text,label\na b,x\nc d,x\n")
     draft, _, _ = drafted(tmp_path / "d", tmp_path / "cards")

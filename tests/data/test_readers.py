@@ -18,7 +18,6 @@ from pyarrow import parquet
 from safetensors.numpy import save_file
 
 from stsbench.core import settings
-from stsbench.core.cards import FileSource
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError
 from stsbench.data.readers import READERS
@@ -37,8 +36,6 @@ from stsbench.data.task import holds, load_split, load_task
 from tests.data.tables import read_pair_table
 
 Files = Mapping[str, str | bytes]
-
-
 """Contents by name; a file's suffix is its subset and its label."""
 
 
@@ -375,17 +372,12 @@ def test_a_card_is_consistent(task: str) -> None:
         assert READERS.load(source.reader)
         assert set(source.files) == set(card.splits)
         for split, facts in card.splits.items():
-            _check_files(source, split)
+            assert all(re.fullmatch("([0-9a-f]{64})?", f.sha256) for f in source.files[split])
             named = {f.subset for f in source.files[split] if f.subset}
             assert not named or named == set(facts.subsets)
             assert not facts.subsets or sum(facts.subsets.values()) == facts.n
             assert not facts.labels or sum(facts.labels.values()) == facts.n
             assert not facts.labels or list(facts.labels) == source.params["classes"]
-
-
-def _check_files(source: FileSource, split: str) -> None:
-    for facts in source.files[split]:
-        assert not facts.sha256 or re.fullmatch("[0-9a-f]{64}", facts.sha256)
 
 
 @pytest.mark.data
@@ -419,8 +411,6 @@ PINS = {
     ("mrpc", "test"): ("17341bba69a1c2e1", "bea036afff06e2e6"),
     ("sicke", "test"): ("97b7dadc76c96bf3", "c5190d1da09dbd31"),
 }
-
-
 """Hashes of the first and the last row, columns in order: rows are neither lost, sorted nor swapped."""
 
 
@@ -504,8 +494,6 @@ ODD: Rows = [
     ('"all of it"', 'ends in a quote"', 5.0),
     ("plain", "plain too", 1.5),
 ]
-
-
 """What quoted files must hold: quotes, delimiters, line ends."""
 
 
@@ -640,7 +628,7 @@ LATIN = "s1,s2,score\nun café,a coffee,4\n".encode("latin-1")
         ("t.xlsx", b"PK\x03\x04rest", "is a zip archive or a spreadsheet; unpack it, or save it as CSV in UTF-8"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read_pair_table([DataFile(path=put_one(tmp_path, name, content))], **COLUMNS)
     assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
@@ -706,7 +694,7 @@ def test_rows_of_one_split(tmp_path):
         ("text,label\nx,b\ny,a\n", {}, r"must give the classes of column 'label' in params, such as classes = \['a', 'b'\], or say gold = 'label'"),
     ],
 )  # fmt: skip
-def test_what_is_not_clear_is_told_in_one_line(tmp_path, content, params, message):
+def test_what_is_not_clear_is_one_line(tmp_path, content, params, message):
     with pytest.raises(CardError, match=message) as caught:
         read_pairs(tmp_path, content, **params)
     assert "t.csv: " in str(caught.value) and "\n" not in str(caught.value)

@@ -19,8 +19,7 @@ RIGHT = ["one cat was sitting", "a dog ran", "rain again", "clouds all day", "ho
 
 
 def roles(named: dict[ColumnKey, Sequence[str]], **given: ColumnKey) -> tuple[Roles, Sequence[str]]:
-    found = decide([DataColumn(key, cells) for key, cells in named.items()], given, where="t")
-    return found.roles, found.unsure
+    return decide([DataColumn(key, cells) for key, cells in named.items()], given, where="t")
 
 
 FRACTIONS = ["0.5", "4.25", "3", "2.0", "1.1", "5"]
@@ -103,7 +102,7 @@ def test_what_the_user_says_is_not_doubted():
         ({"u": LEFT, "v": RIGHT}, {"sentence1": "u"}, "t: one sentence of the pair is given"),
     ],
 )  # fmt: skip
-def test_what_fits_nothing_is_told(columns, given, message):
+def test_what_fits_nothing_is_one_line(columns, given, message):
     with pytest.raises(DataError, match=message):
         roles(columns, **given)
 
@@ -160,7 +159,7 @@ def test_rows_of_all_files_are_looked_at_together(tmp_path):
     assert [list(column.cells) for column in found.columns()] == [["a", "c", "e"], ["b", "d", "f"], ["1.5", "2", "x"]]
 
 
-def test_what_is_left_out_and_what_is_odd_is_told(tmp_path):
+def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
     put(tmp_path / "d", "readme.txt", content="hello")
     found = find_tables(put(tmp_path / "d", "train.tsv", content="a b\tc d\t1\ne f\tg h\t2\tmore\n"))
     left, odd, unnamed = found.unsure

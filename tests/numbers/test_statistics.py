@@ -263,7 +263,7 @@ def test_effective_items_count_independent_ones_of_equal_weight():
     assert Sharing.none(4).effective_items(np.array([1.0, 1.0, 1.0, 3.0])) == pytest.approx(36 / 12)
 
 
-def test_a_sentence_is_told_by_the_start_of_its_sha256():
+def test_a_sentence_is_known_by_the_start_of_its_sha256():
     columns = sentence_columns(["a", "b", "a"], ["ü", "\ud800", "b"])
     assert list(columns) == ["sentence1", "sentence2"] and columns["sentence1"].dtype == np.uint32
     assert columns["sentence1"][1] == int.from_bytes(hashlib.sha256(b"b").digest()[:4], "little")

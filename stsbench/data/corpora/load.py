@@ -83,7 +83,7 @@ def load_corpus(
                 "restore the file, or correct the card where the text is your own"
             )
         return _finished(str(name), table.slice(0, limit))
-    path = _user_file(Path(name), corpora, list(cards))
+    path = _user_file(Path(name), corpora or settings.corpora_folder(), list(cards))
     table = read_training_text(path, header=_has_header(columns or {}), limit=limit)
     if columns is None:
         columns = next((layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None)
@@ -157,8 +157,7 @@ def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.T
     return pa.table({"first": first, "second": second, "score": np.concatenate([pair.gold for pair in pairs])})
 
 
-def _user_file(path: Path, corpora: Path | None, known: Sequence[str]) -> Path:
-    folder = corpora or settings.corpora_folder()
+def _user_file(path: Path, folder: Path | None, known: Sequence[str]) -> Path:
     for found in (path, folder / path if folder else path):
         if found.is_file():
             return found

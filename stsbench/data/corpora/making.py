@@ -39,12 +39,8 @@ class CountsTokens(Protocol):
         ...
 
 
-class OpensTokenizer(Protocol):
-    """Opens a tokenizer."""
-
-    def __call__(self, model: str, *, revision: str) -> CountsTokens:
-        """The tokenizer of a folder or of a model on the Hub."""
-        ...
+OpensTokenizer = Callable[[str, str], CountsTokens]
+"""Opens the tokenizer of a folder, or of a model on the Hub at a revision."""
 
 
 class _Order(NamedTuple):
@@ -120,7 +116,7 @@ def _long_documents(order: _Order) -> int:
     if not facts.tokenizer or facts.tokens is None:
         raise CardError("way 'long_documents' needs a tokenizer, and the number of tokens to be exceeded")
     where, digests, open_file = _files_of(facts)
-    count = order.open_tokenizer(facts.tokenizer, revision=facts.tokenizer_revision)
+    count = order.open_tokenizer(facts.tokenizer, facts.tokenizer_revision)
     chosen = [facts.column, facts.tokens, facts.lowercase, count.identity]
     key = hashlib.sha256(json.dumps([list(digests.items()), *chosen]).encode()).hexdigest()
     draft, record = path.with_name(f"{path.name}.unfinished"), path.with_name(f"{path.name}.unfinished.json")

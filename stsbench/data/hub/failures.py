@@ -165,9 +165,8 @@ def persistently(call: Callable[[], T]) -> T:
 
 def detail(error: BaseException) -> str:
     """An error's own words, short and on one line."""
-    words = re.sub(
-        r"^\[Errno -?\d+\] ", "", getattr(error, "strerror", None) or one_line(error) or type(error).__name__
-    )
+    said = getattr(error, "strerror", None) or one_line(error) or type(error).__name__
+    words = re.sub(r"^\[Errno -?\d+\] ", "", said)
     return words if len(words) <= 160 else f"{words[:159]}…"
 
 

@@ -275,29 +275,24 @@ def fetch_archive(source: HubSource) -> HubFolder:
     if not folder.is_dir():
         archive = repository.fetch(source.archive)
         with explained(address, ""):
-            _unpack_whole(archive, folder, str(address))
+            # Beside the folder's place, then moved there in one step: a killed run leaves no half of it.
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            draft = scratch_beside(folder)
+            draft.mkdir()
+            try:
+                unpack_archive(archive, draft, where=str(address))
+                # On the disk before its name says that it is whole.
+                for path in filter(Path.is_file, draft.rglob("*")):
+                    with path.open("rb") as stream:
+                        os.fsync(stream.fileno())
+                draft.replace(folder)
+            except OSError:
+                # Another run was faster: its folder is as good, for the name holds the hash.
+                if not folder.is_dir():
+                    raise
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
     return HubFolder(folder, repository.commit)
-
-
-def _unpack_whole(archive: Path, folder: Path, where: str) -> None:
-    # Beside the folder's place, then moved there in one step: a killed run leaves no half of it.
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = scratch_beside(folder)
-    draft.mkdir()
-    try:
-        unpack_archive(archive, draft, where=where)
-        # On the disk before its name says that it is whole.
-        for path in filter(Path.is_file, draft.rglob("*")):
-            with path.open("rb") as stream:
-                os.fsync(stream.fileno())
-        try:
-            draft.replace(folder)
-        except OSError:
-            # Another run was faster: its folder is as good, for the name holds the hash.
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 HEADERS = (

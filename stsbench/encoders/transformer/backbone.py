@@ -142,7 +142,7 @@ def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # no
 class TokenCounter:
     """Counts the tokens of texts, without those that a tokenizer adds."""
 
-    def __init__(self, model: str, *, revision: str = "unpinned") -> None:
+    def __init__(self, model: str, revision: str = "unpinned") -> None:
         """Open the tokenizer of a checkpoint's folder, or of a model on the Hub at a commit; raises SourceError, EncoderError."""
         folder = Path(model)
         if not folder.is_dir():

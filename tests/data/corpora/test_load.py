@@ -30,6 +30,7 @@ from tests.recipes.little import little_recipe
 hub = hub_server.hub
 
 TRIPLETS = 'sent0,sent1,hard_neg\nA cat sits.,A cat.,A dog.\n"One, two",,Three\n'
+PACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.compress, ".gz": gzip.compress}
 CARD = """
 [mine]
 name = "Mine"
@@ -40,7 +41,8 @@ source = "none"
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    raw = content.encode() if isinstance(content, str) else content
+    path.write_bytes(PACKERS[path.suffix](raw) if path.suffix in PACKERS else raw)
     return path
 
 
@@ -118,7 +120,7 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
     lines = "a cat\na dog\nun café\n"
     plain = load_corpus(write(tmp_path, "a.txt", lines))
     assert len(plain.sha256) == 64
-    assert load_corpus(write(tmp_path, "b.txt.xz", lzma.compress(lines.encode()))).sha256 == plain.sha256
+    assert load_corpus(write(tmp_path, "b.txt.xz", lines)).sha256 == plain.sha256
     assert load_corpus(write(tmp_path, "c.csv", "text\n" + lines)).sha256 == plain.sha256
     longer = load_corpus(write(tmp_path, "d.txt", lines + "more\n"))
     assert longer.sha256 != plain.sha256
@@ -280,15 +282,7 @@ def test_the_texts_consert_trains_on_by_task(tmp_path, task):
 
 
 LINES = 'A cat.\nsaid "hi", twice\n\nun café\u2028still\n'
-PACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.compress, ".gz": gzip.compress}
 ROWS = ["A cat.", 'said "hi", twice', "", "un café\u2028still"]
-
-
-def write_of_tables(folder: Path, name: str, content: str | bytes) -> Path:
-    path = folder / name
-    raw = content.encode() if isinstance(content, str) else content
-    path.write_bytes(PACKERS[path.suffix](raw) if path.suffix in PACKERS else raw)
-    return path
 
 
 def rows(path: Path, *, header: bool = True, limit: int | None = None) -> list[tuple[Any, ...]]:
@@ -298,11 +292,11 @@ def rows(path: Path, *, header: bool = True, limit: int | None = None) -> list[t
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.xz", "a.txt.gz"])
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_lines(tmp_path, name, ends):
-    path = write_of_tables(tmp_path, name, LINES.replace("\n", ends))
+    path = write(tmp_path, name, LINES.replace("\n", ends))
     assert read_training_text(path, header=True).to_pydict() == {"text": ROWS}
     assert read_training_text(path, header=True, limit=2).to_pydict() == {"text": ROWS[:2]}
     # A last line without an end is a line all the same; a byte order mark is no text.
-    assert rows(write_of_tables(tmp_path, name, b"\xef\xbb\xbf" + LINES.strip().encode())) == [(row,) for row in ROWS]
+    assert rows(write(tmp_path, name, b"\xef\xbb\xbf" + LINES.strip().encode())) == [(row,) for row in ROWS]
 
 
 def test_limit_reads_no_further(tmp_path):
@@ -315,7 +309,7 @@ def test_limit_reads_no_further(tmp_path):
 
 
 def test_csv_is_quoted_and_cells_stay_text(tmp_path):
-    path = write_of_tables(tmp_path, "a.csv", 'sent0,sent1\n"a, ""b""\nc",12\nNA,\nnull,007\n')
+    path = write(tmp_path, "a.csv", 'sent0,sent1\n"a, ""b""\nc",12\nNA,\nnull,007\n')
     assert read_training_text(path, header=True).to_pydict() == {
         "sent0": ['a, "b"\nc', "NA", "null"],
         "sent1": ["12", "", "007"],
@@ -324,13 +318,13 @@ def test_csv_is_quoted_and_cells_stay_text(tmp_path):
 
 
 def test_tsv_is_not_quoted(tmp_path):
-    path = write_of_tables(tmp_path, "a.tsv", '1\t"a\n2\tb"c\n')
+    path = write(tmp_path, "a.tsv", '1\t"a\n2\tb"c\n')
     assert read_training_text(path, header=False).to_pydict() == {"f0": ["1", "2"], "f1": ['"a', 'b"c']}
     assert read_training_text(path, header=True).column_names == ["1", '"a']
 
 
 def test_jsonl_and_parquet(tmp_path):
-    path = write_of_tables(tmp_path, "a.jsonl.gz", '{"text": "a", "label": 1}\n{"text": "b\\nc", "label": 2}\n')
+    path = write(tmp_path, "a.jsonl.gz", '{"text": "a", "label": 1}\n{"text": "b\\nc", "label": 2}\n')
     assert rows(path) == [("a", 1), ("b\nc", 2)]
     parquet.write_table(pa.table({"anchor": ["a", "b"], "positive": ["c", None]}), tmp_path / "a.parquet")
     assert rows(tmp_path / "a.parquet") == [("a", "c"), ("b", None)]
@@ -358,11 +352,11 @@ def test_jsonl_and_parquet(tmp_path):
 )
 def test_a_fault_is_one_line(tmp_path, name, content, message):
     with pytest.raises(DataError, match=re.escape(message)) as error:
-        read_training_text(write_of_tables(tmp_path, name, content), header=True)
+        read_training_text(write(tmp_path, name, content), header=True)
     assert "\n" not in str(error.value) and len(str(error.value)) < 300 + len(str(tmp_path))
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+@pytest.mark.parametrize(("suffix", "pack"), PACKERS.items())
 def test_a_damaged_archive_is_one_line(tmp_path, suffix, pack):
     packed = pack(b"some text that goes on\n" * 50)
     path = tmp_path / f"a.txt{suffix}"

@@ -337,7 +337,7 @@ OTHER_BYTES: dict[str, tuple[Mapping[str, str | bytes], str, bool]] = {
 
 
 @pytest.mark.parametrize("case", OTHER_BYTES)
-def test_other_bytes_with_counts_that_fit_are_scored_and_told(hub: Hub, tmp_path: Path, case: str):
+def test_other_bytes_with_counts_that_fit_are_scored_with_a_note(hub: Hub, tmp_path: Path, case: str):
     files, name, same = OTHER_BYTES[case]
     mine = task(tmp_path, card())
     catalogue = Catalogue([tmp_path / "cards"])
