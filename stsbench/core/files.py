@@ -7,6 +7,7 @@ import errno
 import gzip
 import hashlib
 import lzma
+import math
 import os
 import re
 import secrets
@@ -137,7 +138,7 @@ def without_folders(value: object) -> object:
     return [without_folders(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def read_bounded(path: Path, largest: int) -> bytes:
+def read_bounded(path: Path, largest: float = math.inf) -> bytes:
     """The bytes of a file; raises DataError where it is larger, a pipe or a device, or cannot be read."""
     try:
         check_is_file(path)

@@ -123,10 +123,6 @@ SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1
 """The scales that similarity is judged on, the likely ones first; the last four are known by both their ends."""
 ASSUMED = "English is assumed: the data do not tell their language"
 CardOf = Callable[[SplitTables, Roles, Mapping[str, Any]], TaskCard]
-PROBES = ({"train", "validation", "test"}, {"train", "test"})
-"""The splits of a probe that has several."""
-PLAIN = (str, int, float, type(None))
-"""What a cell of the Hub's may be; lists are passed over."""
 
 
 def draft_task(source: Path, home: Home, *, columns: Mapping[str, str]) -> Draft:
@@ -227,7 +223,7 @@ def _columns_given(columns: Mapping[str, str], every: Sequence[DataColumn], *, w
 
 def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
     splits = set(found.tables)
-    if is_gold or splits in PROBES:
+    if is_gold or splits in ({"train", "validation", "test"}, {"train", "test"}):
         tables = {split if split != WHOLE else "test": tables for split, tables in found.tables.items()}
         return replace(found, tables=tables)
     if len(splits) == 1:
@@ -334,7 +330,8 @@ def seen_from(folder: Path, place: Path) -> str:
 def _hub_tables(where: str, repo: str, dataset: HubDataset) -> SplitTables:
     flat = {split: _flat(columns) for split, columns in dataset.tables.items()}
     keys = [key for key in next(iter(flat.values())) if all(key in one for one in flat.values())]
-    plain = [key for key in keys if all(isinstance(v, PLAIN) for one in flat.values() for v in one[key])]
+    # Lists are passed over.
+    plain = [key for key in keys if all(isinstance(v, str | int | float | None) for f in flat.values() for v in f[key])]
     if not plain:
         raise DataError(f"{where}: no column holds texts or numbers (has {listed(list(flat.popitem()[1]))})")
     named: dict[str, str] = {}

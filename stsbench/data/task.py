@@ -220,13 +220,11 @@ class Task:
     def texts(
         self, splits: str | Sequence[str] | None = None, *, with_ungraded: bool = False, repeated: bool = False
     ) -> list[str]:
-        """All sentences of some splits (default: all), each once, in the order met.
+        """All sentences of some splits, or of one (default: all), each once, in the order met.
 
-        Args:
-            splits: names of splits, or one.
-            with_ungraded: also those of pairs released without a gold score, which ConSERT and others train on; an error
-                where the source leaves them out.
-            repeated: each as often as it occurs, the two of a pair one after the other, as BERT-whitening is fitted.
+        ``with_ungraded``: also those of pairs released without a gold score, which ConSERT and others train on; an error
+        where the source leaves them out. ``repeated``: each as often as it occurs, the two of a pair one after the
+        other, as BERT-whitening is fitted.
         """
         texts: list[str] = []
         for name in [splits] if isinstance(splits, str) else list(self.card.splits) if splits is None else splits:

@@ -29,10 +29,18 @@ def test_a_task_card(task):
     evaluator = EVALUATORS.load(card.evaluator)
     assert evaluator.PROTOCOLS
     assert set(card.options) <= set(inspect.signature(evaluator).parameters) - {"protocol"}
-    assert card.local or card.hub or card.package
-    assert card.gold_range is None or card.gold_range[0] < card.gold_range[1]
+    assert card.hub or card.package or "Local only" in card.note
     assert card.hub is None or COMMIT.fullmatch(card.hub.revision)
+    assert card.hub is None or card.hub.archive or set(card.hub.splits) == set(card.splits)
     for source in filter(None, (card.local, card.package)):
+        assert set(source.files) == set(card.splits)
+        for split, facts in card.splits.items():
+            assert all(re.fullmatch("([0-9a-f]{64})?", f.sha256) for f in source.files[split])
+            named = {f.subset for f in source.files[split] if f.subset}
+            assert not named or named == set(facts.subsets)
+            assert not facts.subsets or sum(facts.subsets.values()) == facts.n
+            assert not facts.labels or sum(facts.labels.values()) == facts.n
+            assert not facts.labels or list(facts.labels) == source.params["classes"]
         known = inspect.signature(READERS.load(source.reader), eval_str=True).parameters
         for key, value in source.params.items():
             fit(value, known[key].annotation, where=key)

@@ -6,7 +6,6 @@ import csv
 import hashlib
 import io
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from safetensors.numpy import save_file
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError
-from stsbench.data.readers import READERS
 from stsbench.data.readers.sentences import (
     read_any_table,
     read_captions,
@@ -360,24 +358,6 @@ TASKS = sorted(CATALOGUE.paths("tasks"))
 
 
 CELLS = [(task, split) for task in TASKS for split in CATALOGUE.task(task).splits]
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_card_is_consistent(task: str) -> None:
-    card = CATALOGUE.task(task)
-    assert card.score_split in card.splits
-    assert card.hub is not None or card.package is not None or "Local only" in card.note
-    assert card.hub is None or card.hub.archive or set(card.hub.splits) == set(card.splits)
-    for source in filter(None, (card.local, card.package)):
-        assert READERS.load(source.reader)
-        assert set(source.files) == set(card.splits)
-        for split, facts in card.splits.items():
-            assert all(re.fullmatch("([0-9a-f]{64})?", f.sha256) for f in source.files[split])
-            named = {f.subset for f in source.files[split] if f.subset}
-            assert not named or named == set(facts.subsets)
-            assert not facts.subsets or sum(facts.subsets.values()) == facts.n
-            assert not facts.labels or sum(facts.labels.values()) == facts.n
-            assert not facts.labels or list(facts.labels) == source.params["classes"]
 
 
 @pytest.mark.data

@@ -320,8 +320,7 @@ class TextColumn(Sequence[str]):
         """One string, or a list of them."""
         if isinstance(index, slice):
             return self.take(range(len(self))[index])
-        text: str = self.values[index].as_py()
-        return text
+        return str(self.values[index].as_py())
 
     def __iter__(self) -> Iterator[str]:
         """All strings in order."""
@@ -350,8 +349,7 @@ class Corpus:
 
     def __len__(self) -> int:
         """Number of rows."""
-        rows: int = self.table.num_rows
-        return rows
+        return int(self.table.num_rows)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """One row by column."""
@@ -359,14 +357,12 @@ class Corpus:
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Some rows at once, as torch's data loader asks for them."""
-        found: list[dict[str, Any]] = self.table.take(pa.array(rows, pa.int64())).to_pylist()
-        return found
+        return list(self.take(rows).table.to_pylist())
 
     @property
     def columns(self) -> list[str]:
         """The columns there are."""
-        names: list[str] = self.table.column_names
-        return names
+        return list(self.table.column_names)
 
     def column(self, name: str) -> TextColumn:
         """One column of text or labels; raises DataError where the corpus has no such column."""

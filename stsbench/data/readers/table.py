@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from stsbench.core.errors import CardError, DataError, did_you_mean, one_line
-from stsbench.core.files import check_is_file, check_parquet
+from stsbench.core.files import check_parquet, read_bounded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,11 +60,7 @@ class DataFile:
 
 def read_bytes(path: Path) -> bytes:
     """Return a file's bytes; raises DataError where it is missing or empty."""
-    check_is_file(path)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    content = read_bounded(path)
     if not content:
         raise DataError(f"{path}: the file is empty; restore it")
     return content
