@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -171,15 +171,10 @@ def isolated(
         listener.failed(name, error)
 
 
-class Executor(Protocol):
-    """Carries out parts; they and the settings are plain data, and results go into the settings' folder."""
-
-    def __call__(self, work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
-        """Yield the Result of each cell, in their order; what the folder holds is not done again.
-
-        A cell that fails is reported to the listener, and the others go on.
-        """
-        ...
+Executor = Callable[[Work, Sequence[RunPart]], Iterator[Result]]
+"""Carries out parts: yields the Result of each cell, in their order; what the folder holds is not done again. A cell that
+fails is reported to the listener, and the others go on.
+"""
 
 
 EXECUTORS = Registry(

@@ -233,13 +233,7 @@ def measure_side(
     embedder = Embedder(known, tasks, plan, listener)
     results = list(score_tasks(embedder, dict.fromkeys(tasks, (0,)), listener=listener))
     variant = variant_of(known.encoder)
-    embeddings = _embed(embedder, tasks, sentences)
-    check_embeddings(embeddings, sentences, known.name)
-    return MeasuredSide(results, embeddings, FLOAT if variant is None else variant.embeddings)
-
-
-def _embed(embedder: Embedder, tasks: Sequence[ScoredTask], sentences: Sequence[str]) -> FloatArray:
-    """Each sentence as for the first task that holds it, the others together as for the first task."""
+    # Each sentence as for the first task that holds it, the others together as for the first task.
     of_task = {text: task for task in reversed(tasks) for text in task.texts()}
     groups: dict[ScoredTask | None, list[int]] = {}
     for place, text in enumerate(sentences):
@@ -251,7 +245,8 @@ def _embed(embedder: Embedder, tasks: Sequence[ScoredTask], sentences: Sequence[
     rows = np.empty((len(sentences), next(iter(parts.values())).shape[1]), dtype=np.float32)
     for task, places in groups.items():
         rows[places] = parts[task]
-    return rows
+    check_embeddings(rows, sentences, known.name)
+    return MeasuredSide(results, rows, FLOAT if variant is None else variant.embeddings)
 
 
 class PartScore(NamedTuple):

@@ -179,21 +179,15 @@ def _look_at_data(
     if not one.data:
         one.problems.append(f"field 'data': {result.data[:12]}, the hash of the data found is {known.digest[:12]}")
     elif columns is not None:
-        one.problems += _unlike_data(columns, known.columns)
+        for name in ("gold", "subset", *COLUMNS):
+            if {name} <= columns.keys() & known.columns.keys():
+                if not np.array_equal(columns[name], np.asarray(known.columns[name])):
+                    one.problems.append(f"column '{name}' is not that of the data")
+        if {"prediction", "correct"} <= columns.keys() and "labels" in known.columns:
+            right = columns["prediction"] == np.asarray(known.columns["labels"])
+            if not np.array_equal(columns["correct"].astype(bool), right):
+                one.problems.append("column 'correct' is not what the data's labels make of the predictions")
     return {"label": known.columns["labels"]} if one.data and "labels" in known.columns else {}
-
-
-def _unlike_data(
-    columns: Mapping[str, npt.NDArray[Any]], data: Mapping[str, npt.NDArray[Any] | list[str]]
-) -> Iterator[str]:
-    """Per-item columns that are not the data's: gold scores, subsets and sentences as they are, what is right by the labels."""
-    for name in ("gold", "subset", *COLUMNS):
-        if name in columns and name in data and not np.array_equal(columns[name], np.asarray(data[name])):
-            yield f"column '{name}' is not that of the data"
-    if {"prediction", "correct"} <= set(columns) and "labels" in data:
-        right = columns["prediction"] == np.asarray(data["labels"])
-        if not np.array_equal(columns["correct"].astype(bool), right):
-            yield "column 'correct' is not what the data's labels make of the predictions"
 
 
 def _compare_gold(golds: Sequence[tuple[Verified, str]]) -> None:

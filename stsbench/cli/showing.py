@@ -383,10 +383,10 @@ def _tables(catalogue: Catalogue) -> Listed:
 
 def _ablations(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published import sources
-    from stsbench.studies.reproduction import ablation_names, load_ablation
+    from stsbench.studies.reproduction import FOLDER, load_ablation
 
     rows, papers = [], sources().papers
-    for name in ablation_names(catalogue):
+    for name in catalogue.paths(FOLDER):
         made = load_ablation(name, catalogue)
         had = sum(not line.why for line in made.lines)
         source = f"{papers[made.table.paper].name} {made.table.table}"

@@ -399,7 +399,6 @@ USUAL = ("simcse", "senteval")
 """The protocols that a run takes by itself."""
 NAMED = 3
 """So many encoders a command names."""
-USUAL_FOLDER = Path("results")
 
 
 def has_columns(result: Result) -> bool:
@@ -427,22 +426,18 @@ def command_again(results: Sequence[Result]) -> str:
     by_split: dict[str, list[Result]] = {}
     for result in results:
         by_split.setdefault("" if result.split in ("test", "all") else result.split, []).append(result)
-    return " && ".join(_command(part, split) for split, part in by_split.items())
-
-
-def _command(results: Sequence[Result], split: str) -> str:
-    encoders, tasks = (list(dict.fromkeys(of)) for of in ([r.encoder for r in results], [r.task for r in results]))
-    named = encoders if len(encoders) <= NAMED else ["ENCODER"]
-    words = ["stsbench", "run", "--fresh", *named, "--tasks", ",".join(tasks)]
-    protocols = dict.fromkeys(str(result.protocol["name"]) for result in results)
-    if not set(protocols) <= set(USUAL):
-        words += ["--protocol", ",".join(protocols)]
-    seeds = sorted({result.eval_seed for result in results})
-    if seeds != [0]:
-        words += ["--seeds", ",".join(map(str, seeds))]
-    if split:
-        words += ["--split", split]
-    folders = {result.path.parent.parent for result in results if result.path is not None} - {USUAL_FOLDER}
-    if len(folders) == 1:
-        words += ["--results", str(folders.pop())]
-    return shlex.join(words)
+    commands = []
+    for split, part in by_split.items():
+        encoders, tasks = (list(dict.fromkeys(of)) for of in ([r.encoder for r in part], [r.task for r in part]))
+        named = encoders if len(encoders) <= NAMED else ["ENCODER"]
+        words = ["stsbench", "run", "--fresh", *named, "--tasks", ",".join(tasks)]
+        protocols = dict.fromkeys(str(result.protocol["name"]) for result in part)
+        if not set(protocols) <= set(USUAL):
+            words += ["--protocol", ",".join(protocols)]
+        seeds = sorted({result.eval_seed for result in part})
+        words += ["--seeds", ",".join(map(str, seeds))] if seeds != [0] else []
+        words += ["--split", split] if split else []
+        folders = {result.path.parent.parent for result in part if result.path is not None} - {Path("results")}
+        words += ["--results", str(folders.pop())] if len(folders) == 1 else []
+        commands.append(shlex.join(words))
+    return " && ".join(commands)

@@ -93,11 +93,6 @@ class Ablation(NamedTuple):
     is_small: bool
 
 
-def ablation_names(catalogue: Catalogue) -> list[str]:
-    """The names of all ablations, in order."""
-    return list(catalogue.paths(FOLDER))
-
-
 def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ablation:
     """Return an ablation with its rows: those of the small recipes, or of the papers' own.
 
@@ -222,7 +217,15 @@ def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -
         shown += ([theirs, ours] if ablation.is_small else [theirs, ours, apart]) if is_printed else [ours]
     groups: dict[str, list[Row]] = {}
     for line, one, paper, found in zip(ablation.lines, had, printed, measured, strict=True):
-        groups.setdefault(line.group, []).append(_row(line, one, _cells(shown, paper, found)))
+        numbers: Numbers = {**found, **{f"{key} printed": number for key, number in paper.items()}}
+        for key in paper.keys() & found.keys():
+            numbers[f"{key} apart"] = Number(found[key].value - paper[key].value)
+        cells = {column.key: TableCell(measured=numbers.get(column.key)) for column in shown}
+        # Added rows say what their training has seen of the tests.
+        overlap = Runs("", "", "", None, one.results).overlap if one.results else ""
+        label = f"{line.label} {NOT_HAD}" if line.why else line.label
+        row = Row(label=label, cells=cells, overlap=overlap, is_added=True, is_listed=True, results=one.results)
+        groups.setdefault(line.group, []).append(row)
     return Table(
         name=ablation.name,
         title=card.title,
@@ -232,20 +235,6 @@ def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -
         groups=[Group(title=title, rows=rows) for title, rows in groups.items()],
         notes=list(_notes(ablation)),
     )
-
-
-def _cells(shown: Sequence[TableColumn], printed: Numbers, measured: Numbers) -> dict[str, TableCell]:
-    numbers: Numbers = {**measured, **{f"{key} printed": number for key, number in printed.items()}}
-    for key in printed.keys() & measured.keys():
-        numbers[f"{key} apart"] = Number(measured[key].value - printed[key].value)
-    return {column.key: TableCell(measured=numbers.get(column.key)) for column in shown}
-
-
-def _row(line: AblationLine, had: Had, cells: Mapping[str, TableCell]) -> Row:
-    overlap = Runs("", "", "", None, had.results).overlap if had.results else ""
-    label = f"{line.label} {NOT_HAD}" if line.why else line.label
-    # Added rows say what their training has seen of the tests.
-    return Row(label=label, cells=cells, overlap=overlap, is_added=True, is_listed=True, results=had.results)
 
 
 def _notes(ablation: Ablation) -> Iterator[str]:

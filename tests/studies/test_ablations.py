@@ -13,11 +13,11 @@ from stsbench.boards.published import FOLDER as PUBLISHED
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, UnknownName
 from stsbench.recipes.plan import read_recipe
-from stsbench.studies.reproduction import Ablation, ablation_names, load_ablation, scored_on, trials_of
+from stsbench.studies.reproduction import FOLDER, Ablation, load_ablation, scored_on, trials_of
 from stsbench.training.methods import METHODS
 
 CARDS = Catalogue()
-ALL = [(name, small) for name in ablation_names(CARDS) for small in (False, True)]
+ALL = [(name, small) for name in CARDS.paths(FOLDER) for small in (False, True)]
 WANTED = {
     *(f"simcse-table-{number}" for number in ("1", "2", "3", "4", "6", "7", "d1", "d2", "e1")), "simcse-figure-2",
     "consert-table-4", "consert-figure-5", "consert-figure-6", "consert-figure-7", "sgopt-table-5", "sgopt-ensemble",
@@ -26,7 +26,7 @@ WANTED = {
 
 
 def test_the_papers_tables_are_there():
-    assert set(ablation_names(CARDS)) == WANTED
+    assert set(CARDS.paths(FOLDER)) == WANTED
 
 
 @pytest.mark.parametrize(("name", "small"), ALL)
