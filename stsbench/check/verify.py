@@ -97,7 +97,7 @@ def verify(
     """
     found = read_states(folder)
     files = [Verified(path=one.path, problems=[one.line]) for one in (*found.problems, *lost(folder))]
-    golds: list[tuple[Verified, str]] = []
+    golds: list[tuple[Result, Verified, str]] = []
     for done, result in enumerate(found.results, 1):
         one = Verified(path=result.path or Path(), result=result)
         files.append(one)
@@ -112,9 +112,17 @@ def verify(
             if evaluator is not None:
                 _make_again(one, result, {**columns, **labels}, evaluator)
             of_data = {name: column for name, column in columns.items() if name in ("gold", "subset")}
-            golds += [(one, columns_digest(of_data))] if of_data else []
+            golds += [(result, one, columns_digest(of_data))] if of_data else []
         progress(done, len(found.results))
-    _compare_gold(golds)
+    # Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up.
+    groups: dict[tuple[str, str, str], list[tuple[Verified, str]]] = {}
+    for result, one, digest in golds:
+        groups.setdefault((result.task, result.split, result.data), []).append((one, digest))
+    for group in groups.values():
+        ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
+        for one, digest in group:
+            if others and (digest != usual or count == others[0][1]):
+                one.problems.append("column 'gold' or 'subset' differs from that of other results of the same data")
     return Verification(files=sorted(files, key=lambda one: one.path))
 
 
@@ -188,16 +196,3 @@ def _look_at_data(
             if not np.array_equal(columns["correct"].astype(bool), right):
                 one.problems.append("column 'correct' is not what the data's labels make of the predictions")
     return {"label": known.columns["labels"]} if one.data and "labels" in known.columns else {}
-
-
-def _compare_gold(golds: Sequence[tuple[Verified, str]]) -> None:
-    """Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up."""
-    groups: dict[tuple[str, str, str], list[tuple[Verified, str]]] = {}
-    for one, digest in golds:
-        if one.result is not None:
-            groups.setdefault((one.result.task, one.result.split, one.result.data), []).append((one, digest))
-    for group in groups.values():
-        ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
-        for one, digest in group:
-            if others and (digest != usual or count == others[0][1]):
-                one.problems.append("column 'gold' or 'subset' differs from that of other results of the same data")

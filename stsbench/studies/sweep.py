@@ -258,17 +258,17 @@ class Sweep:
             ours, theirs = (plan_of(one, self.workshop).card for one in (whole, replace(whole, replaced=without)))
             if all(getattr(ours, table) == getattr(theirs, table) for table in DECIDING):
                 del needed[key]
-        return [SweepCell(setting, self._planned(whole, needed, seed)) for seed in self.card.seeds]
-
-    def _planned(self, whole: Trial, needed: Mapping[str, Any], seed: int) -> PlannedTrial:
-        """A training, under the name that says only what is needed, unless that is taken by one of another base or text."""
-        long, short = (replace(whole, replaced=replaced, seed=seed) for replaced in (whole.replaced, needed))
-        try:
-            (planned,) = plan_trials([short, long], self.workshop)
-        except OutputError:
-            (planned,) = plan_trials([long], self.workshop)
-        self._selected(planned.plan)
-        return planned
+        cells = []
+        for seed in self.card.seeds:
+            long, short = (replace(whole, replaced=replaced, seed=seed) for replaced in (whole.replaced, needed))
+            try:
+                (planned,) = plan_trials([short, long], self.workshop)
+            except OutputError:
+                # The name that says only what is needed is taken by a training of another base or text.
+                (planned,) = plan_trials([long], self.workshop)
+            self._selected(planned.plan)
+            cells.append(SweepCell(setting, planned))
+        return cells
 
     def study(self, name: str) -> Any:  # noqa: ANN401 - optuna's
         """Optuna's study of this name in the sweep's folder.
