@@ -82,25 +82,6 @@ def test_a_start_that_is_not_there_is_told_before_any_text_is_read(masked_lm, tm
         load_trainer(replace(asked, base=str(masked_lm)))
 
 
-@pytest.mark.parametrize(
-    ("method", "training", "says"),
-    [
-        ("is_bert", {"chunk": 4}, "chunk: ISBERT's loss is not a function of embeddings alone"),
-        (
-            "contrastive_tension",
-            {"checkpointing": True},
-            "checkpointing: ContrastiveTension runs its model as in tests",
-        ),
-    ],
-)
-def test_how_a_step_cannot_be_run_is_told_before_any_text_is_read(masked_lm, tmp_path, method, training, says):
-    asked = plan(tmp_path, method, base=masked_lm)
-    (tmp_path / "text.txt").unlink()
-    facts = msgspec.structs.replace(asked.card.training, **training)
-    with pytest.raises(CardError, match=says):
-        load_trainer(replace(asked, card=msgspec.structs.replace(asked.card, training=facts)))
-
-
 @pytest.mark.parametrize("method", ["simcse", "simcse_plus_plus", "mixcse"])
 def test_views_that_nothing_tells_apart_are_refused_unless_asked_for(masked_lm, tmp_path, method):
     base = tmp_path / "start"

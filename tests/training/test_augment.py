@@ -125,20 +125,6 @@ def test_shuffle_permutes_the_position_ids_it_is_given():
     assert torch.equal(given, before)
 
 
-def test_normalised_noise_is_as_long_as_asked_at_every_token():
-    gradient = made(3, 5, 8, key=1) * 1e-6
-    gradient[2, 3:] = 0  # padding
-    noise = fgv_noise(gradient, norm=0.01, normalise=True)
-    for i in range(3):
-        for j in range(5):
-            length = sum(g * g for g in gradient[i, j].tolist()) ** 0.5
-            expected = [0.01 * g / (length + 1e-10) for g in gradient[i, j].tolist()]
-            assert noise[i, j].tolist() == pytest.approx(expected, rel=1e-13)
-    lengths = noise.norm(dim=-1)
-    torch.testing.assert_close(lengths[:2], torch.full((2, 5), 0.01, dtype=torch.float64), rtol=1e-3, atol=0)
-    assert (noise[2, 3:] == 0).all()
-
-
 def test_noise_is_what_the_released_code_adds():
     # AdvCLSoftmaxLoss.forward of yym6472/ConSERT@03c9e8f, its lines from gradient to noise. Gradients so
     # small that the 1e-10 is a part of it.

@@ -89,7 +89,13 @@ class Gru(nn.Module):
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, d) of word vectors (b, t, w)."""
-        ways = (vectors, reverse(vectors, lengths)) if len(self.directions) == 2 else (vectors,)
+        ways = [vectors]
+        if len(self.directions) == 2:
+            # Each sentence turned round; padding stays behind it.
+            steps = torch.arange(vectors.shape[1], device=vectors.device)
+            places = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
+            places = torch.where(places >= 0, places, steps)
+            ways.append(vectors.gather(1, places.unsqueeze(2).expand_as(vectors)))
         return torch.cat([gru(way, lengths) for gru, way in zip(self.directions, ways, strict=True)], dim=1)
 
 
@@ -133,14 +139,6 @@ class ResetBeforeGru(nn.Module):
             new = update * state + (1 - update) * candidate
             state = torch.where((step < lengths).unsqueeze(1), new, state)
         return state
-
-
-def reverse(vectors: Tensor, lengths: Tensor) -> Tensor:
-    """Turn each sentence of a batch (b, t, w) round; padding stays behind it."""
-    steps = torch.arange(vectors.shape[1], device=vectors.device)
-    places = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
-    places = torch.where(places >= 0, places, steps)
-    return vectors.gather(1, places.unsqueeze(2).expand_as(vectors))
 
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]

@@ -142,29 +142,17 @@ class LengthGroups:
         return rows.view(shape)
 
 
-def attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    groups: LengthGroups,
-    *,
-    scale: float,
-    rate: float = 0.0,
-) -> torch.Tensor:
+class GroupedAttention(torch.autograd.Function):
     """softmax(scale Q K^T) V of each sentence's own tokens, with dropout of the weights at a rate.
 
     Query, key, value and the result are (N, h, d), zeros at tokens of no sentence; under autocast they are taken in
     float32, which is as fast for small heads. Kept for the gradient are the weights of each sentence with itself, as
     torch keeps them where there is dropout, and a byte each for what was drawn.
     """
-    result: torch.Tensor = _Attention.apply(query, key, value, groups, scale, rate)  # type: ignore[no-untyped-call]
-    return result
 
-
-class _Attention(torch.autograd.Function):
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
-    def forward(
+    def forward(  # noqa: D102
         ctx: Any,  # noqa: ANN401 - torch's own
         query: torch.Tensor,
         key: torch.Tensor,
@@ -192,7 +180,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401 - torch's own
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401, D102
         q, k, v, *rest = ctx.saved_tensors
         groups = ctx.groups.groups
         due = ctx.groups.sort(gradient, zeros=True)
@@ -363,7 +351,8 @@ def _attend(
         raise ValueError("an attention that sees so far only is left to its model")
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     scale = query.shape[3] ** -0.5 if scaling is None else scaling
-    return attend(q, k, v, layout.groups(query.shape[1]), scale=scale, rate=dropout)[None], None
+    result = GroupedAttention.apply(q, k, v, layout.groups(query.shape[1]), scale, dropout)  # type: ignore[no-untyped-call]
+    return result[None], None
 
 
 AttentionInterface.register(NAME, _attend)

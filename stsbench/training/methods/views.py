@@ -98,19 +98,17 @@ class ConSERT(Learner):
         seed = int(rng.integers(2**62))
         generator = torch.Generator().manual_seed(seed)
         batch: Batch = {name: self.inputs([name], rows) for name in self.names}
-        batch["positions"] = {
-            f"{name} {place}": self._shuffled(batch[name]["attention_mask"], generator)
-            for name in self.names
-            for place, kind in enumerate(self.passes)
-            if kind == "shuffle"
-        }
+        batch["positions"] = {}
+        for name in self.names:
+            mask = batch[name]["attention_mask"]
+            own = None if self.positions_from_zero else self.student.backbone.positions(mask)
+            for place, kind in enumerate(self.passes):
+                if kind == "shuffle":
+                    shuffled = token_shuffle(mask, generator=generator, position_ids=own)
+                    batch["positions"][f"{name} {place}"] = shuffled
         if self.classifies:
             batch["labels"] = torch.from_numpy(self.labels[rows])
         return {**batch, "seed": seed + 1}
-
-    def _shuffled(self, mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        own = self.student.backbone.positions(mask)
-        return token_shuffle(mask, generator=generator, position_ids=None if self.positions_from_zero else own)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The loss and its parts."""

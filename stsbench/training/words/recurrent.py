@@ -247,7 +247,9 @@ class QuickThoughtsTraining(NeighbourTraining):
         tokens = TokenIds.from_lists(vocabulary.ids(cut, unknown="<unk>"))
         if len(tokens) < self.batch_size:
             raise TrainingError(f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size")
-        model = self.model(len(vocabulary.words))
+        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
+        made = {name: GruHalf(len(vocabulary.words), half, scale=self.scale) for name in ("f", "g")}
+        model = nn.ModuleDict(made)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         # What is left over at the text's end is not a whole batch.
         batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(-1, self.batch_size)
@@ -256,9 +258,7 @@ class QuickThoughtsTraining(NeighbourTraining):
             optimiser=optimiser,
             saved={
                 "kind": "quick_thoughts",
-                "config": HalvesConfig(
-                    halves={"f": self.half, "g": self.half}, unknown="<unk>", lowercase=self.lowercase
-                ),
+                "config": HalvesConfig(halves=dict.fromkeys(made, half), unknown="<unk>", lowercase=self.lowercase),
                 "tensors": model.state_dict(),
                 "words": vocabulary.words,
                 "params": {"tokens": self.tokens},
@@ -270,15 +270,6 @@ class QuickThoughtsTraining(NeighbourTraining):
             every=self.every,
             limit=self.steps,
         )
-
-    def model(self, words: int) -> nn.ModuleDict:
-        """Make both encoders, f and g, for a vocabulary of this size."""
-        return nn.ModuleDict({name: GruHalf(words, self.half, scale=self.scale) for name in ("f", "g")})
-
-    @property
-    def half(self) -> Half:
-        """The configuration of an encoder."""
-        return Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
 
     def step(self, model: nn.ModuleDict, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
         """Learn from one batch and return its loss."""

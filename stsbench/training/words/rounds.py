@@ -58,11 +58,6 @@ class Clock:
         self.planned, self.tokens, self.before = 0, 0, 0
         self.ticks: list[float] = []
 
-    def expect(self, steps: int, tokens: int, *, done: int) -> None:
-        """Take how many steps there are, of so many tokens, and how many an earlier run has done; the next begins now."""
-        self.planned, self.tokens, self.before = steps, tokens, done
-        self.ticks.append(time.perf_counter())
-
     @property
     def done(self) -> int:
         """Steps done, with those of an earlier run that this one resumes."""
@@ -144,7 +139,9 @@ class StandaloneMethod(ABC):
         keeper.begin(untrained, resume=resume)
         every, whole, step = lesson.every or lesson.steps, lesson.steps * self.epochs, keeper.step
         planned = min(whole, lesson.limit or whole)
-        clock.expect(planned, round(lesson.tokens * self.epochs * planned / max(whole, 1)), done=step)
+        clock.planned, clock.before = planned, step
+        clock.tokens = round(lesson.tokens * self.epochs * planned / max(whole, 1))
+        clock.ticks.append(time.perf_counter())
         batches = (batch for _ in range(self.epochs) for batch in lesson.batches())
         over = bool(step) and lesson.finished()
         total, parts = 0.0, 0

@@ -16,8 +16,8 @@ from transformers import AutoModel, ModernBertConfig
 from stsbench.training.loop import on_cpu
 from stsbench.training.loop.on_cpu import (
     FewBitsDropout,
+    GroupedAttention,
     LengthGroups,
-    attend,
     draw_kept,
     is_unpadded,
     layout_of,
@@ -110,7 +110,8 @@ def heads_of(*, seed: int) -> torch.Tensor:
 
 def attended(parts: Sequence[torch.Tensor], groups: LengthGroups, *, rate: float = 0.0) -> torch.Tensor:
     q, k, v = parts
-    return attend(q, k, v, groups, scale=SCALE, rate=rate)
+    result: torch.Tensor = GroupedAttention.apply(q, k, v, groups, SCALE, rate)  # type: ignore[no-untyped-call]
+    return result
 
 
 def literal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
