@@ -203,7 +203,7 @@ class Embedder:
         if held is None or held.engine.encoder is not base or held.only_look != only_look:
             held = BaseEngine(self._engine_of(base, open_shelf(plan.store, base, only_look=only_look)), only_look)
         # What it has embedded for the encoder before, this one finds.
-        held.engine.forget_encoded()
+        held.engine.encoded.clear()
         self._base, shared.base = held, held if base is not made else None
 
     def _engine_of(self, encoder: Encoder, shelf: Shelf) -> Engine:

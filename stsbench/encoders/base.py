@@ -528,7 +528,7 @@ class KnownEncoder:
     def notes(self) -> list[str]:
         """What a reader of its scores must know: which commit an open revision was, and how to keep it."""
         found = self.revision
-        if self.asked is None or found is None or found == self.asked:
+        if found is None or self.asked in (None, found):
             return []
         keep = f'revision = "{found}"'
         if self.card is not None:

@@ -216,10 +216,6 @@ class Engine:
         # Left to choose, numpy 2.0 takes a way that cannot hold these numbers.
         return int(np.isin(wanted, found, kind="sort").sum())
 
-    def forget_encoded(self) -> None:
-        """Count from now on what it embeds."""
-        self.encoded.clear()
-
     def missing(self, sentences: Sequence[str]) -> list[str]:
         """The distinct ones of these sentences that the shelf does not hold."""
         texts = list(set(sentences))

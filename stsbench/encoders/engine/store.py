@@ -141,19 +141,16 @@ class Shelf:
 
         Blocks are checked against their hash when first needed; a bad one is dropped.
         """
-        while True:
-            index = self._indexed()
-            at = np.minimum(np.searchsorted(index.hi, keys["hi"]), max(len(index.hi) - 1, 0))
-            if not len(index.hi):
-                return np.full(len(keys), -1, dtype=np.int64)
+        while len((index := self._indexed()).hi):
+            at = np.minimum(np.searchsorted(index.hi, keys["hi"]), len(index.hi) - 1)
             at = np.where((index.hi[at] == keys["hi"]) & (index.lo[at] == keys["lo"]), at, -1)
             bad = [block for i in np.unique(index.block_of[at[at >= 0]]) if not (block := self._blocks[i]).is_sound()]
             if not bad:
                 return at
             for block in bad:
                 self._discard(block.path)
-            self._blocks = [block for block in self._blocks if block not in bad]
-            self._index = None
+            self._blocks, self._index = [block for block in self._blocks if block not in bad], None
+        return np.full(len(keys), -1, dtype=np.int64)
 
     def _indexed(self) -> _Index:
         """The index; of a key stored twice the first block's row comes first."""

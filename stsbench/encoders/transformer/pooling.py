@@ -380,13 +380,11 @@ def cut_to_fit(tokenizer: Any, prompt: Prompt, sentences: Sequence[str], max_len
     Raises CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
     """
     texts = [valid_text(sentence) for sentence in sentences]
-    if max_length is None or not texts:
-        return texts
-    sizes = map(len, _ids(tokenizer, prompt.around(texts)))
-    return [
-        _cut(tokenizer, prompt, text, max_length) if size > max_length else text
-        for text, size in zip(texts, sizes, strict=True)
-    ]
+    if max_length is not None and texts:
+        for row, ids in enumerate(_ids(tokenizer, prompt.around(texts))):
+            if len(ids) > max_length:
+                texts[row] = _cut(tokenizer, prompt, texts[row], max_length)
+    return texts
 
 
 def _ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN401 - transformers
