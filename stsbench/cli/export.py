@@ -86,9 +86,8 @@ def _one_file(
 ) -> None:
     mine = _of_one(results, catalogue, "a file of the Hub's" if is_of_hub else "a record").results
     if is_of_hub:
-        made = eval_results(mine, catalogue)
-        text = made.text
-        complain_of_all("left out", made.left_out)
+        text, left_out = eval_results(mine, catalogue)
+        complain_of_all("left out", left_out)
     else:
         text = every_eval_ever(mine, catalogue)
     if out is not None:

@@ -152,7 +152,6 @@ def compare(
 
 
 def _same_trainings(columns: Sequence[Column], names: Sequence[str]) -> Iterator[str]:
-    """A note on trainings of several seeds that have the very same items: perhaps one was copied."""
     for name, of_tasks in zip(names, zip(*(column.results for column in columns), strict=True), strict=True):
         tasks = [
             column.task

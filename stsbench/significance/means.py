@@ -37,7 +37,6 @@ from stsbench.significance.paired import (
     Contrast,
     Sample,
     difference_of,
-    estimate,
     holm,
     joint_draws,
     over_seeds,
@@ -53,13 +52,8 @@ def mark_of(cells: Sequence[Sequence[Result]], tasks: Sequence[int], scores: Seq
     results = [one for at in tasks for one in cells[at]]
     if not all(one.path is not None and not one.per_item for one in results):
         return None
-    facts = [
-        (
-            scores[at] if scores else "",
-            [(protocol_key(one.protocol), one.items, one.score, *one.seeds) for one in cells[at]],
-        )
-        for at in tasks
-    ]
+    of_tasks = ([(protocol_key(one.protocol), one.items, one.score, *one.seeds) for one in cells[at]] for at in tasks)
+    facts = [(scores[at] if scores else "", of_task) for at, of_task in zip(tasks, of_tasks, strict=True)]
     return hashlib.sha256(msgspec.json.encode((_formulas(), facts))).hexdigest()[:32]
 
 
@@ -139,27 +133,25 @@ def mean_intervals(
         else:
             progress(next(done), len(rows))
     for same, keys in todo.items():
-        sharing = _Sentences({key: rows[key] for key in alike[same]})
+        others, sentences = {key: rows[key] for key in alike[same]}, dict[int, IntArray | None]()
         for start in range(0, len(keys), ROWS_AT_ONCE):
             read = {}
             for key in keys[start : start + ROWS_AT_ONCE]:
                 read[key] = _with_columns(rows[key], found.lacking)
                 progress(next(done), len(rows))
             whole = {key: cells for key, cells in read.items() if cells is not None}
-            items = sharing.items_of(whole, scores)
+            items = _with_sentences(whole, others, scores, sentences)
             for key, cells in whole.items():
                 silent = [at for at in items.tasks(key) if not items.known((at,))]
                 found.without_texts.extend(one for at in silent for one in rows[key][at])
                 for tasks in wanted.get(key, ()):
-                    interval, mark = _interval_of_mean(items, key, tasks), mark_of(rows[key], tasks, scores)
-                    if interval is not None:
-                        found.intervals[key, tasks] = interval
+                    interval = _interval_of_mean(items, key, tasks)
+                    if interval is None:
+                        continue
+                    found.intervals[key, tasks] = interval
                     # One that hangs on what another row tells is not of this row alone.
-                    if (
-                        interval
-                        and mark
-                        and all(any(set(COLUMNS) & set(r.per_item) for r in cells[at]) for at in tasks)
-                    ):
+                    says = all(any(set(COLUMNS) & set(r.per_item) for r in cells[at]) for at in tasks)
+                    if says and (mark := mark_of(rows[key], tasks, scores)):
                         known[mark] = interval
     places = {id(one): at for at, one in enumerate(one for cells in rows.values() for seeds in cells for one in seeds)}
     for results in (found.lacking, found.without_texts):
@@ -181,26 +173,22 @@ def _with_columns(cells: Sequence[Sequence[Result]], broken: list[Result]) -> li
     return read if len(broken) == before else None
 
 
-class _Sentences(Generic[RowKey]):
-    """The sentences of each task's items, as any of some rows of the same items tells them."""
-
-    def __init__(self, rows: RowResults[RowKey]) -> None:
-        self._rows = rows
-        self._found: dict[int, IntArray] = {}
-        self._silent: set[int] = set()
-
-    def items_of(self, rows: RowResults[RowKey], scores: Sequence[str]) -> RowItems[RowKey]:
-        items = RowItems(rows, scores=scores, sentences=self._found)
-        unknown = {at for key in rows for at in items.tasks(key) if not items.known((at,))} - self._silent
-        # What the columns of these do not tell, those of other rows may.
-        for at in unknown:
-            for one in (one for cells in self._rows.values() for one in cells[at]):
-                with suppress(DataError):
-                    if (sentences := sentences_of(columns_of(one))) is not None:
-                        self._found[at] = sentences
-                        break
-        self._silent |= unknown - self._found.keys()
-        return RowItems(rows, scores=scores, sentences=self._found) if unknown & self._found.keys() else items
+def _with_sentences(
+    rows: RowResults[RowKey], others: RowResults[RowKey], scores: Sequence[str], known: dict[int, IntArray | None]
+) -> RowItems[RowKey]:
+    """The items of rows, whose sentences others of the same items may say; ``known`` keeps them, None where none does."""
+    found = {at: one for at, one in known.items() if one is not None}
+    items = RowItems(rows, scores=scores, sentences=found)
+    known |= found
+    unknown = {at for key in rows for at in items.tasks(key) if not items.known((at,))} - known.keys()
+    for at in unknown:
+        known[at] = None
+        for one in (one for cells in others.values() for one in cells[at]):
+            with suppress(DataError):
+                if (sentences := sentences_of(columns_of(one))) is not None:
+                    known[at] = found[at] = sentences
+                    break
+    return RowItems(rows, scores=scores, sentences=found) if unknown & found.keys() else items
 
 
 def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int]) -> Interval | None:
@@ -209,7 +197,7 @@ def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int])
         return None
     places, shares = tuple(counts), [count / len(tasks) for count in counts.values()]
     sharing, weights = rows.sharing(places), rows.weights(places, shares)
-    found = estimate(rows.sample(key, places, shares), sharing, weights)
+    found = difference_of(None, rows.sample(key, places, shares), sharing, weights)
     if rows.are_shares(places):
         # By Student's law the interval of a mean near 1 would end above it, and that of 1 would have no width.
         error = StandardError(found.error, found.df)
@@ -255,11 +243,11 @@ def letter_display(different: npt.NDArray[np.bool_]) -> list[str]:
     for first, second in zip(*np.nonzero(np.triu(different, 1)), strict=True):
         groups = _split(groups, 1 << int(first), 1 << int(second))
     members = sorted([place for place in range(k) if group >> place & 1] for group in _swept(groups, k))
-    signs, n = string.ascii_letters, len(string.ascii_letters)
-    letters = ["." * (at // n) + signs[at % n] for at in range(len(members))]
-    return [
-        "".join(letter for letter, group in zip(letters, members, strict=True) if place in group) for place in range(k)
-    ]
+    found, signs = [""] * k, string.ascii_letters
+    for at, group in enumerate(members):
+        for place in group:
+            found[place] += "." * (at // len(signs)) + signs[at % len(signs)]
+    return found
 
 
 def _split(groups: list[int], first: int, second: int) -> list[int]:
@@ -274,7 +262,7 @@ def _split(groups: list[int], first: int, second: int) -> list[int]:
 
 
 def _swept(groups: list[int], k: int) -> list[int]:
-    """The groups without those of which every pair stands in another, the smallest looked at first."""
+    # Without those of which every pair stands in another, the smallest looked at first.
     kept = sorted(groups, key=int.bit_count)
     for group in list(kept):
         others = [other for other in kept if other != group]
@@ -380,15 +368,13 @@ def standings(rows: RowResults[RowKey], *, effort: Effort | None = None) -> Stan
     different = (different | different.T)[np.ix_(order, order)]
     letters = letter_display(different)
     ranks = rank_intervals(items, keys, effort=effort)
-    found = {
-        keys[at]: RowStanding(
-            int(above[at]) + 1, ranks[keys[at]], letters[place], not different[0, place], items.tasks(keys[at])
-        )
-        for place, at in enumerate(order)
-    }
+    found = {}
+    for at, key in enumerate(keys):
+        place = order.index(at)
+        rank, is_best = int(above[at]) + 1, not different[0, place]
+        found[key] = RowStanding(rank, ranks[key], letters[place], is_best, items.tasks(key))
     once = [key for key in keys if trained_once(one for cell in rows[key] for one in cell)]
-    by_key = {key: found[key] for key in keys}
-    return Standings(by_key, int(tested.sum()), effort.level, items.lacking, items.without_texts, once)
+    return Standings(found, int(tested.sum()), effort.level, items.lacking, items.without_texts, once)
 
 
 def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float64Array, Float64Array]:

@@ -107,21 +107,17 @@ def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
     return StandardError(max(variance, 0.0) ** 0.5, count - 1)
 
 
-def difference_of(first: Sample, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
-    """The difference of two encoders on the same items: second minus first; ``weights`` are the items' shares of the score, (n,)."""
-    items = standard_error(second.shares.mean(axis=0) - first.shares.mean(axis=0), sharing, weights)
-    found = [over_seeds(first, sharing), over_seeds(second, sharing), *first.drift, *second.drift]
-    return _total(second.score - first.score, [items, *(one for one in found if one is not None)])
+def difference_of(first: Sample | None, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
+    """The difference of two encoders on the same items: second minus first, or against 0 where there is no first.
 
-
-def estimate(sample: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
-    """One encoder's score against 0; see :func:`difference_of`."""
-    items = standard_error(sample.shares.mean(axis=0), sharing, weights)
-    found = [over_seeds(sample, sharing), *sample.drift]
-    return _total(sample.score, [items, *(one for one in found if one is not None)])
-
-
-def _total(difference: float, parts: Sequence[StandardError]) -> Contrast:
+    ``weights`` are the items' shares of the score, (n,).
+    """
+    sides = [second] if first is None else [first, second]
+    difference, shares = second.score, second.shares.mean(axis=0)
+    if first is not None:
+        difference, shares = difference - first.score, shares - first.shares.mean(axis=0)
+    of_seeds = [*(over_seeds(side, sharing) for side in sides), *(one for side in sides for one in side.drift)]
+    parts = [standard_error(shares, sharing, weights), *(one for one in of_seeds if one is not None)]
     variances = np.array([part.error**2 for part in parts])
     doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
     total = float(variances.sum())
@@ -160,9 +156,7 @@ def _over_unlike_seeds(samples: Sequence[Sample], sharing: Sharing, weights: Flo
     seeds, tr(B)² / tr(B²), as if a seed were as good or bad on every task: fewer there are not.
     """
     seeds = list(dict.fromkeys(seed for one in samples for seed in one.seeds))
-    has = np.array([[seed in one.seeds for seed in seeds] for one in samples], dtype=np.float64).reshape(
-        len(samples), -1
-    )
+    has = np.array([[seed in one.seeds for seed in seeds] for one in samples], dtype=np.float64)
     counts = has.sum(axis=1)
     if counts.max(initial=0) < 2:
         return None
@@ -293,11 +287,10 @@ class Correlated(Paired):
         """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
         if CORRELATIONS[self.metric].scale is None:
             return None
-        swaps = Swaps(len(self.gold), permutations, rng)
-        found = np.zeros(permutations)
+        seed, found = int(rng.integers(2**63)), np.zeros(permutations)
         for at, share in zip(*self.parts, strict=True):
             a, b, gold = self._scaled(first, second, at)
-            found += share * _swapped(a, b, gold, at, swaps)
+            found += share * _swapped(a, b, gold, at, swaps(len(self.gold), permutations, seed))
         return found
 
     def williams(self, first: int, second: int) -> Williams | None:
@@ -342,7 +335,7 @@ class Averaged(Paired):
     def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
         """The difference after random swaps, (permutations,)."""
         items = self.values[second][0] - self.values[first][0]
-        swapped = [swaps @ items for swaps in Swaps(len(items), permutations, rng)]
+        swapped = [block @ items for block in swaps(len(items), permutations, int(rng.integers(2**63)))]
         return np.asarray((items.sum() - 2 * np.concatenate(swapped)) / len(items))
 
     def mcnemar(self, first: int, second: int) -> float | None:
@@ -383,24 +376,17 @@ class F1Scored(Paired):
         return (predicted & true).astype(np.float64), predicted.astype(np.float64) + true
 
 
-class Swaps:
-    """Which items are swapped: blocks (<= BLOCK, n) of zeros and ones, each as likely, the same each time."""
-
-    def __init__(self, n: int, permutations: int, rng: np.random.Generator) -> None:
-        """Draw the seed of all blocks."""
-        self._n, self._permutations, self._seed = n, permutations, int(rng.integers(2**63))
-
-    def __iter__(self) -> Iterator[Float64Array]:
-        """Draw the blocks one after another."""
-        rng = np.random.default_rng(self._seed)
-        for start in range(0, self._permutations, BLOCK):
-            rows = min(BLOCK, self._permutations - start)
-            eights = rng.integers(0, 256, size=(rows, -(-self._n // 8)), dtype=np.uint8)
-            yield np.unpackbits(eights, axis=1, count=self._n).astype(np.float64)
+def swaps(n: int, permutations: int, seed: int) -> Iterator[Float64Array]:
+    """Which items are swapped: blocks (<= BLOCK, n) of zeros and ones, each as likely, drawn one after another."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, permutations, BLOCK):
+        rows = min(BLOCK, permutations - start)
+        eights = rng.integers(0, 256, size=(rows, -(-n // 8)), dtype=np.uint8)
+        yield np.unpackbits(eights, axis=1, count=n).astype(np.float64)
 
 
 def _swapped(
-    a: Float64Array, b: Float64Array, gold: Float64Array, at: npt.NDArray[np.int64], swaps: Swaps
+    a: Float64Array, b: Float64Array, gold: Float64Array, at: npt.NDArray[np.int64], blocks: Iterator[Float64Array]
 ) -> Float64Array:
     """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (m,), those of the items ``at``.
 
@@ -409,7 +395,7 @@ def _swapped(
     """
     m, h = (a + b) / 2, (b - a) / 2
     columns = np.stack([h * gold, h, m * h], axis=1)
-    swapped = np.concatenate([block[:, at] @ columns for block in swaps])
+    swapped = np.concatenate([block[:, at] @ columns for block in blocks])
     with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).T
 
     def correlation(sign: int) -> Float64Array:

@@ -99,7 +99,7 @@ def test_an_encoder_of_other_parameters_passes_for_no_published_row():
     results = sts("simcse-bert-base+pooling=max", *UNROUNDED)
     assert not any(one.is_measured for one in build_table("simcse-5", results).rows())
     (own,) = [one for one in build_table("sts", results).rows() if one.is_measured]
-    assert own.label == "SimCSE-BERT-base (unsup.)+pooling=max" and not own.is_published
+    assert own.label == "SimCSE-BERT-base (unsup.)+pooling=max" and not own.key
 
 
 def test_composite_is_measured_from_all_its_parts():
@@ -130,7 +130,7 @@ def test_composite_is_measured_from_all_its_parts():
 def test_measured_takes_the_place_of_published_on_a_board():
     table = build_table("sts", [*sts("simcse-bert-base", *UNROUNDED), *sts("mine", *UNROUNDED[::-1])])
     mine, simcse = row(table, "mine"), row(table, "SimCSE-BERT-base (unsup.)")
-    assert mine.is_measured and not mine.is_published
+    assert mine.is_measured and not mine.key
     assert simcse.is_measured and simcse.key == "simcse/table-5/SimCSE-BERT-base"
     layout = lay_out(table)
     assert shown(layout, "SimCSE-BERT-base (unsup.)")[0] == "12.34"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.exports.measured import SOURCE, MeasuredScore, measured, model_of, mteb_task
 from stsbench.core.catalogue import Catalogue
@@ -87,15 +87,8 @@ def _eval_result(one: MeasuredScore) -> EvalResult:
     )
 
 
-class EvalResultsExport(NamedTuple):
-    """The file's text, and the cells that it does not hold, each with the reason."""
-
-    text: str
-    left_out: list[str]
-
-
-def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResultsExport:
-    """The YAML of one encoder's results on tasks that are datasets on the Hub, as ``huggingface_hub`` writes its entries.
+def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, list[str]]:
+    """The YAML of one encoder's results on tasks that are datasets on the Hub, and a line for each cell that it cannot hold.
 
     The dataset is MTEB's where the data are, and the task is then called as MTEB calls it. Values are as in results, from 0 to 1;
     ``notes`` hold the protocol, without which no two values may be compared, and the 95% interval; several seeds are their mean.
@@ -117,21 +110,12 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults
         else:
             left_out.append(f"{one.first.encoder} on {one.first.task}: it is no dataset of its own on the Hub")
             continue
-        entry = EvalResultEntry(
-            dataset_id=repo,
-            task_id=task,
-            value=one.score.mean,
-            dataset_revision=revision,
-            date=one.newest,
-            source_url=SOURCE,
-            source_name="stsbench",
-            notes=_notes(one),
-        )
-        entries.append(entry)
+        source = {"source_url": SOURCE, "source_name": "stsbench", "date": one.newest, "notes": _notes(one)}
+        entries.append(EvalResultEntry(repo, task, one.score.mean, dataset_revision=revision, **source))
     if not entries:
         raise DataError(f"nothing to export: {left_out[0]}")
     text: str = safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True, width=1000)
-    return EvalResultsExport(text, left_out)
+    return text, left_out
 
 
 def _notes(one: MeasuredScore) -> str:

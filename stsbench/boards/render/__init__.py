@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from stsbench.boards.tables.table import Show, Table, lay_out
+from stsbench.boards.tables.table import Layout, Show, Table, lay_out
 from stsbench.core.errors import StsbenchError, choose, visible
 from stsbench.plots import FIGURES
 
@@ -25,16 +25,18 @@ def _of(module: str) -> Any:  # noqa: ANN401 - a module
     return import_module(f"{__name__}.{module}")
 
 
+def _layouts(tables: Sequence[Table], show: Show | None, exact: bool, *, ends: bool = True) -> list[Layout]:
+    return [lay_out(one, show, exact=exact, ends=ends) for one in tables]
+
+
 WRITERS: Mapping[str, TextFormat] = {
     "markdown": TextFormat(
-        lambda tables, show, exact: _of("text").to_markdown([lay_out(one, show, exact=exact) for one in tables]),
-        lambda tables, show, exact: _of("text").MARKDOWN.rows(
-            [lay_out(t, show, exact=exact, ends=False) for t in tables]
-        ),
+        lambda *asked: _of("text").to_markdown(_layouts(*asked)),
+        lambda *asked: _of("text").MARKDOWN.rows(_layouts(*asked, ends=False)),
     ),
     "latex": TextFormat(
-        lambda tables, show, exact: _of("text").to_latex([lay_out(one, show, exact=exact) for one in tables]),
-        lambda tables, show, exact: _of("text").LATEX.rows([lay_out(t, show, exact=exact, ends=False) for t in tables]),
+        lambda *asked: _of("text").to_latex(_layouts(*asked)),
+        lambda *asked: _of("text").LATEX.rows(_layouts(*asked, ends=False)),
     ),
     "html": TextFormat(lambda tables, show, exact: _of("html").to_html(tables, show, exact=exact)),
     "csv": TextFormat(
@@ -65,8 +67,8 @@ def render(
         StsbenchError: rows do not stand alone in this format.
     """
     made = choose("format", fmt, WRITERS)
-    if rows_only and made.rows is None:
+    written = made.rows if rows_only else made.tables
+    if written is None:
         having = [name for name, one in WRITERS.items() if one.rows]
         raise StsbenchError(f"rows do not stand alone as {fmt}; choose {', '.join(having[:-1])} or {having[-1]}")
-    written = made.rows if rows_only and made.rows else made.tables
     return visible(written(tables, show, exact))

@@ -46,29 +46,18 @@ def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
     """The table as a DataFrame: the same lines as the CSV, indexed by section, group, row and side."""
     import pandas as pd
 
-    made = pd.DataFrame.from_records(list(_records(table, show)))
-    return made.set_index(["section", "group", "row", "side"])
+    return pd.DataFrame.from_records(list(_records(table, show))).set_index(["section", "group", "row", "side"])
 
 
 def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
     rows = table.rows()
     keys = [column.key for column in table.columns]
-    cells = {key: [row.cell(key) for row in rows] for key in keys}
-    spread = {
-        key
-        for key in keys
-        for c in cells[key]
-        for one in (c.measured, c.published)
-        if one and one.deviation is not None
-    }
-    ends = {
-        c.key
-        for c in table.columns
-        for one in cells[c.key]
-        if c.kind != "exact" and one.measured and one.measured.interval
-    }
+    cells = [(column, row, row.cell(column.key)) for column in table.columns for row in rows]
+    both = [(column.key, one) for column, _, cell in cells for one in (cell.measured, cell.published) if one]
+    spread = {key for key, one in both if one.deviation is not None}
+    ends = {c.key for c, _, cell in cells if c.kind != "exact" and cell.measured and cell.measured.interval}
     # Numbers that were printed in another row than the one that their own row names.
-    sourced = {key for key in keys for row in rows if row.cell(key).printed_in not in ("", row.key)}
+    sourced = {column.key for column, row, cell in cells if cell.printed_in not in ("", row.key)}
     for group, row, side in ((g, row, side) for g in table.groups for row in g.rows for side in SIDES[show or "both"]):
         if show == "merged" and side == "published" and row.is_measured:
             continue
@@ -95,24 +84,24 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
 
 def to_json(tables: Sequence[Table]) -> str:
     """All tables with all they hold: measured, published, difference, intervals, and what is wrong in print."""
-    return json.dumps([as_dict(table) for table in tables], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def as_dict(table: Table) -> dict[str, Any]:
-    """One table as plain values."""
-    paper = table.paper
-    return {
-        "table": table.name,
-        "title": table.title,
-        "paper": {"name": paper.name, "title": paper.title, "year": paper.year, "url": paper.url} if paper else None,
-        "number": table.number,
-        "columns": [_column(column) for column in table.columns],
-        "groups": [
-            {"section": group.section, "title": group.title, "rows": [_row(row) for row in group.rows]}
-            for group in table.groups
-        ],
-        "notes": [*table.notes, *table.measured_notes],
-    }
+    made = [
+        {
+            "table": table.name,
+            "title": table.title,
+            "paper": {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")}
+            if table.paper
+            else None,
+            "number": table.number,
+            "columns": [_column(column) for column in table.columns],
+            "groups": [
+                {"section": group.section, "title": group.title, "rows": [_row(row) for row in group.rows]}
+                for group in table.groups
+            ],
+            "notes": [*table.notes, *table.measured_notes],
+        }
+        for table in tables
+    ]
+    return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _column(column: TableColumn) -> dict[str, Any]:
@@ -129,12 +118,8 @@ def _row(row: Row) -> dict[str, Any]:
         "published_row": row.key,
         "quoted_from": row.quoted,
         "scored_otherwise": row.otherwise,
-        "imported": row.imported,
-        "metric": row.metric,
-        "overlap": row.overlap,
-        "misprint": row.misprint,
-        "is_best": row.is_best,
     }
+    facts |= {key: getattr(row, key) for key in ("imported", "metric", "overlap", "misprint", "is_best")}
     cells = {key: _cell(cell, row.key) for key, cell in row.cells.items() if cell.measured or cell.published}
     return {"label": row.label, **_known(facts), "cells": cells}
 

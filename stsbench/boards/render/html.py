@@ -24,7 +24,6 @@ from stsbench.boards.tables.table import (
     SECOND,
     STANDINGS,
     WRONG,
-    Group,
     Layout,
     Number,
     Row,
@@ -68,16 +67,13 @@ def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
     script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            title=title,
-            policy=policy + ("; img-src data:" if images else ""),
-            style=_asset("page.css"),
-            body="\n".join(body),
-            script=script,
-        )
+    return _filled(
+        "page.html",
+        title=title,
+        policy=policy + ("; img-src data:" if images else ""),
+        style=_asset("page.css"),
+        body="\n".join(body),
+        script=script,
     )
 
 
@@ -97,6 +93,10 @@ def _templates() -> jinja2.Environment:
     return made
 
 
+def _filled(template: str, **facts: Any) -> str:  # noqa: ANN401 - what the template asks for
+    return _templates().get_template(template).render(**facts)
+
+
 def _asset(name: str) -> str:
     return (resources.files(__package__) / "board" / name).read_text(encoding="utf-8")
 
@@ -104,9 +104,7 @@ def _asset(name: str) -> str:
 def _table(table: Table, layout: Layout, identity: str) -> str:
     lines = [line for block in layout.blocks for line in block.lines]
     scales, apart = _scales(layout), set_apart(table)
-    notes: dict[str, int] = {}
-    for place, text in enumerate(layout.legend, start=1):
-        notes.setdefault(text[0], place)
+    notes = {text[0]: place for place, text in reversed([*enumerate(layout.legend, start=1)])}
     blocks, above = [], ""
     for block in layout.blocks:
         shown = [
@@ -127,25 +125,22 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
         }
         for column, head in zip(layout.columns, layout.heads, strict=True)
     ]
-    made = (
-        _templates()
-        .get_template("table.html")
-        .render(
-            id=identity,
-            layout=layout,
-            width=len(layout.heads) + 1,
-            notes=notes,
-            columns=columns,
-            blocks=blocks,
-            ranked=any(cell.rank for line in lines for cell in line.cells),
-            ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
-            scales=scales,
-            outliers=any(not scales[key].holds(one.value) for key in scales for one in _with_intervals(layout, key)),
-            paper=table.paper,
-            number=table.number,
-        )
-    )
-    return made.removesuffix("\n")
+    outliers = any(not low <= one.value <= high for key, (low, high) in scales.items() for one in _numbers(layout, key))
+    return _filled(
+        "table.html",
+        id=identity,
+        layout=layout,
+        width=len(layout.heads) + 1,
+        notes=notes,
+        columns=columns,
+        blocks=blocks,
+        ranked=any(cell.rank for line in lines for cell in line.cells),
+        ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
+        scales=scales,
+        outliers=outliers,
+        paper=table.paper,
+        number=table.number,
+    ).removesuffix("\n")
 
 
 def _line(line: TableLine, apart: Apart | None) -> dict[str, Any]:
@@ -170,11 +165,7 @@ def _line(line: TableLine, apart: Apart | None) -> dict[str, Any]:
         # What filters ask for.
         "data": {
             "encoder": row.encoder,
-            "method": traits.method,
-            "backbone": traits.backbone,
-            "supervision": traits.supervision,
-            "parameters": traits.parameters,
-            "year": traits.year,
+            **{key: getattr(traits, key) for key in ("method", "backbone", "supervision", "parameters", "year")},
             "otherwise": row.otherwise,
             "side": "imported" if row.imported and line.side == "published" else line.side,
         },
@@ -208,18 +199,12 @@ def _cell(line: TableLine, at: int, layout: Layout, scales: Mapping[str, BarScal
     }
 
 
-class BarScale(NamedTuple):
-    """What the bars of a column span, in points: their two ends."""
-
-    low: float
-    high: float
-
-    def holds(self, value: float) -> bool:
-        """Whether a value is on the scale."""
-        return self.low <= value <= self.high
+BarScale = tuple[float, float]
+"""What the bars of a column span, in points: their two ends."""
 
 
-def _with_intervals(layout: Layout, key: str) -> list[Number]:
+def _numbers(layout: Layout, key: str) -> list[Number]:
+    """Those of a column that have an interval."""
     lines = (line for block in layout.blocks for line in block.lines)
     return [one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval]
 
@@ -232,14 +217,14 @@ def _scales(layout: Layout) -> dict[str, BarScale]:
     """
     found = {}
     for column in layout.columns:
-        numbers = _with_intervals(layout, column.key) if column.kind in ("task", *MEANS) else []
+        numbers = _numbers(layout, column.key) if column.kind in ("task", *MEANS) else []
         if numbers:
             values = [one.value for one in numbers]
             first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
             reach = max(1.5 * (third - first), LEAST_SPAN / 2)
             ends = [end for one in numbers if first - reach <= one.value <= third + reach for end in one.interval or ()]
             spare = max(0.0, LEAST_SPAN - (max(ends) - min(ends))) / 2
-            found[column.key] = BarScale(min(ends) - spare, max(ends) + spare)
+            found[column.key] = min(ends) - spare, max(ends) + spare
     return found
 
 
@@ -254,7 +239,8 @@ def _bar(one: Number | None, scale: BarScale | None) -> Mapping[str, str] | None
     places = (min(100.0, max(0.0, 100 * (value - left) / (right - left))) for value in (low, high, one.value))
     return {
         "classes": " ".join(["ci", *(name for name, there in states.items() if there)]),
-        "said": f"95% interval {low:.2f} to {high:.2f}{seeds}" + ("" if scale.holds(one.value) else ", off the scale"),
+        "said": f"95% interval {low:.2f} to {high:.2f}{seeds}"
+        + ("" if left <= one.value <= right else ", off the scale"),
         "low": f"{low:.2f}",
         "high": f"{high:.2f}",
         "style": ";".join(f"--{name}:{place:.1f}" for name, place in zip("abm", places, strict=True)),
@@ -272,8 +258,9 @@ def set_apart(table: Table) -> Mapping[int, Apart]:
     """For each row that shares its label with others what tells it from them, by the row's ``id``."""
     alike: dict[str, list[tuple[Row, list[str]]]] = {}
     for group in table.groups:
+        title = " ".join(filter(None, (group.section, group.title)))
         for row in group.rows:
-            alike.setdefault(row.label, []).append((row, _facts_that_tell(group, row)))
+            alike.setdefault(row.label, []).append((row, [title, *_facts(row)]))
     found: dict[int, Apart] = {}
     for rows in alike.values():
         if len(rows) > 1:
@@ -282,14 +269,14 @@ def set_apart(table: Table) -> Mapping[int, Apart]:
     return found
 
 
-def _facts_that_tell(group: Group, row: Row) -> list[str]:
-    """What may tell a row from another, first what says most to a reader; the group comes first."""
+def _facts(row: Row) -> Iterator[str]:
+    """What may tell a row from another, first what says most to a reader."""
     traits, (paper, number, printed) = row.traits, [*row.key.split("/", 2), "", "", ""][:3]
     source = sources().papers.get(paper)
-    trained = f"supervision {traits.supervision}" if traits.supervision else ""
-    origin = f"{source.name} {source.year}, {number.replace('-', ' ')}" if source else ""
-    facts = (traits.backbone, traits.method, trained, str(traits.year or ""), origin, printed, row.encoder)
-    return [" ".join(filter(None, (group.section, group.title))), *facts]
+    yield from (traits.backbone, traits.method, f"supervision {traits.supervision}" if traits.supervision else "")
+    yield str(traits.year or "")
+    yield f"{source.name} {source.year}, {number.replace('-', ' ')}" if source else ""
+    yield from (printed, row.encoder)
 
 
 def _telling(rows: Sequence[Sequence[str]]) -> list[Apart]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from stsbench.boards.tables.table import BEST, SECOND, Layout, LayoutBlock, short_labels
 from stsbench.core.errors import LONGEST, one_line, visible
 
-LONG_WORD = re.compile(r"\S{30,}")
+LONG_WORD = re.compile(r"(\S{30,})")
 """A word that a note's line may end within."""
 MOST_LINES, MOST_NOTES = 50, 8
 """So many lines a part of a LaTeX table has, and so many of notes a float holds beside them."""
@@ -198,9 +198,10 @@ def _parts(layout: Layout) -> list[list[LayoutBlock]]:
 
 def _note(text: str) -> str:
     """A note in which lines may end after signs of a long word too: paths and settings have no blanks."""
-    at, parts = 0, []
-    for word in LONG_WORD.finditer(text):
-        pieces = re.split(r"(?<=[/+=_.,:-])", word[0])
-        parts += [escape_latex(text[at : word.start()]), r"\allowbreak{}".join(map(escape_latex, pieces))]
-        at = word.end()
-    return "".join([*parts, escape_latex(text[at:])])
+    # Long words stand between the parts that have none.
+    parts = LONG_WORD.split(text)
+    words = (re.split(r"(?<=[/+=_.,:-])", word) for word in parts)
+    return "".join(
+        r"\allowbreak{}".join(map(escape_latex, pieces)) if at % 2 else escape_latex(part)
+        for at, (part, pieces) in enumerate(zip(parts, words, strict=True))
+    )

@@ -45,34 +45,38 @@ if TYPE_CHECKING:
     from stsbench.significance.means import OnRow
 
 
-def build_table(name: str, results: Sequence[Result] = (), catalogue: Catalogue | None = None) -> Table:
-    """Make the table of a name, or of a TOML file: published numbers as printed, beside them what results hold of the same encoders.
+def build_table(
+    name: str,
+    results: Sequence[Result] = (),
+    catalogue: Catalogue | None = None,
+    card: TableCard | None = None,
+    added: Sequence[Added] = (),
+    progress: OnRow | None = None,
+) -> Table:
+    """Make the table of a name, of a TOML file, or of a card; published numbers as printed, beside them what results hold.
 
-    Results that fit no cell are left out.
+    Results that fit no cell are left out; encoders that are ``added`` have rows whether or not the card names them.
 
     Raises:
         UnknownName: no such table.
         CardError: the table's file is wrong.
         ProtocolError: it would mix protocols without saying so.
     """
-    return make_table(name, read_table_card(name), results, catalogue or Catalogue())
-
-
-def make_table(
-    name: str,
-    card: TableCard,
-    results: Sequence[Result],
-    catalogue: Catalogue,
-    added: Sequence[Added] = (),
-    progress: OnRow | None = None,
-) -> Table:
-    """Make a table from its card, with the rows that are added to it; for its errors see :func:`build_table`."""
+    card, catalogue = card or read_table_card(name), catalogue or Catalogue()
     filler = Filler(card, plan(card, catalogue), catalogue)
     runs = gather_runs(results, catalogue)
     groups = board_groups(filler, card.board, runs) if card.board else list(_paper_groups(filler, runs))
     groups = with_added(filler, groups, runs, added)
     if card.delta:
         groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
+    notes = [card.note] if card.note else []
+    # Tables of papers have columns that are no task of ours.
+    for task in {column.wanted.task: None for column in filler.plan.tasks if column.wanted is not None}:
+        if task in catalogue.paths("tasks") and (old := catalogue.task(task)).superseded_by:
+            later = catalogue.task(old.superseded_by)
+            notes.append(
+                f"{old.name} is version {old.version}; {later.name} ({old.superseded_by}) replaces it, scores differ"
+            )
     groups.append(baseline_group(results, filler.plan))
     groups += clean_groups(filler, runs) if card.board else ()
     made = Table(
@@ -82,7 +86,7 @@ def make_table(
         number=number_of(card),
         columns=filler.plan.columns,
         groups=[group for group in groups if group.rows],
-        notes=[*([card.note] if card.note else []), *_superseded(filler, catalogue)],
+        notes=notes,
         measured_notes=list(clean_notes(filler, runs)) if card.board else (),
         terms=filler.plan.terms,
     )
@@ -91,15 +95,6 @@ def make_table(
     from stsbench.boards.tables.intervals import with_intervals
 
     return with_intervals(made, progress)
-
-
-def _superseded(filler: Filler, catalogue: Catalogue) -> Iterator[str]:
-    tasks = dict.fromkeys(column.wanted.task for column in filler.plan.tasks if column.wanted is not None)
-    # Tables of papers have columns that are no task of ours.
-    for card in (catalogue.task(task) for task in tasks if task in catalogue.paths("tasks")):
-        if card.superseded_by:
-            later = catalogue.task(card.superseded_by)
-            yield f"{card.name} is version {card.version}; {later.name} ({card.superseded_by}) replaces it, scores differ"
 
 
 def number_of(card: TableCard) -> str:
@@ -128,17 +123,19 @@ def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
 def _paper_rows(
     filler: Filler, facts: RowFacts, runs: Mapping[str, list[Runs]], protocol_of_group: str | None
 ) -> Iterator[Row]:
-    """A published row with what was measured of it; further states of the encoder follow as rows of their own."""
     source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
     label, measured = facts.label or facts.row, runs.get(source.key, [])
     first = measured[0] if measured else None
     has_card = source.encoder in filler.catalogue.paths("baselines")
     card = first.card if first else filler.catalogue.encoder(source.encoder) if has_card else None
     wrong = misprints().get((source.key, ""))
-    printed = filler.published(source, facts.protocol, metric=facts.metric)
     row = Row(
         label=label,
-        cells=filler.cells(source.key, printed, filler.measured(first, facts.protocol) if first else {}),
+        cells=filler.cells(
+            source.key,
+            filler.published(source, facts.protocol, metric=facts.metric),
+            filler.measured(first, facts.protocol) if first else {},
+        ),
         encoder=first.encoder if first else source.encoder,
         key=source.key,
         quoted=sources().papers[source.quoted].name if source.quoted else "",
@@ -150,12 +147,12 @@ def _paper_rows(
         results=first.results if first else (),
     )
     yield row
+    # Further states of the encoder are rows of their own.
     for other in measured[1:]:
-        own, cells = (
-            f"{label} [{other.mark or other.encoder}]",
-            filler.cells("", {}, filler.measured(other, facts.protocol)),
+        own, cells = f"{label} [{other.mark or other.encoder}]", filler.measured(other, facts.protocol)
+        yield replace(
+            row, label=own, cells=filler.cells("", {}, cells), key="", quoted="", misprint="", results=other.results
         )
-        yield replace(row, label=own, cells=cells, key="", quoted="", misprint="", results=other.results)
 
 
 def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Group]:
@@ -172,10 +169,8 @@ def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Grou
         # Scores of different protocols have no distance.
         if row is aim or row.otherwise != aim.otherwise:
             return row
-        cell = TableCell(
-            measured=distance(ours.measured, theirs.measured), published=distance(ours.published, theirs.published)
-        )
-        return replace(row, cells={**row.cells, DELTA: cell})
+        both = distance(ours.measured, theirs.measured), distance(ours.published, theirs.published)
+        return replace(row, cells={**row.cells, DELTA: TableCell(measured=both[0], published=both[1])})
 
     return [replace(group, rows=list(map(measured, group.rows))) for group in groups]
 
@@ -207,16 +202,9 @@ def suite_tables(
         if wanted and protocol in (None, result.protocol["name"]):
             groups.setdefault(protocol_key(result.protocol), []).append(result)
     ways = {key: json.loads(key) for key in sorted(groups)}
+    cards = {key: _suite_card(name, suite, one, list(ways.values()), published=published) for key, one in ways.items()}
     return [
-        make_table(
-            suite.name or name,
-            _suite_card(name, suite, fields, list(ways.values()), published=published),
-            groups[key],
-            catalogue,
-            added,
-            progress,
-        )
-        for key, fields in ways.items()
+        build_table(suite.name or name, groups[key], catalogue, card, added, progress) for key, card in cards.items()
     ]
 
 
@@ -261,14 +249,14 @@ class Asked:
     progress: OnRow | None = None
 
     def declared(self, name: str) -> Made:
-        """The table of a name, or of a TOML file; see :func:`stsbench.boards.tables.build.build_table`.
+        """The table of a name, or of a TOML file; see :func:`build_table`.
 
         Raises:
             DataError: there would be nothing in it to show.
         """
         card = read_table_card(name)
         held, left_out = self._held([*_tasks_of(card, self.catalogue)])
-        table = make_table(name, card, held, self.catalogue, self.added, self.progress)
+        table = build_table(name, held, self.catalogue, card, self.added, self.progress)
         advice = self._advice([table])
         # A board has a row for each result, and published numbers need none.
         if held and not self.added and not table.is_board and self.show != "published":
@@ -315,7 +303,7 @@ class Asked:
 
             if not any(fits(table.columns) for table in made):
                 card = _suite_card(name, suite, PROTOCOL, published=False)
-                made.append(make_table(suite.name or name, card, [], self.catalogue))
+                made.append(build_table(suite.name or name, [], self.catalogue, card))
         tables = self._ranked(made)
         if self.imported:
             tables = [with_imported(one, self.imported) if fits(one.columns) else one for one in tables]
@@ -339,9 +327,9 @@ class Asked:
         """What the added rows of tables lack; raises DataError where no result of an encoder that is added fits a column."""
         lines: list[str] = []
         where = "" if self.where == Path("results") else str(self.where)
+        every = [(row, table) for table in tables for row in table.rows() if row.is_added and row.is_measured]
         for one in self.added:
-            rows = [(row, t) for t in tables for row in t.rows() if row.is_added and one.holds(row.results)]
-            rows = [(row, table) for row, table in rows if row.is_measured]
+            rows = [(row, table) for row, table in every if one.holds(row.results)]
             if not rows:
                 empty = Row(label=one.label or one.name, cells={}, encoder=one.results[0].encoder)
                 why = [line for table in tables[:1] for line in lacks(empty, table, self.catalogue, where)]

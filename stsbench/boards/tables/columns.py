@@ -63,12 +63,6 @@ def shows_its_score(result: Result, wanted: Wanted) -> bool:
     return not aggregation or way == (wanted.metric, aggregation)
 
 
-def wanted_score(wanted: Wanted) -> str:
-    """What results call the score that a column takes; nothing where it is their own."""
-    aggregation = protocols().get(wanted.protocol, NO_FACTS).aggregation
-    return "" if wanted.fields else f"{wanted.metric}.{aggregation}" if aggregation else wanted.metric
-
-
 def results_of(results: Sequence[Result], wanted: Wanted) -> list[Result]:
     """The results that a column takes a score of, one a seed as :func:`series` has them."""
     found: dict[Seeds, Result] = {}
@@ -95,16 +89,11 @@ def _score(result: Result, wanted: Wanted) -> float | None:
 
 
 class Plan(NamedTuple):
-    """A table's columns that hold tasks, those made of them, and the average's terms."""
+    """A table's columns, first those that hold tasks; these alone; and the average's terms."""
 
+    columns: Sequence[TableColumn]
     tasks: Sequence[TableColumn]
-    made: Sequence[TableColumn]
     terms: Terms
-
-    @property
-    def columns(self) -> list[TableColumn]:
-        """All columns, in order."""
-        return [*self.tasks, *self.made]
 
 
 def plan(card: TableCard, catalogue: Catalogue) -> Plan:
@@ -129,7 +118,7 @@ def plan(card: TableCard, catalogue: Catalogue) -> Plan:
             raise CardError(f"[average]: over columns scored by {listed}; say composite = true if the paper does so")
     if card.delta and card.delta.column not in ("", *(column.key for column in tasks)):
         raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
-    return Plan(tasks, list(_made(card)), terms)
+    return Plan([*tasks, *_made(card)], tasks, terms)
 
 
 def _keys(terms: Terms) -> list[str]:
@@ -251,15 +240,16 @@ class Filler(NamedTuple):
         facts, first = self.card.average, self.plan.tasks[0].wanted
         if facts is None:
             return {}
-        mixed = facts.composite or first is None
-        protocol, metric = ("", "mixed") if mixed or first is None else (self.card.protocol, first.metric)
-        printed = _printed(row, Wanted(facts.task, "test", "test", protocol, metric, "", True), otherwise, lenient=True)
+        way = ("", "mixed") if facts.composite or first is None else (self.card.protocol, first.metric)
+        printed = _printed(row, Wanted(facts.task, "test", "test", *way, "", True), otherwise, lenient=True)
         values = {key: number.value for key, number in numbers.items()}
         exact = suite_mean(self.plan.terms, values.get) if otherwise != UNKNOWN else None
-        made: Numbers = {} if exact is None else {AVERAGE: Number(round(exact, self.card.decimals))}
+        made: Numbers = (
+            {} if exact is None else {AVERAGE: Number(round(exact, self.card.decimals)), EXACT: Number(exact)}
+        )
         if printed is not None:
             made[AVERAGE] = Number(printed.value, printed.deviation, printed.decimals)
-        return made if exact is None else {**made, EXACT: Number(exact)}
+        return made
 
     def measured(self, runs: Runs, otherwise: str | None = None) -> Numbers:
         """The measured numbers of an encoder: means over seeds with their deviations, and the average."""
@@ -296,26 +286,26 @@ class Filler(NamedTuple):
         """
         made = {}
         for column in self.plan.columns:
-            key = printed_in if isinstance(printed_in, str) else printed_in.get(column.key, "")
+            source = printed_in if isinstance(printed_in, str) else printed_in.get(column.key, "")
+            key = source if column.key in published else ""
             task = column.wanted.task if column.wanted else ""
             if self.card.average and column.kind == "average":
                 task = self.card.average.task
-            is_there = column.key in published
-            wrong = misprints().get((key, task)) if is_there and task else None
+            wrong = misprints().get((key, task)) if task else None
             made[column.key] = TableCell(
                 measured=measured.get(column.key),
                 published=published.get(column.key),
-                printed_in=key if is_there else "",
+                printed_in=key,
                 misprint=wrong.reason if wrong else "",
             )
         return made
 
 
 def _number(one: Series, runs: Runs, wanted: Wanted | None) -> Number:
-    """The mean over seeds with its deviation; of a single seed the interval, where that is the result's own score."""
     values = list(one.values())
     if len(values) > 1:
         return Number(*spread(values), seeds=len(values))
+    # A single seed has the interval of its result, where that is of the result's own score.
     mine = [r for r in runs.results if wanted and (r.task, r.split) == (wanted.task, wanted.split)]
     interval = next((r.interval for r in mine if 100 * r.score == values[0]), None)
     return Number(values[0], interval=interval and (100 * interval[0], 100 * interval[1]))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from stsbench.boards.tables.columns import results_of, shows_its_score, wanted_score
+from stsbench.boards.tables.columns import expected, results_of, shows_its_score
 from stsbench.boards.tables.table import (
     AVERAGE,
     EXACT,
@@ -71,19 +71,23 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
         means[place] = _means_of(row, mine, list(columns), average)
         if needed := {at for tasks in means[place].values() for at in tasks}:
             cells[place] = [cell if at in needed else [] for at, cell in enumerate(mine)]
-    names = [wanted_score(one) for one in columns.values()]
+    # What results call the score that a column takes; nothing where it is their own.
+    names = [
+        "" if one.fields else ".".join(filter(None, (one.metric, expected(one.protocol)[1])))
+        for one in columns.values()
+    ]
     wanted = {place: list(set(means[place].values())) for place in cells}
     with known_means() as known:
         found = mean_intervals(cells, wanted, names, known, progress or unwatched)
 
-    def with_ends(place: int, row: Row) -> Row:
-        made = dict(row.cells)
+    made = []
+    for place, row in enumerate(rows):
+        row_cells = dict(row.cells)
         for key, tasks in means[place].items():
-            measured, ends = row.cell(key).measured, found.intervals.get((place, tasks))
-            if measured and ends:
-                made[key] = replace(row.cell(key), measured=measured._replace(interval=(100 * ends[0], 100 * ends[1])))
-        return replace(row, cells=made)
-
+            one, ends = row.cell(key), found.intervals.get((place, tasks))
+            if one.measured and ends:
+                row_cells[key] = replace(one, measured=one.measured._replace(interval=(100 * ends[0], 100 * ends[1])))
+        made.append(replace(row, cells=row_cells))
     of_rows = {id(one): rows[place].label for place, many in cells.items() for cell in many for one in cell}
     notes = []
     for why, results in (
@@ -94,8 +98,8 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
             more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
             listed = ", ".join(labels[:NAMED]) + more
             notes.append(f"no 95% interval of the mean of {listed}: {why}; run: {command_again(results)}")
-    places = iter(range(len(rows)))
-    groups = [replace(group, rows=[with_ends(next(places), row) for row in group.rows]) for group in table.groups]
+    again = iter(made)
+    groups = [replace(group, rows=[next(again) for _ in group.rows]) for group in table.groups]
     return replace(table, groups=groups, measured_notes=[*table.measured_notes, *notes])
 
 
@@ -189,28 +193,22 @@ def with_standings(table: Table, rows: Mapping[int, RowStanding]) -> Table:
 
     ``rows`` says how rows stand, by their place in the table.
     """
-    columns = [
-        TableColumn(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0),
-        TableColumn(key=LETTERS, head="Ties", kind="letters", better="", points=False, decimals=0),
-    ]
+    rank = TableColumn(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0)
+    columns = [rank, replace(rank, key=LETTERS, head="Ties", kind="letters")]
     places = iter(range(len(table.rows())))
     groups = []
     for group in table.groups:
         standing = [(rows.get(next(places)), row) for row in group.rows]
-        if table.is_board and not any(row.is_published for row in group.rows):
+        if table.is_board and not any(cell.published for row in group.rows for cell in row.cells.values()):
             # A row that lacks a task has no mean, but a rank.
             standing.sort(key=lambda pair: pair[0].rank if pair[0] else len(standing) + 1)
-        groups.append(replace(group, rows=[_with_standing(row, one) for one, row in standing]))
+        for at, (one, row) in enumerate(standing):
+            if one is not None:
+                shown = "–".join(map(str, dict.fromkeys(one.ranks)))
+                cells = {
+                    RANKS: TableCell(measured=Number(one.rank, interval=one.ranks, text=shown)),
+                    LETTERS: TableCell(measured=Number(one.rank, text=one.letters)),
+                }
+                standing[at] = one, replace(row, cells={**row.cells, **cells}, is_best=one.is_best)
+        groups.append(replace(group, rows=[row for _, row in standing]))
     return replace(table, columns=[*table.columns, *columns], groups=groups)
-
-
-def _with_standing(row: Row, one: RowStanding | None) -> Row:
-    if one is None:
-        return row
-    low, high = one.ranks
-    shown = str(low) if low == high else f"{low}–{high}"
-    cells = {
-        RANKS: TableCell(measured=Number(one.rank, interval=one.ranks, text=shown)),
-        LETTERS: TableCell(measured=Number(one.rank, text=one.letters)),
-    }
-    return replace(row, cells={**row.cells, **cells}, is_best=one.is_best)

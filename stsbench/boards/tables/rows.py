@@ -65,7 +65,6 @@ def traits_of(catalogue: Catalogue, card: EncoderCard | None = None, source: Pub
 
 
 def _parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
-    """As the card says, or that of the encoder it is made of; else as its backbone has them."""
     if card and card.parameters:
         return card.parameters
     for other in (card.params.get("base") if card else None, backbone):
@@ -82,7 +81,6 @@ def _address(paper: str) -> str:
 
 
 def _year(address: str) -> int | None:
-    """The year of a work: as it is known by its address, or as the address says."""
     known = {one.url: one.year for one in sources().papers.values()} | dict(known_facts().years)
     found = YEARS.search(address)
     said = int(found["acl"] or f"20{found['arxiv'] or found['old']}") if found else None
@@ -90,7 +88,6 @@ def _year(address: str) -> int | None:
 
 
 def _model(card: EncoderCard) -> str:
-    """The address of the model: its page on the Hub, or where else the card loads it from."""
     model = card.hub or card.params.get("model", "")
     return hub_address(model) or _address(model) if isinstance(model, str) and not Path(model).exists() else ""
 
@@ -127,14 +124,11 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
     if not facts.published:
         return [Group(rows=sorted(rows, key=_by_average))]
     alike = Counter(row.label for row in rows)
-    apart = [
-        replace(row, label=f"{row.label} ({row.source})") if alike[row.label] > 1 and row.source else row
-        for row in rows
-    ]
-    return [
-        Group(section=said, rows=sorted((row for row in apart if row.traits.supervision == key), key=_order))
-        for key, said in SECTIONS.items()
-    ]
+    by: dict[str, list[Row]] = {key: [] for key in SECTIONS}
+    for row in rows:
+        label = f"{row.label} ({row.source})" if alike[row.label] > 1 and row.source else row.label
+        by[row.traits.supervision].append(replace(row, label=label))
+    return [Group(section=SECTIONS[key], rows=sorted(mine, key=_order)) for key, mine in by.items()]
 
 
 def clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
@@ -162,10 +156,8 @@ def _clean(result: Result, name: str) -> Iterator[Result]:
     """A Result as it would be of the items alone that a training text leaves."""
     for one in result.clean:
         if one.name == name and one.score is not None and one.interval is not None:
-            scores = {score_name(result.protocol): one.score}
-            yield msgspec.structs.replace(
-                result, score=one.score, scores=scores, interval=one.interval, n=one.n, per_subset={}
-            )
+            own = {"score": one.score, "scores": {score_name(result.protocol): one.score}, "interval": one.interval}
+            yield msgspec.structs.replace(result, **own, n=one.n, per_subset={})
 
 
 def measured_row(filler: Filler, run: Runs, label: str, printed: Printed = NOTHING, **facts: Any) -> Row:  # noqa: ANN401
@@ -189,11 +181,10 @@ def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[R
     published = _published(filler, facts) if facts.published else {}
     done = set()
     for run in runs:
-        card, printed = run.card, published.get(run.encoder, NOTHING) if run.card else NOTHING
-        label = run.name
+        card, label = run.card, run.name
         if card and facts.published:
             label = f"{card.name} [{run.mark}]" if run.mark else card.name
-        row = measured_row(filler, run, label, printed)
+        row = measured_row(filler, run, label, published.get(run.encoder, NOTHING) if card else NOTHING)
         if row.is_measured:
             done |= {run.encoder} if card else set()
             yield row
@@ -305,18 +296,12 @@ def with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added:
         rows = [measured_row(filler, run, label or run.name, is_added=True) for run, label in chosen]
         return [*groups, Group(title="Measured here", rows=rows)]
     labels = {id(run.results): label for run, label in chosen}
-    return [
-        replace(
-            group,
-            rows=[
-                replace(row, label=labels[id(row.results)] or row.label, is_added=True)
-                if id(row.results) in labels
-                else row
-                for row in group.rows
-            ],
-        )
-        for group in groups
-    ]
+
+    def named(row: Row) -> Row:
+        label = labels.get(id(row.results))
+        return row if label is None else replace(row, label=label or row.label, is_added=True)
+
+    return [replace(group, rows=list(map(named, group.rows))) for group in groups]
 
 
 def only_added(table: Table) -> Table:
@@ -331,17 +316,12 @@ def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iter
     Commands name the folder of results ``where``; empty for the usual one.
     """
     runnable: dict[tuple[str, str], list[TableColumn]] = {}
-    others = []
+    others, known = [], {*catalogue.suites(), *catalogue.paths("tasks")}
     for column in table.columns:
         wanted = column.wanted
         if column.kind != "task" or row.cell(column.key).measured:
             continue
-        if (
-            wanted
-            and column.points
-            and wanted.protocol
-            and wanted.task in {*catalogue.suites(), *catalogue.paths("tasks")}
-        ):
+        if wanted and column.points and wanted.protocol and wanted.task in known:
             split = "" if wanted.printed == "test" else wanted.printed
             runnable.setdefault((wanted.protocol, split), []).append(column)
         else:

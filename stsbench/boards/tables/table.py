@@ -153,11 +153,6 @@ class Row:
         """Whether any cell was measured."""
         return any(cell.measured for cell in self.cells.values())
 
-    @property
-    def is_published(self) -> bool:
-        """Whether any cell was published."""
-        return any(cell.published for cell in self.cells.values())
-
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
@@ -266,15 +261,11 @@ class Layout:
 
 
 def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True) -> Layout:
-    """Choose what is shown of a table.
+    """Choose what is shown of a table; with ``ends`` averages' intervals have a column, where there are any.
 
-    Args:
-        table: the table.
-        show: ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the difference
-            below, or ``merged``: measured where there is one, else published. Default: ``merged`` for
-            our own boards, ``both`` for papers' tables.
-        exact: averages to the last digit instead of as the paper rounds them.
-        ends: whether averages' intervals have a column, where there are any.
+    ``show`` is ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the difference below, or ``merged``:
+    measured where there is one, else published; by default ``merged`` for our own boards, ``both`` for papers' tables. ``exact``:
+    averages to the last digit instead of as the paper rounds them.
     """
     show = check_show(show) or ("merged" if table.is_board else "both")
     columns = _shown_columns(table, show, exact=exact, ends=ends)
@@ -303,7 +294,7 @@ def check_show(show: str | None) -> Show | None:
 
 
 def _shown_columns(table: Table, show: Show, *, exact: bool, ends: bool) -> list[TableColumn]:
-    """The columns shown: one average with its intervals, where any row has one, and of a board no column without a number."""
+    # One average with its intervals, where any row has one, and of a board no column without a number.
     rows, columns = table.rows(), []
     for column in table.columns:
         cells = [row.cell(column.key) for row in rows]
@@ -399,16 +390,13 @@ def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[Layou
 
 def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:
     """What is wrong in print, row by row; what is wrong for the same reason in several rows of a column, once."""
-    lines = [
-        (
-            line,
-            [(c.head, line.row.cell(c.key).misprint) for c, cell in zip(columns, line.cells, strict=True) if cell.mark],
-        )
+    wrongs = [
+        [(c.head, line.row.cell(c.key).misprint) for c, cell in zip(columns, line.cells, strict=True) if cell.mark]
         for line in block.lines
     ]
-    several = Counter(said for _, wrong in lines for said in wrong)
+    several = Counter(said for wrong in wrongs for said in wrong)
     seen: set[tuple[str, str]] = set()
-    for line, wrong in lines:
+    for line, wrong in zip(block.lines, wrongs, strict=True):
         if line.side == "published" and not line.further:
             label = f"{block.title}, {line.label}" if block.title else line.label
             if WRONG in line.marks:
@@ -429,16 +417,14 @@ def short_labels(layout: Layout, *, with_settings: int = WITH_SETTINGS) -> Layou
     name itself is too long, its beginning stands before the number. A label with settings may have ``with_settings`` signs.
     """
     notes: dict[str, str] = {}
-    blocks = [
-        replace(block, lines=[replace(line, label=_short(line.label, notes, with_settings)) for line in block.lines])
-        for block in layout.blocks
-    ]
+
+    def short(label: str) -> str:
+        found, cut = LABEL.fullmatch(label), label
+        if found and found["settings"] and len(label) > with_settings:
+            settings = ", ".join(NEXT_SETTING.split(found["settings"])[1:])
+            cut = f"{found['stem']}+{numbered(settings, notes)}{found['state']}"
+        return cut_name(label, notes, LONGEST) if len(cut) > LONGEST else cut
+
+    lines = ([replace(line, label=short(line.label)) for line in block.lines] for block in layout.blocks)
+    blocks = [replace(block, lines=shown) for block, shown in zip(layout.blocks, lines, strict=True)]
     return replace(layout, blocks=blocks, legend=[*(f"{at} {text}" for text, at in notes.items()), *layout.legend])
-
-
-def _short(label: str, notes: dict[str, str], with_settings: int) -> str:
-    found, short = LABEL.fullmatch(label), label
-    if found and found["settings"] and len(label) > with_settings:
-        settings = ", ".join(NEXT_SETTING.split(found["settings"])[1:])
-        short = f"{found['stem']}+{numbered(settings, notes)}{found['state']}"
-    return cut_name(label, notes, LONGEST) if len(short) > LONGEST else short

@@ -112,7 +112,7 @@ def test_a_card_that_cannot_be_read_is_one_line_and_stays(tmp_path: Path, conten
 
 
 def entries(*results: Result) -> list[EvalResultEntry]:
-    return parse_eval_result_entries(yaml.safe_load(eval_results(results, Catalogue()).text))
+    return parse_eval_result_entries(yaml.safe_load(eval_results(results, Catalogue())[0]))
 
 
 def test_an_entry_is_what_the_hub_reads():
@@ -146,9 +146,9 @@ def test_what_is_no_dataset_on_the_hub_is_left_out():
     """Tasks of a joint archive, of the package, and of a user's own."""
     others = [make_result("mine", task, 0.5) for task in ("sickr", "quickstart-en", "my task")]
     probe = make_result("mine", "mr", 0.8, protocol=SENTEVAL)
-    made = eval_results([*others, probe, make_result("mine", "sts13", 0.5)], Catalogue())
-    assert len(yaml.safe_load(made.text)) == 1
-    assert [line.split(":")[0] for line in made.left_out] == [
+    text, left_out = eval_results([*others, probe, make_result("mine", "sts13", 0.5)], Catalogue())
+    assert len(yaml.safe_load(text)) == 1
+    assert [line.split(":")[0] for line in left_out] == [
         "mine on sickr", "mine on quickstart-en", "mine on my task", "mine on mr",
     ]  # fmt: skip
     with pytest.raises(DataError, match="nothing to export: mine on sickr: it is no dataset of its own on the Hub"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stsbench.boards.published import misprints, published_rows, read_table_card, row_facts, table_names
-from stsbench.boards.tables.build import build_table, make_table
+from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.columns import Filler, plan
 from stsbench.boards.tables.rows import Added, lacks, not_shown
 from stsbench.boards.tables.table import (
@@ -232,7 +232,7 @@ CATALOGUE = Catalogue()
 
 
 def made(name: str, results: list[Result], *added: Added) -> Table:
-    return make_table(name, read_table_card(name), results, CATALOGUE, added)
+    return build_table(name, results, CATALOGUE, added=added)
 
 
 def told(name: str, results: list[Result], where: str = "") -> list[str]:
