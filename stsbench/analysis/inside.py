@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -92,7 +93,7 @@ def transformer_of(subject: Subject) -> TransformerEncoder:
 
 
 def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence[str]) -> dict[tuple[str, int], Engine]:
-    """The engine of each pooling of each layer, by both; what they lack of the task is embedded in one pass."""
+    """The engine of each pooling of each layer; what they lack of the task is embedded in one pass."""
     from stsbench.encoders.transformer.encoder import fill, pooled_by, with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
 
@@ -148,9 +149,7 @@ def read_counts(name: str) -> list[str]:
     folder = settings.vectors_folder()
     path = next((one for one in (Path(name), *([folder / name] if folder else [])) if one.is_file()), None)
     if path is None:
-        raise DataError(
-            f"there is no file of words and counts '{name}', here or in STSBENCH_VECTORS; --set counts=FILE"
-        )
+        raise DataError(f"no file of words and counts '{name}', here or in STSBENCH_VECTORS; --set counts=FILE")
     counts: Counter[str] = Counter()
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
@@ -199,10 +198,8 @@ class TokenFrequency(EncoderAnalysis):
         else:
             x, places = _input_embeddings(subject, words)
             removal = _without_tokens(subject, self.removed)
-        scored: list[PlainRow] = []
-        for k, embed in removal:
-            scores = subject.score(embed)
-            scored.append({"removed": k, "score": scores.score, "low": scores.interval[0], "high": scores.interval[1]})
+        scores = ((k, subject.score(embed)) for k, embed in removal)
+        scored = [{"removed": k, "score": s.score, "low": s.interval[0], "high": s.interval[1]} for k, s in scores]
         return Measurement({"bands": list(self._bands(x, places)), "removal": scored})
 
     def _bands(self, x: FloatArray, places: IntArray) -> Iterator[PlainRow]:
@@ -264,11 +261,12 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
     return [*([(0, subject.embed)] if 0 in removed else []), *engines]
 
 
+@dataclass
 class _FewerWords:
-    fingerprint = None
-
-    def __init__(self, base: WordsEncoder, gone: frozenset[int]) -> None:
-        self.base, self.gone, self.name = base, gone, base.name
+    base: WordsEncoder
+    gone: frozenset[int]
+    name: str
+    fingerprint: str | None = None
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         bags = [[row for row in bag if row not in self.gone] for bag in self.base.bags(sentences)]
@@ -278,7 +276,7 @@ class _FewerWords:
 def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[int]) -> list[tuple[int, Embed]]:
     counts = Counter(row for bag in encoder.bags(subject.task.texts()) for row in bag)
     frequent = [row for row, _ in counts.most_common(max(removed))]
-    return [(k, Engine(_FewerWords(encoder, frozenset(frequent[:k])), Shelf(None))) for k in removed]
+    return [(k, Engine(_FewerWords(encoder, frozenset(frequent[:k]), encoder.name), Shelf(None))) for k in removed]
 
 
 def _removal(tables: Tables, title: str) -> Chart:

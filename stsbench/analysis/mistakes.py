@@ -58,11 +58,6 @@ def is_negated(sentence: str) -> bool:
     return any(word in NEGATIONS or word.endswith(("n't", "n’t")) for word in words_of(sentence))
 
 
-def negation(first: str, second: str) -> str:
-    """Which of the sentences are negated."""
-    return ("neither", "one", "both")[is_negated(first) + is_negated(second)]
-
-
 def numbers_in(sentence: str) -> set[str]:
     """The numbers of a sentence, in digits, small ones in words too."""
     found = re.findall(r"\d+(?:[.,]\d+)*", sentence)
@@ -86,7 +81,7 @@ def _alike(found: Callable[[str], set[str]]) -> Callable[[str, str], str]:
 SLICINGS: Mapping[str, Callable[[str, str], str]] = {
     "overlap": overlap,
     "length": length,
-    "negation": negation,
+    "negation": lambda first, second: ("neither", "one", "both")[is_negated(first) + is_negated(second)],
     "numbers": _alike(numbers_in),
     "names": _alike(names_in),
 }
@@ -139,13 +134,9 @@ def _through_ranks(
 ) -> Float64Array:
     """How much each pair moves the cost of the members by moving the ranks of pairs above it."""
     gap = members * (u - v)
-    of_x = (mean_above(x, gap) - _mean_rank(x, gap)) / centred_ranks(x).std()
-    of_y = (mean_above(y, gap) - _mean_rank(y, gap)) / centred_ranks(y).std()
+    ranks = ((one, centred_ranks(one)) for one in (x, y))
+    of_x, of_y = ((mean_above(one, gap) - (gap * (rank + 0.5)).mean()) / rank.std() for one, rank in ranks)
     return of_x - of_y  # type: ignore[no-any-return]
-
-
-def _mean_rank(x: Float64Array, weights: Float64Array) -> float:
-    return float((weights * (centred_ranks(x) + 0.5)).mean())
 
 
 def _interval(value: float, influence: Float64Array, sharing: Sharing) -> tuple[float, float]:

@@ -136,11 +136,8 @@ class GoldAgainstCosine(EncoderAnalysis):
         edges = {(row["from"], row["to"]) for row in tables["bins"]}
         last = max(high for _, high in edges)
         for name, (low, high) in product(dict.fromkeys(row["encoder"] for row in rows), sorted(edges)):
-            mine = [
-                r["cosine"]
-                for r in rows
-                if r["encoder"] == name and low <= r["gold"] < (high if high < last else high + 1)
-            ]
+            below = high if high < last else high + 1
+            mine = [row["cosine"] for row in rows if row["encoder"] == name and low <= row["gold"] < below]
             if len(set(mine)) > 1:
                 violins.append(Violin(name, (low + high) / 2, 0.9 * (high - low), mine))
         spots = [Spot(row["gold"], row["cosine"], row["encoder"]) for row in rows]

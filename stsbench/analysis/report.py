@@ -10,7 +10,7 @@ from html import escape
 from stsbench.analysis.run import Findings, make_analysis
 from stsbench.boards.render.figures import comparison_layouts
 from stsbench.boards.render.html import html_page, table_body
-from stsbench.boards.tables.table import Layout, Table
+from stsbench.boards.tables.table import Table
 from stsbench.core.errors import one_line, visible
 from stsbench.significance.comparison import Comparison
 
@@ -47,49 +47,42 @@ def _lines(report: ReportParts) -> Iterator[str]:
     links = (f'<li><a href="#{key}">{_text(title)}</a></li>' for key, title, there in parts if there)
     yield f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>'
     if report.boards:
-        yield '<section aria-labelledby="results"><h2 id="results">Results</h2>'
-        yield from table_body(report.boards)
-        yield "</section>"
+        yield from (_head("results", "Results"), *table_body(report.boards), "</section>")
     if report.comparison is not None:
-        yield '<section aria-labelledby="comparisons"><h2 id="comparisons">Comparisons</h2>'
+        yield _head("comparisons", "Comparisons")
         for layout in comparison_layouts(report.comparison):
-            yield from _layout(layout)
+            rows = [[line.label, *(one.text for one in line.cells)] for block in layout.blocks for line in block.lines]
+            yield from _table([layout.label_head, *layout.heads], rows, layout.caption)
+            yield from _notes(layout.legend)
         yield "</section>"
     for one in report.figures:
         yield from _figure(one)
     if report.missing:
-        yield '<section aria-labelledby="missing"><h2 id="missing">Not in this report</h2><ul class="notes">'
-        yield from (f"<li>{_text(line)}</li>" for line in report.missing)
-        yield "</ul></section>"
+        yield from (_head("missing", "Not in this report"), *_notes(report.missing), "</section>")
+
+
+def _head(key: str, title: str) -> str:
+    return f'<section aria-labelledby="{key}"><h2 id="{key}">{_text(title)}</h2>'
+
+
+def _notes(lines: Sequence[str]) -> Iterator[str]:
+    yield from ('<ul class="notes">', *(f"<li>{_text(line)}</li>" for line in lines), "</ul>")
 
 
 def _figure(found: Findings) -> Iterator[str]:
-    """A figure: its picture, what it shows, and its numbers for those who read rather than look."""
     analysis, key = make_analysis(found.analysis, found.parameters), f"figure-{found.analysis}"
     picture = base64.b64encode(analysis.draw(found.tables, found.title).to_bytes("svg")).decode()
     said = f"{analysis.about}; {found.task}, protocol {found.protocol}"
-    yield f'<section aria-labelledby="{key}"><h2 id="{key}">{_text(found.title)}</h2><figure>'
-    alt = f"{said}. The numbers are in the tables below."
-    yield f'<img src="data:image/svg+xml;base64,{picture}" alt="{_text(alt)}">'
+    yield f"{_head(key, found.title)}<figure>"
+    yield f'<img src="data:image/svg+xml;base64,{picture}" alt="{_text(said)}. The numbers are in the tables below.">'
     yield f"<figcaption>{_text(said)}</figcaption></figure>"
     for name in analysis.printed:
-        rows = [
-            {column: value for column, value in row.items() if column not in TEXTS}
-            for row in found.tables.get(name, [])
-        ]
+        rows = [{key: row[key] for key in row if key not in TEXTS} for row in found.tables.get(name, [])]
         if rows and name != "side_by_side":
             yield f"<details><summary>{_text(name.replace('_', ' '))}: {len(rows)} rows</summary>"
             yield from _table(list(rows[0]), [[*map(_value, row.values())] for row in rows[:MOST]], name)
             yield "</details>"
     yield "</section>"
-
-
-def _layout(layout: Layout) -> Iterator[str]:
-    rows = [[line.label, *(cell.text for cell in line.cells)] for block in layout.blocks for line in block.lines]
-    yield from _table([layout.label_head, *layout.heads], rows, layout.caption)
-    yield '<ul class="notes">'
-    yield from (f"<li>{_text(line)}</li>" for line in layout.legend)
-    yield "</ul>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ import numpy as np
 from stsbench.bench.embed import Embedder, Shared, open_shelf
 from stsbench.bench.listener import Listener
 from stsbench.bench.plan import RunPlan, ScoredTask, Store, plan_tasks, read_tasks
+from stsbench.boards.render.data import csv_text
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.registry import Registry, call_with_params
@@ -57,16 +56,16 @@ class Subject:
         names = list(self.task.task.card.splits) if everywhere else [self.task.split]
         found = [split for name in names if isinstance(split := self.task.task.load(name), PairSplit)]
         if len(found) < len(names):
-            raise DataError(
-                f"task {self.task.name} has no sentence pairs with gold scores; choose one of the suite sts"
+            raise DataError(f"task {self.task.name} has no sentence pairs with gold scores; choose one of suite sts")
+        return (
+            found[0]
+            if len(found) == 1
+            else PairSplit(
+                sentences1=[text for one in found for text in one.sentences1],
+                sentences2=[text for one in found for text in one.sentences2],
+                gold=np.concatenate([one.gold for one in found]),
+                subset=[name for one in found for name in one.subset],
             )
-        if len(found) == 1:
-            return found[0]
-        return PairSplit(
-            sentences1=[text for one in found for text in one.sentences1],
-            sentences2=[text for one in found for text in one.sentences2],
-            gold=np.concatenate([one.gold for one in found]),
-            subset=[name for one in found for name in one.subset],
         )
 
     @cached_property
@@ -255,7 +254,7 @@ class Bed:
         found = read_folder(self.folder)
         for problem in found.problems:
             self.listener.noticed(problem.line)
-        wanted = self.planned.name, self.planned.split, dict(self.planned.protocol)
+        wanted = self.task, self.planned.split, dict(self.planned.protocol)
         return [one for one in found.results if (one.task, one.split, one.protocol) == wanted]
 
 
@@ -330,21 +329,13 @@ def _prepared(embedder: Embedder, task: ScoredTask) -> Embed:
 
 def findings_json(found: Findings) -> str:
     """As one JSON object; a number that is none is null."""
-    return (
-        json.dumps({**vars(found), "tables": _plain(found.tables)}, indent=1, ensure_ascii=False, allow_nan=False)
-        + "\n"
-    )
+    facts = {**vars(found), "tables": _plain(found.tables)}
+    return json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def findings_csv(found: Findings) -> str:
     """All tables below each other: the first column names the table, a column that a table lacks is empty."""
-    columns = dict.fromkeys(key for rows in found.tables.values() for row in rows for key in row)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, ["table", *columns], restval="", lineterminator="\n")
-    writer.writeheader()
-    for name, rows in found.tables.items():
-        writer.writerows({"table": name, **row} for row in _plain(rows))
-    return stream.getvalue()
+    return csv_text([{"table": name, **row} for name, rows in found.tables.items() for row in _plain(rows)], ["table"])
 
 
 WRITERS: Mapping[str, Callable[[Findings], str]] = {"json": findings_json, "csv": findings_csv}

@@ -116,7 +116,7 @@ def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
     return mean, plane * signs
 
 
-def _pca(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
+def _pca(every: EmbeddingRows, drawn: Float64Array, _seed: int) -> Float64Array:
     mean, plane = principal_plane(every)
     return np.asarray((drawn - mean) @ plane)
 
@@ -222,8 +222,8 @@ class Neighbours(EncoderAnalysis):
 
         Neighbours of so many of the task's sentences as ``sample`` are compared between encoders.
         """
-        for name, value in (("k", k), ("sample", sample), ("seed", seed)):
-            check_least(name, value, 0 if name == "seed" else 1)
+        for name, value, least in (("k", k, 1), ("sample", sample, 1), ("seed", seed, 0)):
+            check_least(name, value, least)
         self.query, self.k, self.sample, self.seed = [query] if isinstance(query, str) else query, k, sample, seed
 
     def measure(self, subject: Subject) -> Measurement:

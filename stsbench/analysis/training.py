@@ -144,8 +144,10 @@ class SweepCells(Analysis):
             wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
             line = [LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row)) for row in points]
             return draw_lines(line, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear")
-        named = [(f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _ends(row)) for row in points]
-        dots = [Dot(group=group, series=series, value=value, interval=ends) for group, series, value, ends in named]
+        dots = [
+            Dot(group=f"{by} = {row['value']}", series=row["recipe"], value=100 * row["score"], interval=_ends(row))
+            for row in points
+        ]
         return draw_dots(dots, axis=WHAT, title=title)
 
 

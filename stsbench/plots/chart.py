@@ -89,14 +89,9 @@ def new_chart(width: float, height: float) -> Iterator[Chart]:
 def new_panels(
     count: int, *, alone: tuple[float, float], side: float, across: int, shared: bool = True
 ) -> Iterator[tuple[Chart, list[Any]]]:
-    """An empty chart with the axes of so many panels, to be drawn on.
+    """An empty chart with the axes of so many panels, ``across`` side by side, to be drawn on.
 
-    Args:
-        count: how many panels.
-        alone: width and height in inches of a lone one.
-        side: of one of several.
-        across: how many go side by side.
-        shared: whether all have the same axes.
+    ``alone`` are width and height in inches of a lone one, ``side`` is that of one of several; ``shared``: all have the same axes.
     """
     rows = -(-count // across)
     columns = -(-count // rows)

@@ -122,10 +122,11 @@ def _draw_dot(
     axes: Axes, at: tuple[float, float], interval: Interval | None, drawn: Look, size: float, width: float, *, filled: bool
 ) -> None:  # fmt: skip
     """A dot, or a ring, and its interval along x; ``size`` and ``width`` in points."""
+    colour, marker = drawn
     if interval is not None:
-        axes.hlines(at[1], *interval, color=drawn.colour, linewidth=width)
-    face, shape = drawn.colour if filled else "white", {"marker": drawn.marker, "markersize": size}
-    axes.plot(at[:1], at[1:], linestyle="none", color=drawn.colour, markerfacecolor=face, **shape)
+        axes.hlines(at[1], *interval, color=colour, linewidth=width)
+    shape = {"marker": marker, "markersize": size, "markerfacecolor": colour if filled else "white"}
+    axes.plot(at[:1], at[1:], linestyle="none", color=colour, **shape)
 
 
 class PanelDot(NamedTuple):
@@ -220,14 +221,12 @@ def draw_lines(
         for axes, panel in zip(all_axes, panels, strict=True):
             for place, name in enumerate(series):
                 mine = [point for point in points if (point.panel, point.series) == (panel, name)]
-                _draw_series(axes, name, sorted(mine, key=lambda point: point.size), look(place))
-            for set_scale, along, chosen in (
-                (axes.set_xscale, axes.xaxis, scale),
-                (axes.set_yscale, axes.yaxis, value_scale),
-            ):
+                if mine:
+                    _draw_series(axes, name, sorted(mine, key=lambda point: point.size), look(place))
+            for side, chosen in (("x", scale), ("y", value_scale)):
                 if chosen in SCALES:
-                    set_scale(**SCALES[chosen])
-                    along.set_major_formatter("{x:g}")
+                    getattr(axes, f"set_{side}scale")(**SCALES[chosen])
+                    getattr(axes, f"{side}axis").set_major_formatter("{x:g}")
             if len(ticks) <= TICKED:
                 axes.set_xticks(ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0)
                 axes.minorticks_off()
@@ -241,13 +240,12 @@ def draw_lines(
 
 
 def _draw_series(axes: Axes, name: str, points: Sequence[LinePoint], drawn: Look) -> None:
-    if not points:
-        return
+    colour, marker = drawn
     for point in points:
         if point.interval is not None:
-            axes.vlines(point.size, *point.interval, color=drawn.colour, linewidth=1.5)
+            axes.vlines(point.size, *point.interval, color=colour, linewidth=1.5)
     every = max(1, len(points) // 8) if len(points) > DOTTED else 1
-    shape = {"marker": drawn.marker, "markevery": every, "markersize": SIZE, "color": drawn.colour, "linewidth": 1.2}
+    shape = {"marker": marker, "markevery": every, "markersize": SIZE, "color": colour, "linewidth": 1.2}
     axes.plot([point.size for point in points], [point.value for point in points], label=legend_name(name), **shape)
 
 
@@ -347,9 +345,8 @@ def draw_heat(
                     if not math.isnan(cell.value):
                         share = (cell.value - low) / (high - low) if high > low else 0.0
                         shape = {"ha": "center", "va": "center", "fontsize": "x-small"}
-                        axes.text(
-                            place, at, f"{cell.value:{form}}", color="white" if share <= DARK else "black", **shape
-                        )
+                        shape["color"] = "white" if share <= DARK else "black"
+                        axes.text(place, at, f"{cell.value:{form}}", **shape)
             image = axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
             axes.set_xticks(range(len(column_names)), [*map(drawn_name, column_names)], rotation=90 if steep else 0)
             axes.set_yticks(range(len(row_names)), [*map(drawn_name, row_names)])

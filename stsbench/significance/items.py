@@ -203,11 +203,8 @@ class RowItems(Generic[RowKey]):
     ) -> None:
         """Read the columns of all rows' results; raises DataError where some are broken, or not of the same items.
 
-        Args:
-            rows: each row's results task by task.
-            dependence: whether items that share a sentence err together.
-            scores: what is compared on each task: a name of its results' ``scores``; without any, their own score.
-            sentences: those of tasks' items as other rows tell them; what these rows tell is added.
+        ``scores`` is what is compared on each task: a name of its results' ``scores``; without any, their own score. To
+        ``sentences``, those of tasks' items as other rows have them, what these rows have is added.
         """
         self.lacking: list[Result] = []
         self.without_texts: list[Result] = []

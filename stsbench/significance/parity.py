@@ -169,14 +169,9 @@ def judge(
     *,
     margin: float = 0.005,
 ) -> Parity:
-    """Return whether two encoders are one.
+    """Return whether two encoders are one, by their embeddings of the same sentences, each with its kind, and their scores.
 
-    Args:
-        first: one encoder's embeddings.
-        second: the other's, of the same sentences.
-        sentences: each with what kind it is of, (n,).
-        comparison: of their scores.
-        margin: how far a score may have moved, never times 100.
+    ``margin`` is how far a score may have moved, never times 100.
     """
     a, b, texts = first.embeddings, second.embeddings, [text for _, text in sentences]
     alike = first.form == second.form
@@ -213,7 +208,6 @@ def judge(
 
 
 def _astray(sentences: Sequence[tuple[str, str]], found: Matrix) -> Iterator[str]:
-    """Sentences that are embedded otherwise, and what they have in common."""
     astray = found < ASTRAY
     if not astray.any():
         return
@@ -223,18 +217,20 @@ def _astray(sentences: Sequence[tuple[str, str]], found: Matrix) -> Iterator[str
     yield next((said for said, holds in CAUSES.items() if holds(gone, here)), "they have nothing plain in common")
 
 
-def _usual_length(sentences: Sequence[tuple[str, str]]) -> float:
-    return median(len(text) for _, text in sentences)
-
-
 Sentences = Sequence[tuple[str, str]]
+
+
+def _longer(some: Sentences, others: Sentences) -> bool:
+    """Whether they are half as long again in the median."""
+    lengths = (median(len(text) for _, text in one) for one in (some, others))
+    return next(lengths) > 1.5 * next(lengths)
+
+
 CAUSES: dict[str, Callable[[Sentences, Sentences], bool]] = {
     "all of them have capitals: one may lower-case": lambda gone, here: all(text != text.lower() for _, text in gone),
     "nearly all: look at pooling, prompt, weights and normalisation": lambda gone, here: len(here) < len(gone) / 9,
-    "most are long: one may cut sentences shorter": lambda gone, here: _usual_length(gone) > 1.5 * _usual_length(here),
-    "most are short: one may count padding, or pad on another side": lambda gone, here: (
-        1.5 * _usual_length(gone) < _usual_length(here)
-    ),
+    "most are long: one may cut sentences shorter": lambda gone, here: _longer(gone, here),
+    "most are short: one may count padding, or pad on another side": lambda gone, here: _longer(here, gone),
 }
 """What sentences that went astray may have in common, the others being here: the first that holds is said."""
 

@@ -108,7 +108,7 @@ def test_near_vectors_are_those_of_all_distances(monkeypatch, rows):
 def test_counts_are_read_by_frequency_and_checked(counts, tmp_path):
     words = read_counts(counts)
     assert words == sorted(words)
-    with pytest.raises(DataError, match="there is no file of words and counts 'none.txt'"):
+    with pytest.raises(DataError, match="no file of words and counts 'none.txt'"):
         read_counts("none.txt")
     with pytest.raises(DataError, match="bad.txt, line 2: is not a word, a space and a count"):
         read_counts(str(write(tmp_path / "bad.txt", "a 1\nb\n")))
