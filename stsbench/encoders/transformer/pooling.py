@@ -181,9 +181,17 @@ class WordKernel(Pooling):
         return wk_pool(states, mask)
 
 
-_KINDS: list[type[Pooling]] = [HeadPooling, FirstToken, Mean, Max, LastToken, MaskToken, Echo, WordKernel]
-POOLINGS: dict[str, type[Pooling]] = {kind.name: kind for kind in _KINDS}
-"""Every pooling; adding one is a class above and its name here."""
+POOLINGS: dict[str, type[Pooling]] = {
+    HeadPooling.name: HeadPooling,
+    FirstToken.name: FirstToken,
+    Mean.name: Mean,
+    Max.name: Max,
+    LastToken.name: LastToken,
+    MaskToken.name: MaskToken,
+    Echo.name: Echo,
+    WordKernel.name: WordKernel,
+}
+"""Every pooling; adding one is a class above and its row here."""
 
 
 def masked_mean(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
