@@ -35,10 +35,10 @@ def test_a_sweep_is_led_from_within_its_cluster(of_values):
 @needs_ray
 def test_side_by_side_are_the_scores_of_one_process(of_values, monkeypatch, capfd):
     told: list[tuple[SweepCell, CellScore]] = []
-    both = Book(of_values("[0.05, 0.5, -1.0]"), lambda *done: told.append(done))
+    both = Book(of_values("[0.05, 0.5, 1e-40]"), lambda *done: told.append(done))
     CARRIERS.load_at("ray")(both, "ray", 1, TrialWatcher())
     assert len(told) == 3 and {cell.planned.encoder for cell, _ in told} == both.scores.keys()
-    assert ["temperature -1.0" in one.failure for one in both.scores.values()].count(True) == 1
+    assert [bool(one.failure) for one in both.scores.values()].count(True) == 1
     assert capfd.readouterr().out == ""
     assert sorted(path.name for path in (both.sweep.folder).iterdir()) == ["optuna.journal", "results"]
     fine = {one.score for one in both.scores.values() if not one.failure}
