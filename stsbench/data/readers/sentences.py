@@ -116,15 +116,20 @@ def read_any_table(
     if roles.is_gold:
         scores = [parse_number(cell, where=place, what="gold score") for cell, place in targets]
         return PairSplit(sentences1=left, sentences2=right[0], gold=np.array(scores, dtype=np.float64), subset=subsets)
+    return _labelled(first, roles.target, [list(map(_rejoin, side)) for side in (left, *right)], targets, classes)
+
+
+def _labelled(
+    path: Path, column: ColumnKey, sides: list[list[str]], cells: list[tuple[str, str]], classes: Sequence[str] | None
+) -> LabelledSplit | LabelledPairSplit:
     if classes is None:
-        known = sorted({cell.strip() for cell, _ in targets})
+        known = sorted({cell.strip() for cell, _ in cells})
         raise CardError(
-            f"{first}: the card must give the classes of column {roles.target!r} in params, such as "
-            f"classes = {known[:6]}, or say gold = {roles.target!r} if it holds scores"
+            f"{path}: the card must give the classes of column {column!r} in params, such as "
+            f"classes = {known[:6]}, or say gold = {column!r} if it holds scores"
         )
-    labels = _labels(((cell.strip(), place) for cell, place in targets), classes)
-    sides = [list(map(_rejoin, side)) for side in (left, *right)]
-    if not right:
+    labels = _labels(((cell.strip(), place) for cell, place in cells), classes)
+    if len(sides) == 1:
         return LabelledSplit(sentences=sides[0], labels=labels, classes=list(classes))
     return LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels, classes=list(classes))
 
